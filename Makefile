@@ -1,0 +1,83 @@
+# One verb each. `make demo` and `make test` are all a newcomer needs; `make check` is what CI adds.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+GEN    := .gen-venv
+PROTOS := $(sort $(shell find protos -name '*.proto'))
+
+.PHONY: demo test check lint types imports protos gen gen-check format bench soak install clean
+
+demo: $(VENV)/.installed
+	@$(BIN)/turnwright demo
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest
+
+check: lint types imports protos gen-check
+
+install: $(VENV)/.installed
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed-dev
+	$(BIN)/mypy
+
+imports: $(VENV)/.installed-dev
+	$(BIN)/lint-imports
+
+protos: node_modules/.installed
+	npx --no-install buf lint
+	npx --no-install buf format --diff --exit-code
+
+# Stubs come from one pinned generator in an environment of its own: generated code refuses a runtime older
+# than its generator, so the generator stays old and the runtime floats.
+gen: $(GEN)/.installed
+	rm -rf gen/python/turnwright && mkdir -p gen/python/turnwright
+	$(GEN)/bin/python -m grpc_tools.protoc -Iprotos \
+	  --plugin=protoc-gen-mypy=$(GEN)/bin/protoc-gen-mypy --plugin=protoc-gen-mypy_grpc=$(GEN)/bin/protoc-gen-mypy_grpc \
+	  --python_out=gen/python --grpc_python_out=gen/python --mypy_out=quiet:gen/python --mypy_grpc_out=quiet:gen/python \
+	  $(PROTOS)
+	find gen/python -name '*_pb2_grpc.py*' | xargs grep -L 'Stub' | xargs -r rm
+	touch gen/python/turnwright/py.typed
+
+gen-check: gen
+	@test -z "$$(git status --porcelain -- gen)" || { git --no-pager diff --stat -- gen; \
+	  git status --short -- gen; echo 'gen/ is not what protos/ says: run `make gen` and commit it.'; exit 1; }
+
+format: $(VENV)/.installed-dev node_modules/.installed
+	$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format .
+	npx --no-install buf format -w
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m bench -s tests/bench
+
+soak: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m soak
+
+clean:
+	rm -rf $(VENV) $(GEN) node_modules
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	@echo 'Installing Turnwright into $(VENV) ...'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+	@echo 'Installing Turnwright with what tests and checks need into $(VENV) ...'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+$(GEN)/.installed: Makefile
+	$(PYTHON) -m venv $(GEN)
+	$(GEN)/bin/python -m pip install --quiet --disable-pip-version-check grpcio-tools==1.76.0 mypy-protobuf==5.1.0 protobuf==6.33.6
+	@touch $@
+
+node_modules/.installed: package.json
+	npm install --no-audit --no-fund --silent --no-package-lock
+	@touch $@
