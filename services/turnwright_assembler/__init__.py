@@ -1,0 +1,1 @@
+"""The assembler service: what the model reads."""

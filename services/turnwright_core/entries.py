@@ -1,0 +1,156 @@
+"""Entries: the sole unit of state, and the writes that change them.
+
+The enums carry the numbers of their protobuf twins, so that a conversion is a cast.
+Source: architecture 3; rows RU015-RU021, RU061, decisions C10, C26.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+
+class Visibility(IntEnum):
+    """What the model sees of an entry. UNSPECIFIED in a write means: keep."""
+
+    UNSPECIFIED = 0
+    VISIBLE = 1
+    SUMMARIZED = 2
+    ARCHIVED = 3
+
+
+class State(IntEnum):
+    """Where an entry is in its life. UNSPECIFIED in a write means: keep."""
+
+    UNSPECIFIED = 0
+    RECORDED = 1
+    PROPOSED = 2
+    STREAMING = 3
+    RESOLVED = 4
+    FAILED = 5
+    CANCELLED = 6
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing more will happen to the entry by itself."""
+        return self in (State.RESOLVED, State.FAILED, State.CANCELLED)
+
+
+class Tier(IntEnum):
+    """Who writes; each tier holds the rights of the lower ones at an rpc, but not in a scheme's list."""
+
+    UNSPECIFIED = 0
+    MODEL = 1
+    CLIENT = 2
+    PLUGIN = 3
+    SYSTEM = 4
+
+
+STATUS_OF_STATE: Final = {
+    State.RECORDED: 100,
+    State.STREAMING: 102,
+    State.RESOLVED: 200,
+    State.PROPOSED: 202,
+    State.CANCELLED: 499,
+    State.FAILED: 500,
+}
+"""The HTTP status of a state whose outcome carries no code (C10)."""
+
+
+def status_of(state: State, outcome: str = "") -> int:
+    """The HTTP status of an entry: the code in its outcome (`word:code`), else that of its state.
+
+    Source: C10, C26.
+    """
+    if state in (State.FAILED, State.CANCELLED):
+        code = outcome.rpartition(":")[2]
+        if len(code) == 3 and code.isdecimal():
+            return int(code)
+    return STATUS_OF_STATE.get(state, 200)
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A moment of a run's state: the revision of each scope that it reads. Exclusive."""
+
+    incarnation: str
+    run: int
+    project: int
+    global_: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry as one run sees it. `body` may be cut or absent; `body_bytes` is always the full length."""
+
+    path: str
+    scheme: str
+    scope: str
+    body: str
+    body_bytes: int
+    attributes_json: str
+    visibility: Visibility
+    state: State
+    outcome: str
+    writer: Tier
+    turn: int
+    loop: int
+    position: int
+    write_count: int
+    revision: int
+    hash: str
+    update_ms: int
+
+    @property
+    def status(self) -> int:
+        """The HTTP status derived from state and outcome."""
+        return status_of(self.state, self.outcome)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The attributes, parsed anew at each access."""
+        parsed: dict[str, Any] = json.loads(self.attributes_json or "{}")
+        return parsed
+
+
+@dataclass(frozen=True, slots=True)
+class SetEntry:
+    """Create or update; None and UNSPECIFIED mean: keep."""
+
+    body: str | None = None
+    attributes_json: str | None = None
+    visibility: Visibility = Visibility.UNSPECIFIED
+    initial_visibility: Visibility = Visibility.UNSPECIFIED
+    state: State = State.UNSPECIFIED
+    outcome: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AppendEntry:
+    """Add to the end of a streaming body."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveEntry:
+    """Take the entry out of the run's view."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryWrite:
+    """One change of one entry, by one writer."""
+
+    path: str
+    change: SetEntry | AppendEntry | RemoveEntry
+    writer: Tier = Tier.UNSPECIFIED
+    expected_revision: int | None = None
+    turn: int | None = None
+    loop: int | None = None
+
+
+def to_attributes_json(attributes: dict[str, Any]) -> str:
+    """The one way in which attributes become text: compact, keys in the given order, no ASCII escapes."""
+    return json.dumps(attributes, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,189 @@
+"""The one error tree. A class says what the caller can do, the reason what happened, the metadata with which values.
+
+    TurnwrightError
+    ├── InvalidError         INVALID_ARGUMENT     change the call
+    ├── MissingError         NOT_FOUND            name something that exists
+    ├── ExistsError          ALREADY_EXISTS       choose another name
+    ├── UnauthenticatedError UNAUTHENTICATED      send a valid token
+    ├── DeniedError          PERMISSION_DENIED    ask for less, or with another token
+    ├── PreconditionError    FAILED_PRECONDITION  bring the state in order first
+    ├── ConflictError        ABORTED              read again, then repeat
+    ├── RangeError           OUT_OF_RANGE         start from a snapshot
+    ├── ExhaustedError       RESOURCE_EXHAUSTED   wait, or make it smaller
+    ├── UnavailableError     UNAVAILABLE          repeat later
+    ├── DeadlineError        DEADLINE_EXCEEDED    repeat with more time
+    └── InternalError        INTERNAL             report the error id
+
+`CODE_OF_REASON` is total over the reasons of the contract; a test proves it. Source: architecture 14.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import ClassVar, Final
+
+import grpc
+
+
+class Reason(IntEnum):
+    """Why an rpc failed; the numbers and names of turnwright.types.v1.ErrorReason."""
+
+    INTERNAL = 1
+    UNAUTHENTICATED = 2
+    TIER_FORBIDDEN = 3
+    WRITER_FORBIDDEN = 4
+    INVALID_FIELD = 5
+    LIMIT_EXCEEDED = 6
+    PROJECT_NOT_FOUND = 7
+    RUN_NOT_FOUND = 8
+    ENTRY_NOT_FOUND = 9
+    MODEL_NOT_FOUND = 10
+    MODEL_REQUIRED = 11
+    RUN_EXISTS = 12
+    TRANSITION_FORBIDDEN = 13
+    LEASE_LOST = 14
+    REVISION_CONFLICT = 15
+    NOT_PROPOSED = 16
+    CURSOR_FOREIGN = 17
+    WORKSPACE_UNAVAILABLE = 18
+    QUEUE_FULL = 19
+    REQUEST_ID_REUSED = 20
+    SERVICE_UNAVAILABLE = 21
+    VENDOR_NOT_CONFIGURED = 22
+    VENDOR_UNREACHABLE = 23
+    VENDOR_AUTH = 24
+    VENDOR_REJECTED = 25
+    VENDOR_RATE_LIMIT = 26
+    VENDOR_FAILED = 27
+    STREAM_INTERRUPTED = 28
+    VENDOR_PROTOCOL = 29
+    CONTEXT_EXCEEDED = 30
+    VENDOR_TIMEOUT = 31
+    DRAINING = 32
+
+
+class TurnwrightError(Exception):
+    """Something the caller is told. The message is for people and holds no secret."""
+
+    code: ClassVar[grpc.StatusCode] = grpc.StatusCode.UNKNOWN
+
+    def __init__(self, reason: Reason, message: str, **metadata: object) -> None:
+        """Keep the reason, the sentence and the values; metadata becomes text."""
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.metadata = {key: str(value) for key, value in metadata.items()}
+
+
+class InvalidError(TurnwrightError):
+    """Change the call."""
+
+    code = grpc.StatusCode.INVALID_ARGUMENT
+
+
+class MissingError(TurnwrightError):
+    """Name something that exists."""
+
+    code = grpc.StatusCode.NOT_FOUND
+
+
+class ExistsError(TurnwrightError):
+    """Choose another name."""
+
+    code = grpc.StatusCode.ALREADY_EXISTS
+
+
+class UnauthenticatedError(TurnwrightError):
+    """Send a valid token."""
+
+    code = grpc.StatusCode.UNAUTHENTICATED
+
+
+class DeniedError(TurnwrightError):
+    """Ask for less, or with another token."""
+
+    code = grpc.StatusCode.PERMISSION_DENIED
+
+
+class PreconditionError(TurnwrightError):
+    """Bring the state in order first."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+
+
+class ConflictError(TurnwrightError):
+    """Read again, then repeat."""
+
+    code = grpc.StatusCode.ABORTED
+
+
+class RangeError(TurnwrightError):
+    """Start from a snapshot."""
+
+    code = grpc.StatusCode.OUT_OF_RANGE
+
+
+class ExhaustedError(TurnwrightError):
+    """Wait, or make it smaller."""
+
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+class UnavailableError(TurnwrightError):
+    """Repeat later."""
+
+    code = grpc.StatusCode.UNAVAILABLE
+
+
+class DeadlineError(TurnwrightError):
+    """Repeat with more time."""
+
+    code = grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+class InternalError(TurnwrightError):
+    """Report the error id."""
+
+    code = grpc.StatusCode.INTERNAL
+
+
+CLASS_OF_REASON: Final[dict[Reason, type[TurnwrightError]]] = {
+    Reason.INTERNAL: InternalError,
+    Reason.UNAUTHENTICATED: UnauthenticatedError,
+    Reason.TIER_FORBIDDEN: DeniedError,
+    Reason.WRITER_FORBIDDEN: DeniedError,
+    Reason.INVALID_FIELD: InvalidError,
+    Reason.LIMIT_EXCEEDED: InvalidError,
+    Reason.PROJECT_NOT_FOUND: MissingError,
+    Reason.RUN_NOT_FOUND: MissingError,
+    Reason.ENTRY_NOT_FOUND: MissingError,
+    Reason.MODEL_NOT_FOUND: MissingError,
+    Reason.MODEL_REQUIRED: InvalidError,
+    Reason.RUN_EXISTS: ExistsError,
+    Reason.TRANSITION_FORBIDDEN: PreconditionError,
+    Reason.LEASE_LOST: ConflictError,
+    Reason.REVISION_CONFLICT: ConflictError,
+    Reason.NOT_PROPOSED: PreconditionError,
+    Reason.CURSOR_FOREIGN: RangeError,
+    Reason.WORKSPACE_UNAVAILABLE: PreconditionError,
+    Reason.QUEUE_FULL: ExhaustedError,
+    Reason.REQUEST_ID_REUSED: ExistsError,
+    Reason.SERVICE_UNAVAILABLE: UnavailableError,
+    Reason.VENDOR_NOT_CONFIGURED: PreconditionError,
+    Reason.VENDOR_UNREACHABLE: UnavailableError,
+    Reason.VENDOR_AUTH: DeniedError,
+    Reason.VENDOR_REJECTED: PreconditionError,
+    Reason.VENDOR_RATE_LIMIT: ExhaustedError,
+    Reason.VENDOR_FAILED: UnavailableError,
+    Reason.STREAM_INTERRUPTED: UnavailableError,
+    Reason.VENDOR_PROTOCOL: PreconditionError,
+    Reason.CONTEXT_EXCEEDED: ExhaustedError,
+    Reason.VENDOR_TIMEOUT: DeadlineError,
+    Reason.DRAINING: UnavailableError,
+}
+"""The class, and by it the canonical code, of every reason."""
+
+
+def fault(reason: Reason, message: str, **metadata: object) -> TurnwrightError:
+    """The error for a reason, in the class that the table gives it."""
+    return CLASS_OF_REASON[reason](reason, message, **metadata)

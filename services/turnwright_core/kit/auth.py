@@ -1,0 +1,119 @@
+"""Who calls. Every call carries a bearer token; the token fixes the highest tier, and a call may only lower it.
+
+The secret of a deployment (`$TURNWRIGHT_HOME/token`, or TURNWRIGHT_TOKEN) is itself a token of the tier `system`.
+From it tokens of lower tiers are derived, `tw1.{tier}.{principal}.{mac}`: every service that knows the secret
+can check them without asking anybody, and a tier or a name that was altered does not match its mac.
+Source: architecture 10, 15.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Final
+
+import grpc
+
+from turnwright_core.entries import Tier
+from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.errors import Continuation, Handler
+
+AUTHORIZATION: Final = "authorization"
+TIER: Final = "turnwright-tier"
+OPERATOR: Final = "operator"
+
+_OPEN_METHODS: Final = ("/grpc.health.v1.Health/",)
+"""Probes of an orchestrator cannot send metadata; health says nothing but serving or not."""
+
+_PRINCIPAL: Final = re.compile(r"[A-Za-z0-9_@-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who makes the current call: name, effective tier, and the highest tier its token allows."""
+
+    principal: str
+    tier: Tier
+    ceiling: Tier
+
+
+_caller: ContextVar[Caller] = ContextVar("turnwright_caller")
+
+
+def current_caller() -> Caller:
+    """The caller of the rpc that is being handled. Raises LookupError outside of one."""
+    return _caller.get()
+
+
+def derive_token(secret: str, tier: Tier, principal: str) -> str:
+    """A token of a lower tier for a named principal. Raises ValueError for a name that cannot stand in a token."""
+    if not _PRINCIPAL.fullmatch(principal):
+        raise ValueError("a principal has 1 to 64 characters out of letters, digits, '_', '-' and '@'")
+    claim = f"tw1.{tier.name.lower()}.{principal}"
+    mac = hmac.new(secret.encode(), claim.encode(), hashlib.sha256).hexdigest()
+    return f"{claim}.{mac}"
+
+
+def authenticate(token: str, secret: str) -> Caller | None:
+    """Who a token stands for, at its highest tier; None for a token that this secret did not make."""
+    if hmac.compare_digest(token.encode(), secret.encode()):
+        return Caller(OPERATOR, Tier.SYSTEM, Tier.SYSTEM)
+    parts = token.split(".")
+    tier = Tier.__members__.get(parts[1].upper()) if len(parts) == 4 else None
+    if tier is None or not _PRINCIPAL.fullmatch(parts[2]):
+        return None
+    if not hmac.compare_digest(token.encode(), derive_token(secret, tier, parts[2]).encode()):
+        return None
+    return Caller(parts[2], tier, tier)
+
+
+def call_metadata(token: str, tier: Tier | None = None) -> tuple[tuple[str, str], ...]:
+    """The metadata of an outgoing call; a tier lowers the token's."""
+    metadata = ((AUTHORIZATION, f"Bearer {token}"),)
+    return metadata if tier is None else (*metadata, (TIER, tier.name.lower()))
+
+
+class AuthInterceptor(grpc.aio.ServerInterceptor):
+    """Refuses calls without a valid token, and those that ask for a tier above it."""
+
+    def __init__(self, secret: str) -> None:
+        """Check tokens against this secret."""
+        self._secret = secret
+
+    async def intercept_service(
+        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> Handler | None:
+        """Let the call through with its caller set, or raise what the outer interceptor answers."""
+        if not handler_call_details.method.startswith(_OPEN_METHODS):
+            _caller.set(self._check(handler_call_details.invocation_metadata or ()))
+        return await continuation(handler_call_details)
+
+    def _check(self, metadata: Sequence[tuple[str, str | bytes]]) -> Caller:
+        values = {key: value for key, value in metadata if isinstance(value, str)}
+        scheme, _, token = values.get(AUTHORIZATION, "").partition(" ")
+        caller = authenticate(token, self._secret) if scheme.lower() == "bearer" and token else None
+        if caller is None:
+            raise fault(
+                Reason.UNAUTHENTICATED,
+                "Send `authorization: Bearer <token>` with the token of this deployment (TURNWRIGHT_TOKEN).",
+            )
+        wanted = values.get(TIER)
+        return caller if wanted is None else _lowered(caller, wanted)
+
+
+def _lowered(caller: Caller, wanted: str) -> Caller:
+    tier = Tier.__members__.get(wanted.upper())
+    if tier is None or tier is Tier.UNSPECIFIED:
+        raise fault(Reason.INVALID_FIELD, f"{TIER} must be model, client, plugin or system.", field=TIER)
+    if tier > caller.ceiling:
+        raise fault(
+            Reason.TIER_FORBIDDEN,
+            f"This token allows the tier {caller.ceiling.name.lower()} at most.",
+            tier=wanted,
+            ceiling=caller.ceiling.name.lower(),
+        )
+    return Caller(caller.principal, tier, caller.ceiling)

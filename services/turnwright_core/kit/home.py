@@ -1,0 +1,64 @@
+"""The home directory: database, token, sockets, log. Everything in it is the user's own (0700, 0600).
+
+Source: architecture 15.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+SOCKET_PATH_BYTES_MAX: Final = 100
+"""Linux cuts socket addresses at 108 bytes; a home deeper than this listens on loopback instead."""
+
+
+def default_home() -> Path:
+    """`$XDG_DATA_HOME/turnwright`, else `~/.local/share/turnwright`."""
+    data_home = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(data_home).expanduser() / "turnwright"
+
+
+def ensure_home(home: Path) -> Path:
+    """The directory, made private where it did not exist. Raises OSError when it cannot be made."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return home
+
+
+def read_or_make_token(home: Path) -> str:
+    """The deployment's secret: made by the first process (0600), read by all others."""
+    file = ensure_home(home) / "token"
+    try:
+        return _read(file)
+    except FileNotFoundError:
+        pass
+    fresh = secrets.token_urlsafe(32)
+    scratch = file.with_name(f"token.{os.getpid()}.{secrets.token_hex(4)}")
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as handle:
+        handle.write(fresh + "\n")
+    try:
+        # A link fails where the file exists: of two first processes one wins, and both read the same token.
+        os.link(scratch, file)
+    except FileExistsError:
+        pass
+    finally:
+        scratch.unlink()
+    return _read(file)
+
+
+def _read(file: Path) -> str:
+    token = file.read_text().strip()
+    if not token:
+        raise ValueError(f"{file} is empty: delete it, and the next start makes a new one")
+    return token
+
+
+def socket_address(home: Path, name: str) -> str:
+    """Where a service of a home's stack listens: a unix socket, or a free loopback port where its path is too long."""
+    path = home / "run" / f"{name}.sock"
+    if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
+        return "127.0.0.1:0"
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return f"unix:{path}"

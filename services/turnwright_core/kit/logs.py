@@ -1,0 +1,58 @@
+"""Structured logs: key-values for people on a terminal, JSON everywhere else. Secrets are redacted by key.
+
+Source: house 3; architecture 10, 13.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import structlog
+from structlog.typing import Processor
+
+LOG_FILE_BYTES_MAX: Final = 10 * 1024 * 1024
+"""A log file that has grown beyond this is set aside once, when the next process opens it."""
+
+_SECRET_KEYS: Final = frozenset({"token", "authorization", "api_key", "secret", "password"})
+
+
+def _redact(_logger: Any, _name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    for key in _SECRET_KEYS & event.keys():
+        event[key] = "[redacted]"
+    return event
+
+
+def configure_logs(level: str, file: Path | None = None) -> None:
+    """Log from now on at `level` (debug, info, warning, error) to standard error, or to a file as JSON lines."""
+    stream = _open(file) if file else sys.stderr
+    json_lines = file is not None or not stream.isatty()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _redact,
+            *_renderers(json_lines),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        cache_logger_on_first_use=False,
+    )
+
+
+def _renderers(json_lines: bool) -> list[Processor]:
+    if json_lines:
+        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    # The default formatter prints local variables, and those may hold secrets.
+    return [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+
+
+def _open(file: Path) -> TextIO:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if file.exists() and file.stat().st_size > LOG_FILE_BYTES_MAX:
+        file.replace(file.with_suffix(file.suffix + ".1"))
+    return file.open("a", encoding="utf-8", buffering=1)

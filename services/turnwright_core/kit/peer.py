@@ -1,0 +1,76 @@
+"""A connection to another service: deadlines on every call, our errors instead of gRPC's.
+
+Source: architecture 12; research/perf 1.1 (reconnect backoff).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Final, TypeVar
+
+import grpc
+
+from turnwright_core.entries import Tier
+from turnwright_core.kit.auth import call_metadata
+from turnwright_core.kit.errors import from_rpc
+from turnwright_core.limits import MESSAGE_BYTES_MAX
+
+CHANNEL_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    # The defaults wait a second before they try again; a restarted neighbour is back long before.
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+class Peer:
+    """One other service. `timeout_s` is the deadline of unary calls, in seconds, unless a call says otherwise."""
+
+    def __init__(self, name: str, address: str, token: str, timeout_s: float, tier: Tier | None = None) -> None:
+        """Prepare the channel; nothing is sent before the first call."""
+        self.name = name
+        self.address = address
+        self.channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._timeout_s = timeout_s
+        self._metadata = call_metadata(token, tier)
+
+    async def call(
+        self,
+        method: grpc.aio.UnaryUnaryMultiCallable[Request, Response],
+        request: Request,
+        timeout_s: float | None = None,
+    ) -> Response:
+        """One answer, within the deadline. Raises TurnwrightError."""
+        deadline = timeout_s or self._timeout_s
+        try:
+            return await method(request, timeout=deadline, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc(error, self.name, self.address) from None
+
+    async def stream(
+        self,
+        method: grpc.aio.UnaryStreamMultiCallable[Request, Response],
+        request: Request,
+        timeout_s: float | None,
+    ) -> AsyncIterator[Response]:
+        """The answers as they come; without a deadline the caller bounds the wait. Raises TurnwrightError."""
+        call: Any = method(request, timeout=timeout_s, metadata=self._metadata)
+        try:
+            async for message in call:
+                yield message
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc(error, self.name, self.address) from None
+        finally:
+            call.cancel()
+
+    async def close(self) -> None:
+        """End the channel and what is under way on it."""
+        await self.channel.close()

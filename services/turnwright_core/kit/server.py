@@ -1,0 +1,145 @@
+"""A gRPC server of ours: interceptors, health, reflection, drain. All four services run on it, alone or together.
+
+Source: architecture 13; research/tooling 7.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+import grpc
+import structlog
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from turnwright_core.kit.auth import AuthInterceptor
+from turnwright_core.kit.errors import ErrorInterceptor
+from turnwright_core.limits import MESSAGE_BYTES_MAX
+
+SERVER_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    # Clients ping every 30 s; the default of five minutes would end their connections with "too many pings".
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # Two processes on one port would share its calls by chance.
+    ("grpc.so_reuseport", 0),
+)
+
+_log = structlog.get_logger("server")
+
+
+async def _nothing() -> None:
+    """Do nothing: the default of a service's hooks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What a service gives to its server. Hooks run in the order start, drain, close."""
+
+    name: str
+    """`store`, `assembler`, `provider` or `executor`."""
+    grpc_name: str
+    """Full name of its gRPC service."""
+    register: Callable[[grpc.aio.Server], None]
+    """Adds the servicer."""
+    start: Callable[[], Awaitable[None]] = _nothing
+    """Runs before the first call is accepted."""
+    drain: Callable[[], Awaitable[None]] = _nothing
+    """Runs when no new call is accepted: brings calls under way to their end."""
+    close: Callable[[], Awaitable[None]] = _nothing
+    """Runs after the last call."""
+
+
+class RunningServer:
+    """One service that listens on one address."""
+
+    def __init__(self, service: Service, address: str, secret: str, drain_s: float) -> None:
+        """Prepare; `drain_s` are the seconds that calls have when it stops."""
+        self.service = service
+        self.address = address
+        self._wanted = address
+        self._secret = secret
+        self._drain_s = drain_s
+        self._health = health.aio.HealthServicer()
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self) -> None:
+        """Start the service, then listen. Raises OSError when the address cannot be bound."""
+        await self.service.start()
+        server = grpc.aio.server(
+            interceptors=[ErrorInterceptor(), AuthInterceptor(self._secret)], options=SERVER_OPTIONS
+        )
+        self.service.register(server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        names = (self.service.grpc_name, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
+        try:
+            port = server.add_insecure_port(self._wanted)
+        except RuntimeError as error:
+            await self.service.close()
+            raise OSError(f"cannot listen on {self._wanted}: {error}") from None
+        if self._wanted.endswith(":0"):
+            self.address = f"{self._wanted[:-2]}:{port}"
+        await server.start()
+        self._server = server
+        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        _log.info("serving", service=self.service.name, address=self.address)
+
+    async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
+        for name in ("", self.service.grpc_name):
+            await self._health.set(name, status)
+
+    async def stop(self) -> None:
+        """Drain and close: health first, then no new calls, then the calls under way, then the service."""
+        if self._server is None:
+            return
+        server, self._server = self._server, None
+        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        stopping = asyncio.ensure_future(server.stop(self._drain_s))
+        await self.service.drain()
+        await stopping
+        await self.service.close()
+        _log.info("stopped", service=self.service.name)
+
+
+def stop_event() -> asyncio.Event:
+    """An event that SIGTERM and SIGINT set; a second signal ends the process at once."""
+    event = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: int) -> None:
+        if event.is_set():
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        event.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    return event
+
+
+async def serve_until_stopped(*servers: RunningServer) -> None:
+    """Start the servers in order, wait for a signal, stop them in reverse order."""
+    event = stop_event()
+    async with contextlib.AsyncExitStack() as stack:
+        for server in servers:
+            await server.start()
+            stack.push_async_callback(server.stop)
+        await event.wait()
+
+
+def run(main: Awaitable[None]) -> None:
+    """Run a process's main coroutine, on uvloop where it is installed."""
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with contextlib.suppress(ImportError):
+        import uvloop  # noqa: PLC0415 - an extra that may be absent
+
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main)  # type: ignore[arg-type]

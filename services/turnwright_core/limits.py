@@ -1,0 +1,63 @@
+"""Every limit that is part of the contract, in one place, with its unit. Tunable ones are settings instead.
+
+Source: architecture 3, 10; rows RU049, RU130, RU203, RU223; RP02.
+"""
+
+from typing import Final
+
+PATH_CHARS_MAX: Final = 2048
+"""Longest path of an entry, in code points (RU049)."""
+
+TARGET_CHARS_MAX: Final = 512
+"""Longest target of a command; a longer one is reasoning that bled into an attribute (RU130)."""
+
+SUMMARY_CHARS_MAX: Final = 80
+"""Longest `summary` attribute of an entry, in code points (RU203)."""
+
+PROMPT_BYTES_MAX: Final = 1024 * 1024
+"""Longest prompt, in bytes of UTF-8."""
+
+BODY_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Longest body of an entry, in bytes of UTF-8."""
+
+ATTRIBUTES_BYTES_MAX: Final = 1024 * 1024
+"""Longest attributes of an entry, in bytes of JSON text."""
+
+COMMENT_BYTES_MAX: Final = 64 * 1024
+"""Longest comment of a decision, in bytes of UTF-8."""
+
+PERSONA_BYTES_MAX: Final = 64 * 1024
+"""Longest persona, in bytes of UTF-8."""
+
+PATTERN_CHARS_MAX: Final = 2048
+"""Longest pattern, in code points."""
+
+NAME_CHARS_MAX: Final = 128
+"""Longest alias, project name, owner and request id, in characters."""
+
+WRITES_MAX: Final = 10_000
+"""Most entry writes in one request."""
+
+PAGE_SIZE_DEFAULT: Final = 100
+"""Items of a page when the request does not say."""
+
+PAGE_SIZE_MAX: Final = 1000
+"""Most items of a page."""
+
+MESSAGE_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Longest gRPC message that a service accepts, in bytes. Everything large is streamed in parts far below."""
+
+CHUNK_BYTES: Final = 256 * 1024
+"""Size at which a streamed answer is cut into the next message, in bytes (architecture 12.4)."""
+
+EVENT_BODY_BYTES_MAX: Final = 16 * 1024
+"""Bodies in events are cut after so many bytes; GetEntry has the rest."""
+
+PATCH_BYTES_MAX: Final = 256 * 1024
+"""Longest diff in a proposal, in bytes."""
+
+CONTEXT_LENGTH_DEFAULT: Final = 32_768
+"""Context window in tokens that is assumed for a model that has none stated (architecture 15)."""
+
+TEMPERATURE_DEFAULT: Final = 0.1
+"""Sampling temperature of a run that names none (RU303)."""

@@ -1,0 +1,203 @@
+"""Runs, loops and turns, and the settings they run with.
+
+Source: architecture 3; rows RU001-RU008, RU101-RU111, decisions C6, C27.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final
+
+from turnwright_core.entries import Cursor
+
+
+class Mode(IntEnum):
+    """Whether a loop may change anything."""
+
+    UNSPECIFIED = 0
+    ASK = 1
+    ACT = 2
+
+
+QUEUED: Final = 100
+RUNNING: Final = 102
+COMPLETED: Final = 200
+PROPOSED: Final = 202
+NO_CONTENT: Final = 204
+TOO_LARGE: Final = 413
+UNPROCESSABLE: Final = 422
+ABORTED: Final = 499
+FAILED: Final = 500
+
+RUN_TRANSITIONS: Final[dict[int, frozenset[int]]] = {
+    QUEUED: frozenset({RUNNING, ABORTED}),
+    RUNNING: frozenset({COMPLETED, PROPOSED, FAILED, ABORTED}),
+    PROPOSED: frozenset({RUNNING, COMPLETED, ABORTED}),
+    COMPLETED: frozenset({RUNNING, ABORTED}),
+    FAILED: frozenset({RUNNING, ABORTED}),
+    ABORTED: frozenset({RUNNING}),
+}
+"""The run state machine (RU101-RU107). A status may always be written again as it is."""
+
+LOOP_ENDED: Final = frozenset({COMPLETED, NO_CONTENT, TOO_LARGE, UNPROCESSABLE, ABORTED, FAILED})
+"""The statuses at which a loop has ended (C6)."""
+
+TERMINAL_UPDATES: Final = frozenset({COMPLETED, NO_CONTENT, UNPROCESSABLE})
+"""The statuses of an update that end a loop (RU076)."""
+
+
+def may_move(source: int, target: int) -> bool:
+    """Whether a run may go from one status to another. Source: RU101-RU107."""
+    return source == target or target in RUN_TRANSITIONS.get(source, frozenset())
+
+
+def run_status_after(loop_status: int, reason: str) -> int:
+    """The status that a run is left at by a loop that ended. Source: C27."""
+    if reason == REJECTED:
+        return COMPLETED
+    return {NO_CONTENT: COMPLETED, UNPROCESSABLE: COMPLETED, TOO_LARGE: FAILED}.get(loop_status, loop_status)
+
+
+REJECTED: Final = "rejected"
+"""Reason of a loop that a rejection ended (C20)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A directory of files and the owner of runs. `workspace_id` survives a move of the directory."""
+
+    name: str
+    root: str
+    workspace_id: str
+    create_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that runs may name; context length in tokens, 0 when unknown."""
+
+    alias: str
+    vendor_model: str
+    context_length: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What model calls consumed, in tokens; cached is part of prompt, reasoning part of completion."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    reasoning_tokens: int = 0
+    total_tokens: int = 0
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSettings:
+    """What one loop runs with."""
+
+    mode: Mode
+    model: str = ""
+    no_repo: bool = False
+    no_interaction: bool = False
+    no_web: bool = False
+    no_proposals: bool = False
+    yolo: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """What every loop of a run shares; None means the default of the contract."""
+
+    model: str = ""
+    temperature: float | None = None
+    persona: str | None = None
+    context_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """One ask or act and all its turns."""
+
+    sequence: int
+    settings: LoopSettings
+    prompt: str
+    status: int
+    reason: str = ""
+    summary: str = ""
+    first_turn: int = 0
+    turns: int = 0
+    usage: Usage = field(default_factory=Usage)
+    create_ms: int = 0
+    end_ms: int = 0
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One agent's life in one project."""
+
+    project: str
+    run: str
+    settings: RunSettings
+    status: int
+    turn: int = 0
+    loop: Loop | None = None
+    summary: str = ""
+    loops_queued: int = 0
+    revision: int = 0
+    create_ms: int = 0
+    update_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRequest:
+    """The settings one turn ran with; immutable."""
+
+    model: str
+    vendor_model: str
+    context_length: int
+    temperature: float
+    tools: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """How a turn ended. `status` is the verdict: 102 goes on, else the status the loop ended with."""
+
+    finish: str = ""
+    error: str = ""
+    usage: Usage = field(default_factory=Usage)
+    status: int = RUNNING
+    reason: str = ""
+    strikes: int = 0
+    fingerprint: str = ""
+    packet_digest: str = ""
+    packet_tokens: int = 0
+    cursor: Cursor | None = None
+    first_delta_ms: int = 0
+    model_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One packet sent and one reply read."""
+
+    number: int
+    loop: int
+    request: TurnRequest
+    result: TurnResult | None = None
+    begin_ms: int = 0
+    end_ms: int = 0
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoopEnd:
+    """How a loop ends: status (see LOOP_ENDED), a word, and the text of its last update."""
+
+    status: int
+    reason: str
+    summary: str = ""

@@ -1,0 +1,55 @@
+"""The registered schemes: which category a path belongs to, where it lives and who may write it.
+
+Source: rows RU068-RU089; decisions C9, C32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from turnwright_core.entries import Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """Rules of one kind of path. `writable_by` is an exact list: no tier is implied by another."""
+
+    name: str
+    category: str = "logging"
+    default_scope: str = "run"
+    writable_by: frozenset[Tier] = frozenset({Tier.MODEL, Tier.PLUGIN})
+    model_visible: bool = True
+
+
+_SYSTEM: Final = frozenset({Tier.SYSTEM})
+
+BUILTIN: Final[tuple[Scheme, ...]] = (
+    Scheme("", "data", "project"),
+    Scheme("known", "data"),
+    Scheme("skill", "data", "project"),
+    Scheme("http", "data", "project"),
+    Scheme("https", "data", "project"),
+    Scheme("sh", "data"),
+    Scheme("env", "data"),
+    Scheme("unknown", "unknown"),
+    Scheme("prompt", "prompt", writable_by=frozenset({Tier.PLUGIN})),
+    Scheme("log", "logging", writable_by=frozenset({Tier.SYSTEM, Tier.PLUGIN, Tier.MODEL})),
+    Scheme("update", "logging"),
+    Scheme("error", "logging"),
+    Scheme("run", "audit", writable_by=frozenset({Tier.CLIENT, Tier.PLUGIN, Tier.SYSTEM}), model_visible=False),
+    Scheme("plan", "plan", writable_by=frozenset({Tier.MODEL, Tier.PLUGIN, Tier.CLIENT})),
+    Scheme("event", "hidden", writable_by=frozenset({Tier.PLUGIN, Tier.SYSTEM})),
+    *(
+        Scheme(name, "audit", writable_by=_SYSTEM, model_visible=False)
+        for name in ("tool", "instructions", "system", "reasoning", "model", "user", "assistant", "content")
+    ),
+)
+"""What every store starts with; a project file has the empty scheme."""
+
+BY_NAME: Final = {scheme.name: scheme for scheme in BUILTIN}
+
+
+def scheme_for(name: str) -> Scheme:
+    """The rules of a scheme; one that nobody registered is run-scoped logging (RU067, RU085)."""
+    return BY_NAME.get(name) or Scheme(name)

@@ -1,0 +1,64 @@
+"""Small rules about text that several packages share: slugs, schemes, slices of lines."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import quote
+
+SLUG_CHARS_MAX = 80
+_SEPARATOR = re.compile(r"[,/]")
+_SPACES = re.compile(r"\s+")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+# What JavaScript's encodeURIComponent leaves alone beside letters, digits and `_.-~`.
+_UNENCODED = "!*'()"
+
+
+@dataclass(frozen=True, slots=True)
+class LineSlice:
+    """Lines `first` to `last` (from 1, inclusive) of a text of `total` lines, joined as they were.
+
+    An empty slice has `last == first - 1`.
+    """
+
+    text: str
+    first: int
+    last: int
+    total: int
+
+
+def slugify(text: str) -> str:
+    """Return `text` as a path segment or several: commas and slashes separate, spaces become `_`.
+
+    The first 80 code points are kept, then each segment is URI-encoded, so a slug can be longer
+    than 80. Source: RU295, C33.
+    """
+    segments = (_SPACES.sub("_", segment.strip()) for segment in _SEPARATOR.split(text[:SLUG_CHARS_MAX]))
+    return "/".join(quote(segment, safe=_UNENCODED, errors="replace") for segment in segments if segment)
+
+
+def scheme_of(path: str | None) -> str | None:
+    """Return the scheme of `scheme://...`, or None for a bare path, an empty one or None. Source: RU294."""
+    found = _SCHEME.match(path or "")
+    return found[1] if found else None
+
+
+def slice_lines(body: str, line: int | None = None, limit: int | None = None) -> LineSlice:
+    """Return `limit` lines of `body` from `line` on.
+
+    `line` counts from 1; a negative one counts from the end (-5 is the last five lines). Without
+    `limit` the slice runs to the end; a negative `limit` without `line` is a tail. Both are
+    clamped, so nothing raises. A final newline ends the last line and begins no other.
+    """
+    lines = body.split("\n")
+    if len(lines) > 1 and lines[-1] == "":
+        lines.pop()
+    total = len(lines)
+    if line is None and limit is not None and limit < 0:
+        line, limit = limit, None
+    start = 1 if line is None else line
+    first = max(1, total + start + 1) if start < 0 else max(1, start)
+    count = total if limit is None else max(0, limit)
+    first = min(first, total + 1)
+    last = min(total, first + count - 1)
+    return LineSlice("\n".join(lines[first - 1 : last]), first, last, total)

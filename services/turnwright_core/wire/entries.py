@@ -1,0 +1,153 @@
+"""Entries, cursors and writes on the wire."""
+
+from __future__ import annotations
+
+from typing import TypeVar, assert_never
+
+from turnwright.store.v1 import write_pb2
+from turnwright.types.v1 import cursor_pb2, entry_pb2
+
+from turnwright_core.entries import (
+    AppendEntry,
+    Cursor,
+    Entry,
+    EntryWrite,
+    RemoveEntry,
+    SetEntry,
+    State,
+    Tier,
+    Visibility,
+)
+from turnwright_core.errors import Reason, fault
+from turnwright_core.wire.times import time_from_pb, time_to_pb
+
+E = TypeVar("E", Tier, Visibility, State)
+
+
+def cursor_to_pb(cursor: Cursor) -> cursor_pb2.Cursor:
+    """A cursor for the wire."""
+    fields = {"incarnation": cursor.incarnation, "run": cursor.run, "project": cursor.project, "global": cursor.global_}
+    return cursor_pb2.Cursor(**fields)  # type: ignore[arg-type] # `global` is a keyword of Python
+
+
+def cursor_from_pb(cursor: cursor_pb2.Cursor) -> Cursor:
+    """A cursor from the wire."""
+    return Cursor(cursor.incarnation, cursor.run, cursor.project, getattr(cursor, "global"))
+
+
+def entry_to_pb(entry: Entry) -> entry_pb2.Entry:
+    """An entry for the wire, with its derived status."""
+    return entry_pb2.Entry(
+        path=entry.path,
+        scheme=entry.scheme,
+        scope=entry.scope,
+        body=entry.body,
+        body_bytes=entry.body_bytes,
+        attributes_json=entry.attributes_json,
+        visibility=int(entry.visibility),  # type: ignore[arg-type]
+        state=int(entry.state),  # type: ignore[arg-type]
+        outcome=entry.outcome,
+        status=entry.status,
+        writer=int(entry.writer),  # type: ignore[arg-type]
+        turn=entry.turn,
+        loop=entry.loop,
+        position=entry.position,
+        write_count=entry.write_count,
+        revision=entry.revision,
+        hash=entry.hash,
+        update_time=time_to_pb(entry.update_ms),
+    )
+
+
+def entry_from_pb(entry: entry_pb2.Entry) -> Entry:
+    """An entry from the wire."""
+    return Entry(
+        path=entry.path,
+        scheme=entry.scheme,
+        scope=entry.scope,
+        body=entry.body,
+        body_bytes=entry.body_bytes,
+        attributes_json=entry.attributes_json,
+        visibility=Visibility(entry.visibility),
+        state=State(entry.state),
+        outcome=entry.outcome,
+        writer=Tier(entry.writer),
+        turn=entry.turn,
+        loop=entry.loop,
+        position=entry.position,
+        write_count=entry.write_count,
+        revision=entry.revision,
+        hash=entry.hash,
+        update_ms=time_from_pb(entry.update_time),
+    )
+
+
+def write_to_pb(write: EntryWrite) -> write_pb2.EntryWrite:
+    """A write for the wire."""
+    message = write_pb2.EntryWrite(
+        path=write.path,
+        writer=int(write.writer),  # type: ignore[arg-type]
+        expected_revision=write.expected_revision,
+        turn=write.turn,
+        loop=write.loop,
+    )
+    match write.change:
+        case SetEntry() as change:
+            message.set.CopyFrom(
+                write_pb2.SetEntry(
+                    body=change.body,
+                    attributes_json=change.attributes_json,
+                    visibility=int(change.visibility),  # type: ignore[arg-type]
+                    initial_visibility=int(change.initial_visibility),  # type: ignore[arg-type]
+                    state=int(change.state),  # type: ignore[arg-type]
+                    outcome=change.outcome,
+                )
+            )
+        case AppendEntry(text):
+            message.append.text = text
+        case RemoveEntry():
+            message.remove.SetInParent()
+        case _:
+            assert_never(write.change)
+    return message
+
+
+def write_from_pb(message: write_pb2.EntryWrite) -> EntryWrite:
+    """A write from the wire. Raises InvalidError when it says not what happens or names an unknown enum value."""
+    return EntryWrite(
+        path=message.path,
+        change=_change_from_pb(message),
+        writer=_known(Tier, message.writer, "writer"),
+        expected_revision=message.expected_revision if message.HasField("expected_revision") else None,
+        turn=message.turn if message.HasField("turn") else None,
+        loop=message.loop if message.HasField("loop") else None,
+    )
+
+
+def _change_from_pb(message: write_pb2.EntryWrite) -> SetEntry | AppendEntry | RemoveEntry:
+    match message.WhichOneof("change"):
+        case "set":
+            change = message.set
+            return SetEntry(
+                body=change.body if change.HasField("body") else None,
+                attributes_json=change.attributes_json if change.HasField("attributes_json") else None,
+                visibility=_known(Visibility, change.visibility, "visibility"),
+                initial_visibility=_known(Visibility, change.initial_visibility, "initial_visibility"),
+                state=_known(State, change.state, "state"),
+                outcome=change.outcome if change.HasField("outcome") else None,
+            )
+        case "append":
+            return AppendEntry(message.append.text)
+        case "remove":
+            return RemoveEntry()
+        case _:
+            raise fault(
+                Reason.INVALID_FIELD, f"The write to {message.path!r} does not say what happens.", field="change"
+            )
+
+
+def _known(kind: type[E], value: int, field: str) -> E:
+    try:
+        return kind(value)
+    except ValueError:
+        raise fault(Reason.INVALID_FIELD, f"{value} is no value of {field}.", field=field) from None

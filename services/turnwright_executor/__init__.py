@@ -1,0 +1,1 @@
+"""The executor service: runs and turns."""

@@ -1,0 +1,1 @@
+"""The provider service: one model call, streamed."""

@@ -1,0 +1,1 @@
+"""The store service: owner of every row."""
