@@ -1,0 +1,321 @@
+"""Style that linters do not check, read from the syntax trees of services/ and tests/.
+
+A rule takes one file (its path in the repository and its tree) and yields what is wrong, as
+(line, words). The last tests of this file hold every rule to an example of what it must catch.
+"""
+
+import ast
+import warnings
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[2]
+
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+NAMES_THAT_SAY_NOTHING = {"utils", "helpers", "manager", "common", "misc", "info"}
+CATCHES_ALL = {"Exception", "BaseException"}
+MOCK_MODULES = {"mock", "unittest.mock", "pytest_mock"}
+CHECKS = ("assert_", "check_", "expect_")
+PYTEST_CHECKS = {"raises", "warns", "fail"}
+# What a property or a narrower signature repeats is documented where it is first said.
+DOCUMENTED_ELSEWHERE = {"overload", "override", "setter", "deleter"}
+
+# Where everything may be caught, and why. A path that no longer needs its place is warned about.
+CATCH_ALL_ALLOWED = {
+    "services/turnwright_core/kit/errors.py": "the interceptor: every error becomes one status with one reason",
+    "services/turnwright_executor/app/dispatch.py": "tool dispatch: a crash of a tool is data in its entry",
+    "services/turnwright_executor/app/loop.py": "the loop: whatever happens, the run ends with a verdict",
+}
+
+Finding = tuple[int, str]
+Rule = Callable[[str, ast.Module], Iterator[Finding]]
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class UnneededExceptionWarning(UserWarning):
+    """An entry of CATCH_ALL_ALLOWED that nothing uses."""
+
+
+# ---- Rules for services/
+
+
+def long_functions(_path: str, tree: ast.Module) -> Iterator[Finding]:
+    """A function does one thing."""
+    for node in walk(tree):
+        if isinstance(node, FUNCTIONS) and (lines := (node.end_lineno or 0) - node.lineno + 1) > FUNCTION_LINES_MAX:
+            yield node.lineno, f"{node.name} has {lines} lines; {FUNCTION_LINES_MAX} are the limit"
+
+
+def empty_names(path: str, _tree: ast.Module) -> Iterator[Finding]:
+    """A module is named by what it is about."""
+    for part in Path(path).with_suffix("").parts:
+        if part.strip("_") in NAMES_THAT_SAY_NOTHING:
+            yield 1, f"{part!r} says nothing; name it by the specification's word"
+
+
+def prints(path: str, tree: ast.Module) -> Iterator[Finding]:
+    """Only the command line writes to stdout; everything else logs."""
+    if path.startswith("services/turnwright_cli/") or path.endswith("/__main__.py"):
+        return
+    for node in calls(tree):
+        if isinstance(node.func, ast.Name) and node.func.id == "print":
+            yield node.lineno, "print(); use the log"
+
+
+def catch_alls(_path: str, tree: ast.Module) -> Iterator[Finding]:
+    """Everything is caught at three places only."""
+    for node in walk(tree):
+        if isinstance(node, ast.ExceptHandler) and (node.type is None or CATCHES_ALL & names_in(node.type)):
+            yield node.lineno, "catches everything; name the errors, or give the file a reason in CATCH_ALL_ALLOWED"
+        if isinstance(node, ast.Call) and called(node) == "suppress" and CATCHES_ALL & set(map(last_name, node.args)):
+            yield node.lineno, "suppresses everything; name the errors"
+
+
+def catch_alls_outside_the_list(path: str, tree: ast.Module) -> Iterator[Finding]:
+    """Everything is caught at the places of CATCH_ALL_ALLOWED only."""
+    if path not in CATCH_ALL_ALLOWED:
+        yield from catch_alls(path, tree)
+
+
+def missing_docstrings(path: str, tree: ast.Module) -> Iterator[Finding]:
+    """Every public name says what it promises."""
+    parts = Path(path).with_suffix("").parts
+    if any(is_private(part) for part in parts):
+        return
+    if not ast.get_docstring(tree):
+        yield 1, "the module has no docstring"
+    yield from missing_in_body(tree.body)
+
+
+def missing_in_body(body: list[ast.stmt]) -> Iterator[Finding]:
+    """Public functions and classes of one body, classes followed into."""
+    for node in body:
+        if not isinstance(node, (*FUNCTIONS, ast.ClassDef)) or node.name.startswith("_"):
+            continue
+        if not ast.get_docstring(node) and not DOCUMENTED_ELSEWHERE & {last_name(d) for d in node.decorator_list}:
+            yield node.lineno, f"{node.name} has no docstring"
+        if isinstance(node, ast.ClassDef):
+            yield from missing_in_body(node.body)
+
+
+# ---- Rules for tests/
+
+
+def checkless_tests(path: str, tree: ast.Module) -> Iterator[Finding]:
+    """A test asserts, or calls something whose name says that it does."""
+    if not Path(path).name.startswith("test_"):
+        return
+    for node in collected_functions(tree.body):
+        if not any(is_check(inner) for inner in ast.walk(node)):
+            yield node.lineno, f"{node.name} checks nothing: assert, pytest.raises, or call {'*, '.join(CHECKS)}*"
+
+
+def mocks(_path: str, tree: ast.Module) -> Iterator[Finding]:
+    """No mocks: real SQLite, real gRPC, a local server, the scripted vendor."""
+    for node in walk(tree):
+        for name in imported_modules(node):
+            if name in MOCK_MODULES:
+                yield node.lineno, f"imports {name}; use the real thing or a local server"
+        if isinstance(node, ast.arg) and node.arg == "mocker":
+            yield node.lineno, "takes mocker; use the real thing or a local server"
+
+
+def patches_of_our_own(_path: str, tree: ast.Module) -> Iterator[Finding]:
+    """Our own modules are not patched: clocks, ids and edges come in as arguments."""
+    ours = names_of_ours(tree)
+    for node in calls(tree):
+        if called(node) != "setattr" or not node.args:
+            continue
+        target = node.args[0]
+        text = target.value if isinstance(target, ast.Constant) else ""
+        if str(text).startswith("turnwright") or root_name(target) in ours:
+            yield node.lineno, f"patches {ast.unparse(target)}; pass the double as an argument"
+
+
+# ---- Reading trees
+
+
+@cache
+def walk(tree: ast.Module) -> tuple[ast.AST, ...]:
+    """Every node of a tree, walked once for all rules."""
+    return tuple(ast.walk(tree))
+
+
+def calls(tree: ast.Module) -> Iterator[ast.Call]:
+    """Every call of a tree."""
+    return (node for node in walk(tree) if isinstance(node, ast.Call))
+
+
+def last_name(node: ast.expr) -> str:
+    """`c` of `a.b.c`, `c` and `c(...)`; empty for anything else."""
+    if isinstance(node, ast.Call):
+        return last_name(node.func)
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def called(node: ast.Call) -> str:
+    """The last name of what is called."""
+    return last_name(node.func)
+
+
+def root_name(node: ast.expr) -> str:
+    """`a` of `a.b.c`."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return getattr(node, "id", "")
+
+
+def names_in(node: ast.expr) -> set[str]:
+    """The last names of an expression or of a tuple of them."""
+    return {last_name(e) for e in (node.elts if isinstance(node, ast.Tuple) else [node])}
+
+
+def is_private(part: str) -> bool:
+    """`_x`, but not `__init__` or `__main__`."""
+    return part.startswith("_") and not part.startswith("__")
+
+
+def imported_modules(node: ast.AST) -> list[str]:
+    """The dotted names that an import statement may load; empty for any other node."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.module:
+        return [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return []
+
+
+def names_of_ours(tree: ast.Module) -> set[str]:
+    """The local names that stand for our modules or for what was imported from them."""
+    found = set()
+    for node in walk(tree):
+        if isinstance(node, ast.Import):
+            ours = (alias for alias in node.names if alias.name.startswith("turnwright"))
+            found |= {alias.asname or alias.name.partition(".")[0] for alias in ours}
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("turnwright"):
+            found |= {alias.asname or alias.name for alias in node.names}
+    return found
+
+
+def collected_functions(body: list[ast.stmt]) -> Iterator[Function]:
+    """The functions that pytest collects from a module or a Test class."""
+    for node in body:
+        if isinstance(node, FUNCTIONS) and node.name.startswith("test"):
+            yield node
+        if isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
+            yield from collected_functions(node.body)
+
+
+def is_check(node: ast.AST) -> bool:
+    """An assert, `pytest.raises` and its kin, or a call that is named as a check."""
+    if isinstance(node, ast.Call):
+        name = called(node)
+        return name.startswith(CHECKS) or (root_name(node.func) in {"pytest", name} and name in PYTEST_CHECKS)
+    return isinstance(node, ast.Assert)
+
+
+# ---- The tests
+
+
+@cache
+def trees(folder: str) -> dict[str, ast.Module]:
+    """Every Python file below a folder of the repository: path -> tree."""
+    files = sorted((REPO / folder).rglob("*.py"))
+    assert files, f"no Python below {folder}/"
+    return {f.relative_to(REPO).as_posix(): ast.parse(f.read_bytes(), str(f)) for f in files}
+
+
+SERVICE_RULES: list[Rule] = [long_functions, empty_names, prints, catch_alls_outside_the_list, missing_docstrings]
+TEST_RULES: list[Rule] = [checkless_tests, mocks, patches_of_our_own]
+
+
+@pytest.mark.parametrize(
+    ("folder", "rule"),
+    [*(("services", rule) for rule in SERVICE_RULES), *(("tests", rule) for rule in TEST_RULES)],
+)
+def test_every_file_keeps_the_rule(folder: str, rule: Rule) -> None:
+    found = [f"{path}:{line} {words}" for path, tree in trees(folder).items() for line, words in rule(path, tree)]
+    assert not found, "\n  ".join([f"{rule.__doc__} ({len(found)} to mend)", *found])
+
+
+def test_no_file_of_services_is_too_long() -> None:
+    files = (f for f in (REPO / "services").rglob("*") if f.is_file() and "__pycache__" not in f.parts)
+    lengths = {f.relative_to(REPO).as_posix(): f.read_bytes().count(b"\n") for f in files}
+    long = {path: lines for path, lines in lengths.items() if lines > FILE_LINES_MAX}
+    assert not long, f"a file tells one story in at most {FILE_LINES_MAX} lines; split {long}"
+
+
+@pytest.mark.filterwarnings("default::UserWarning")
+def test_every_place_that_may_catch_everything_has_a_reason() -> None:
+    present = trees("services")
+    for path in CATCH_ALL_ALLOWED:
+        if path not in present or not list(catch_alls(path, present[path])):
+            message = f"{path} catches nothing wholesale: take it off CATCH_ALL_ALLOWED"
+            warnings.warn(message, UnneededExceptionWarning, stacklevel=1)
+    assert all(CATCH_ALL_ALLOWED.values())
+
+
+# ---- The rules are held to examples
+
+BAD = [
+    (long_functions, "def f():\n" + "    x = 1\n" * FUNCTION_LINES_MAX),
+    (long_functions, "class A:\n  async def f(self):\n" + "    x = 1\n" * FUNCTION_LINES_MAX),
+    (prints, "print(1)"),
+    (catch_alls, "try:\n    f()\nexcept Exception:\n    pass"),
+    (catch_alls, "try:\n    f()\nexcept (OSError, builtins.BaseException) as e:\n    raise"),
+    (catch_alls, "try:\n    f()\nexcept:\n    raise"),
+    (catch_alls, "with contextlib.suppress(Exception):\n    f()"),
+    (missing_docstrings, "x = 1"),
+    (missing_docstrings, '"""M."""\ndef f(): pass'),
+    (missing_docstrings, '"""M."""\nclass A:\n    """A."""\n    async def f(self): pass'),
+    (missing_docstrings, '"""M."""\nclass A: pass'),
+    (checkless_tests, "def test_a(): f()"),
+    (checkless_tests, "class TestA:\n    async def test_a(self): self.fail_over()"),
+    (mocks, "import unittest.mock as m"),
+    (mocks, "from unittest import mock"),
+    (mocks, "def test_a(mocker): assert mocker"),
+    (patches_of_our_own, "monkeypatch.setattr('turnwright_store.writer.now', f)"),
+    (patches_of_our_own, "import turnwright_store.writer\nmp.setattr(turnwright_store.writer, 'now', f)"),
+    (patches_of_our_own, "from turnwright_store.writer import Writer as W\nsetattr(W, 'now', f)"),
+]
+
+GOOD = [
+    (long_functions, "def f():\n" + "    x = 1\n" * (FUNCTION_LINES_MAX - 1)),
+    (prints, "console.print(1)\nlog.info('print(')"),
+    (catch_alls, "try:\n    f()\nexcept (OSError, KeyError):\n    pass\nwith suppress(OSError):\n    f()"),
+    (missing_docstrings, '"""M."""\ndef _f(): pass\nclass _A:\n    def f(self): pass'),
+    (missing_docstrings, '"""M."""\nclass A:\n    """A."""\n    def __init__(self): pass'),
+    (missing_docstrings, '"""M."""\n@x.setter\ndef x(self): pass'),
+    (checkless_tests, "def test_a():\n    with pytest.raises(OSError):\n        f()"),
+    (checkless_tests, "def test_a(): expect_row(f())\ndef test_b(): x.check_all()\ndef f(): pass"),
+    (checkless_tests, "def test_a():\n    for x in y:\n        assert x"),
+    (mocks, "import unittest\nfrom turnwright_provider import scripted"),
+    (patches_of_our_own, "import os\nmonkeypatch.setattr(os, 'name', 'x')\nmonkeypatch.setenv('TURNWRIGHT_X', '1')"),
+]
+
+
+@pytest.mark.parametrize(("rule", "source"), BAD)
+def test_a_rule_catches_its_fault(rule: Rule, source: str) -> None:
+    assert len({line for line, _ in rule("services/turnwright_x/test_x.py", ast.parse(source))}) == 1
+
+
+@pytest.mark.parametrize(("rule", "source"), GOOD)
+def test_a_rule_lets_good_code_pass(rule: Rule, source: str) -> None:
+    assert list(rule("services/turnwright_x/test_x.py", ast.parse(source))) == []
+
+
+def test_some_rules_depend_on_the_path() -> None:
+    tree = ast.parse("print(1)\ntry: f()\nexcept Exception: raise")
+    assert list(prints("services/turnwright_cli/x.py", tree)) == []
+    assert list(prints("services/turnwright_x/__main__.py", tree)) == []
+    assert list(catch_alls_outside_the_list(next(iter(CATCH_ALL_ALLOWED)), tree)) == []
+    assert len(list(catch_alls_outside_the_list("services/turnwright_x/y.py", tree))) == 1
+    assert len(list(empty_names("services/turnwright_x/_utils.py", tree))) == 1
+    assert len(list(empty_names("services/turnwright_x/common/x.py", tree))) == 1
+    assert list(empty_names("services/turnwright_x/error_info.py", tree)) == []
+    assert list(missing_docstrings("services/turnwright_x/_inner/x.py", tree)) == []
+    assert list(checkless_tests("tests/conftest.py", ast.parse("def test_a(): f()"))) == []
