@@ -1,0 +1,26 @@
+"""The one error of the pattern library."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Reason = Literal["invalid_regex", "invalid_glob", "too_long", "too_large", "timeout"]
+
+
+class PatternError(ValueError):
+    """A pattern that cannot be used.
+
+    `reason` says what happened in one word, `pattern` is the offender, and `str(error)` is a sentence
+    that a model or a user can act on. Raised instead of any error of the regex engines.
+
+    Source: RU276.
+    """
+
+    def __init__(self, reason: Reason, pattern: str, detail: str) -> None:
+        super().__init__(f"{detail} (pattern: {_shortened(pattern)})")
+        self.reason = reason
+        self.pattern = pattern
+
+
+def _shortened(pattern: str, chars_max: int = 80) -> str:
+    return pattern if len(pattern) <= chars_max else pattern[: chars_max - 1] + "…"

@@ -1,0 +1,49 @@
+"""What reading a model's reply yields: commands, warnings, narration.
+
+Spans are half-open `(start, end)` offsets in code points into the text that was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+Span = tuple[int, int]
+
+COMMANDS_MAX = 99
+WARNINGS_MAX = 99
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One thing the model asks for.
+
+    `name` is as written for an unknown tool, in lower case for a known one. `attributes` are
+    decoded and, for known tools, canonical (see `resolve`); `body` is raw text, never decoded.
+    """
+
+    name: str
+    attributes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    body: str = ""
+    span: Span = (0, 0)
+    known: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ReadWarning:
+    """A repair, or a call that could not be read. `kind` is one word, `message` speaks to the model."""
+
+    kind: str
+    message: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A reply as read: `dropped` counts the commands over the cap. Source: RU284, RU293."""
+
+    commands: tuple[Command, ...] = ()
+    warnings: tuple[ReadWarning, ...] = ()
+    narration: str = ""
+    dropped: int = 0

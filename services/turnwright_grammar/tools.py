@@ -1,0 +1,118 @@
+"""The tools the grammar knows, and how attributes and body share their arguments.
+
+Attributes win; the body fills what is missing. A body that became an attribute is gone from the
+body, so that `<get>a.js</get>` does not also filter by its own path.
+
+Source: the seed's xml_parser ("Per-tool attr-vs-body resolution"), RU291, RU292.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from turnwright_grammar.reply import Command
+
+DEFAULT_TOOLS = frozenset(
+    {"think", "get", "set", "env", "sh", "rm", "cp", "mv", "ask_user", "update", "search"}
+    | {"skill", "set_plan", "update_plan", "get_plan"}
+)
+STATUS_DEFAULT = "102"
+_LEADING_NUMBER = re.compile(r"\s*(-?\d+)")
+_PATH = ("file_path", "filepath", "file", "filename", "uri")
+_BODY = ("body", "content", "text")
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How one tool is made canonical.
+
+    `filled` is the attribute that the body fills when it is missing; `synonyms` maps a canonical
+    attribute to other names for it; `body_names` are attributes that stand for the body; `trimmed`
+    says that spaces around the body mean nothing; `defaults` complete the attributes.
+    """
+
+    filled: str | None = None
+    synonyms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    body_names: tuple[str, ...] = ("body",)
+    trimmed: bool = False
+    defaults: Mapping[str, str] = field(default_factory=dict)
+
+
+_MOVE = _Shape(
+    filled="to",
+    synonyms={"path": ("from", "source", "src", *_PATH), "to": ("destination", "dest", "dst", "target")},
+)
+_RUN = _Shape(filled="command", synonyms={"command": ("cmd", "script")}, trimmed=True)
+_SHAPES: Mapping[str, _Shape] = {
+    "set": _Shape(synonyms={"path": _PATH}, body_names=_BODY),
+    "get": _Shape(filled="path", synonyms={"path": _PATH}, trimmed=True),
+    "rm": _Shape(filled="path", synonyms={"path": _PATH}, trimmed=True),
+    "mv": _MOVE,
+    "cp": _MOVE,
+    "sh": _RUN,
+    "env": _RUN,
+    "search": _Shape(filled="path", synonyms={"path": ("query", "q")}, trimmed=True),
+    "update": _Shape(body_names=(*_BODY, "message", "summary"), trimmed=True, defaults={"status": STATUS_DEFAULT}),
+    "ask_user": _Shape(synonyms={"options": ("choices",)}, trimmed=True),
+    "think": _Shape(body_names=(*_BODY, "thought"), trimmed=True),
+}
+
+
+def resolve(command: Command) -> Command:
+    """Return `command` with canonical attributes and body; unknown tools come back unchanged.
+
+    Never raises. Source: RU291, RU292.
+    """
+    shape = _SHAPES.get(command.name)
+    if shape is None or not command.known:
+        return command
+    attributes = dict(command.attributes)
+    for canonical, others in shape.synonyms.items():
+        _adopt(attributes, canonical, others)
+    body = _body_of(shape, attributes, command.body)
+    if shape.filled is not None and shape.filled not in attributes and body.strip():
+        attributes[shape.filled], body = body.strip(), ""
+    if command.name == "ask_user":
+        body = _asked(attributes, body)
+    if command.name == "search":
+        _count_results(attributes)
+    for name, default in shape.defaults.items():
+        attributes.setdefault(name, default)
+    return replace(command, attributes=MappingProxyType(attributes), body=body)
+
+
+def _adopt(attributes: dict[str, str], canonical: str, others: tuple[str, ...]) -> None:
+    if canonical in attributes:
+        return
+    for other in others:
+        if other in attributes:
+            attributes[canonical] = attributes.pop(other)
+            return
+
+
+def _body_of(shape: _Shape, attributes: dict[str, str], body: str) -> str:
+    if attributes.get("body"):
+        body = attributes.pop("body")
+    for name in shape.body_names:
+        if name in attributes and not body.strip():
+            body = attributes.pop(name)
+    return body.strip() if shape.trimmed else body
+
+
+def _asked(attributes: dict[str, str], body: str) -> str:
+    """Without a question the body is the question; otherwise it lists the options."""
+    for name in ("question", "options"):
+        if not attributes.get(name) and body:
+            attributes[name], body = body, ""
+    return body
+
+
+def _count_results(attributes: dict[str, str]) -> None:
+    found = _LEADING_NUMBER.match(attributes.get("results", ""))
+    if found:
+        attributes["results"] = str(int(found[1]))
+    else:
+        attributes.pop("results", None)
