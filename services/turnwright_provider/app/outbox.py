@@ -1,0 +1,84 @@
+"""What lies between a reply that is being read and the caller who reads it: one producer, one consumer.
+
+The producer puts increments without waiting while there is room; the consumer is woken for the first one, for a full
+batch, for a notice and for the end, and otherwise once a beat. So an increment costs a list append, not a task switch.
+Source: architecture 12.6, 12.10.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+
+from turnwright_provider.domain.coalesce import DeltaBuffer
+from turnwright_provider.domain.deltas import Delta, Finish, Part, Retry
+
+
+class Outbox:
+    """Bounded by `bytes_max`: a slow caller slows the reading of the vendor. `clock` is monotonic, in seconds."""
+
+    def __init__(self, buffer: DeltaBuffer, bytes_max: int, clock: Callable[[], float]) -> None:
+        """Start empty and open."""
+        self._buffer = buffer
+        self._bytes_max = bytes_max
+        self._clock = clock
+        self._notices: list[Retry | Finish] = []
+        self._awake = asyncio.Event()
+        self._urgent = asyncio.Event()
+        self._room = asyncio.Event()
+        self._closed = False
+
+    async def put(self, delta: Delta) -> None:
+        """Hold an increment; waits only while the caller is far behind."""
+        self._buffer.add(delta)
+        self._awake.set()
+        if self._buffer.is_full():
+            self._urgent.set()
+        while self._buffer.size_bytes >= self._bytes_max:
+            self._room.clear()
+            await self._room.wait()
+
+    def tell(self, notice: Retry | Finish) -> None:
+        """Hand over a notice at once, after what is held."""
+        self._notices.append(notice)
+        self._wake()
+
+    def close(self) -> None:
+        """Nothing follows."""
+        self._closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        self._awake.set()
+        self._urgent.set()
+
+    async def parts(self) -> AsyncGenerator[Part, None]:
+        """What was put, in order, until it is closed and empty."""
+        while True:
+            await self._awake.wait()
+            await self._beat()
+            closed = self._closed
+            self._awake.clear()
+            self._urgent.clear()
+            parts: list[Part] = [*self._take(), *self._notices]
+            self._notices = []
+            for part in parts:
+                yield part
+            if closed:
+                return
+
+    async def _beat(self) -> None:
+        """Wait until what is held is due or something urgent comes."""
+        wait_s = self._buffer.wait_s(self._clock())
+        if wait_s <= 0 or self._urgent.is_set():
+            return
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._urgent.wait()
+        except TimeoutError:
+            return
+
+    def _take(self) -> list[Delta]:
+        deltas = self._buffer.take(self._clock()) if self._buffer else []
+        self._room.set()
+        return deltas

@@ -1,0 +1,1 @@
+"""Rules: pure functions and tables."""

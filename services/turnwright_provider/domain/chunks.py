@@ -1,0 +1,193 @@
+"""From the events of a chat completion stream to deltas, tolerant of every recorded vendor.
+
+    SseEvent --event()--> deltas ... --close()--> last deltas and Finish
+
+Usage may stand in any chunk (or in `x_groq`); reasoning under three names; content may be a list of parts; a refusal
+is content; `[DONE]` may be missing. A stream that ends with neither a finish reason nor `[DONE]` was cut.
+Source: architecture 8; research/wire 2.1; rows RD01, RD02, RD05, RD09.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from turnwright_core.runs import Usage
+from turnwright_provider.domain.classify import classify_in_stream
+from turnwright_provider.domain.deltas import AppendContent, AppendReasoning, Delta, Finish, SetUsage, VendorEvent
+from turnwright_provider.domain.failures import FailureClass, VendorError, failed
+from turnwright_provider.domain.sse import SseEvent
+from turnwright_provider.domain.think_tags import ThinkRouter
+from turnwright_provider.domain.tool_calls import ToolCallFold
+from turnwright_provider.domain.usage import merge_usage, read_usage
+
+DONE: Final = "[DONE]"
+_REASONING: Final = ("reasoning_content", "reasoning")
+_IDLE_EVENTS: Final = frozenset({"ping", "heartbeat", "keepalive"})
+
+
+class ChatFold:
+    """Folds one reply. `route_think_tags`: `<think>` in the content is reasoning."""
+
+    def __init__(self, *, route_think_tags: bool) -> None:
+        """Start before the first event."""
+        self._router = ThinkRouter() if route_think_tags else None
+        self._tools = ToolCallFold()
+        self._usage: Usage | None = None
+        self._reason = ""
+        self._vendor_model = ""
+        self._chunks = 0
+        self._told = False
+        self.is_done = False
+        """Whether the server said that nothing follows."""
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the reply came to an end of its own."""
+        return self.is_done or bool(self._reason)
+
+    def event(self, event: SseEvent) -> list[Delta]:
+        """The deltas of one event. Raises VendorError for an error that the server put into its stream."""
+        data = event.data.strip()
+        if self.is_done or not data or event.name in _IDLE_EVENTS:
+            return []
+        if data == DONE:
+            self.is_done = True
+            return []
+        if event.name == "error":
+            raise _error_in_stream(_parsed(data))
+        return self.chunk(self._parse(data))
+
+    def chunk(self, chunk: Any) -> list[Delta]:
+        """The deltas of one chunk. Raises VendorError for an error object."""
+        if not isinstance(chunk, Mapping):
+            raise failed(FailureClass.PROTOCOL, f"a chunk is no object: {str(chunk)[:100]}")
+        if chunk.get("error") or chunk.get("object") == "error":
+            raise _error_in_stream(chunk)
+        self._chunks += 1
+        self._vendor_model = self._vendor_model or _text(chunk.get("model"))
+        deltas: list[Delta] = []
+        for choice in _objects(chunk.get("choices")):
+            # Only the first of several alternatives is the reply; nobody asks for more than one.
+            if choice.get("index") in (0, None):
+                deltas += self._choice(choice)
+        deltas += self._usages(chunk)
+        self._told = self._told or bool(deltas)
+        return deltas
+
+    def whole(self, body: Any) -> list[Delta]:
+        """The deltas of a reply that came as one JSON body. Raises VendorError when it is none."""
+        choices = _objects(body.get("choices")) if isinstance(body, Mapping) else []
+        if isinstance(body, Mapping) and (body.get("error") or body.get("object") == "error"):
+            raise _error_in_stream(body)
+        if not any(isinstance(choice.get("message"), Mapping) for choice in choices):
+            raise failed(FailureClass.PROTOCOL, f"the JSON body is no chat completion: {json.dumps(body)[:200]}")
+        deltas = self.chunk(body)
+        self.is_done = True
+        return deltas
+
+    def flush(self) -> list[Delta]:
+        """What was held back: to be told also when the stream breaks off."""
+        deltas: list[Delta] = [*self._router.end()] if self._router else []
+        tools = self._tools.end()
+        return deltas if tools is None else [*deltas, tools]
+
+    def close(self) -> list[VendorEvent]:
+        """The last deltas and the end. Raises VendorError for a stream that was empty or was cut."""
+        if not self._chunks:
+            raise failed(
+                FailureClass.PROTOCOL,
+                "the answer was 200 without a single event; some servers do this when the prompt is too long for them",
+            )
+        if not self.is_ended:
+            raise failed(FailureClass.SERVER, "the stream ended without a finish reason")
+        return [*self.flush(), Finish(self._reason, self._usage, self._vendor_model)]
+
+    def _parse(self, data: str) -> Any:
+        try:
+            return json.loads(data)
+        except (ValueError, RecursionError):
+            # After chunks in good order it is a gateway's page in the middle of the stream, which passes.
+            kind = FailureClass.GATEWAY if self._chunks else FailureClass.PROTOCOL
+            raise failed(kind, f"the data of an event is not JSON: {data[:200]}") from None
+
+    def _choice(self, choice: Mapping[str, Any]) -> list[Delta]:
+        body = choice.get("delta")
+        if not isinstance(body, Mapping):
+            # Perplexity repeats the whole so far in `message`; it counts only where there is no delta at all.
+            body = {} if self._told else choice.get("message")
+        deltas = self._body(body) if isinstance(body, Mapping) else []
+        self._reason = _text(choice.get("finish_reason")) or self._reason
+        if self._reason == "error":
+            raise _error_in_stream(choice)
+        return deltas
+
+    def _body(self, body: Mapping[str, Any]) -> list[Delta]:
+        deltas: list[Delta] = []
+        if reasoning := _reasoning(body):
+            deltas.append(AppendReasoning(reasoning))
+        for part in _content(body.get("content")):
+            deltas += self._router.feed(part.text) if self._router and isinstance(part, AppendContent) else [part]
+        if refusal := _text(body.get("refusal")):
+            deltas.append(AppendContent(refusal))
+        if tools := self._tools.feed(body.get("tool_calls")):
+            deltas.append(tools)
+        return deltas
+
+    def _usages(self, chunk: Mapping[str, Any]) -> Iterable[SetUsage]:
+        groq = chunk.get("x_groq")
+        for raw in (chunk.get("usage"), groq.get("usage") if isinstance(groq, Mapping) else None):
+            if isinstance(raw, Mapping) and raw:
+                self._usage = merge_usage(self._usage, read_usage(raw))
+                yield SetUsage(self._usage)
+
+
+def _parsed(data: str) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return data
+
+
+def _error_in_stream(body: Any) -> VendorError:
+    return VendorError(classify_in_stream(body))
+
+
+def _reasoning(body: Mapping[str, Any]) -> str:
+    # One of them: servers in transition send the same text under two names.
+    for name in _REASONING:
+        if text := _text(body.get(name)):
+            return text
+    details = _objects(body.get("reasoning_details"))
+    return "".join(_text(detail.get("text")) or _text(detail.get("summary")) for detail in details)
+
+
+def _content(content: Any) -> list[AppendContent | AppendReasoning]:
+    if isinstance(content, str):
+        return [AppendContent(content)] if content else []
+    parts: list[AppendContent | AppendReasoning] = []
+    for part in content if isinstance(content, list) else ():
+        parts += _part(part)
+    return parts
+
+
+def _part(part: Any) -> list[AppendContent | AppendReasoning]:
+    if isinstance(part, str):
+        part = {"type": "text", "text": part}
+    if not isinstance(part, Mapping):
+        return []
+    if part.get("type") == "thinking":
+        thinking = part.get("thinking")
+        texts = [thinking] if isinstance(thinking, str) else [_text(t.get("text")) for t in _objects(thinking)]
+        return [AppendReasoning(text) for text in texts if text]
+    text = _text(part.get("text"))
+    return [AppendContent(text)] if text and part.get("type", "text") in ("text", "output_text") else []
+
+
+def _objects(value: Any) -> list[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

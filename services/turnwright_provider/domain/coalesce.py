@@ -1,0 +1,76 @@
+"""Joining of increments that arrive close together: the first goes at once, then at most one batch a beat.
+
+The beat is leading: an increment that comes after a pause does not wait. The order of content and reasoning stays;
+of tool calls and usage only the newest is kept. Source: architecture 12.6; research/perf.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from turnwright_provider.domain.deltas import AppendContent, AppendReasoning, Delta, SetToolCalls, SetUsage
+
+TEXT_CHARS_MAX: Final = 64 * 1024
+"""Longest text of one delta, in code points; a longer one is cut (at most 256 KB, architecture 12.4)."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """Texts of one kind in a row."""
+
+    kind: type[AppendContent | AppendReasoning]
+    texts: list[str] = field(default_factory=list)
+
+
+class DeltaBuffer:
+    """Holds increments until they are due. `flush_s` is the beat in seconds; `now` is any clock that only grows."""
+
+    def __init__(self, flush_s: float, flush_bytes: int) -> None:
+        """Start empty, with the first increment due at once."""
+        self._flush_s = flush_s
+        self._flush_bytes = flush_bytes
+        self._runs: list[_Run] = []
+        self._tools: SetToolCalls | None = None
+        self._usage: SetUsage | None = None
+        self._next_at = float("-inf")
+        self.size_bytes = 0
+        """What is held, in bytes of UTF-8."""
+
+    def __bool__(self) -> bool:
+        return bool(self._runs or self._tools or self._usage)
+
+    def add(self, delta: Delta) -> None:
+        """Hold one increment."""
+        if isinstance(delta, SetToolCalls):
+            self._tools = delta
+            self.size_bytes += 1
+        elif isinstance(delta, SetUsage):
+            self._usage = delta
+        else:
+            self._add_text(delta)
+
+    def _add_text(self, delta: AppendContent | AppendReasoning) -> None:
+        if not self._runs or self._runs[-1].kind is not type(delta):
+            self._runs.append(_Run(type(delta)))
+        self._runs[-1].texts.append(delta.text)
+        self.size_bytes += len(delta.text) if delta.text.isascii() else len(delta.text.encode())
+
+    def is_full(self) -> bool:
+        """Whether what is held goes without waiting for the beat."""
+        return self.size_bytes >= self._flush_bytes
+
+    def wait_s(self, now: float) -> float:
+        """Seconds until what is held is due; 0 when it is."""
+        return 0.0 if self.is_full() else max(0.0, self._next_at - now)
+
+    def take(self, now: float) -> list[Delta]:
+        """What is held, joined; the buffer is empty and the next beat begins."""
+        deltas: list[Delta] = []
+        for run in self._runs:
+            text = "".join(run.texts)
+            deltas += [run.kind(text[i : i + TEXT_CHARS_MAX]) for i in range(0, len(text), TEXT_CHARS_MAX)]
+        deltas += [delta for delta in (self._tools, self._usage) if delta is not None]
+        self._runs, self._tools, self._usage, self.size_bytes = [], None, None, 0
+        self._next_at = now + self._flush_s
+        return deltas

@@ -1,0 +1,100 @@
+"""What a model call is and what comes of it. The fold of any split of a reply's deltas is the same message.
+
+Source: architecture 8; rows RD01, RD02, RD05.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from turnwright_core.runs import Usage
+
+
+class Role(Enum):
+    """Who speaks in a message; the value is the word of the chat format."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of the conversation."""
+
+    role: Role
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """One request to a model. `model` is the vendor's own name for it; None leaves a setting to the vendor."""
+
+    model: str
+    messages: tuple[Message, ...]
+    temperature: float | None = None
+    output_tokens_max: int | None = None
+    call_index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AppendContent:
+    """Text to add to the content."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AppendReasoning:
+    """Text to add to the reasoning."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One native call; `id` is the vendor's and may be empty, `arguments` is JSON text as the model wrote it."""
+
+    index: int
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetToolCalls:
+    """The calls so far; replaces the list."""
+
+    calls: tuple[ToolCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetUsage:
+    """The consumption so far."""
+
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The end of a reply, in the vendor's words; the reason is empty where it gave none."""
+
+    reason: str
+    usage: Usage | None
+    vendor_model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A failed try (1-based) that will be repeated after `wait_s` seconds."""
+
+    attempt: int
+    wait_s: float
+    error_class: str
+    detail: str
+
+
+Delta = AppendContent | AppendReasoning | SetToolCalls | SetUsage
+VendorEvent = Delta | Finish
+Part = Delta | Retry | Finish

@@ -1,0 +1,91 @@
+"""What a vendor says in an error body, in whichever of the known shapes.
+
+Source: research/wire 2.4.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+TEXT_CHARS_MAX: Final = 4000
+"""As much of a message is looked at."""
+
+_TITLE: Final = re.compile(r"<title[^>]{0,100}>([^<]{1,200})</title>", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBody:
+    """The words of a vendor. `status` is the HTTP status that the body names, 0 where it names none."""
+
+    message: str
+    type: str = ""
+    code: str = ""
+    status: int = 0
+    param: str = ""
+
+
+def read_error_bytes(body: bytes) -> ErrorBody:
+    """The error of an HTTP body: JSON, HTML or text."""
+    text = body.decode("utf-8", "replace").strip()
+    try:
+        return read_error(json.loads(text))
+    except (ValueError, RecursionError):
+        title = _TITLE.search(text[:TEXT_CHARS_MAX])
+        return ErrorBody(title[1].strip() if title else text[:TEXT_CHARS_MAX])
+
+
+def read_error(body: Any) -> ErrorBody:
+    """The error of a parsed body."""
+    if isinstance(body, list) and body:
+        body = body[0]
+    if not isinstance(body, Mapping):
+        return ErrorBody(_words(body))
+    error = body.get("error")
+    if isinstance(error, Mapping):
+        return _of_object(error)
+    message = _words(error) or _first_words(body, ("message", "detail", "title"))
+    return ErrorBody(
+        message or json.dumps(body)[:TEXT_CHARS_MAX],
+        _words(body.get("type")),
+        _words(body.get("code")),
+        _status(body),
+        _words(body.get("param")),
+    )
+
+
+def _of_object(error: Mapping[str, Any]) -> ErrorBody:
+    message = _first_words(error, ("message", "detail", "msg"))
+    metadata = error.get("metadata")
+    # OpenRouter says "Provider returned error"; what the provider said is in `raw`.
+    raw = _words(metadata.get("raw")) if isinstance(metadata, Mapping) else ""
+    return ErrorBody(
+        (f"{message}: {raw}" if raw and raw not in message else message) or json.dumps(error)[:TEXT_CHARS_MAX],
+        _words(error.get("type")) or _words(error.get("status")),
+        _words(error.get("code")),
+        _status(error),
+        _words(error.get("param")),
+    )
+
+
+def _first_words(body: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    return next((words for name in names if (words := _words(body.get(name)))), "")
+
+
+def _words(value: Any) -> str:
+    if value is None:
+        return ""
+    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))[:TEXT_CHARS_MAX]
+
+
+def _status(error: Mapping[str, Any]) -> int:
+    for name in ("status_code", "code", "status", "http_code"):
+        value = error.get(name)
+        if isinstance(value, str) and value.isdecimal() and len(value) == 3:
+            value = int(value)
+        if isinstance(value, int) and 400 <= value < 600:
+            return value
+    return 0

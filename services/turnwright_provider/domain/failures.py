@@ -1,0 +1,112 @@
+"""How a call to a vendor fails, in which words the caller hears of it, and which failures are worth another try.
+
+Source: architecture 8 (error classes), 15 (refused connections end the turn at once); rows RU220, RU305.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_provider.domain.redact import redact
+
+DETAIL_CHARS_MAX: Final = 500
+"""Longest word of a vendor that is passed on, in code points (provider_service.proto, Retry.detail)."""
+
+
+class FailureClass(Enum):
+    """What went wrong; the value is the word of the contract."""
+
+    RATE_LIMIT = "rate_limit"
+    WARMUP = "warmup"
+    GATEWAY = "gateway"
+    SERVER = "server"
+    AUTH = "auth"
+    CONTEXT_EXCEEDED = "context_exceeded"
+    INVALID = "invalid"
+    UNREACHABLE = "unreachable"
+    PROTOCOL = "protocol"
+    TIMEOUT = "timeout"
+
+
+RETRYABLE: Final = frozenset({FailureClass.RATE_LIMIT, FailureClass.WARMUP, FailureClass.GATEWAY, FailureClass.SERVER})
+"""The classes that pass by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed try. `status` is 0 where there was no HTTP answer; `final` forbids another try whatever the class."""
+
+    kind: FailureClass
+    detail: str
+    status: int = 0
+    retry_after_s: float | None = None
+    final: bool = False
+
+    def is_retryable(self) -> bool:
+        """Whether another try could succeed."""
+        return self.kind in RETRYABLE and not self.final
+
+
+class VendorError(Exception):
+    """A vendor's call failed; carries the Failure. Never leaves the service."""
+
+    def __init__(self, failure: Failure) -> None:
+        """Keep the failure."""
+        super().__init__(failure.detail)
+        self.failure = failure
+
+
+def failed(kind: FailureClass, detail: str, status: int = 0) -> VendorError:
+    """The error for a failure that needs no more than its class and words."""
+    return VendorError(Failure(kind, detail, status))
+
+
+_REASON: Final[dict[FailureClass, Reason]] = {
+    FailureClass.RATE_LIMIT: Reason.VENDOR_RATE_LIMIT,
+    FailureClass.WARMUP: Reason.VENDOR_FAILED,
+    FailureClass.GATEWAY: Reason.VENDOR_FAILED,
+    FailureClass.SERVER: Reason.VENDOR_FAILED,
+    FailureClass.AUTH: Reason.VENDOR_AUTH,
+    FailureClass.CONTEXT_EXCEEDED: Reason.CONTEXT_EXCEEDED,
+    FailureClass.INVALID: Reason.VENDOR_REJECTED,
+    FailureClass.UNREACHABLE: Reason.VENDOR_UNREACHABLE,
+    FailureClass.PROTOCOL: Reason.VENDOR_PROTOCOL,
+    FailureClass.TIMEOUT: Reason.VENDOR_TIMEOUT,
+}
+
+_SENTENCE: Final[dict[Reason, str]] = {
+    Reason.VENDOR_RATE_LIMIT: "The rate limit of {vendor} held too long; wait, or use another model: {detail}",
+    Reason.VENDOR_FAILED: "{vendor} failed{http}; try again later, or use another model: {detail}",
+    Reason.VENDOR_AUTH: "{vendor} refused the key (HTTP {status}); check the key in its settings: {detail}",
+    Reason.CONTEXT_EXCEEDED: "The request is longer than the context window of {model} at {vendor}: {detail}",
+    Reason.VENDOR_REJECTED: "{vendor} refused the request for model {model}{http}: {detail}",
+    Reason.VENDOR_UNREACHABLE: "{vendor} cannot be reached; check that it runs and its address: {detail}",
+    Reason.VENDOR_PROTOCOL: "{vendor} answered in no way a chat completion may; check its address: {detail}",
+    Reason.VENDOR_TIMEOUT: "{vendor} was silent too long: {detail}",
+    Reason.STREAM_INTERRUPTED: "The stream of {vendor} stopped in the middle of the reply: {detail}",
+}
+
+
+def to_fault(failure: Failure, vendor: str, model: str, *, started: bool, silence_timeout_s: float) -> TurnwrightError:
+    """What the caller is told. `started`: a delta was delivered, so what would be retried is an interruption."""
+    interrupted = started and failure.kind in RETRYABLE - {FailureClass.RATE_LIMIT}
+    reason = Reason.STREAM_INTERRUPTED if interrupted else _REASON[failure.kind]
+    detail = clean(failure.detail)
+    http = f" (HTTP {failure.status})" if failure.status else ""
+    message = _SENTENCE[reason].format(vendor=vendor, model=model, status=failure.status, http=http, detail=detail)
+    metadata: dict[str, object] = {"vendor": vendor, "detail": detail}
+    if failure.status:
+        metadata["http_status"] = failure.status
+    if reason is Reason.VENDOR_TIMEOUT:
+        metadata["timeout_s"] = silence_timeout_s
+    return fault(reason, message, **metadata)
+
+
+def clean(detail: str) -> str:
+    """A vendor's words on one line, without secrets, cut to DETAIL_CHARS_MAX."""
+    # Cut before redacting would split a key in two and show its first half; redacting all of a huge body costs.
+    line = redact(" ".join(detail[: 4 * DETAIL_CHARS_MAX].split()))
+    return line if len(line) <= DETAIL_CHARS_MAX else line[: DETAIL_CHARS_MAX - 1] + "…"

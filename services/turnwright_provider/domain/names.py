@@ -1,0 +1,44 @@
+"""Names of models: `vendor/model`, and whether a list of models denies one. Source: RU307; architecture 15."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from turnwright_core.errors import Reason, fault
+
+_ANY_NAME: Final = frozenset({"llamacpp", "me"})
+"""`owned_by` of servers that hold one model and answer to whatever name they are called by."""
+
+
+def split_vendor_model(vendor_model: str) -> tuple[str, str]:
+    """Vendor and the vendor's own name of the model. Raises InvalidError for a text that is not `vendor/model`."""
+    vendor, slash, model = vendor_model.partition("/")
+    if not (vendor and slash and model):
+        raise fault(
+            Reason.INVALID_FIELD,
+            f"{vendor_model!r} is no `vendor/model`; write for example `openai/gpt-5-mini`.",
+            field="model.vendor_model",
+        )
+    return vendor, model
+
+
+def listed_models(body: bytes) -> frozenset[str] | None:
+    """The names in the answer to `GET /models`; None when it lists nothing that could deny a name."""
+    try:
+        parsed: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    items = parsed.get("data") if isinstance(parsed, Mapping) else parsed
+    models = [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
+    if not models or any(model.get("owned_by") in _ANY_NAME for model in models):
+        return None
+    names = {name for model in models for name in (model.get("id"), model.get("name")) if isinstance(name, str)}
+    return frozenset(names) or None
+
+
+def is_listed(model: str, names: frozenset[str]) -> bool:
+    """Whether a list has a model, be it with Ollama's `:latest` or without OpenRouter's `:variant`."""
+    bare = model.rpartition(":")[0] or model
+    return bool({model, f"{model}:latest", bare, f"models/{model}"} & names)

@@ -1,0 +1,77 @@
+"""When to try again, and when to stop trying.
+
+A class has a deadline, counted from the first failure of the call; a wait that would end after it is not begun.
+Source: architecture 8; RU305; research/wire 2.4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+from turnwright_provider.domain.failures import Failure, FailureClass
+
+JITTER: Final = 0.25
+"""Share of a wait that chance may take off, so that callers that failed together do not come back together."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Deadlines and waits, all in seconds."""
+
+    llm_deadline_s: float = 600.0
+    gateway_deadline_s: float = 30.0
+    server_deadline_s: float = 60.0
+    backoff_s_min: float = 1.0
+    backoff_s_max: float = 30.0
+
+    def wait_s(self, attempt: int, failure: Failure, jitter: float) -> float:
+        """Seconds to wait after the failed try `attempt` (1-based); `jitter` is drawn from [0, 1).
+
+        What the vendor asked for counts as it is, except a zero: that would be a storm.
+        """
+        if failure.retry_after_s:
+            return failure.retry_after_s
+        doublings = min(attempt - 1, 32)
+        backoff: float = min(self.backoff_s_max, self.backoff_s_min * 2**doublings)
+        return backoff * (1 - JITTER * jitter)
+
+    def gives_up(self, failure: Failure, elapsed_s: float, wait_s: float) -> bool:
+        """Whether the deadline of the failure's class would pass; `elapsed_s` since the first failure."""
+        return elapsed_s + wait_s > self._deadline_s(failure.kind)
+
+    def _deadline_s(self, kind: FailureClass) -> float:
+        return {
+            FailureClass.RATE_LIMIT: self.llm_deadline_s,
+            FailureClass.WARMUP: self.llm_deadline_s,
+            FailureClass.GATEWAY: self.gateway_deadline_s,
+            FailureClass.SERVER: self.server_deadline_s,
+        }.get(kind, 0.0)
+
+
+def retry_after_s(headers: Mapping[str, str], now_s: float) -> float | None:
+    """Seconds that the vendor asks to wait: `retry-after-ms`, else `retry-after` in seconds or as an HTTP date."""
+    millis = _number(headers.get("retry-after-ms", ""))
+    if millis:
+        return millis / 1000
+    value = headers.get("retry-after", "").strip()
+    seconds = _number(value)
+    return seconds if seconds is not None else _seconds_until(value, now_s)
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number >= 0 else None
+
+
+def _seconds_until(date: str, now_s: float) -> float | None:
+    try:
+        return max(0.0, parsedate_to_datetime(date).timestamp() - now_s)
+    except (ValueError, OverflowError):
+        return None

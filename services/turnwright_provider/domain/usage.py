@@ -1,0 +1,95 @@
+"""What a call consumed, out of any vendor's usage object: one meaning for each figure.
+
+Reasoning is counted inside the output by nearly all; xAI's chat counts it beside, which its total gives away.
+Over a stream each figure is the largest that was seen, and the total is counted anew.
+Source: RD05; research/wire 2.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from turnwright_core.runs import Usage
+
+TICK_USD: Final = 1e-10
+"""xAI's `cost_in_usd_ticks`, in US dollars."""
+
+_PROMPT: Final = ("prompt_tokens", "input_tokens")
+_COMPLETION: Final = ("completion_tokens", "output_tokens")
+_CACHED: Final = (
+    "prompt_tokens_details.cached_tokens",
+    "input_tokens_details.cached_tokens",
+    "prompt_cache_hit_tokens",
+    "cached_tokens",
+)
+_REASONING: Final = (
+    "completion_tokens_details.reasoning_tokens",
+    "output_tokens_details.reasoning_tokens",
+    "reasoning_tokens",
+)
+
+
+def read_usage(raw: Mapping[str, Any]) -> Usage:
+    """The usage of one report; figures that are missing or no numbers are 0."""
+    prompt, completion = _figure(raw, _PROMPT), _figure(raw, _COMPLETION)
+    reasoning = _figure(raw, _REASONING)
+    if reasoning and _figure(raw, ("total_tokens",)) == prompt + completion + reasoning:
+        completion += reasoning
+    return Usage(
+        prompt_tokens=prompt,
+        cached_tokens=_figure(raw, _CACHED),
+        completion_tokens=completion,
+        reasoning_tokens=reasoning,
+        total_tokens=prompt + completion,
+        cost_usd=_cost(raw),
+    )
+
+
+def merge_usage(old: Usage | None, new: Usage) -> Usage:
+    """The larger of each figure, the total of the result, the newer price."""
+    if old is None:
+        return new
+    prompt = max(old.prompt_tokens, new.prompt_tokens)
+    completion = max(old.completion_tokens, new.completion_tokens)
+    return Usage(
+        prompt_tokens=prompt,
+        cached_tokens=max(old.cached_tokens, new.cached_tokens),
+        completion_tokens=completion,
+        reasoning_tokens=max(old.reasoning_tokens, new.reasoning_tokens),
+        total_tokens=prompt + completion,
+        cost_usd=old.cost_usd if new.cost_usd is None else new.cost_usd,
+    )
+
+
+def _figure(raw: Mapping[str, Any], names: tuple[str, ...]) -> int:
+    for name in names:
+        value = _at(raw, name)
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 2**53:
+            return int(value)
+    return 0
+
+
+def _cost(raw: Mapping[str, Any]) -> float | None:
+    ticks, cost = raw.get("cost_in_usd_ticks"), raw.get("cost")
+    if isinstance(cost, Mapping):
+        cost = cost.get("total_cost")
+    if isinstance(cost, str):
+        cost = _number(cost)
+    if isinstance(cost, int | float) and not isinstance(cost, bool) and cost >= 0:
+        return float(cost)
+    return ticks * TICK_USD if isinstance(ticks, int) and ticks >= 0 else None
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _at(raw: Mapping[str, Any], dotted: str) -> Any:
+    value: Any = raw
+    for key in dotted.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value

@@ -1,0 +1,144 @@
+"""HTTP by httpx: one client and one TLS context for all calls, and httpx's errors in our words.
+
+Proxies, .netrc and certificates of the environment are not used unless the operator says so, and never for loopback:
+a proxy that is set for a shell would otherwise read every prompt.
+Source: architecture 10, 15; research/wire 2.4.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+import certifi
+import httpx
+
+from turnwright_provider.domain.failures import FailureClass, failed
+from turnwright_provider.ports import HttpRequest
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Seconds and bytes. `silence_timeout_s`: the longest pause between two pieces of an answer."""
+
+    connect_timeout_s: float
+    silence_timeout_s: float
+    reply_bytes_max: int
+    connections_max: int
+
+
+class HttpxReply:
+    """An answer whose body is still to be read."""
+
+    def __init__(self, response: httpx.Response, limits: HttpLimits) -> None:
+        """Wrap httpx's."""
+        self._response = response
+        self._limits = limits
+
+    @property
+    def status(self) -> int:
+        """HTTP status."""
+        return self._response.status_code
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Headers; httpx finds them in any case."""
+        return self._response.headers
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        """The body as it arrives."""
+        size = 0
+        with _our_errors(self._limits):
+            async for chunk in self._response.aiter_bytes():
+                size += len(chunk)
+                if size > self._limits.reply_bytes_max:
+                    raise failed(FailureClass.PROTOCOL, f"the answer is over {self._limits.reply_bytes_max} bytes")
+                yield chunk
+
+
+class HttpxTransport:
+    """Sends requests to one server. `from_environment`: use its proxies, where the server is not on loopback."""
+
+    def __init__(self, base_url: str, limits: HttpLimits, *, from_environment: bool) -> None:
+        """Prepare the client; nothing is sent."""
+        self._limits = limits
+        url = httpx.URL(base_url)
+        self._client = httpx.AsyncClient(
+            verify=tls_context() if url.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+            trust_env=from_environment and url.host not in ("localhost", "127.0.0.1", "::1"),
+            follow_redirects=False,
+            timeout=httpx.Timeout(
+                limits.silence_timeout_s, connect=limits.connect_timeout_s, pool=limits.connect_timeout_s
+            ),
+            limits=httpx.Limits(max_connections=limits.connections_max, max_keepalive_connections=20),
+        )
+
+    @asynccontextmanager
+    async def open(self, request: HttpRequest) -> AsyncGenerator[HttpxReply, None]:
+        """The answer once its headers are there; leaving closes it. Raises VendorError when there is none."""
+        prepared = self._client.build_request(
+            request.method, request.url, headers=dict(request.headers), content=request.body or None
+        )
+        with _our_errors(self._limits):
+            response = await self._client.send(prepared, stream=True)
+        try:
+            yield HttpxReply(response, self._limits)
+        finally:
+            await response.aclose()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+
+def tls_context() -> ssl.SSLContext:
+    """The system's authorities (SSL_CERT_FILE counts); certifi's where the system has none."""
+    context = ssl.create_default_context()
+    if not context.cert_store_stats()["x509_ca"]:
+        context.load_verify_locations(certifi.where())
+    return context
+
+
+@contextmanager
+def _our_errors(limits: HttpLimits) -> Iterator[None]:
+    try:
+        yield
+    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.ProxyError) as error:
+        raise failed(FailureClass.UNREACHABLE, _why_unreachable(error)) from None
+    except httpx.PoolTimeout:
+        raise failed(FailureClass.SERVER, f"all {limits.connections_max} connections are in use") from None
+    except httpx.TimeoutException:
+        raise failed(FailureClass.TIMEOUT, f"no bytes for {limits.silence_timeout_s:g} s") from None
+    except httpx.DecodingError as error:
+        raise failed(FailureClass.PROTOCOL, f"the body cannot be decoded: {error}") from None
+    except httpx.TransportError as error:
+        raise failed(FailureClass.SERVER, f"the connection broke: {str(error) or type(error).__name__}") from None
+
+
+def _why_unreachable(error: BaseException) -> str:
+    """The reason at the bottom of httpx's chain of errors, in words that tell what to look at."""
+    chain = list(_chain(error))
+    for kind, words in (
+        (ssl.SSLCertVerificationError, "its TLS certificate is not trusted"),
+        (ssl.SSLError, "the TLS handshake failed"),
+        (socket.gaierror, "its name cannot be resolved"),
+        (ConnectionRefusedError, "the connection was refused"),
+    ):
+        for link in chain:
+            if isinstance(link, kind):
+                return f"{words} ({getattr(link, 'verify_message', '') or getattr(link, 'strerror', '') or link})"
+    if isinstance(error, httpx.ConnectTimeout):
+        return "it did not accept a connection in time"
+    return str(error) or type(error).__name__
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        if isinstance(error, BaseExceptionGroup):
+            for inner in error.exceptions:
+                yield from _chain(inner)
+        error = error.__cause__ or error.__context__

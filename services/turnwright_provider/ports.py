@@ -1,0 +1,67 @@
+"""What the provider needs from outside: vendors, and for those on the network a transport.
+
+Source: house 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from turnwright_provider.domain.deltas import ModelCall, VendorEvent
+
+
+@dataclass(frozen=True, slots=True)
+class VendorState:
+    """Whether a vendor can be called. `endpoint` holds no secret; `settings` are those that `problem` is about."""
+
+    endpoint: str
+    problem: str = ""
+    settings: tuple[str, ...] = ()
+
+
+class Vendor(Protocol):
+    """One kind of model server. A file in `vendors/` each."""
+
+    def describe(self) -> VendorState:
+        """Whether it is configured, and where it is reached. No network."""
+
+    def stream(self, call: ModelCall, attempt: int) -> AsyncGenerator[VendorEvent, None]:
+        """One try (1-based) at a call: deltas, then exactly one Finish. Raises VendorError."""
+
+    async def check(self, models: Sequence[str]) -> list[str]:
+        """What is wrong with each model, empty where nothing is. Costs no tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """One request."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = b""
+
+
+class HttpReply(Protocol):
+    """The answer to a request, its body not read yet."""
+
+    @property
+    def status(self) -> int:
+        """HTTP status."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Headers, names in lower case."""
+
+    def chunks(self) -> AsyncGenerator[bytes, None]:
+        """The body as it arrives. Raises VendorError when it is cut, silent or too long."""
+
+
+class Transport(Protocol):
+    """Sends HTTP requests."""
+
+    def open(self, request: HttpRequest) -> AbstractAsyncContextManager[HttpReply]:
+        """The answer once its headers are there; leaving closes it. Raises VendorError when there is none."""

@@ -1,0 +1,1 @@
+"""Inbound: the gRPC face."""

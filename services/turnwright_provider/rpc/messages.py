@@ -1,0 +1,81 @@
+"""Calls and parts of replies on the wire."""
+
+from __future__ import annotations
+
+from typing import Final, assert_never
+
+from turnwright.provider.v1 import provider_service_pb2 as pb
+from turnwright.types.v1 import delta_pb2
+
+from turnwright_core.wire.runs import usage_to_pb
+from turnwright_provider.domain.deltas import (
+    AppendContent,
+    AppendReasoning,
+    Delta,
+    Finish,
+    Message,
+    ModelCall,
+    Part,
+    Retry,
+    Role,
+    SetToolCalls,
+    SetUsage,
+)
+
+_ROLES: Final[dict[int, Role]] = {
+    pb.ROLE_SYSTEM: Role.SYSTEM,
+    pb.ROLE_USER: Role.USER,
+    pb.ROLE_ASSISTANT: Role.ASSISTANT,
+}
+
+
+def call_from_pb(request: pb.GenerateRequest, model: str) -> ModelCall:
+    """A checked request; `model` is the vendor's own name."""
+    return ModelCall(
+        model=model,
+        messages=tuple(Message(_ROLES[message.role], message.content) for message in request.messages),
+        temperature=request.temperature if request.HasField("temperature") else None,
+        output_tokens_max=request.output_tokens_max if request.HasField("output_tokens_max") else None,
+        call_index=request.call_index,
+    )
+
+
+def part_to_pb(part: Part) -> pb.GenerateResponse:
+    """A part of a reply for the wire."""
+    match part:
+        case Retry():
+            return pb.GenerateResponse(retry=_retry_to_pb(part))
+        case Finish():
+            return pb.GenerateResponse(finish=_finish_to_pb(part))
+        case _:
+            return pb.GenerateResponse(delta=_delta_to_pb(part))
+
+
+def _delta_to_pb(delta: Delta) -> delta_pb2.Delta:
+    match delta:
+        case AppendContent(text):
+            return delta_pb2.Delta(append_content=text)
+        case AppendReasoning(text):
+            return delta_pb2.Delta(append_reasoning=text)
+        case SetToolCalls(calls):
+            tool_calls = [
+                delta_pb2.ToolCall(index=call.index, id=call.id, name=call.name, arguments=call.arguments)
+                for call in calls
+            ]
+            return delta_pb2.Delta(set_tool_calls=delta_pb2.ToolCalls(calls=tool_calls))
+        case SetUsage(usage):
+            return delta_pb2.Delta(set_usage=usage_to_pb(usage))
+        case _:
+            assert_never(delta)
+
+
+def _retry_to_pb(retry: Retry) -> pb.Retry:
+    return pb.Retry(attempt=retry.attempt, wait_s=retry.wait_s, error_class=retry.error_class, detail=retry.detail)
+
+
+def _finish_to_pb(finish: Finish) -> pb.Finish:
+    return pb.Finish(
+        reason=finish.reason,
+        usage=None if finish.usage is None else usage_to_pb(finish.usage),
+        vendor_model=finish.vendor_model,
+    )

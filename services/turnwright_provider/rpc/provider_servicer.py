@@ -1,0 +1,65 @@
+"""The gRPC face of the provider: decode, one call, encode."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from typing import Any
+
+import grpc
+from turnwright.provider.v1 import provider_service_pb2 as pb
+from turnwright.provider.v1 import provider_service_pb2_grpc
+
+from turnwright_core.wire.runs import model_from_pb
+from turnwright_provider.app.check_models import check_models
+from turnwright_provider.app.generate import Generation, find_vendor
+from turnwright_provider.domain.names import split_vendor_model
+from turnwright_provider.ports import Vendor
+from turnwright_provider.rpc.checks import check_generate, check_models_request
+from turnwright_provider.rpc.messages import call_from_pb, part_to_pb
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
+    """Serves turnwright.provider.v1.ProviderService. `begin` makes the Generation of a call to a vendor."""
+
+    def __init__(self, vendors: Mapping[str, Vendor], begin: Callable[[str, Vendor], Generation]) -> None:
+        """Keep the vendors, by name."""
+        self._vendors = vendors
+        self._begin = begin
+
+    async def Generate(
+        self, request: pb.GenerateRequest, context: Context
+    ) -> AsyncGenerator[pb.GenerateResponse, None]:
+        """Call a model and stream its reply."""
+        del context
+        check_generate(request)
+        name, model = split_vendor_model(request.model.vendor_model)
+        generation = self._begin(name, find_vendor(self._vendors, name))
+        async with aclosing(generation.parts(call_from_pb(request, model))) as parts:
+            async for part in parts:
+                yield part_to_pb(part)
+
+    async def ListVendors(self, request: pb.ListVendorsRequest, context: Context) -> pb.ListVendorsResponse:
+        """List the vendors, without any network call."""
+        del request, context
+        vendors = []
+        for name, vendor in sorted(self._vendors.items()):
+            state = vendor.describe()
+            vendors.append(
+                pb.Vendor(name=name, configured=not state.problem, endpoint=state.endpoint, problem=state.problem)
+            )
+        return pb.ListVendorsResponse(vendors=vendors)
+
+    async def CheckModels(self, request: pb.CheckModelsRequest, context: Context) -> pb.CheckModelsResponse:
+        """Ask the vendors whether they would answer for these models."""
+        del context
+        check_models_request(request)
+        models = [model_from_pb(model) for model in request.models]
+        problems = await check_models(self._vendors, models)
+        checks = [
+            pb.ModelCheck(alias=model.alias, usable=not problem, problem=problem)
+            for model, problem in zip(models, problems, strict=True)
+        ]
+        return pb.CheckModelsResponse(checks=checks)

@@ -1,0 +1,1 @@
+"""One file per vendor; wiring's table finds them."""

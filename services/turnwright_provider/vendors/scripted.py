@@ -1,0 +1,104 @@
+"""Replays written replies: `scripted/{name}` is the file `{name}.txt` of one folder. Needs no key and no network.
+
+Which reply is chosen by the call's index, so a conversation replays the same however often it is resumed.
+Source: architecture 8, 15; the format stands in domain/scripts.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from turnwright_core.runs import Usage
+from turnwright_provider.domain.deltas import AppendContent, Finish, ModelCall, SetUsage, VendorEvent
+from turnwright_provider.domain.failures import FailureClass, VendorError, failed
+from turnwright_provider.domain.scripts import ScriptedReply, ScriptError, parse_script
+from turnwright_provider.ports import VendorState
+
+SCRIPT_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Longest script, in bytes."""
+
+CHARS_PER_TOKEN: Final = 4
+"""What usage is estimated with."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+Sleep = Callable[[float], Awaitable[None]]
+
+
+class ScriptedVendor:
+    """Replays the scripts of a folder; `sleep` takes seconds."""
+
+    def __init__(self, folder: Path, sleep: Sleep) -> None:
+        """Look into this folder only."""
+        self._folder = folder
+        self._sleep = sleep
+
+    def describe(self) -> VendorState:
+        """Configured where the folder exists."""
+        if self._folder.is_dir():
+            return VendorState(str(self._folder))
+        setting = "TURNWRIGHT_SCRIPTED_DIR"
+        return VendorState(str(self._folder), f"{setting} names no folder: {self._folder}", (setting,))
+
+    async def stream(self, call: ModelCall, attempt: int) -> AsyncGenerator[VendorEvent, None]:
+        """The reply of the call's index, in its pace."""
+        reply = await self._reply(call)
+        if failure := reply.failure_of(attempt):
+            raise VendorError(failure)
+        text = reply.text or ""
+        await self._sleep(reply.after_ms / 1000)
+        for start in range(0, len(text), reply.chunk_chars):
+            if start:
+                await self._sleep(reply.delay_ms / 1000)
+            yield AppendContent(text[start : start + reply.chunk_chars])
+        usage = _usage(call, text)
+        yield SetUsage(usage)
+        yield Finish("stop", usage, call.model)
+
+    async def check(self, models: Sequence[str]) -> list[str]:
+        """Whether each script is there and can be read."""
+        return [await asyncio.to_thread(self._problem, model) for model in models]
+
+    async def _reply(self, call: ModelCall) -> ScriptedReply:
+        replies = await asyncio.to_thread(self._read, call.model)
+        if call.call_index >= len(replies):
+            count = f"{len(replies)} {'reply' if len(replies) == 1 else 'replies'}"
+            raise failed(FailureClass.INVALID, f"the script has only {count}, and call {call.call_index + 1} was made")
+        return replies[call.call_index]
+
+    def _others(self) -> str:
+        names = sorted(path.stem for path in self._folder.glob("*.txt"))[:20]
+        return f"; there are {', '.join(names)}" if names else ""
+
+    def _problem(self, model: str) -> str:
+        try:
+            self._read(model)
+        except VendorError as error:
+            return error.failure.detail
+        return ""
+
+    def _read(self, model: str) -> tuple[ScriptedReply, ...]:
+        if not _NAME.fullmatch(model):
+            raise failed(FailureClass.INVALID, "a script's name has 1 to 64 characters out of A-Z a-z 0-9 _ and -")
+        path = self._folder / f"{model}.txt"
+        try:
+            inside = path.resolve().is_relative_to(self._folder.resolve())
+            if not inside or path.stat().st_size > SCRIPT_BYTES_MAX:
+                raise failed(FailureClass.INVALID, f"{path.name} is outside of {self._folder} or over its size limit")
+            return parse_script(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise failed(FailureClass.INVALID, f"there is no {path.name} in {self._folder}{self._others()}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise failed(FailureClass.INVALID, f"{path.name} cannot be read: {error}") from None
+        except ScriptError as error:
+            raise failed(FailureClass.INVALID, f"{path.name}, {error}") from None
+
+
+def _usage(call: ModelCall, text: str) -> Usage:
+    prompt = math.ceil(sum(len(message.content) for message in call.messages) / CHARS_PER_TOKEN)
+    completion = math.ceil(len(text) / CHARS_PER_TOKEN)
+    return Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)

@@ -1,0 +1,277 @@
+"""How Generate fails, for each way in which a vendor can."""
+
+import asyncio
+import socket
+
+import grpc
+import pytest
+
+from sse_server import Answer, SseServer, chat, delta, error, events, hang_up, json_answer, never, plain
+
+KEY = "secret-key-of-tests"
+HELLO = events(delta(role="assistant", content=""), delta(content="Hel"), delta(content="lo"), done=False)
+
+
+async def failed(provider, *answers, **settings):
+    """What a caller hears of these answers, and how many requests were sent."""
+    async with SseServer(answers) as server:
+        heard = await (await provider(openai_base_url=server.url, openai_api_key=KEY, **settings)).generate()
+    assert heard.error is not None
+    assert KEY not in heard.error.message + str(heard.error.metadata)
+    return heard, len(server.requests)
+
+
+@pytest.mark.asyncio
+async def test_a_refused_connection_fails_at_once(provider):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
+        heard = await (await provider(openai_base_url=url)).generate()
+
+    assert (heard.reason, heard.parts) == ("VENDOR_UNREACHABLE", [])
+    assert heard.error.code is grpc.StatusCode.UNAVAILABLE
+    assert heard.error.metadata["vendor"] == "openai"
+    assert "refused" in heard.error.metadata["detail"]
+
+
+@pytest.mark.asyncio
+async def test_a_certificate_that_nobody_trusts_fails_at_once(provider):
+    async with SseServer([chat("never seen")], tls=True) as server:
+        heard = await (await provider(openai_base_url=server.url)).generate()
+
+    assert (heard.reason, heard.parts, server.requests) == ("VENDOR_UNREACHABLE", [], [])
+    assert "certificate" in heard.error.metadata["detail"]
+
+
+@pytest.mark.asyncio
+async def test_tls_to_a_server_without_it_fails_at_once(provider):
+    async with SseServer([chat("never seen")]) as server:
+        url = server.url.replace("http:", "https:")
+        heard = await (await provider(openai_base_url=url)).generate()
+
+    assert (heard.reason, heard.parts) == ("VENDOR_UNREACHABLE", [])
+    assert "TLS" in heard.error.metadata["detail"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("answer", "reason", "words"),
+    [
+        pytest.param(error(401, f"Incorrect API key provided: {KEY}"), "VENDOR_AUTH", "refused the key", id="401"),
+        pytest.param(error(403, "Country not supported"), "VENDOR_AUTH", "403", id="403"),
+        pytest.param(error(400, "Incorrect API key provided. Get one at x.ai"), "VENDOR_AUTH", "400", id="xai-bad-key"),
+        pytest.param(error(404, "The model does not exist", code="model_not_found"), "VENDOR_REJECTED", "tiny", id="404-model"),
+        pytest.param(error(429, "You exceeded your quota", "insufficient_quota", "insufficient_quota"), "VENDOR_REJECTED", "quota", id="quota"),
+        pytest.param(error(402, "Insufficient credits"), "VENDOR_REJECTED", "credits", id="402"),
+        pytest.param(error(500, "[json.exception.parse_error.101] parse error at line 1"), "VENDOR_REJECTED", "parse", id="llamacpp-bad-json"),
+        pytest.param(error(503, "no", headers={"x-should-retry": "false"}), "VENDOR_FAILED", "503", id="told-not-to"),
+        pytest.param(Answer(307, {"location": "http://elsewhere/"}, framing="length"), "VENDOR_REJECTED", "307", id="redirect"),
+        pytest.param(error(400, "request (909 tokens) exceeds the available context size (512 tokens)", "exceed_context_size_error"), "CONTEXT_EXCEEDED", "512", id="RU220-code"),
+        pytest.param(error(400, "This model's maximum context length is 512 tokens."), "CONTEXT_EXCEEDED", "tiny", id="RU220-words"),
+        pytest.param(plain("413 Request Entity Too Large", status=413), "CONTEXT_EXCEEDED", "413", id="413"),
+        pytest.param(Answer(chunks=[]), "VENDOR_PROTOCOL", "without a single event", id="200-no-events"),
+        pytest.param(Answer(chunks=[b": ping\n\n", b"data: [DONE]\n\n"]), "VENDOR_PROTOCOL", "without a single event", id="200-only-done"),
+        pytest.param(plain("<html><title>Log in</title></html>"), "VENDOR_PROTOCOL", "Log in", id="html"),
+        pytest.param(plain("welcome to my server", "text/plain"), "VENDOR_PROTOCOL", "welcome", id="text"),
+        pytest.param(json_answer({"status": "ok"}), "VENDOR_PROTOCOL", "no chat completion", id="other-json"),
+        pytest.param(plain("{half a json", "application/json"), "VENDOR_PROTOCOL", "half", id="broken-json"),
+        pytest.param(Answer(chunks=[b"data: hello\n\n"]), "VENDOR_PROTOCOL", "not JSON", id="not-json-events"),
+        pytest.param(json_answer({"error": {"message": "no such model", "code": 404}}), "VENDOR_REJECTED", "no such model", id="error-as-200"),
+        pytest.param(Answer(chunks=[b'error: {"code":400,"message":"bad grammar"}\n\n']), "VENDOR_REJECTED", "bad grammar", id="llamacpp-error-field"),
+    ],
+)  # fmt: skip
+async def test_what_another_try_cannot_mend_is_not_tried_again(provider, answer, reason, words):
+    heard, requests = await failed(provider, answer, chat("must not be asked for"))
+
+    assert (heard.reason, heard.retries, requests) == (reason, [], 1)
+    assert words in heard.error.message
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        pytest.param(error(429, "slow down"), "rate_limit", id="429"),
+        pytest.param(error(429, "slow down", headers={"retry-after": "0"}), "rate_limit", id="429-zero-wait"),
+        pytest.param(error(503, "Loading model", "unavailable_error"), "warmup", id="503-loading"),
+        pytest.param(plain("<html><title>502 Bad Gateway</title></html>", status=502), "gateway", id="502"),
+        pytest.param(error(504, "upstream timeout"), "gateway", id="504"),
+        pytest.param(error(500, "oops"), "server", id="500"),
+        pytest.param(error(529, "Overloaded"), "server", id="529"),
+        pytest.param(hang_up(), "server", id="hang-up"),
+        pytest.param(Answer(chunks=HELLO[:1], end="cut"), "server", id="cut-before-a-delta"),
+        pytest.param(Answer(chunks=HELLO[:1]), "server", id="end-before-a-delta"),
+        pytest.param(Answer(chunks=[*HELLO[:1], b"data: <html>502</html>\n\n"]), "gateway", id="page-in-the-stream"),
+        pytest.param(Answer(chunks=events({"error": {"code": 429, "message": "rate"}})), "rate_limit", id="429-in-the-stream"),
+        pytest.param(Answer(chunks=[b'event: error\ndata: {"message":"overloaded"}\n\n']), "server", id="error-event"),
+    ],
+)  # fmt: skip
+async def test_what_passes_by_itself_is_tried_again_and_told_before(provider, answer, kind):
+    # RU305
+    async with SseServer([answer, answer, chat("third time lucky")]) as server:
+        heard = await (await provider(openai_base_url=server.url)).generate()
+
+    assert [(retry.attempt, retry.error_class) for retry in heard.retries] == [(1, kind), (2, kind)]
+    assert [part.WhichOneof("part") for part in heard.parts[:3]] == ["retry", "retry", "delta"]
+    assert all(retry.wait_s > 0 and retry.detail for retry in heard.retries)
+    assert (heard.text, heard.error) == ("third time lucky", None)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("headers", [{"retry-after": "0.013"}, {"retry-after-ms": "13", "retry-after": "7"}])
+async def test_the_wait_is_what_the_vendor_asks_for(provider, headers):
+    async with SseServer([error(429, "slow down", headers=headers), chat("ok")]) as server:
+        heard = await (await provider(openai_base_url=server.url)).generate()
+
+    assert [retry.wait_s for retry in heard.retries] == [0.013]
+    assert heard.text == "ok"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("answer", "settings", "reason"),
+    [
+        pytest.param(error(429, "slow"), {"llm_deadline_s": 0.02}, "VENDOR_RATE_LIMIT", id="rate-limit"),
+        pytest.param(error(503, "loading"), {"llm_deadline_s": 0.02}, "VENDOR_FAILED", id="warmup"),
+        pytest.param(error(502, "gateway"), {"gateway_deadline_s": 0.02}, "VENDOR_FAILED", id="gateway"),
+        pytest.param(error(500, "server"), {"server_deadline_s": 0.02}, "VENDOR_FAILED", id="server"),
+    ],
+)
+async def test_each_class_has_a_deadline_after_which_it_is_a_failure(provider, answer, settings, reason):
+    # RU305
+    heard, requests = await failed(provider, *([answer] * 200), **settings)
+
+    assert heard.reason == reason
+    assert requests == len(heard.retries) + 1 < 200
+    assert heard.error.metadata["http_status"]
+
+
+@pytest.mark.asyncio
+async def test_a_wait_beyond_the_deadline_is_not_begun(provider):
+    heard, requests = await failed(provider, error(429, "tomorrow", headers={"retry-after": "86400"}))
+
+    assert (heard.reason, heard.retries, requests) == ("VENDOR_RATE_LIMIT", [], 1)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(Answer(chunks=HELLO, end="cut"), id="connection-reset"),
+        pytest.param(Answer(chunks=HELLO, framing="close"), id="end-without-finish"),
+        pytest.param(Answer(chunks=[*HELLO, b'data: {"choices": [{"del'], framing="close"), id="half-an-event"),
+        pytest.param(Answer(chunks=[*HELLO, *events({"error": {"code": 502, "message": "gone"}})]), id="error-object"),
+    ],
+)
+async def test_a_stream_that_stops_in_the_middle_is_told_after_its_deltas_and_not_repeated(provider, answer):
+    heard, requests = await failed(provider, answer, chat("must not be asked for"))
+
+    assert (heard.text, heard.reason) == ("Hello", "STREAM_INTERRUPTED")
+    assert (heard.retries, heard.finish, requests) == ([], None, 1)
+
+
+@pytest.mark.asyncio
+async def test_what_was_held_back_is_told_before_an_interruption(provider):
+    answer = Answer(chunks=events(delta(content="a <thi"), done=False), end="cut")
+    heard, _ = await failed(provider, answer)
+
+    assert (heard.text, heard.reason) == ("a <thi", "STREAM_INTERRUPTED")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        ({"code": 400, "message": "Token limit reached"}, "CONTEXT_EXCEEDED"),
+        ({"status_code": 400, "message": "Tool call validation failed", "code": "tool_use_failed"}, "VENDOR_REJECTED"),
+        ({"code": 429, "message": "Rate limit exceeded"}, "VENDOR_RATE_LIMIT"),
+    ],
+)
+async def test_an_error_in_the_middle_of_a_stream_keeps_its_class(provider, failure, reason):
+    # RU220 for the first
+    heard, _ = await failed(provider, Answer(chunks=[*HELLO, *events({"error": failure}, done=False)]))
+
+    assert (heard.text, heard.reason) == ("Hello", reason)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [(never(), ""), (Answer(chunks=[], end="hang"), ""), (Answer(chunks=HELLO, end="hang"), "Hello")],
+    ids=["no-answer", "only-a-head", "in-the-middle"],
+)
+async def test_a_vendor_that_falls_silent_is_given_up(provider, answer, text):
+    heard, requests = await failed(provider, answer, silence_timeout_s=0.2)
+
+    assert (heard.text, heard.reason, requests) == (text, "VENDOR_TIMEOUT", 1)
+    assert heard.error.code is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert heard.error.metadata["timeout_s"] == "0.2"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("settings", "answer"),
+    [
+        ({"event_bytes_max": 1024}, Answer(chunks=[b"data: " + b"x" * 700, b"x" * 700])),
+        ({"event_bytes_max": 1024}, Answer(chunks=[b"data: " + b"x" * 700 + b"\n"] * 2)),
+        ({"reply_bytes_max": 1024}, Answer(chunks=[b":" + b"x" * 500 + b"\n\n"] * 3)),
+    ],
+    ids=["line", "event", "reply"],
+)
+async def test_a_vendor_cannot_fill_the_memory(provider, settings, answer):
+    heard, _ = await failed(provider, answer, **settings)
+
+    assert (heard.reason, heard.retries) == ("VENDOR_PROTOCOL", [])
+
+
+@pytest.mark.asyncio
+async def test_cancelling_closes_the_request_in_the_middle_of_a_reply(provider):
+    async with SseServer([Answer(chunks=HELLO, end="hang")]) as server:
+        call = (await provider(openai_base_url=server.url)).open()
+        assert (await call.read()).delta.append_content == "Hel"
+        call.cancel()
+        async with asyncio.timeout(30):
+            await server.requests[0].closed.wait()
+
+    assert len(server.requests) == 1
+
+
+@pytest.mark.asyncio
+async def test_cancelling_closes_a_request_that_has_no_answer_yet(provider):
+    async with SseServer([never()]) as server:
+        call = (await provider(openai_base_url=server.url)).open()
+        request = await server.wait_for(1)
+        call.cancel()
+        async with asyncio.timeout(30):
+            await request.closed.wait()
+
+    assert not request.answered.is_set()
+
+
+@pytest.mark.asyncio
+async def test_cancelling_ends_the_wait_for_another_try(provider):
+    async with SseServer(
+        [error(429, "wait", headers={"retry-after": "0.05"}), chat("unwanted"), chat("wanted")]
+    ) as server:
+        client = await provider(openai_base_url=server.url)
+        call = client.open()
+        assert (await call.read()).HasField("retry")
+        call.cancel()
+        other = client.open()
+        parts = [part async for part in other]
+        # The cancelled call's wait is over by now; had it gone on, its try would have taken the second answer.
+        await asyncio.sleep(0.1)
+
+    assert "".join(part.delta.append_content for part in parts) == "unwanted"
+    assert len(server.requests) == 2
+
+
+@pytest.mark.asyncio
+async def test_details_hold_no_secret_and_are_short(provider):
+    words = f"key sk-proj-abcdef0123456789 of Bearer abcdefgh12345678 {KEY} " + "x" * 5000
+    heard, _ = await failed(provider, error(400, words))
+
+    detail = heard.error.metadata["detail"]
+    assert "abcdef" not in detail
+    assert KEY not in detail
+    assert len(detail) <= 500

@@ -1,0 +1,209 @@
+"""Vendors: which there are, whether they are configured, what models they have; and what Generate refuses itself."""
+
+import asyncio
+import math
+import os
+import signal
+import socket
+import sys
+
+import grpc
+import pytest
+from turnwright.provider.v1 import provider_service_pb2 as pb
+
+from contract.provider.conftest import SECRET, Client
+from sse_server import SseServer, chat, error, json_answer, never
+from turnwright_provider.config import PACKAGED_SCRIPTS
+
+
+@pytest.mark.asyncio
+async def test_without_settings_only_the_scripts_are_configured(provider):
+    # RU306: a provider without config is inert
+    client = await provider()
+    vendors = await client.vendors()
+    heard = await client.generate("openai/tiny")
+
+    assert sorted(vendors) == ["openai", "scripted"]
+    assert vendors["scripted"].configured
+    assert (vendors["scripted"].problem, vendors["scripted"].endpoint) == ("", str(PACKAGED_SCRIPTS))
+    assert not vendors["openai"].configured
+    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"):
+        assert name in vendors["openai"].problem
+        assert name in heard.error.message
+        assert name in heard.error.metadata["setting"]
+    assert heard.reason == "VENDOR_NOT_CONFIGURED"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("settings", "endpoint", "problem"),
+    [
+        ({"openai_api_key": "k" * 20}, "https://api.openai.com/v1", ""),
+        ({"openai_base_url": "http://user:pass@127.0.0.1:9/v1/?key=1"}, "http://127.0.0.1:9/v1/", ""),
+        ({"openai_base_url": "localhost:9/v1"}, "", "OPENAI_BASE_URL"),
+        ({"openai_base_url": "http://[::1/v1"}, "", "OPENAI_BASE_URL"),
+        ({"openai_base_url": "http://host:port/v1"}, "", "OPENAI_BASE_URL"),
+        ({"openai_base_url": "http://127.0.0.1:9/v1", "openai_api_key": "ключ"}, "http://127.0.0.1:9/v1", "OPENAI_API_KEY"),
+    ],
+)  # fmt: skip
+async def test_a_vendor_tells_where_it_is_reached_and_what_is_wrong(provider, settings, endpoint, problem):
+    vendor = (await (await provider(**settings)).vendors())["openai"]
+
+    assert vendor.configured is not bool(problem)
+    assert problem in vendor.problem
+    assert not endpoint or vendor.endpoint == endpoint
+
+
+@pytest.mark.asyncio
+async def test_a_scripts_folder_that_is_missing_is_named_with_its_setting(provider, tmp_path):
+    client = await provider(scripted_dir=tmp_path / "gone")
+    heard = await client.generate("scripted/hello")
+
+    assert "TURNWRIGHT_SCRIPTED_DIR" in (await client.vendors())["scripted"].problem
+    assert (heard.reason, heard.error.metadata["setting"]) == ("VENDOR_NOT_CONFIGURED", "TURNWRIGHT_SCRIPTED_DIR")
+
+
+@pytest.mark.asyncio
+async def test_an_unknown_vendor_is_refused_with_those_there_are(provider):
+    # RU307: the first segment picks the vendor
+    heard = await (await provider()).generate("openrouter/some/model")
+
+    assert heard.reason == "VENDOR_NOT_CONFIGURED"
+    assert heard.error.code is grpc.StatusCode.FAILED_PRECONDITION
+    assert "openai, scripted" in heard.error.message
+    assert heard.error.metadata["vendor"] == "openrouter"
+
+
+@pytest.mark.asyncio
+async def test_checks_come_in_order_and_name_what_is_missing(provider):
+    async with SseServer(models=["tiny", "llama3:latest"]) as server:
+        client = await provider(openai_base_url=server.url)
+        checks = await client.check(
+            "openai/tiny", "scripted/hello", "openai/llama3", "openai/absent", "scripted/absent", "nobody/x", "tiny"
+        )
+
+    assert [check.alias for check in checks] == [f"m{n}" for n in range(7)]
+    assert [check.usable for check in checks] == [True, True, True, False, False, False, False]
+    words = [
+        "",
+        "",
+        "",
+        "does not list absent; it lists llama3:latest, tiny",
+        "absent.txt",
+        "no vendor nobody",
+        "vendor/model",
+    ]
+    assert all(word in check.problem for word, check in zip(words, checks, strict=True))
+    assert [bool(check.problem) for check in checks] == [not check.usable for check in checks]
+    # One look for three models, and no completion.
+    assert [(r.method, r.path) for r in server.requests] == [("GET", "/v1/models")]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(error(404, "Not Found"), id="no-list"),
+        pytest.param(error(500, "oops"), id="500"),
+        pytest.param(json_answer({"object": "list", "data": []}), id="empty-list"),
+        pytest.param(
+            json_answer({"data": [{"id": "/models/a.gguf", "owned_by": "llamacpp"}]}), id="one-model-any-name"
+        ),
+        pytest.param(json_answer(["what"]), id="no-list-at-all"),
+    ],
+)
+async def test_a_server_that_denies_nothing_makes_a_model_usable(provider, answer):
+    class Lists(SseServer):
+        def _choose(self, request):
+            return answer
+
+    async with Lists() as server:
+        checks = await (await provider(openai_base_url=server.url)).check("openai/tiny")
+
+    assert [(check.usable, check.problem) for check in checks] == [(True, "")]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("answer", "words"), [(error(401, "bad key"), "bad key"), (never(), "did not answer within 0.2 s")]
+)
+async def test_a_server_that_refuses_the_key_or_is_silent_makes_a_model_unusable(provider, answer, words):
+    class Refuses(SseServer):
+        def _choose(self, request):
+            return answer
+
+    async with Refuses() as server:
+        checks = await (await provider(openai_base_url=server.url, check_timeout_s=0.2)).check("openai/tiny")
+
+    assert not checks[0].usable
+    assert words in checks[0].problem
+
+
+@pytest.mark.asyncio
+async def test_a_server_that_is_not_there_makes_a_model_unusable(provider):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        client = await provider(openai_base_url=f"http://127.0.0.1:{unused.getsockname()[1]}/v1")
+        checks = await client.check("openai/tiny")
+
+    assert not checks[0].usable
+    assert "refused" in checks[0].problem
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("fields", "reason", "field"),
+    [
+        ({"messages": []}, "INVALID_FIELD", "messages"),
+        ({"messages": [pb.Message(content="who?")]}, "INVALID_FIELD", "messages.role"),
+        ({"temperature": 2.1}, "INVALID_FIELD", "temperature"),
+        ({"temperature": math.nan}, "INVALID_FIELD", "temperature"),
+        ({"output_tokens_max": 0}, "INVALID_FIELD", "output_tokens_max"),
+        ({"vendor_model": ""}, "INVALID_FIELD", "model.vendor_model"),
+        ({"vendor_model": "tiny"}, "INVALID_FIELD", "model.vendor_model"),
+        ({"vendor_model": "openai/"}, "INVALID_FIELD", "model.vendor_model"),
+    ],
+)
+async def test_a_malformed_request_is_refused_before_any_vendor_is_asked(provider, fields, reason, field):
+    async with SseServer([chat("no")]) as server:
+        client = await provider(openai_base_url=server.url)
+        heard = await client.generate(fields.pop("vendor_model", "openai/tiny"), **fields)
+
+    assert (heard.reason, heard.error.metadata["field"], server.requests) == (reason, field, [])
+
+
+@pytest.mark.asyncio
+async def test_more_models_than_the_limit_are_refused(provider):
+    client = await provider()
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await client.check(*["scripted/hello"] * 101)
+
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert len(await client.check(*["scripted/hello"] * 100)) == 100
+
+
+@pytest.mark.asyncio
+async def test_the_process_reads_the_usual_variables_and_stops_on_sigterm(tmp_path):
+    async with SseServer([chat("from a process")]) as server:
+        address = f"unix:{tmp_path}/provider.sock"
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("TURNWRIGHT_", "OPENAI_"))},
+            "TURNWRIGHT_HOME": str(tmp_path),
+            "TURNWRIGHT_TOKEN": SECRET,
+            "TURNWRIGHT_LISTEN": address,
+            "OPENAI_BASE_URL": server.url,
+            "OPENAI_API_KEY": "key-of-the-environment",
+        }
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "turnwright_provider", env=environment, cwd=tmp_path, stderr=asyncio.subprocess.PIPE
+        )
+        async with grpc.aio.insecure_channel(address) as channel:
+            await channel.channel_ready()
+            heard = await Client(address, channel).generate()
+        process.send_signal(signal.SIGTERM)
+        _, log = await process.communicate()
+
+    assert heard.text == "from a process"
+    assert server.requests[0].headers["authorization"] == "Bearer key-of-the-environment"
+    assert process.returncode == 0
+    assert b"key-of-the-environment" not in log

@@ -1,0 +1,328 @@
+"""Rules and tables: overflow, classes, retries, redaction, coalescing, scripts, names, settings."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cases import expect, params
+from turnwright_core.errors import Reason
+from turnwright_core.kit.settings import SettingsError, load
+from turnwright_core.runs import Usage
+from turnwright_provider.config import ProviderSettings
+from turnwright_provider.domain.classify import classify, classify_in_stream
+from turnwright_provider.domain.coalesce import TEXT_CHARS_MAX, DeltaBuffer
+from turnwright_provider.domain.deltas import AppendContent, AppendReasoning, SetToolCalls, SetUsage, ToolCall
+from turnwright_provider.domain.error_body import ErrorBody, read_error_bytes
+from turnwright_provider.domain.failures import RETRYABLE, Failure, FailureClass, clean, to_fault
+from turnwright_provider.domain.names import is_listed, listed_models
+from turnwright_provider.domain.overflow import is_context_exceeded
+from turnwright_provider.domain.redact import redact
+from turnwright_provider.domain.retry import RetryPolicy, retry_after_s
+from turnwright_provider.domain.scripts import ScriptedReply, ScriptError, parse_script
+
+# ---- Context overflow (RU220) and classes
+
+
+@pytest.mark.parametrize("case", params("wire/context_errors.jsonl"))
+def test_a_vendor_error_is_an_overflow_or_not(case):
+    # RU220
+    error = ErrorBody(case["message"], case["type"] or "", str(case["code"] or ""))
+    assert is_context_exceeded(case["status"], error) is case["is_context_overflow"]
+
+
+@pytest.mark.parametrize("case", params("rummy/llm_errors.jsonl"))
+def test_a_message_alone_tells_its_class(case):
+    failure = classify_in_stream(case["input"]["message"])
+    verdicts = {
+        "is_context_exceeded": failure.kind is FailureClass.CONTEXT_EXCEEDED,
+        "is_transient": failure.is_retryable(),
+    }
+    expect(case["id"], passed=verdicts[case["input"]["fn"]] is case["expected"], exceptions={})
+
+
+@pytest.mark.parametrize(
+    ("message", "is_overflow"),
+    [
+        ("This model's maximum prompt length is 131072 but the request contains 200000 tokens.", True),
+        ("Input length 5000 exceeds maximum length 4096", True),
+        ("prompt too long; exceeded max context length by 1119046 tokens", True),
+        ("Input Tokens Exceeded: Number of input tokens exceeds maximum length.", True),
+        ("the request exceeds the available context size. try increasing the context size", True),
+        ("max_tokens is too large: 5000. This model supports at most 4096 completion tokens", False),
+        ("Rate limit reached on tokens per min (TPM): Limit 30000, Requested 31000.", False),
+        ("Invalid 'messages[0].content': string too long.", False),
+        ("Image is too large", False),
+        ("", False),
+    ],
+)
+def test_words_of_other_vendors_are_an_overflow_or_not(message, is_overflow):
+    # RU220: not from the corpus
+    assert is_context_exceeded(400, ErrorBody(message)) is is_overflow
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (b'{"error":{"message":"m","type":"t","code":"c","param":"p"}}', ErrorBody("m", "t", "c", 0, "p")),
+        (b'{"code":"invalid-argument","error":"text"}', ErrorBody("text", "", "invalid-argument")),
+        (b'[{"error":{"code":400,"message":"m","status":"INVALID"}}]', ErrorBody("m", "INVALID", "400", 400)),
+        (b'{"detail":"Not Found"}', ErrorBody("Not Found")),
+        (b'{"detail":[{"loc":["x"]}]}', ErrorBody('[{"loc": ["x"]}]')),
+        (b'{"error":{"code":429,"message":"Provider returned error","metadata":{"raw":"slow"}}}', ErrorBody("Provider returned error: slow", "", "429", 429)),
+        (b'{"error":{"code":"429","message":"m"}}', ErrorBody("m", "", "429", 429)),
+        (b'"text"', ErrorBody("text")),
+        (b"<html><head><title>502 Bad Gateway</title></head>", ErrorBody("502 Bad Gateway")),
+        (b"plain words", ErrorBody("plain words")),
+        (b"", ErrorBody("")),
+    ],
+)  # fmt: skip
+def test_an_error_is_read_in_each_known_shape(body, error):
+    assert read_error_bytes(body) == error
+
+
+@given(st.binary(max_size=300), st.integers(300, 599))
+def test_any_error_body_has_a_class(body, status):
+    failure = classify(status, {}, body, 0.0)
+    assert failure.detail
+    assert isinstance(failure.kind, FailureClass)
+
+
+@pytest.mark.parametrize("kind", FailureClass)
+@pytest.mark.parametrize("started", [False, True])
+def test_every_class_has_a_reason_and_a_sentence(kind, started):
+    error = to_fault(Failure(kind, "words", 418), "openai", "tiny", started=started, silence_timeout_s=3.0)
+    assert "words" in error.message
+    assert error.metadata["vendor"] == "openai"
+    interrupted = started and kind in RETRYABLE and kind is not FailureClass.RATE_LIMIT
+    assert (error.reason is Reason.STREAM_INTERRUPTED) is interrupted
+
+
+# ---- Retries, RU305
+
+POLICY = RetryPolicy()
+
+
+def test_the_defaults_are_those_of_the_specification(monkeypatch):
+    # RU305
+    for name in ("TURNWRIGHT_LLM_DEADLINE_S", "TURNWRIGHT_BACKOFF_S_MAX"):
+        monkeypatch.delenv(name, raising=False)
+    settings = load(ProviderSettings)
+    deadlines = (settings.llm_deadline_s, settings.gateway_deadline_s, settings.server_deadline_s)
+    assert (deadlines, settings.backoff_s_max) == ((600.0, 30.0, 60.0), 30.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "deadline_s"),
+    [
+        (FailureClass.RATE_LIMIT, 600.0),
+        (FailureClass.WARMUP, 600.0),
+        (FailureClass.GATEWAY, 30.0),
+        (FailureClass.SERVER, 60.0),
+        (FailureClass.INVALID, 0.0),
+    ],
+)
+def test_each_class_has_its_deadline(kind, deadline_s):
+    # RU305
+    failure = Failure(kind, "x")
+    assert not POLICY.gives_up(failure, elapsed_s=0.0, wait_s=deadline_s)
+    assert POLICY.gives_up(failure, elapsed_s=0.5, wait_s=deadline_s)
+
+
+def test_waits_double_up_to_the_maximum_and_chance_only_shortens_them():
+    # RU305
+    failure = Failure(FailureClass.RATE_LIMIT, "x")
+    assert [POLICY.wait_s(n, failure, 0.0) for n in (1, 2, 3, 5, 6, 7, 10_000)] == [1, 2, 4, 16, 30, 30, 30]
+    assert POLICY.wait_s(3, failure, 0.999) == pytest.approx(4 * 0.75, abs=0.01)
+
+
+def test_a_wait_that_the_vendor_names_counts_as_it_is():
+    asked = Failure(FailureClass.RATE_LIMIT, "x", retry_after_s=45.5)
+    assert POLICY.wait_s(1, asked, 0.9) == 45.5
+    assert POLICY.wait_s(1, Failure(FailureClass.RATE_LIMIT, "x", retry_after_s=0.0), 0.0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after-ms": "350", "retry-after": "1"}, 0.35),
+        ({"retry-after-ms": "0", "retry-after": "1"}, 1.0),
+        ({"retry-after": "Wed, 21 Oct 2026 07:28:10 GMT"}, 10.0),
+        ({"retry-after": "Wed, 21 Oct 2020 07:28:00 GMT"}, 0.0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "-5"}, None),
+        ({}, None),
+    ],
+)
+def test_retry_after_is_read_in_each_form(headers, seconds):
+    now_s = 1792567680.0  # Wed, 21 Oct 2026 07:28:00 GMT
+    assert retry_after_s(headers, now_s) == seconds
+
+
+# ---- Redaction
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("Incorrect API key provided: sk-proj-abcDEF123456.", "abcDEF"),
+        ("Incorrect API key provided: test-con****-key. You can", "test-con"),
+        ("Authorization: Bearer abcdefgh-12345678", "abcdefgh"),
+        ('{"api_key": "0123456789abcdef"}', "0123456789"),
+        ("https://user:hunter22222@host/v1", "hunter"),
+        ("token eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc-def", "eyJhbGciOiJIUzI1NiJ9"),
+        ("AIzaSyA-1234567890 and gsk_1234567890 and xai-1234567890", "1234567890"),
+    ],
+)
+def test_what_looks_like_a_secret_is_replaced(text, secret):
+    assert secret in text
+    assert secret not in redact(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The model `gpt-5-mini` does not exist or you do not have access to it.",
+        "This model's maximum context length is 1048565 tokens.",
+        "You can find your API key at https://platform.openai.com/account/api-keys.",
+        "Your API key is invalid",
+        "API key not valid. Please pass a valid API key.",
+    ],
+)
+def test_what_a_reader_needs_stays(text):
+    assert redact(text) == text
+
+
+@given(st.text(max_size=3000))
+def test_a_detail_is_one_short_line(text):
+    detail = clean(text)
+    assert len(detail) <= 500
+    assert "\n" not in detail
+
+
+# ---- Coalescing
+
+
+def test_the_first_is_due_at_once_and_the_next_after_the_beat():
+    buffer = DeltaBuffer(flush_s=0.04, flush_bytes=10)
+    buffer.add(AppendContent("a"))
+    assert buffer.wait_s(now=100.0) == 0.0
+    assert buffer.take(now=100.0) == [AppendContent("a")]
+    buffer.add(AppendContent("b"))
+    assert buffer.wait_s(now=100.01) == pytest.approx(0.03)
+    assert buffer.wait_s(now=100.5) == 0.0
+    buffer.add(AppendContent("é" * 5))
+    assert buffer.wait_s(now=100.01) == 0.0
+    assert buffer.take(now=100.01) == [AppendContent("bééééé")]
+    assert not buffer
+
+
+def test_of_calls_and_usage_only_the_newest_is_kept_and_texts_stay_in_order():
+    buffer = DeltaBuffer(0.04, 1024)
+    tools = [SetToolCalls((ToolCall(0, "a", "f", arguments),)) for arguments in ("", "{}")]
+    usages = [SetUsage(Usage(n, 0, 0, 0, n)) for n in (1, 2)]
+    for delta in (tools[0], AppendReasoning("r"), usages[0], AppendContent("a"), AppendContent("b"), tools[1], AppendReasoning("s"), usages[1]):  # fmt: skip
+        buffer.add(delta)
+    assert buffer.take(0.0) == [AppendReasoning("r"), AppendContent("ab"), AppendReasoning("s"), tools[1], usages[1]]
+
+
+@given(st.lists(st.tuples(st.booleans(), st.text(max_size=5), st.booleans()), max_size=40))
+def test_joined_texts_concatenate_to_what_was_put(puts):
+    buffer, taken = DeltaBuffer(0.04, 8), []
+    for is_content, text, take in puts:
+        buffer.add(AppendContent(text) if is_content else AppendReasoning(text))
+        taken += buffer.take(0.0) if take else []
+    taken += buffer.take(0.0)
+    for kind, wanted in ((AppendContent, True), (AppendReasoning, False)):
+        texts = [delta.text for delta in taken if isinstance(delta, kind)]
+        assert "".join(texts) == "".join(text for is_content, text, _ in puts if is_content is wanted)
+
+
+def test_a_huge_text_is_cut():
+    buffer = DeltaBuffer(0.04, 1024)
+    buffer.add(AppendContent("x" * (TEXT_CHARS_MAX + 1)))
+    assert [len(delta.text) for delta in buffer.take(0.0)] == [TEXT_CHARS_MAX, 1]
+
+
+# ---- Scripts
+
+
+def test_a_script_is_replies_with_their_pace_and_errors():
+    text = (
+        "preface\n=== reply chunk_chars=2 delay_ms=1 after_ms=3 ===\n\n a\n\nb \n\n"
+        "=== error class=server attempts=2 ===\n===reply===\nc === reply ===\n=== error ===\n"
+    )
+    replies = parse_script(text)
+
+    assert [reply.text for reply in replies] == ["preface", " a\n\nb ", "c === reply ===", None]
+    assert replies[1] == ScriptedReply(" a\n\nb ", chunk_chars=2, delay_ms=1, after_ms=3)
+    failures = [replies[2].failure_of(attempt) for attempt in (1, 2, 3)]
+    assert [failure and (failure.kind, failure.status) for failure in failures] == [(FailureClass.SERVER, 500)] * 2 + [
+        None
+    ]
+    assert replies[3].failure_of(99).kind is FailureClass.SERVER
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("=== reply chunk_chars=0 ===", "line 1"),
+        ("x\n=== reply after_ms=-1 ===", "line 2: after_ms=-1"),
+        ("=== error class=tired ===", "rate_limit, warmup"),
+        ("=== error attempts=many ===", "attempts=many"),
+        ("=== error ===\nlost text", "line 2: text may not follow an error"),
+    ],
+)
+def test_a_script_that_is_written_wrong_names_the_line(text, words):
+    with pytest.raises(ScriptError, match=words):
+        parse_script(text)
+
+
+@given(st.text(alphabet="= replyo\nx", max_size=200))
+def test_any_text_is_a_script_or_told_why_not(text):
+    try:
+        replies = parse_script(text)
+    except ScriptError as error:
+        assert "line" in str(error)  # noqa: PT017 - either outcome is right
+    else:
+        assert all(isinstance(reply, ScriptedReply) for reply in replies)
+
+
+# ---- Names and settings
+
+
+@pytest.mark.parametrize(
+    ("model", "listed"),
+    [("a/b", True), ("llama3", True), ("llama3:latest", True), ("x:free", True), ("gemini-2", True), ("c", False), ("", False)],
+)  # fmt: skip
+def test_a_list_denies_only_names_it_does_not_have(model, listed):
+    names = listed_models(b'{"data":[{"id":"a/b"},{"id":"llama3:latest"},{"id":"x"},{"name":"models/gemini-2"},{},5]}')
+    assert is_listed(model, names) is listed
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"<html>", b"{}", b'{"data":[]}', b'{"data":[{"id":"any","owned_by":"llamacpp"}]}', b"[[1]]", b'{"data":7}'],
+)
+def test_what_is_no_list_denies_nothing(body):
+    assert listed_models(body) is None
+
+
+def test_vendor_settings_are_read_under_both_names(monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://usual/v1/")
+    monkeypatch.setenv("OPENAI_API_KEY", "usual-key")
+    usual = load(ProviderSettings)
+    monkeypatch.setenv("TURNWRIGHT_OPENAI_BASE_URL", "http://ours/v1")
+    ours = load(ProviderSettings)
+
+    assert (usual.openai_base_url, usual.openai_api_key.get_secret_value()) == ("http://usual/v1", "usual-key")
+    assert ours.openai_base_url == "http://ours/v1"
+    assert "usual-key" not in repr(usual)
+
+
+def test_a_setting_out_of_range_is_named(monkeypatch):
+    monkeypatch.setenv("TURNWRIGHT_SILENCE_TIMEOUT_S", "0")
+    with pytest.raises(SettingsError, match="TURNWRIGHT_SILENCE_TIMEOUT_S"):
+        load(ProviderSettings)
