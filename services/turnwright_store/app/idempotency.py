@@ -1,0 +1,70 @@
+"""Repeated requests: the first answer again, in the transaction that would have done the work.
+
+Source: architecture 3 (idempotency).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from turnwright_core.errors import Reason, fault
+from turnwright_core.limits import NAME_CHARS_MAX
+from turnwright_store.domain.checks import check_chars
+from turnwright_store.ports import Transaction
+from turnwright_store.sql import idempotency as rows
+
+
+class Message(Protocol):
+    """What this module needs of a protobuf message."""
+
+    def SerializeToString(self, *, deterministic: bool = ...) -> bytes:  # noqa: N802 - protobuf's name
+        """The message as bytes, the same for equal messages."""
+        ...
+
+    def ParseFromString(self, serialized: bytes) -> int:  # noqa: N802 - protobuf's name
+        """Fill the message from bytes."""
+        ...
+
+
+R = TypeVar("R", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestKey:
+    """Who asked for what under which id."""
+
+    project: str
+    principal: str
+    method: str
+    request_id: str
+
+
+def once(
+    tx: Transaction, key: RequestKey, request: Message, answer: Callable[[], R], work: Callable[[Transaction], R]
+) -> R:
+    """Do the work, unless the same request was answered before: then its answer.
+
+    `answer` makes an empty response. A request without an id is always worked on. Raises REQUEST_ID_REUSED.
+    """
+    if not key.request_id:
+        return work(tx)
+    check_chars("request_id", key.request_id, NAME_CHARS_MAX)
+    digest = hashlib.sha256(request.SerializeToString(deterministic=True)).hexdigest()
+    at = (key.project, key.principal, key.method, key.request_id)
+    stored = rows.find(tx.connection, at)
+    if stored is None:
+        response = work(tx)
+        rows.add(tx.connection, at, digest, response.SerializeToString(deterministic=True), tx.now_ms)
+        return response
+    if stored[0] != digest:
+        raise fault(
+            Reason.REQUEST_ID_REUSED,
+            f"The request id {key.request_id!r} was used for another request: choose a new one.",
+            request_id=key.request_id,
+        )
+    response = answer()
+    response.ParseFromString(stored[1])
+    return response

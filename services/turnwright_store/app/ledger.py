@@ -1,0 +1,338 @@
+"""The ledger of a run: claims, turns and their ends. Every write here is fenced.
+
+Source: architecture 3 (runs, loops, turns, leases), 11; rows RU001-RU006, RU101-RU111; decisions C6, C27, C36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Final
+
+from sqlalchemy import Connection
+
+from turnwright_core.entries import Cursor, Entry, EntryWrite, Tier
+from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.auth import Caller
+from turnwright_core.limits import NAME_CHARS_MAX
+from turnwright_core.runs import (
+    LOOP_ENDED,
+    PROPOSED,
+    QUEUED,
+    RUNNING,
+    TERMINAL_UPDATES,
+    Loop,
+    LoopEnd,
+    Model,
+    Run,
+    Turn,
+    TurnRequest,
+    TurnResult,
+    Usage,
+    may_move,
+    run_status_after,
+)
+from turnwright_store.app.reading import Address
+from turnwright_store.app.writing import Turning, Written, apply_writes, check_writes
+from turnwright_store.domain.basis import Basis
+from turnwright_store.domain.checks import ROOT_CHARS_MAX, check_bytes, check_chars, invalid, page_size
+from turnwright_store.domain.permissions import check_floor
+from turnwright_store.ports import Transaction
+from turnwright_store.sql import loops as loop_rows
+from turnwright_store.sql import registry
+from turnwright_store.sql import runs as run_rows
+from turnwright_store.sql import turns as turn_rows
+from turnwright_store.sql.runs import RunRow, get_run, write_run
+from turnwright_store.sql.scopes import raise_revision
+from turnwright_store.sql.views import Wanted, list_shown, load_entries
+from turnwright_store.sql.work import list_work as list_work_rows
+
+RECENT_TURNS_MAX: Final = 32
+"""Ended turns that a claim returns: strikes and cycles are read off them."""
+
+REASON_BYTES_MAX: Final = 64 * 1024
+"""Longest reason of a loop's end, in bytes of UTF-8."""
+
+SUMMARY_BYTES_MAX: Final = 1024 * 1024
+"""Longest summary of a loop's end, in bytes of UTF-8."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What an owner goes on from."""
+
+    epoch: int
+    run: RunRow
+    model: Model | None
+    open_turn: Turn | None
+    records: list[Entry]
+    recent_turns: list[Turn]
+
+
+def claim_run(tx: Transaction, caller: Caller, address: Address, owner: str, owner_address: str) -> Claimed:
+    """Take a run, fencing out whoever held it, and start the next queued loop when none is active."""
+    check_floor(caller, Tier.SYSTEM, "ClaimRun")
+    check_chars("owner", owner, NAME_CHARS_MAX)
+    if not owner:
+        raise invalid("owner", "owner is required.")
+    check_chars("address", owner_address, ROOT_CHARS_MAX)
+    run = get_run(tx.connection, address.project, address.run)
+    epoch = run_rows.claim(tx.connection, run.id, owner, owner_address)
+    run = _start_next(tx, replace(run, epoch=epoch))
+    loop = run.active
+    return Claimed(
+        epoch,
+        run,
+        registry.find_model(tx.connection, loop.settings.model) if loop else None,
+        turn_rows.get_turn(tx.connection, run.id, run.turn_open) if run.turn_open else None,
+        _records(tx.connection, run),
+        turn_rows.recent_turns(tx.connection, run.id, loop.sequence, RECENT_TURNS_MAX) if loop else [],
+    )
+
+
+def _start_next(tx: Transaction, run: RunRow) -> RunRow:
+    loop = None if run.loop_active else loop_rows.next_queued(tx.connection, run.id)
+    if loop is None:
+        return run
+    run = raised(tx, moved(run, RUNNING))
+    loop = replace(loop, status=RUNNING, revision=run.revision_run)
+    loop_rows.write_loop(tx.connection, run.id, loop)
+    run = replace(
+        run, loop_active=loop.sequence, run=replace(run.run, loop=loop, loops_queued=run.run.loops_queued - 1)
+    )
+    return write_run(tx.connection, run, run.revision_run, tx.now_ms)
+
+
+def _records(connection: Connection, run: RunRow) -> list[Entry]:
+    if not run.turn_open:
+        return []
+    prefix = records_prefix(run.turn_open)
+    shown, after = [], ""
+    while part := list_shown(connection, run.id, prefix, after, 1000):
+        shown += part
+        after = part[-1].path
+    shown.sort(key=lambda one: one.position)
+    return load_entries(connection, run, shown, Wanted())
+
+
+def records_prefix(turn: int) -> str:
+    """What the paths of a turn's records begin with (RU075)."""
+    return f"log://turn_{turn}/"
+
+
+def check_fence(run: RunRow, epoch: int) -> None:
+    """Refuse a write of somebody who does not hold the run. Raises LEASE_LOST."""
+    if epoch != run.epoch:
+        raise fault(
+            Reason.LEASE_LOST,
+            f"The run {run.run.run} was claimed by another owner since (epoch {run.epoch}, not {epoch}).",
+            run=run.run.run,
+            epoch=run.epoch,
+        )
+
+
+def forbidden(kind: str, source: object, target: object, message: str) -> Exception:
+    """What a caller is told of a change that the state does not allow."""
+    return fault(Reason.TRANSITION_FORBIDDEN, message, **{"from": source, "to": target, "object": kind})
+
+
+def moved(run: RunRow, status: int) -> RunRow:
+    """The run at another status. Raises TRANSITION_FORBIDDEN (RU107)."""
+    if not may_move(run.run.status, status):
+        raise forbidden("run", run.run.status, status, f"A run at {run.run.status} cannot go to {status}.")
+    return replace(run, run=replace(run.run, status=status))
+
+
+def raised(tx: Transaction, run: RunRow) -> RunRow:
+    """The run at the revision that this transaction gives its scope."""
+    if run.scope not in tx.raised:
+        raise_revision(tx, run.scope)
+    return replace(run, revision_run=tx.raised[run.scope])
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """An opened turn."""
+
+    turn: Turn
+    cursor: Cursor
+    abort_requested: bool
+
+
+def begin_turn(
+    tx: Transaction,
+    basis: Basis,
+    caller: Caller,
+    address: Address,
+    epoch: int,
+    request: TurnRequest,
+    writes: Sequence[EntryWrite],
+) -> Begun:
+    """Open the next turn of the active loop and write entries with it."""
+    check_floor(caller, Tier.SYSTEM, "BeginTurn")
+    if not 0 <= request.temperature <= 2:
+        raise invalid("temperature", f"temperature must be 0 to 2; it is {request.temperature}.")
+    run = get_run(tx.connection, address.project, address.run)
+    check_fence(run, epoch)
+    loop = _running_loop(run)
+    number = run.run.turn + 1
+    named = [replace(write, path=write.path.replace("{turn}", str(number))) for write in writes]
+    checked = check_writes(basis, caller, named)
+    run = apply_writes(tx, basis, run, checked, caller.principal, Turning(number, loop.sequence)).run
+    run = raised(tx, run)
+    turn = Turn(number, loop.sequence, request, None, tx.now_ms, 0, run.revision_run)
+    turn_rows.add_turn(tx.connection, run.id, turn)
+    if not loop.first_turn:
+        loop = replace(loop, first_turn=number, revision=run.revision_run)
+        loop_rows.write_loop(tx.connection, run.id, loop)
+    run = replace(run, turn_open=number, run=replace(run.run, turn=number, loop=loop))
+    run = write_run(tx.connection, run, run.revision_run, tx.now_ms)
+    return Begun(turn, run.cursor(basis.incarnation), run.abort_requested)
+
+
+def _running_loop(run: RunRow) -> Loop:
+    loop = run.active
+    if loop is None or loop.status != RUNNING:
+        status = loop.status if loop else QUEUED
+        raise forbidden("turn", status, RUNNING, "A turn needs a running loop: claim the run, or decide its proposal.")
+    if run.turn_open:
+        raise forbidden("turn", run.turn_open, run.run.turn + 1, f"Turn {run.turn_open} has not ended: end it first.")
+    return loop
+
+
+def write_entries(
+    tx: Transaction,
+    basis: Basis,
+    caller: Caller,
+    address: Address,
+    epoch: int | None,
+    writes: Sequence[EntryWrite],
+    run_status: int,
+) -> Written:
+    """Write entries, and move the run and its active loop where a status is given."""
+    checked = check_writes(basis, caller, writes)
+    run = get_run(tx.connection, address.project, address.run)
+    if epoch is not None:
+        check_fence(run, epoch)
+    else:
+        _check_outside(run, checked, run_status)
+    written = apply_writes(tx, basis, run, checked, caller.principal)
+    if not run_status:
+        return written
+    return replace(written, run=_follow(tx, written.run, run_status))
+
+
+def _check_outside(run: RunRow, writes: Sequence[EntryWrite], run_status: int) -> None:
+    if run_status:
+        raise invalid("fence", "Moving a run needs the fence of its owner.")
+    prefix = records_prefix(run.turn_open)
+    for write in writes:
+        if run.turn_open and write.path.startswith(prefix):
+            raise forbidden(
+                "entry", write.path, write.path, f"{write.path} is a record of the open turn: only its owner writes it."
+            )
+
+
+def _follow(tx: Transaction, run: RunRow, status: int) -> RunRow:
+    if status not in (RUNNING, PROPOSED):
+        raise invalid("run_status", f"run_status must be {RUNNING} or {PROPOSED}; EndTurn sets the others.")
+    loop = run.active
+    if loop is None:
+        raise forbidden("loop", run.run.status, status, "The run has no active loop that could move along.")
+    if run.run.status == loop.status == status:
+        return run
+    run = raised(tx, moved(run, status))
+    loop = replace(loop, status=status, revision=run.revision_run)
+    loop_rows.write_loop(tx.connection, run.id, loop)
+    return write_run(tx.connection, replace(run, run=replace(run.run, loop=loop)), run.revision_run, tx.now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An ended turn."""
+
+    run: Run
+    loop: Loop
+    cursor: Cursor
+    abort_requested: bool
+
+
+def end_turn(
+    tx: Transaction,
+    basis: Basis,
+    caller: Caller,
+    address: Address,
+    epoch: int,
+    number: int,
+    result: TurnResult | None,
+    writes: Sequence[EntryWrite],
+    end: LoopEnd | None,
+) -> Ended:
+    """End a turn, and the loop where the request says so; number 0 ends a loop that has no open turn."""
+    check_floor(caller, Tier.SYSTEM, "EndTurn")
+    _check_end(number, result, end)
+    checked = check_writes(basis, caller, writes)
+    run = get_run(tx.connection, address.project, address.run)
+    check_fence(run, epoch)
+    if number != run.turn_open:
+        raise forbidden("turn", run.turn_open, number, f"Turn {number} is not open; turn {run.turn_open} is (0: none).")
+    loop = run.active
+    if loop is None:
+        raise forbidden("loop", run.run.status, end.status if end else RUNNING, "The run has no active loop.")
+    run = raised(tx, apply_writes(tx, basis, run, checked, caller.principal).run)
+    loop = replace(loop, revision=run.revision_run)
+    if number and result:
+        turn_rows.end_turn(tx.connection, run.id, number, result, tx.now_ms, run.revision_run)
+        loop = replace(loop, turns=loop.turns + 1, usage=added(loop.usage, result.usage))
+    run = replace(run, turn_open=0, run=replace(run.run, loop=loop))
+    if end:
+        run = _ended(run, loop, end, tx.now_ms)
+    loop = run.run.loop or loop
+    loop_rows.write_loop(tx.connection, run.id, loop)
+    run = write_run(tx.connection, run, run.revision_run, tx.now_ms)
+    return Ended(run.run, loop, run.cursor(basis.incarnation), run.abort_requested)
+
+
+def _check_end(number: int, result: TurnResult | None, end: LoopEnd | None) -> None:
+    if number and result is None:
+        raise invalid("result", "The end of a turn needs its result.")
+    if not number and end is None:
+        raise invalid("turn", "Without a turn only a loop can end: give loop_end.")
+    cost = result.usage.cost_usd if result else None
+    if cost is not None and not isfinite(cost):
+        raise invalid("cost_usd", "cost_usd must be a finite number.")
+    if end is None:
+        return
+    if end.status not in LOOP_ENDED:
+        raise invalid("loop_end.status", f"A loop ends at {', '.join(map(str, sorted(LOOP_ENDED)))}; not {end.status}.")
+    check_bytes("loop_end.reason", end.reason, REASON_BYTES_MAX)
+    check_bytes("loop_end.summary", end.summary, SUMMARY_BYTES_MAX)
+
+
+def _ended(run: RunRow, loop: Loop, end: LoopEnd, now_ms: int) -> RunRow:
+    """The run after its active loop has ended (C6, C27)."""
+    loop = replace(loop, status=end.status, reason=end.reason, summary=end.summary, end_ms=now_ms)
+    run = moved(run, run_status_after(end.status, end.reason))
+    says = end.summary or end.status in TERMINAL_UPDATES
+    summary = end.summary if says else run.run.summary
+    return replace(run, loop_active=0, abort_requested=False, run=replace(run.run, loop=loop, summary=summary))
+
+
+def added(total: Usage, more: Usage) -> Usage:
+    """The sum of two usages; a cost is known when one of them knows it."""
+    costs = [usage.cost_usd for usage in (total, more) if usage.cost_usd is not None]
+    return Usage(
+        total.prompt_tokens + more.prompt_tokens,
+        total.cached_tokens + more.cached_tokens,
+        total.completion_tokens + more.completion_tokens,
+        total.reasoning_tokens + more.reasoning_tokens,
+        total.total_tokens + more.total_tokens,
+        sum(costs) if costs else None,
+    )
+
+
+def list_work(connection: Connection, caller: Caller, size: int) -> list[Run]:
+    """Runs that an owner can go on with, oldest work first."""
+    check_floor(caller, Tier.SYSTEM, "ListWork")
+    return [row.run for row in list_work_rows(connection, page_size(size))]

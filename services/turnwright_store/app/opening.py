@@ -1,0 +1,64 @@
+"""What a store does with its database before the first call: its identity, its schemes, the environment's models.
+
+Source: architecture 3; rows RU084, RU099.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from turnwright_core.kit.settings import SettingsError
+from turnwright_core.runs import Model
+from turnwright_core.schemes import BUILTIN, Scheme
+from turnwright_store.ports import Transaction
+from turnwright_store.sql import idempotency, registry
+from turnwright_store.sql.scopes import GLOBAL, find_scope, read_meta, write_meta
+
+_INCARNATION = "incarnation"
+_DAY_MS = 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What was found or made."""
+
+    incarnation: str
+    schemes: Mapping[str, Scheme]
+    global_scope: int
+
+
+def open_store(
+    tx: Transaction,
+    new_incarnation: Callable[[], str],
+    vendor_models: Mapping[str, str],
+    context_lengths: Mapping[str, int],
+    context_prefix: str,
+    idempotency_days: int,
+) -> Opened:
+    """Make a database ready. Raises SettingsError for a context length whose model is unknown."""
+    incarnation = read_meta(tx, _INCARNATION)
+    if incarnation is None:
+        incarnation = new_incarnation()
+        write_meta(tx, _INCARNATION, incarnation)
+    registry.put_schemes(tx.connection, BUILTIN)
+    _seed_models(tx, vendor_models, context_lengths, context_prefix)
+    idempotency.forget(tx.connection, tx.now_ms - idempotency_days * _DAY_MS)
+    schemes = {scheme.name: scheme for scheme in registry.list_schemes(tx.connection)}
+    return Opened(incarnation, schemes, find_scope(tx, GLOBAL))
+
+
+def _seed_models(
+    tx: Transaction, vendor_models: Mapping[str, str], context_lengths: Mapping[str, int], context_prefix: str
+) -> None:
+    """The environment's word counts where it says something; what clients stored beside it stays."""
+    seeds = []
+    for alias in sorted({*vendor_models, *context_lengths}):
+        known = registry.find_model(tx.connection, alias)
+        vendor_model = vendor_models.get(alias) or (known.vendor_model if known else "")
+        if not vendor_model:
+            raise SettingsError(f"{context_prefix}{alias}: there is no model {alias!r} to give a context length")
+        is_same = known is not None and known.vendor_model == vendor_model
+        kept = known.context_length if known and is_same else 0
+        seeds.append(Model(alias, vendor_model, context_lengths.get(alias, kept)))
+    registry.put_models(tx.connection, seeds)

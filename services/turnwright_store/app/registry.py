@@ -1,0 +1,150 @@
+"""Projects, models, schemes and the listing of runs. Source: rows RU002, RU096-RU100; C13."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from sqlalchemy import Connection
+
+from turnwright_core.errors import Reason, fault
+from turnwright_core.limits import NAME_CHARS_MAX, PAGE_SIZE_MAX
+from turnwright_core.runs import QUEUED, Loop, Model, Project, Run, RunSettings, Turn
+from turnwright_store.domain.checks import (
+    ROOT_CHARS_MAX,
+    RUN_ALIAS,
+    check_chars,
+    check_count,
+    check_model,
+    check_name,
+    check_run_settings,
+    invalid,
+    page_size,
+)
+from turnwright_store.domain.names import project_names, run_aliases
+from turnwright_store.domain.pages import place_of, token_of
+from turnwright_store.ports import Transaction
+from turnwright_store.sql import loops, registry, runs, turns
+from turnwright_store.sql.scopes import add_scope, raise_revision
+
+_LAST_MS = 2**62
+"""Later than any time: where a list that runs backwards begins."""
+
+
+def init_project(tx: Transaction, root: str, workspace_id: str, name: str) -> Project:
+    """Register a project, or bring the root of the workspace's project up to date."""
+    check_chars("root", root, ROOT_CHARS_MAX)
+    if not PurePath(root).is_absolute():
+        raise invalid("root", f"root must be an absolute path; it is {root!r}.")
+    check_chars("workspace_id", workspace_id, NAME_CHARS_MAX)
+    if not workspace_id:
+        raise invalid("workspace_id", "workspace_id is required.")
+    found = registry.find_workspace(tx.connection, workspace_id)
+    if found is not None:
+        registry.move_project(tx.connection, found.id, root)
+        return Project(found.project.name, root, workspace_id, found.project.create_ms)
+    project = Project(_project_name(tx, root, name), root, workspace_id, tx.now_ms)
+    registry.add_project(tx.connection, add_scope(tx, f"project:{project.workspace_id}"), project)
+    return project
+
+
+def _project_name(tx: Transaction, root: str, wanted: str) -> str:
+    if not wanted:
+        return next(name for name in project_names(root) if registry.find_project(tx.connection, name) is None)
+    check_name("name", wanted)
+    if registry.find_project(tx.connection, wanted) is not None:
+        raise invalid("name", f"The name {wanted!r} belongs to another workspace: choose another, or leave it empty.")
+    return wanted
+
+
+def list_projects(connection: Connection, size: int, token: str) -> tuple[list[Project], str]:
+    """A page of projects by name."""
+    size = page_size(size)
+    (after,) = place_of(token, str) or ("",)
+    found = registry.list_projects(connection, str(after), size + 1)
+    return found[:size], token_of((found[size - 1].name,) if len(found) > size else None)
+
+
+def put_models(tx: Transaction, models: Sequence[Model]) -> Sequence[Model]:
+    """Add models or replace those with the same alias."""
+    check_count("models", len(models), PAGE_SIZE_MAX)
+    for model in models:
+        check_model(model)
+    registry.put_models(tx.connection, models)
+    return models
+
+
+def list_models(connection: Connection, size: int, token: str) -> tuple[list[Model], str]:
+    """A page of models by alias."""
+    size = page_size(size)
+    (after,) = place_of(token, str) or ("",)
+    found = registry.list_models(connection, str(after), size + 1)
+    return found[:size], token_of((found[size - 1].alias,) if len(found) > size else None)
+
+
+def delete_model(tx: Transaction, alias: str) -> None:
+    """Remove a model. Raises MODEL_NOT_FOUND."""
+    if not registry.delete_model(tx.connection, alias):
+        raise registry.model_not_found(tx.connection, alias)
+
+
+def check_model_exists(tx: Transaction, alias: str) -> None:
+    """Refuse an alias that no model has."""
+    if registry.find_model(tx.connection, alias) is None:
+        raise registry.model_not_found(tx.connection, alias)
+
+
+def create_run(tx: Transaction, project: str, alias: str, settings: RunSettings) -> Run:
+    """A new run without work. Raises RUN_EXISTS, MODEL_REQUIRED, MODEL_NOT_FOUND."""
+    owner = registry.get_project(tx.connection, project)
+    if alias and runs.find_run(tx.connection, project, alias) is not None:
+        message = f"There is a run {alias!r} in {project} already: choose another alias."
+        raise fault(Reason.RUN_EXISTS, message, project=project, run=alias)
+    return add_run(tx, owner, alias, settings).run
+
+
+def add_run(tx: Transaction, owner: registry.ProjectRow, alias: str, settings: RunSettings) -> runs.RunRow:
+    """A new run under an alias that is free; an empty one is made."""
+    if not settings.model:
+        raise registry.model_required(tx.connection)
+    check_model_exists(tx, settings.model)
+    check_run_settings(settings)
+    if alias:
+        check_name("run", alias, RUN_ALIAS)
+    else:
+        name = owner.project.name
+        aliases = run_aliases(settings.model, tx.now_ms)
+        alias = next(made for made in aliases if runs.find_run(tx.connection, name, made) is None)
+    scope = add_scope(tx, f"run:{owner.id}:{alias}")
+    revision, _ = raise_revision(tx, scope)
+    run = Run(owner.project.name, alias, settings, QUEUED, revision=revision, create_ms=tx.now_ms, update_ms=tx.now_ms)
+    runs.add_run(tx.connection, owner.id, scope, run)
+    return runs.get_run(tx.connection, owner.project.name, alias)
+
+
+def list_runs(connection: Connection, project: str, size: int, token: str) -> tuple[list[Run], str]:
+    """A page of a project's runs, latest written first."""
+    size = page_size(size)
+    at, key = place_of(token, int, int) or (_LAST_MS, 0)
+    owner = registry.get_project(connection, project)
+    found = runs.list_runs(connection, owner.id, (int(at), int(key)), size + 1)
+    last = found[size - 1] if len(found) > size else None
+    return [row.run for row in found[:size]], token_of((last.run.update_ms, last.id) if last else None)
+
+
+def list_loops(connection: Connection, project: str, alias: str, size: int, token: str) -> tuple[list[Loop], str]:
+    """A page of a run's loops, latest first."""
+    size = page_size(size)
+    (before,) = place_of(token, int) or (_LAST_MS,)
+    run = runs.get_run(connection, project, alias)
+    found = loops.list_loops(connection, run.id, int(before), size + 1)
+    return found[:size], token_of((found[size - 1].sequence,) if len(found) > size else None)
+
+
+def list_turns(connection: Connection, project: str, alias: str, size: int, token: str) -> tuple[list[Turn], str]:
+    """A page of a run's turns, latest first."""
+    size = page_size(size)
+    (before,) = place_of(token, int) or (_LAST_MS,)
+    run = runs.get_run(connection, project, alias)
+    found = turns.list_turns(connection, run.id, int(before), size + 1)
+    return found[:size], token_of((found[size - 1].number,) if len(found) > size else None)

@@ -1,0 +1,1 @@
+"""Rules of the store: no I/O, no clock."""

@@ -1,0 +1,35 @@
+"""What every transaction of a store knows beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from turnwright_core.schemes import Scheme
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """Read once at the start; nothing in it changes while the store runs."""
+
+    incarnation: str
+    """Identity of this history; part of every cursor."""
+    schemes: Mapping[str, Scheme]
+    """The registered schemes by name; a project file's is the empty name."""
+    global_scope: int
+    """Id of the global scope."""
+    loops_queued_max: int
+    """Most loops that wait in one run."""
+    heartbeat_s: float
+    """Seconds of silence after which a watcher is sent the cursor alone."""
+    pattern_s_max: float
+    """Seconds that matching one request's patterns may take."""
+
+    def scheme(self, name: str) -> Scheme:
+        """The rules of a scheme; one that nobody registered is run-scoped logging (RU067, RU085)."""
+        return self.schemes.get(name) or Scheme(name)
+
+    @property
+    def hidden_schemes(self) -> list[str]:
+        """Names of the schemes whose entries no packet shows (RU086)."""
+        return sorted(name for name, scheme in self.schemes.items() if not scheme.model_visible)

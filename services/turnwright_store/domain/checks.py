@@ -1,0 +1,140 @@
+"""Limits of the contract, each refused before work starts, with the field, the limit and what was given.
+
+Source: architecture 10 (every input has a limit); the comments of the messages.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+from turnwright_core.errors import Reason, fault
+from turnwright_core.limits import (
+    ATTRIBUTES_BYTES_MAX,
+    NAME_CHARS_MAX,
+    PAGE_SIZE_DEFAULT,
+    PAGE_SIZE_MAX,
+    PATH_CHARS_MAX,
+    PERSONA_BYTES_MAX,
+)
+from turnwright_core.runs import Model, RunSettings
+
+OUTCOME_CHARS_MAX: Final = 256
+"""Longest outcome of an entry: `word:code`, with a little room."""
+
+APPEND_BYTES_MAX: Final = 1024 * 1024
+"""Most that one write adds to a streaming body, in bytes of UTF-8."""
+
+ROOT_CHARS_MAX: Final = 4096
+"""Longest root directory of a project (PATH_MAX of Linux)."""
+
+ATTRIBUTES_DEPTH_MAX: Final = 100
+"""Deepest nesting of attributes; parsers of other languages give up not far beyond."""
+
+RUN_ALIAS: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS_MAX}}}")
+NAME: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def check_chars(field: str, text: str, limit: int) -> None:
+    """Refuse a text of more than `limit` code points."""
+    if len(text) > limit:
+        raise over_limit(field, limit, len(text), "characters")
+
+
+def check_bytes(field: str, text: str, limit: int) -> int:
+    """The length of a text in bytes of UTF-8; refused over `limit`."""
+    actual = len(text.encode())
+    if actual > limit:
+        raise over_limit(field, limit, actual, "bytes")
+    return actual
+
+
+def check_count(field: str, actual: int, limit: int) -> None:
+    """Refuse a list of more than `limit` items."""
+    if actual > limit:
+        raise over_limit(field, limit, actual, "items")
+
+
+def over_limit(field: str, limit: int, actual: int, unit: str) -> Exception:
+    """What a caller is told of a field that is too long."""
+    message = f"{field} has {actual} {unit}; {limit} are the limit."
+    return fault(Reason.LIMIT_EXCEEDED, message, field=field, limit=limit, actual=actual, unit=unit)
+
+
+def invalid(field: str, message: str) -> Exception:
+    """What a caller is told of a field that is missing or malformed."""
+    return fault(Reason.INVALID_FIELD, message, field=field)
+
+
+def check_name(field: str, name: str, pattern: re.Pattern[str] = NAME) -> None:
+    """Refuse a name that does not fit the pattern."""
+    check_chars(field, name, NAME_CHARS_MAX)
+    if not pattern.fullmatch(name):
+        raise invalid(field, f"{field} must match {pattern.pattern}; it is {name!r}.")
+
+
+def check_path(path: str) -> None:
+    """Refuse a path that is empty, too long or holds control characters (RU049)."""
+    if not path:
+        raise invalid("path", "A write needs a path.")
+    check_chars("path", path, PATH_CHARS_MAX)
+    if _CONTROL.search(path):
+        raise invalid("path", f"A path holds no control characters; {path!r} does.")
+
+
+def check_attributes(text: str) -> None:
+    """Refuse attributes that are no JSON object (RU051)."""
+    check_bytes("attributes_json", text, ATTRIBUTES_BYTES_MAX)
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise invalid("attributes_json", "attributes_json must be one JSON object.") from None
+    if not isinstance(value, dict) or _depth_over(value, ATTRIBUTES_DEPTH_MAX):
+        raise invalid(
+            "attributes_json", f"attributes_json must be one JSON object, nested at most {ATTRIBUTES_DEPTH_MAX} deep."
+        )
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(name)
+
+
+def _depth_over(value: dict[str, Any], limit: int) -> bool:
+    level: list[Any] = [value]
+    for _ in range(limit):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def check_run_settings(settings: RunSettings) -> None:
+    """Refuse settings outside of their ranges (RU098)."""
+    if settings.temperature is not None and not 0 <= settings.temperature <= 2:
+        raise invalid("temperature", f"temperature must be 0 to 2; it is {settings.temperature}.")
+    if settings.context_limit is not None and settings.context_limit < 1024:
+        raise invalid("context_limit", f"context_limit must be at least 1024 tokens; it is {settings.context_limit}.")
+    if settings.persona is not None:
+        check_bytes("persona", settings.persona, PERSONA_BYTES_MAX)
+
+
+def check_model(model: Model) -> None:
+    """Refuse a model whose alias or `vendor/model` is malformed."""
+    check_name("alias", model.alias)
+    check_chars("vendor_model", model.vendor_model, PATH_CHARS_MAX)
+    vendor, slash, name = model.vendor_model.partition("/")
+    if not (vendor and slash and name):
+        raise invalid("vendor_model", f"vendor_model must be vendor/model; it is {model.vendor_model!r}.")
+
+
+def page_size(wanted: int) -> int:
+    """Items of a page: the default for 0, never more than the limit."""
+    check_count("page_size", wanted, PAGE_SIZE_MAX)
+    return wanted or PAGE_SIZE_DEFAULT

@@ -1,0 +1,54 @@
+"""Who may write what: the writer's tier against the call's, and against the scheme's exact list.
+
+Source: rows RU031-RU036, RU089; decision C9.
+"""
+
+from __future__ import annotations
+
+from turnwright_core.entries import Tier
+from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.auth import Caller
+from turnwright_core.schemes import Scheme
+
+PERMISSION: str = "permission:403"
+"""Outcome of a write that the scheme does not allow (RU034)."""
+
+
+def writer_of(caller: Caller, wanted: Tier) -> Tier:
+    """The tier a write is made with. Raises TIER_FORBIDDEN above the call's effective tier."""
+    if wanted is Tier.UNSPECIFIED:
+        return caller.tier
+    if wanted > caller.tier:
+        raise fault(
+            Reason.TIER_FORBIDDEN,
+            f"This call is made at the tier {caller.tier.name.lower()} and cannot write as {wanted.name.lower()}.",
+            tier=wanted.name.lower(),
+            ceiling=caller.tier.name.lower(),
+        )
+    return wanted
+
+
+def check_writer(scheme: Scheme, writer: Tier, path: str) -> None:
+    """Refuse a writer that the scheme does not list; no tier is implied by another."""
+    if writer in scheme.writable_by:
+        return
+    allowed = ", ".join(tier.name.lower() for tier in sorted(scheme.writable_by))
+    raise fault(
+        Reason.WRITER_FORBIDDEN,
+        f"{path} is written by {allowed} only, not by {writer.name.lower()}.",
+        path=path,
+        scheme=scheme.name,
+        writer=writer.name.lower(),
+        outcome=PERMISSION,
+    )
+
+
+def check_floor(caller: Caller, floor: Tier, method: str) -> None:
+    """Refuse a method to tiers below its floor."""
+    if caller.tier < floor:
+        raise fault(
+            Reason.TIER_FORBIDDEN,
+            f"{method} needs the tier {floor.name.lower()}; this call is made at {caller.tier.name.lower()}.",
+            tier=floor.name.lower(),
+            ceiling=caller.tier.name.lower(),
+        )

@@ -1,0 +1,1 @@
+"""The database itself: one writing thread, reading threads, the file and its lock."""

@@ -1,0 +1,85 @@
+"""A connection that lives in a thread of its own and takes whole functions.
+
+aiosqlite gives the thread and the queue to it, but pays one hop for each statement. Here a function runs in that
+thread with a synchronous SQLAlchemy connection on the same sqlite3 connection: one hop, however many statements.
+Transactions are begun and ended on the sqlite3 connection, which is in autocommit mode; SQLAlchemy's own
+bookkeeping of transactions never reaches the driver. Source: docs/adr/0003.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiosqlite
+import sqlalchemy
+from sqlalchemy import event
+from sqlalchemy.pool import StaticPool
+
+T = TypeVar("T")
+
+STATEMENTS_CACHED = 512
+"""Prepared statements that the driver keeps; ours are few, but IN lists of each length count."""
+
+
+@dataclass(slots=True)
+class Counter:
+    """How many statements were executed."""
+
+    statements: int = 0
+
+
+class ThreadConnection(aiosqlite.Connection):
+    """One sqlite3 connection, its thread, and the SQLAlchemy connection on it."""
+
+    def __init__(self, path: Path, pragmas: tuple[str, ...], counter: Counter) -> None:
+        """Prepare; awaiting the object opens the file. `pragmas` run once, at the opening."""
+        super().__init__(lambda: _open(path, pragmas), iter_chunk_size=64)
+        self._counter = counter
+        self._core: sqlalchemy.Connection | None = None
+
+    async def run(self, function: Callable[[sqlite3.Connection, sqlalchemy.Connection], T]) -> T:
+        """The function's result, called in the thread with both faces of the connection."""
+        execute: Any = self._execute  # untyped
+        result: T = await execute(self._call, function)
+        return result
+
+    async def shut(self) -> None:
+        """Close both faces and end the thread."""
+        execute: Any = self._execute
+        await execute(self._close_core)
+        await self.close()
+
+    def _call(self, function: Callable[[sqlite3.Connection, sqlalchemy.Connection], T]) -> T:
+        if self._core is None:
+            self._core = _core(self._conn, self._counter)
+        return function(self._conn, self._core)
+
+    def _close_core(self) -> None:
+        if self._core is not None:
+            engine = self._core.engine
+            self._core.close()
+            self._core = None
+            engine.dispose()
+
+
+def _open(path: Path, pragmas: tuple[str, ...]) -> sqlite3.Connection:
+    raw = sqlite3.connect(path, isolation_level=None, cached_statements=STATEMENTS_CACHED)
+    for pragma in pragmas:
+        raw.execute(f"PRAGMA {pragma}").close()
+    return raw
+
+
+def _core(raw: sqlite3.Connection, counter: Counter) -> sqlalchemy.Connection:
+    engine = sqlalchemy.create_engine(
+        "sqlite://", creator=lambda: raw, poolclass=StaticPool, isolation_level="AUTOCOMMIT", pool_reset_on_return=None
+    )
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def count(*_args: Any) -> None:
+        counter.statements += 1
+
+    return engine.connect()

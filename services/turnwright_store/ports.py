@@ -1,0 +1,88 @@
+"""What the use cases need from a database.
+
+A use case is a synchronous function of a transaction. It runs in the database's own thread, so it must not wait for
+anything but SQL. Source: docs/adr/0003.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Protocol, TypeVar
+
+from sqlalchemy import Connection
+
+T = TypeVar("T")
+
+
+class Durability(IntEnum):
+    """What an acknowledged write survives; the numbers are those of the contract."""
+
+    NORMAL = 1
+    """The end of the process."""
+    FULL = 2
+    """The loss of power."""
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One request's part of a write: the connection, the time of the write, and the scopes it has raised."""
+
+    connection: Connection
+    now_ms: int
+    raised: dict[int, int] = field(default_factory=dict)
+    """The scopes whose revision this request has raised, and to what; their watchers are woken after the commit."""
+
+
+Work = Callable[[Transaction], T]
+Query = Callable[[Connection], T]
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What a database has done since it was opened."""
+
+    statements: int
+    """Statements of use cases, on all connections."""
+    transactions: int
+    """Commits of the writer."""
+    requests: int
+    """Requests that those commits carried."""
+
+
+class Subscription(Protocol):
+    """Tells that one of some scopes may have changed. Used by one task."""
+
+    @property
+    def woken(self) -> asyncio.Event:
+        """Set by each commit that raised one of the scopes; the subscriber clears it before it reads."""
+        ...
+
+    def close(self) -> None:
+        """End it."""
+        ...
+
+
+class Database(Protocol):
+    """Transactions on the one history of a store."""
+
+    async def write(self, work: Work[T], durability: Durability) -> T:
+        """Run a function in a transaction and return its result after the commit.
+
+        What it raises undoes its own changes only. Raises ExhaustedError QUEUE_FULL.
+        """
+        ...
+
+    async def read(self, query: Query[T]) -> T:
+        """Run a function on one consistent snapshot. Raises ExhaustedError QUEUE_FULL."""
+        ...
+
+    def subscribe(self, scopes: Collection[int]) -> Subscription:
+        """Be woken by commits that raise one of these scopes."""
+        ...
+
+    def stats(self) -> Stats:
+        """What was done so far."""
+        ...

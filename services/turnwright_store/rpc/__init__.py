@@ -1,0 +1,1 @@
+"""Inbound: decode, one call, encode."""

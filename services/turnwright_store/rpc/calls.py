@@ -1,0 +1,90 @@
+"""What every rpc of the store shares: the caller, the database, and answers to repeated requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, cast
+
+from turnwright_core.entries import Cursor, EntryWrite, Tier
+from turnwright_core.kit.auth import Caller, current_caller
+from turnwright_core.wire.entries import cursor_from_pb, write_from_pb
+from turnwright_store.app.changes import Watches
+from turnwright_store.app.idempotency import Message, RequestKey, once
+from turnwright_store.domain.basis import Basis
+from turnwright_store.domain.permissions import check_floor
+from turnwright_store.ports import Database, Durability, Transaction
+
+R = TypeVar("R", bound=Message)
+
+
+class Identified(Message, Protocol):
+    """A request that can be repeated."""
+
+    @property
+    def request_id(self) -> str:
+        """The caller's id for it."""
+        ...
+
+
+@dataclass(slots=True)
+class Service:
+    """What the servicers work with; the basis is there once the database is open."""
+
+    database: Database
+    watches: Watches
+    clock_s: Callable[[], float]
+    """Seconds that only grow: for limits of time."""
+    clock_ms: Callable[[], int]
+    """Milliseconds since 1970: for what readers see."""
+    opened: Basis | None = None
+
+    @property
+    def basis(self) -> Basis:
+        """What every transaction knows beforehand."""
+        assert self.opened is not None, "the service was not started"
+        return self.opened
+
+
+class Calls:
+    """Base of the servicers: no rpc of its own."""
+
+    def __init__(self, service: Service) -> None:
+        """Serve from this."""
+        self._service = service
+
+    @property
+    def _database(self) -> Database:
+        return self._service.database
+
+    @property
+    def _basis(self) -> Basis:
+        return self._service.basis
+
+    async def _once(
+        self,
+        request: Any,
+        answer: Callable[[], R],
+        work: Callable[[Transaction, Caller], R],
+        *,
+        floor: Tier = Tier.CLIENT,
+        durability: Durability = Durability.FULL,
+    ) -> R:
+        """Do a mutation that a request id can repeat; the name of the response says which."""
+        caller = current_caller()
+        method = answer.__name__.removesuffix("Response")
+        check_floor(caller, floor, method)
+        key = RequestKey(getattr(request, "project", ""), caller.principal, method, request.request_id)
+        return await self._database.write(
+            lambda tx: once(tx, key, cast("Message", request), answer, lambda tx: work(tx, caller)), durability
+        )
+
+
+def writes_of(messages: Any) -> list[EntryWrite]:
+    """The writes of a request. Raises InvalidError."""
+    return [write_from_pb(message) for message in messages]
+
+
+def after_of(request: Any) -> Cursor | None:
+    """The cursor of a reading request."""
+    return cursor_from_pb(request.after) if request.HasField("after") else None

@@ -1,0 +1,174 @@
+"""Work, turns and decisions."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from turnwright.store.v1 import ledger_pb2, write_pb2
+
+from turnwright_core.entries import Tier
+from turnwright_core.kit.auth import Caller, current_caller
+from turnwright_core.runs import LoopEnd
+from turnwright_core.wire import entries as entry_wire
+from turnwright_core.wire import runs as wire
+from turnwright_store.app import commands, ledger
+from turnwright_store.app.reading import Address
+from turnwright_store.domain.checks import invalid
+from turnwright_store.ports import Durability, Transaction
+from turnwright_store.rpc.calls import Calls, writes_of
+
+
+def durability_of(value: int) -> Durability:
+    """The durability that a request asks for; NORMAL where it does not say."""
+    try:
+        return Durability(value or Durability.NORMAL)
+    except ValueError:
+        raise invalid("durability", f"{value} is no durability.") from None
+
+
+def _address(request: Any) -> Address:
+    return Address(request.project, request.run)
+
+
+class LedgerRpcs(Calls):
+    """Rpcs of ledger.proto that write, and ListWork."""
+
+    async def EnqueueLoop(
+        self, request: ledger_pb2.EnqueueLoopRequest, _context: Any
+    ) -> ledger_pb2.EnqueueLoopResponse:
+        """See StoreService."""
+        settings = wire.loop_settings_from_pb(request.settings)
+        run_settings = wire.run_settings_from_pb(request.run_settings)
+
+        def work(tx: Transaction, caller: Caller) -> ledger_pb2.EnqueueLoopResponse:
+            done = commands.enqueue_loop(
+                tx, self._basis, caller, _address(request), request.prompt, settings, run_settings
+            )
+            return ledger_pb2.EnqueueLoopResponse(
+                run=wire.run_to_pb(done.run),
+                loop=wire.loop_to_pb(done.loop),
+                created=done.created,
+                cursor=entry_wire.cursor_to_pb(done.cursor),
+            )
+
+        return await self._once(request, ledger_pb2.EnqueueLoopResponse, work)
+
+    async def RequestAbort(
+        self, request: ledger_pb2.RequestAbortRequest, _context: Any
+    ) -> ledger_pb2.RequestAbortResponse:
+        """See StoreService."""
+
+        def work(tx: Transaction, caller: Caller) -> ledger_pb2.RequestAbortResponse:
+            run, cursor = commands.request_abort(tx, self._basis, caller, _address(request))
+            return ledger_pb2.RequestAbortResponse(run=wire.run_to_pb(run), cursor=entry_wire.cursor_to_pb(cursor))
+
+        return await self._once(request, ledger_pb2.RequestAbortResponse, work)
+
+    async def ResolveProposal(
+        self, request: ledger_pb2.ResolveProposalRequest, _context: Any
+    ) -> ledger_pb2.ResolveProposalResponse:
+        """See StoreService."""
+        if request.decision not in (ledger_pb2.DECISION_ACCEPT, ledger_pb2.DECISION_REJECT):
+            raise invalid("decision", "decision must be accept or reject.")
+        accept = request.decision == ledger_pb2.DECISION_ACCEPT
+
+        def work(tx: Transaction, caller: Caller) -> ledger_pb2.ResolveProposalResponse:
+            done = commands.resolve_proposal(
+                tx, self._basis, caller, _address(request), request.path, accept=accept, comment=request.comment
+            )
+            return ledger_pb2.ResolveProposalResponse(
+                run=wire.run_to_pb(done.run),
+                entry=entry_wire.entry_to_pb(done.entry),
+                cursor=entry_wire.cursor_to_pb(done.cursor),
+            )
+
+        return await self._once(request, ledger_pb2.ResolveProposalResponse, work)
+
+    async def ClaimRun(self, request: ledger_pb2.ClaimRunRequest, _context: Any) -> ledger_pb2.ClaimRunResponse:
+        """See StoreService."""
+        work = partial(
+            ledger.claim_run,
+            caller=current_caller(),
+            address=_address(request),
+            owner=request.owner,
+            owner_address=request.address,
+        )
+        claimed = await self._database.write(work, Durability.NORMAL)
+        run = claimed.run
+        return ledger_pb2.ClaimRunResponse(
+            fence=write_pb2.Fence(epoch=claimed.epoch),
+            run=wire.run_to_pb(run.run),
+            loop=wire.loop_to_pb(run.active) if run.active else None,
+            model=wire.model_to_pb(claimed.model) if claimed.model else None,
+            open_turn=wire.turn_to_pb(claimed.open_turn) if claimed.open_turn else None,
+            records=map(entry_wire.entry_to_pb, claimed.records),
+            recent_turns=map(wire.turn_to_pb, claimed.recent_turns),
+            abort_requested=run.abort_requested,
+            project_root=run.root,
+            workspace_id=run.workspace_id,
+        )
+
+    async def ListWork(self, request: ledger_pb2.ListWorkRequest, _context: Any) -> ledger_pb2.ListWorkResponse:
+        """See StoreService."""
+        query = partial(ledger.list_work, caller=current_caller(), size=request.page_size)
+        return ledger_pb2.ListWorkResponse(runs=map(wire.run_to_pb, await self._database.read(query)))
+
+    async def BeginTurn(self, request: ledger_pb2.BeginTurnRequest, _context: Any) -> ledger_pb2.BeginTurnResponse:
+        """See StoreService."""
+        work = partial(
+            ledger.begin_turn,
+            basis=self._basis,
+            caller=current_caller(),
+            address=_address(request),
+            epoch=request.fence.epoch,
+            request=wire.turn_request_from_pb(request.request),
+            writes=writes_of(request.writes),
+        )
+        begun = await self._database.write(work, Durability.NORMAL)
+        return ledger_pb2.BeginTurnResponse(
+            turn=wire.turn_to_pb(begun.turn),
+            cursor=entry_wire.cursor_to_pb(begun.cursor),
+            abort_requested=begun.abort_requested,
+        )
+
+    async def WriteEntries(
+        self, request: ledger_pb2.WriteEntriesRequest, _context: Any
+    ) -> ledger_pb2.WriteEntriesResponse:
+        """See StoreService."""
+        epoch = request.fence.epoch if request.HasField("fence") else None
+        writes = writes_of(request.writes)
+
+        def work(tx: Transaction, caller: Caller) -> ledger_pb2.WriteEntriesResponse:
+            done = ledger.write_entries(tx, self._basis, caller, _address(request), epoch, writes, request.run_status)
+            return ledger_pb2.WriteEntriesResponse(
+                revisions=done.revisions,
+                paths=done.paths,
+                cursor=entry_wire.cursor_to_pb(done.run.cursor(self._basis.incarnation)),
+                abort_requested=done.run.abort_requested,
+            )
+
+        durability = durability_of(request.durability)
+        return await self._once(request, ledger_pb2.WriteEntriesResponse, work, floor=Tier.MODEL, durability=durability)
+
+    async def EndTurn(self, request: ledger_pb2.EndTurnRequest, _context: Any) -> ledger_pb2.EndTurnResponse:
+        """See StoreService."""
+        end = request.loop_end
+        work = partial(
+            ledger.end_turn,
+            basis=self._basis,
+            caller=current_caller(),
+            address=_address(request),
+            epoch=request.fence.epoch,
+            number=request.turn,
+            result=wire.turn_result_from_pb(request.result) if request.HasField("result") else None,
+            writes=writes_of(request.writes),
+            end=LoopEnd(end.status, end.reason, end.summary) if request.HasField("loop_end") else None,
+        )
+        ended = await self._database.write(work, Durability.FULL)
+        return ledger_pb2.EndTurnResponse(
+            run=wire.run_to_pb(ended.run),
+            loop=wire.loop_to_pb(ended.loop),
+            cursor=entry_wire.cursor_to_pb(ended.cursor),
+            abort_requested=ended.abort_requested,
+        )

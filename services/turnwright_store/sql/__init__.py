@@ -1,0 +1,1 @@
+"""Tables, statements built once, and how rows become vocabulary."""

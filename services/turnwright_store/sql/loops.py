@@ -1,0 +1,145 @@
+"""Rows of loops: the queue of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from sqlalchemy import Connection, bindparam, func, insert, literal_column, select, update
+
+from turnwright_core.runs import Loop, LoopSettings, Mode, Usage
+from turnwright_store.sql.tables import loops
+
+LOOP_COLUMNS: Final = (
+    loops.c.sequence,
+    loops.c.settings,
+    loops.c.prompt,
+    loops.c.status,
+    loops.c.reason,
+    loops.c.summary,
+    loops.c.first_turn,
+    loops.c.turns,
+    loops.c.prompt_tokens,
+    loops.c.cached_tokens,
+    loops.c.completion_tokens,
+    loops.c.reasoning_tokens,
+    loops.c.total_tokens,
+    loops.c.cost_usd,
+    loops.c.create_ms,
+    loops.c.end_ms,
+    loops.c.revision,
+)
+
+_USAGE: Final = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "total_tokens", "cost_usd")
+
+_OF_RUN: Final = select(*LOOP_COLUMNS).where(loops.c.run_id == bindparam("run_id"))
+_PAGE: Final = (
+    _OF_RUN.where(loops.c.sequence < bindparam("before")).order_by(loops.c.sequence.desc()).limit(bindparam("page"))
+)
+_CHANGED: Final = _OF_RUN.where(loops.c.revision > bindparam("after")).order_by(loops.c.revision, loops.c.sequence)
+_NEXT: Final = _OF_RUN.where(loops.c.status == literal_column("100")).order_by(loops.c.sequence).limit(1)
+_ADD: Final = insert(loops)
+_WRITE: Final = (
+    update(loops)
+    .where(loops.c.run_id == bindparam("run_id_is"), loops.c.sequence == bindparam("sequence_is"))
+    .values(
+        {
+            name: bindparam(f"new_{name}")
+            for name in ("status", "reason", "summary", "first_turn", "turns", *_USAGE, "end_ms", "revision")
+        }
+    )
+)
+OPEN_RUNS: Final = (
+    select(loops.c.run_id, func.min(loops.c.id).label("oldest"))
+    .where(loops.c.status.in_([literal_column(status) for status in ("100", "102", "202")]))
+    .group_by(loops.c.run_id)
+    .subquery("open_runs")
+)
+"""Runs with a loop that has not ended, and the oldest of these."""
+
+
+def settings_json(settings: LoopSettings, **more: object) -> str:
+    """Settings as they are stored and shown: the mode by its word, flags by their names."""
+    return json.dumps({**asdict(settings), "mode": settings.mode.name.lower(), **more}, ensure_ascii=False)
+
+
+def _settings(text: str) -> LoopSettings:
+    values: dict[str, Any] = json.loads(text)
+    return LoopSettings(mode=Mode[values.pop("mode").upper()], **values)
+
+
+def loop_of(row: Sequence[Any]) -> Loop | None:
+    """The columns of a loop; None for the empty side of an outer join."""
+    if row[0] is None:
+        return None
+    sequence, settings, prompt, status, reason, summary, first_turn, turns, *usage, create_ms, end_ms, revision = row
+    return Loop(
+        sequence,
+        _settings(settings),
+        prompt,
+        status,
+        reason,
+        summary,
+        first_turn,
+        turns,
+        Usage(*usage),
+        create_ms,
+        end_ms,
+        revision,
+    )
+
+
+def _loops(rows: Any) -> list[Loop]:
+    return [loop for loop in map(loop_of, rows) if loop]
+
+
+def list_loops(connection: Connection, run_id: int, before: int, page: int) -> list[Loop]:
+    """Loops of a run, latest first, those before a sequence."""
+    return _loops(connection.execute(_PAGE, {"run_id": run_id, "before": before, "page": page}))
+
+
+def changed_loops(connection: Connection, run_id: int, after: int) -> list[Loop]:
+    """Loops of a run that were written after a revision, in the order of the writes."""
+    return _loops(connection.execute(_CHANGED, {"run_id": run_id, "after": after}))
+
+
+def next_queued(connection: Connection, run_id: int) -> Loop | None:
+    """The loop of a run that waits longest."""
+    row = connection.execute(_NEXT, {"run_id": run_id}).one_or_none()
+    return loop_of(row) if row else None
+
+
+def add_loop(connection: Connection, run_id: int, loop: Loop) -> None:
+    """Queue a loop."""
+    connection.execute(
+        _ADD,
+        {
+            "run_id": run_id,
+            "sequence": loop.sequence,
+            "settings": settings_json(loop.settings),
+            "prompt": loop.prompt,
+            "status": loop.status,
+            "create_ms": loop.create_ms,
+            "revision": loop.revision,
+        },
+    )
+
+
+def write_loop(connection: Connection, run_id: int, loop: Loop) -> None:
+    """Store what may change of a loop."""
+    values = {
+        "status": loop.status,
+        "reason": loop.reason,
+        "summary": loop.summary,
+        "first_turn": loop.first_turn,
+        "turns": loop.turns,
+        "end_ms": loop.end_ms,
+        "revision": loop.revision,
+        **{name: getattr(loop.usage, name) for name in _USAGE},
+    }
+    connection.execute(
+        _WRITE,
+        {"run_id_is": run_id, "sequence_is": loop.sequence, **{f"new_{name}": value for name, value in values.items()}},
+    )

@@ -1,0 +1,183 @@
+"""Rows of projects, models and schemes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
+
+from turnwright_core.entries import Tier
+from turnwright_core.errors import Reason, fault
+from turnwright_core.runs import Model, Project
+from turnwright_core.schemes import Scheme
+from turnwright_store.sql.tables import models, projects, schemes
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectRow:
+    """A project with its keys."""
+
+    id: int
+    scope: int
+    project: Project
+
+
+_PROJECT: Final = select(
+    projects.c.id,
+    projects.c.scope_id,
+    projects.c.name,
+    projects.c.root,
+    projects.c.workspace_id,
+    projects.c.create_ms,
+)
+_PROJECT_BY_NAME: Final = _PROJECT.where(projects.c.name == bindparam("name"))
+_PROJECT_BY_WORKSPACE: Final = _PROJECT.where(projects.c.workspace_id == bindparam("workspace"))
+_PROJECT_PAGE: Final = (
+    _PROJECT.where(projects.c.name > bindparam("after")).order_by(projects.c.name).limit(bindparam("page"))
+)
+_PROJECT_ADD: Final = insert(projects)
+_PROJECT_MOVE: Final = update(projects).where(projects.c.id == bindparam("project")).values(root=bindparam("new_root"))
+
+_MODEL: Final = select(models.c.alias, models.c.vendor_model, models.c.context_length)
+_MODEL_BY_ALIAS: Final = _MODEL.where(models.c.alias == bindparam("wanted"))
+_MODEL_PAGE: Final = _MODEL.where(models.c.alias > bindparam("after")).order_by(models.c.alias).limit(bindparam("page"))
+_ALIASES: Final = select(models.c.alias).order_by(models.c.alias)
+_MODELS_DELETE: Final = delete(models).where(models.c.alias.in_(bindparam("aliases", expanding=True)))
+_MODELS_ADD: Final = insert(models)
+
+_SCHEMES: Final = select(
+    schemes.c.name, schemes.c.category, schemes.c.default_scope, schemes.c.writable_by, schemes.c.model_visible
+).order_by(schemes.c.name)
+
+
+def _project(row: Sequence[Any]) -> ProjectRow:
+    return ProjectRow(row[0], row[1], Project(row[2], row[3], row[4], row[5]))
+
+
+def find_project(connection: Connection, name: str) -> ProjectRow | None:
+    """A project by name."""
+    row = connection.execute(_PROJECT_BY_NAME, {"name": name}).one_or_none()
+    return _project(row) if row else None
+
+
+def get_project(connection: Connection, name: str) -> ProjectRow:
+    """A project by name. Raises PROJECT_NOT_FOUND."""
+    return find_project(connection, name) or _no_project(name)
+
+
+def _no_project(name: str) -> ProjectRow:
+    raise fault(Reason.PROJECT_NOT_FOUND, f"There is no project {name!r}: register its directory first.", project=name)
+
+
+def find_workspace(connection: Connection, workspace_id: str) -> ProjectRow | None:
+    """A project by its workspace."""
+    row = connection.execute(_PROJECT_BY_WORKSPACE, {"workspace": workspace_id}).one_or_none()
+    return _project(row) if row else None
+
+
+def list_projects(connection: Connection, after: str, page: int) -> list[Project]:
+    """Projects by name, those after a name."""
+    return [_project(row).project for row in connection.execute(_PROJECT_PAGE, {"after": after, "page": page})]
+
+
+def add_project(connection: Connection, scope: int, project: Project) -> None:
+    """Register a project."""
+    connection.execute(
+        _PROJECT_ADD,
+        {
+            "scope_id": scope,
+            "name": project.name,
+            "root": project.root,
+            "workspace_id": project.workspace_id,
+            "create_ms": project.create_ms,
+        },
+    )
+
+
+def move_project(connection: Connection, project_id: int, root: str) -> None:
+    """Bring the root of a project up to date."""
+    connection.execute(_PROJECT_MOVE, {"project": project_id, "new_root": root})
+
+
+def find_model(connection: Connection, alias: str) -> Model | None:
+    """A model by alias."""
+    row = connection.execute(_MODEL_BY_ALIAS, {"wanted": alias}).one_or_none()
+    return Model(*row) if row else None
+
+
+def list_aliases(connection: Connection) -> list[str]:
+    """Aliases of all models, sorted."""
+    return list(connection.execute(_ALIASES).scalars())
+
+
+def list_models(connection: Connection, after: str, page: int) -> list[Model]:
+    """Models by alias, those after an alias."""
+    return [Model(*row) for row in connection.execute(_MODEL_PAGE, {"after": after, "page": page})]
+
+
+def put_models(connection: Connection, wanted: Sequence[Model]) -> None:
+    """Add models, replacing those with the same alias; of two in the list the last one stays."""
+    by_alias = {model.alias: model for model in wanted}
+    if not by_alias:
+        return
+    connection.execute(_MODELS_DELETE, {"aliases": list(by_alias)})
+    connection.execute(
+        _MODELS_ADD,
+        [
+            {"alias": model.alias, "vendor_model": model.vendor_model, "context_length": model.context_length}
+            for model in by_alias.values()
+        ],
+    )
+
+
+def delete_model(connection: Connection, alias: str) -> bool:
+    """Whether there was such a model; there is none now."""
+    return bool(connection.execute(_MODELS_DELETE, {"aliases": [alias]}).rowcount)
+
+
+def model_not_found(connection: Connection, alias: str) -> Exception:
+    """What a caller is told who names a model that is not registered."""
+    available = list_aliases(connection)
+    listed = ", ".join(available) or "none: set TURNWRIGHT_MODEL_{alias}=vendor/model or call PutModels"
+    return fault(
+        Reason.MODEL_NOT_FOUND,
+        f"There is no model {alias!r}. Available: {listed}.",
+        model=alias,
+        available=",".join(available),
+    )
+
+
+def model_required(connection: Connection) -> Exception:
+    """What a caller is told who names no model where none is known (RU100)."""
+    available = list_aliases(connection)
+    listed = ", ".join(available) or "none: set TURNWRIGHT_MODEL_{alias}=vendor/model or call PutModels"
+    return fault(Reason.MODEL_REQUIRED, f"Name a model. Available: {listed}.", available=",".join(available))
+
+
+def list_schemes(connection: Connection) -> list[Scheme]:
+    """All schemes by name."""
+    return [
+        Scheme(name, category, scope, frozenset(Tier[tier.upper()] for tier in json.loads(writable_by)), visible)
+        for name, category, scope, writable_by, visible in connection.execute(_SCHEMES)
+    ]
+
+
+def put_schemes(connection: Connection, wanted: Sequence[Scheme]) -> None:
+    """Add schemes, replacing those with the same name."""
+    connection.execute(delete(schemes).where(schemes.c.name.in_([scheme.name for scheme in wanted])))
+    connection.execute(
+        insert(schemes),
+        [
+            {
+                "name": scheme.name,
+                "category": scheme.category,
+                "default_scope": scheme.default_scope,
+                "writable_by": json.dumps([tier.name.lower() for tier in sorted(scheme.writable_by)]),
+                "model_visible": scheme.model_visible,
+            }
+            for scheme in wanted
+        ],
+    )

@@ -1,0 +1,230 @@
+"""Rows of runs: read with everything a request needs in one statement, written back as one row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from sqlalchemy import Connection, Select, and_, bindparam, case, insert, select, update
+
+from turnwright_core.entries import Cursor
+from turnwright_core.errors import Reason, fault
+from turnwright_core.runs import Loop, Run, RunSettings
+from turnwright_store.sql.loops import LOOP_COLUMNS, loop_of
+from turnwright_store.sql.registry import get_project
+from turnwright_store.sql.tables import loops, projects, runs, scopes
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run with its keys, its place in the ledger, and the revisions of the scopes that it reads."""
+
+    id: int
+    project_id: int
+    scope: int
+    project_scope: int
+    global_scope: int
+    revision_run: int
+    revision_project: int
+    revision_global: int
+    root: str
+    workspace_id: str
+    turn_open: int
+    """Number of the turn that has begun and not ended; 0: none."""
+    loops: int
+    """Sequence of the latest loop; 0 before the first."""
+    loop_active: int
+    """Sequence of the loop that is running or waiting; 0: none."""
+    abort_requested: bool
+    epoch: int
+    run: Run
+
+    def cursor(self, incarnation: str) -> Cursor:
+        """The moment at which this row was read."""
+        return Cursor(incarnation, self.revision_run, self.revision_project, self.revision_global)
+
+    def scope_key(self, scope: int) -> str:
+        """How the contract writes a scope that this run reads."""
+        if scope == self.global_scope:
+            return "global"
+        return f"project:{self.project_id}" if scope == self.project_scope else f"run:{self.id}"
+
+    @property
+    def active(self) -> Loop | None:
+        """The loop that is running or waiting."""
+        return self.run.loop if self.loop_active else None
+
+
+_project_scope: Final = scopes.alias("project_scope")
+_global_scope: Final = scopes.alias("global_scope")
+
+_COLUMNS: Final = (
+    runs.c.id,
+    runs.c.project_id,
+    runs.c.scope_id,
+    projects.c.scope_id,
+    _global_scope.c.id,
+    scopes.c.revision,
+    _project_scope.c.revision,
+    _global_scope.c.revision,
+    projects.c.root,
+    projects.c.workspace_id,
+    runs.c.turn_open,
+    runs.c.loops,
+    runs.c.loop_active,
+    runs.c.abort_requested,
+    runs.c.lease_epoch,
+    projects.c.name,
+    runs.c.alias,
+    runs.c.model,
+    runs.c.temperature,
+    runs.c.persona,
+    runs.c.context_limit,
+    runs.c.status,
+    runs.c.turn,
+    runs.c.summary,
+    runs.c.loops_queued,
+    runs.c.revision,
+    runs.c.create_ms,
+    runs.c.update_ms,
+)
+_LOOP_AT: Final = len(_COLUMNS)
+
+_SHOWN_LOOP: Final = case((runs.c.loop_active > 0, runs.c.loop_active), else_=runs.c.loops)
+"""Sequence of the loop that a run shows: the active one, else the latest."""
+
+RUN: Final[Select[Any]] = (
+    select(*_COLUMNS, *LOOP_COLUMNS)
+    .join(projects, projects.c.id == runs.c.project_id)
+    .join(scopes, scopes.c.id == runs.c.scope_id)
+    .join(_project_scope, _project_scope.c.id == projects.c.scope_id)
+    .join(_global_scope, _global_scope.c.key == "global")
+    .outerjoin(loops, and_(loops.c.run_id == runs.c.id, loops.c.sequence == _SHOWN_LOOP))
+)
+
+_BY_ALIAS: Final = RUN.where(projects.c.name == bindparam("project"), runs.c.alias == bindparam("alias"))
+_PAGE: Final = (
+    RUN.where(
+        runs.c.project_id == bindparam("project"),
+        (runs.c.update_ms < bindparam("before_ms"))
+        | ((runs.c.update_ms == bindparam("before_ms")) & (runs.c.id < bindparam("before_id"))),
+    )
+    .order_by(runs.c.update_ms.desc(), runs.c.id.desc())
+    .limit(bindparam("page"))
+)
+_ADD: Final = insert(runs).returning(runs.c.id)
+_WRITE: Final = (
+    update(runs)
+    .where(runs.c.id == bindparam("run_id"))
+    .values(
+        {
+            name: bindparam(f"new_{name}")
+            for name in (
+                "status", "turn", "turn_open", "loops", "loop_active", "loops_queued", "summary", "abort_requested",
+                "revision", "update_ms",
+            )
+        }
+    )
+)  # fmt: skip
+_CLAIM: Final = (
+    update(runs)
+    .where(runs.c.id == bindparam("run_id"))
+    .values(
+        lease_owner=bindparam("owner"),
+        lease_address=bindparam("address"),
+        lease_epoch=runs.c.lease_epoch + 1,
+    )
+    .returning(runs.c.lease_epoch)
+)
+
+
+def run_of(row: Sequence[Any]) -> RunRow:
+    """A row of RUN."""
+    head: list[Any]
+    *head, project, alias, model, temperature, persona, limit, status, turn, summary, queued, rev, made, written = row[
+        :_LOOP_AT
+    ]
+    run = Run(
+        project,
+        alias,
+        RunSettings(model, temperature, persona, limit),
+        status,
+        turn,
+        loop_of(row[_LOOP_AT:]),
+        summary,
+        queued,
+        rev,
+        made,
+        written,
+    )
+    return RunRow(*(*head, run))
+
+
+def find_run(connection: Connection, project: str, alias: str) -> RunRow | None:
+    """A run by project name and alias."""
+    row = connection.execute(_BY_ALIAS, {"project": project, "alias": alias}).one_or_none()
+    return run_of(row) if row else None
+
+
+def get_run(connection: Connection, project: str, alias: str) -> RunRow:
+    """A run by project name and alias. Raises PROJECT_NOT_FOUND, RUN_NOT_FOUND."""
+    found = find_run(connection, project, alias)
+    if found is None:
+        get_project(connection, project)
+        raise fault(Reason.RUN_NOT_FOUND, f"There is no run {alias!r} in {project}.", project=project, run=alias)
+    return found
+
+
+def list_runs(connection: Connection, project_id: int, before: tuple[int, int], page: int) -> list[RunRow]:
+    """Runs of a project, latest written first, those before (update_ms, id)."""
+    rows = connection.execute(
+        _PAGE, {"project": project_id, "before_ms": before[0], "before_id": before[1], "page": page}
+    )
+    return [run_of(row) for row in rows]
+
+
+def add_run(connection: Connection, project_id: int, scope: int, run: Run) -> int:
+    """The id of a new run."""
+    values = {
+        "project_id": project_id,
+        "scope_id": scope,
+        "alias": run.run,
+        "status": run.status,
+        "model": run.settings.model,
+        "temperature": run.settings.temperature,
+        "persona": run.settings.persona,
+        "context_limit": run.settings.context_limit,
+        "revision": run.revision,
+        "create_ms": run.create_ms,
+        "update_ms": run.update_ms,
+    }
+    return int(connection.execute(_ADD, values).scalar_one())
+
+
+def write_run(connection: Connection, row: RunRow, revision: int, now_ms: int) -> RunRow:
+    """Store what may change of a run, at a revision of its scope; the row as it is then."""
+    run = replace(row.run, revision=revision, update_ms=now_ms)
+    connection.execute(
+        _WRITE,
+        {
+            "run_id": row.id,
+            "new_status": run.status,
+            "new_turn": run.turn,
+            "new_turn_open": row.turn_open,
+            "new_loops": row.loops,
+            "new_loop_active": row.loop_active,
+            "new_loops_queued": run.loops_queued,
+            "new_summary": run.summary,
+            "new_abort_requested": row.abort_requested,
+            "new_revision": revision,
+            "new_update_ms": now_ms,
+        },
+    )
+    return replace(row, run=run, revision_run=revision)
+
+
+def claim(connection: Connection, run_id: int, owner: str, address: str) -> int:
+    """The new epoch of a run's lease."""
+    values = {"run_id": run_id, "owner": owner, "address": address}
+    return int(connection.execute(_CLAIM, values).scalar_one())

@@ -1,0 +1,54 @@
+"""Scopes and their revisions: raised once by each transaction that touches them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import bindparam, insert, select, update
+
+from turnwright_store.ports import Transaction
+from turnwright_store.sql.tables import meta, scopes
+
+GLOBAL: Final = "global"
+
+_RAISE: Final = (
+    update(scopes)
+    .where(scopes.c.id == bindparam("scope"))
+    .values(revision=scopes.c.revision + bindparam("step"), positions=scopes.c.positions + bindparam("places"))
+    .returning(scopes.c.revision, scopes.c.positions)
+)
+_ADD: Final = insert(scopes).returning(scopes.c.id)
+_FIND: Final = select(scopes.c.id).where(scopes.c.key == bindparam("key"))
+_META: Final = select(meta.c.value).where(meta.c.key == bindparam("key"))
+
+
+def raise_revision(tx: Transaction, scope: int, places: int = 0) -> tuple[int, int]:
+    """The scope's revision in this transaction, and the last of so many new places in its timeline.
+
+    The first call of a transaction raises the revision by one; later ones keep it.
+    """
+    step = 0 if scope in tx.raised else 1
+    revision, last_place = tx.connection.execute(_RAISE, {"scope": scope, "step": step, "places": places}).one()
+    tx.raised[scope] = revision
+    return revision, last_place
+
+
+def add_scope(tx: Transaction, key: str) -> int:
+    """The id of a new scope."""
+    return int(tx.connection.execute(_ADD, {"key": key}).scalar_one())
+
+
+def find_scope(tx: Transaction, key: str) -> int:
+    """The id of a scope that exists."""
+    return int(tx.connection.execute(_FIND, {"key": key}).scalar_one())
+
+
+def read_meta(tx: Transaction, key: str) -> str | None:
+    """A fact about the database as a whole."""
+    value: str | None = tx.connection.execute(_META, {"key": key}).scalar_one_or_none()
+    return value
+
+
+def write_meta(tx: Transaction, key: str, value: str) -> None:
+    """Add a fact about the database as a whole."""
+    tx.connection.execute(insert(meta), {"key": key, "value": value})
