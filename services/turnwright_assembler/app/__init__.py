@@ -1,0 +1,1 @@
+"""Use cases: the order of steps of one assembly."""

@@ -1,0 +1,129 @@
+"""Assemble: read what changed, compose, climb down the ladder where it must be, say what to write.
+
+Source: architecture 2, 4, 12; RU199, RU204, RU214.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnwright_assembler.app.packet import Packet, compose
+from turnwright_assembler.app.run_cache import Held, RunCache
+from turnwright_assembler.app.run_rows import RunRows
+from turnwright_assembler.domain.blocks import Block, active_prompt
+from turnwright_assembler.domain.effects import effects_of
+from turnwright_assembler.domain.ladder import Budget, climb
+from turnwright_assembler.domain.tokens import ceiling_of
+from turnwright_assembler.ports import RunReader
+from turnwright_core.entries import Cursor, EntryWrite
+from turnwright_core.errors import RangeError, Reason, fault
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a packet is wanted for. `calibration` is reported over estimated tokens of the previous turn; 0: unknown."""
+
+    project: str
+    run: str
+    turn: int
+    loop: int
+    context_length: int
+    at_least: Cursor | None = None
+    calibration: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The settings that bytes depend on."""
+
+    token_divisor: int
+    budget_ceiling: float
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A packet, what the caller shall write before it is sent, and whether it fits."""
+
+    packet: Packet
+    effects: tuple[EntryWrite, ...]
+    overflow: bool
+    ceiling: int
+    cursor: Cursor
+
+
+class Assembler:
+    """Makes packets; reads, and never writes."""
+
+    def __init__(self, reader: RunReader, cache: RunCache, rules: Rules) -> None:
+        """Read through this reader, and keep rows in this cache between turns."""
+        self._reader = reader
+        self._cache = cache
+        self._rules = rules
+
+    async def assemble(self, ask: Ask) -> Assembled:
+        """The packet of a turn as of now. Raises TurnwrightError."""
+        async with self._cache.hold((ask.project, ask.run)) as held:
+            rows = await self._up_to_date(ask, held)
+            return self._assembled(ask, rows)
+
+    async def _up_to_date(self, ask: Ask, held: Held) -> RunRows:
+        rows = await self._refreshed(ask, held)
+        if not _shows(rows.cursor, ask.at_least):
+            rows = await self._refreshed(ask, held)
+        if not _shows(rows.cursor, ask.at_least):
+            raise fault(
+                Reason.SERVICE_UNAVAILABLE,
+                "The store does not show the moment that the packet must show; call again.",
+                service="store",
+            )
+        return rows
+
+    async def _refreshed(self, ask: Ask, held: Held) -> RunRows:
+        """What is kept, with the changes since; a snapshot where nothing is kept or its cursor means nothing."""
+        if held.rows:
+            try:
+                return await self._read_into(ask, held.rows)
+            except RangeError:
+                held.rows = None
+        held.rows = await self._read_into(ask, RunRows(self._rules.token_divisor))
+        return held.rows
+
+    async def _read_into(self, ask: Ask, rows: RunRows) -> RunRows:
+        cursor = None
+        async for part in self._reader.read(ask.project, ask.run, rows.cursor):
+            rows.apply(part)
+            cursor = part.cursor
+        if cursor is None:
+            raise fault(Reason.SERVICE_UNAVAILABLE, "The store's answer ended early; call again.", service="store")
+        return rows
+
+    def _assembled(self, ask: Ask, rows: RunRows) -> Assembled:
+        ceiling = ceiling_of(ask.context_length, self._rules.budget_ceiling)
+
+        def composed(blocks: tuple[Block, ...]) -> Packet:
+            return compose(blocks, rows.system, ask.loop, ceiling, self._rules.token_divisor)
+
+        blocks = rows.ordered()
+        prompt = active_prompt(blocks, ask.loop)
+        budget = Budget(ceiling, ask.calibration)
+        climbed = climb(blocks, ask.turn, prompt.path if prompt else None, budget, composed)
+        packet = climbed.packet
+        assert rows.cursor is not None
+        return Assembled(
+            packet=packet,
+            effects=effects_of(
+                climbed, prompt, packet.figures, turn=ask.turn, loop=ask.loop, ceiling=ceiling, taken=rows
+            ),
+            overflow=climbed.overflow,
+            ceiling=ceiling,
+            cursor=rows.cursor,
+        )
+
+
+def _shows(cursor: Cursor | None, wanted: Cursor | None) -> bool:
+    """Whether a moment includes another one. Raises RangeError for moments of different histories of the store."""
+    if cursor is None or wanted is None:
+        return wanted is None
+    if cursor.incarnation != wanted.incarnation:
+        raise fault(Reason.CURSOR_FOREIGN, "`at_least` is from another history of the store; read a cursor again.")
+    return cursor.run >= wanted.run and cursor.project >= wanted.project and cursor.global_ >= wanted.global_

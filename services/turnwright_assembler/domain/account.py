@@ -1,0 +1,65 @@
+"""What a packet costs, by the parts that the model can act on.
+
+    floor       what all entries cost when every one of them is summarized
+    premium     what is paid on top for those that are visible: the model's lever
+    overhead    everything else: the system message, the instructions, the tags of the sections, the budget itself
+
+Usage is measured on the text that is sent, and usage = floor + premium + overhead.
+Source: RU206-RU211; decisions C15, C24.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from turnwright_assembler.domain.blocks import Block
+
+
+@dataclass(frozen=True, slots=True)
+class SchemeLine:
+    """The visible entries of one scheme, and the tokens that demoting all of them frees."""
+
+    scheme: str
+    visible: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The entries of a packet, counted."""
+
+    floor: int
+    premium: int
+    lines: tuple[SchemeLine, ...]
+    """Largest first."""
+    visible: int
+    summarized: int
+    summarized_tokens: int
+
+    def overhead(self, usage: int) -> int:
+        """Tokens of a packet that belong to no entry."""
+        return usage - self.floor - self.premium
+
+
+def account_for(blocks: Iterable[Block]) -> Account:
+    """Count the entries of a packet."""
+    by_scheme: dict[str, list[int]] = {}
+    floor = summarized = summarized_tokens = 0
+    for block in blocks:
+        floor += block.s_tokens
+        if block.is_visible:
+            by_scheme.setdefault(block.scheme or "file", []).append(block.a_tokens)
+        else:
+            summarized += 1
+            summarized_tokens += block.s_tokens
+    lines = [SchemeLine(scheme, len(tokens), sum(tokens)) for scheme, tokens in by_scheme.items()]
+    lines.sort(key=lambda line: (-line.tokens, line.scheme))
+    return Account(
+        floor=floor,
+        premium=sum(line.tokens for line in lines),
+        lines=tuple(lines),
+        visible=sum(line.visible for line in lines),
+        summarized=summarized,
+        summarized_tokens=summarized_tokens,
+    )

@@ -1,0 +1,178 @@
+"""An entry as it stands in packets: rendered, escaped and counted once, when its row arrives.
+
+A data entry that is visible stands twice, condensed in `<summary>` and whole in `<visible>`; every other entry stands
+once, whole or condensed. `a_tokens`, the `tokens` of its tag, is what demoting it frees and promoting it costs: for
+data the whole second block, for the others the difference. The summary block of a data entry does not depend on its
+visibility, so promoting and demoting leave `<summary>` byte-equal.
+Source: RU066, RU185, RU186, RU206, RU207; decisions C15, C24; architecture 12.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from turnwright_assembler.domain.envelope import element, fenced, tag_name
+from turnwright_assembler.domain.projection import summarize
+from turnwright_assembler.domain.tokens import tokens_of
+from turnwright_core.entries import Entry, State, Visibility
+from turnwright_core.limits import SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
+from turnwright_core.schemes import scheme_for
+
+SHOWN_CATEGORIES: Final = frozenset({"data", "logging", "unknown", "prompt"})
+"""Categories that a section shows; entries of others cost nothing."""
+
+SEPARATOR_CHARS: Final = 1
+"""The newline that follows a block in its section is paid by the block."""
+
+Attributes = dict[str, str | int]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Tokens that a packet takes, and those that are left below the ceiling."""
+
+    usage: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class PromptParts:
+    """What the `<prompt>` of the active prompt is made of; bodies stand between their sentinels."""
+
+    loop: int
+    mode: str
+    attributes: dict[str, Any]
+    figures: Figures | None
+    whole: str
+    condensed: str
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One entry of a packet. `whole` is kept only while the entry is visible."""
+
+    path: str
+    scheme: str
+    category: str
+    visibility: Visibility
+    turn: int
+    position: int
+    whole: str
+    condensed: str
+    v_tokens: int
+    s_tokens: int
+    a_tokens: int
+    prompt: PromptParts | None = None
+
+    @property
+    def is_visible(self) -> bool:
+        """Whether the whole body is shown."""
+        return self.visibility is Visibility.VISIBLE
+
+    @property
+    def text(self) -> str:
+        """The block of an entry that stands once."""
+        return self.whole if self.is_visible else self.condensed
+
+
+def stands_in_packet(entry: Entry) -> bool:
+    """Whether any section shows the entry. Source: RU086, RU187, RU200."""
+    scheme = scheme_for(entry.scheme)
+    return (
+        scheme.model_visible
+        and scheme.category in SHOWN_CATEGORIES
+        and entry.visibility in (Visibility.VISIBLE, Visibility.SUMMARIZED)
+        and entry.state is not State.PROPOSED
+    )
+
+
+def make_block(entry: Entry, divisor: int) -> Block | None:
+    """The block of an entry, or None for one that no packet shows."""
+    if not stands_in_packet(entry):
+        return None
+    attributes = entry.attributes
+    category = scheme_for(entry.scheme).category
+    tag, shown = _tag(entry, category, attributes), _shown(entry, attributes)
+    body = fenced(entry.path, entry.body)
+    short = fenced(entry.path, summarize(entry.path, entry.scheme, entry.body))
+    freed = (_second_block_tokens if category == "data" else _difference_tokens)(tag, shown, body, short, divisor)
+    condensed = element(tag, shown | {"tokens": freed}, short)
+    s_tokens = tokens_of(len(condensed) + SEPARATOR_CHARS, divisor)
+    if entry.visibility is not Visibility.VISIBLE:
+        body = ""
+    return Block(
+        path=entry.path,
+        scheme=entry.scheme,
+        category=category,
+        visibility=entry.visibility,
+        turn=entry.turn,
+        position=entry.position,
+        whole=element(tag, shown | {"tokens": freed}, body) if entry.visibility is Visibility.VISIBLE else "",
+        condensed=condensed,
+        v_tokens=s_tokens + freed,
+        s_tokens=s_tokens,
+        a_tokens=freed,
+        prompt=_prompt_parts(entry, attributes, body, short) if category == "prompt" else None,
+    )
+
+
+def summarized(block: Block) -> Block:
+    """The block after its demotion; nothing but visibility changes. Source: RU064."""
+    prompt = replace(block.prompt, whole="") if block.prompt else None
+    return replace(block, visibility=Visibility.SUMMARIZED, whole="", prompt=prompt)
+
+
+def active_prompt(blocks: Iterable[Block], loop: int) -> Block | None:
+    """The prompt of a loop, the latest where there are several; None when it is archived. Source: RU187, RU195."""
+    own = (block for block in blocks if block.prompt and block.prompt.loop == loop)
+    return max(own, key=lambda block: block.position, default=None)
+
+
+def _second_block_tokens(tag: str, shown: Attributes, body: str, _short: str, divisor: int) -> int:
+    """Tokens of the tag around the whole body, its own `tokens` figure and newline included."""
+    chars = len(element(tag, shown | {"tokens": 0}, body)) - len("0") + SEPARATOR_CHARS
+    tokens = 0
+    # The figure is part of what it counts. A larger figure never has fewer digits, so this climbs to the least answer.
+    while (needed := tokens_of(chars + len(str(tokens)), divisor)) > tokens:
+        tokens = needed
+    return tokens
+
+
+def _difference_tokens(tag: str, shown: Attributes, body: str, short: str, divisor: int) -> int:
+    """Tokens between the tag around the whole body and around the condensed one; both show the same figure."""
+    return tokens_of(len(element(tag, shown, body)) - len(element(tag, shown, short)), divisor)
+
+
+def _tag(entry: Entry, category: str, attributes: dict[str, Any]) -> str:
+    if category == "data":
+        return tag_name(entry.scheme or "file")
+    if category == "logging":
+        return tag_name(str(attributes.get("tool") or entry.scheme))
+    return category
+
+
+def _shown(entry: Entry, attributes: dict[str, Any]) -> Attributes:
+    """What the tag shows beside `tokens`, in this order. Source: RU063, RU203."""
+    return {
+        "path": entry.path,
+        "target": str(attributes.get("target") or "")[:TARGET_CHARS_MAX],
+        "mode": str(attributes.get("mode") or "") if entry.scheme == "prompt" else "",
+        "binary": "true" if attributes.get("binary") is True else "",
+        "status": entry.status,
+        "outcome": entry.outcome,
+        "summary": str(attributes.get("summary") or "")[:SUMMARY_CHARS_MAX],
+    }
+
+
+def _prompt_parts(entry: Entry, attributes: dict[str, Any], whole: str, condensed: str) -> PromptParts:
+    usage, free, loop = (attributes.get(key) for key in ("tokenUsage", "tokensFree", "loop"))
+    return PromptParts(
+        loop=loop if isinstance(loop, int) else entry.loop,
+        mode=str(attributes.get("mode") or ""),
+        attributes=attributes,
+        figures=Figures(usage, free) if isinstance(usage, int) and isinstance(free, int) else None,
+        whole=whole,
+        condensed=condensed,
+    )

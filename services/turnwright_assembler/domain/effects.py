@@ -1,0 +1,107 @@
+"""The writes that a packet asks for: demotions, error entries, and the prompt's figures. The caller commits them.
+
+Source: RU064, RU215-RU218, RU222; decisions C3, C9, C23, C26.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Final
+
+from turnwright_assembler.domain.blocks import Block, Figures
+from turnwright_assembler.domain.ladder import Climbed, Measured, Rung, Step
+from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
+from turnwright_core.schemes import scheme_for
+from turnwright_core.text import scheme_of
+
+BUDGET_OUTCOME: Final = "budget:413"
+PATHS_LISTED_MAX: Final = 100
+"""An error entry names so many demoted paths, and counts the rest: it must not itself fill the next packet."""
+
+_SLUGS: Final = {
+    Rung.PREVIOUS_TURN: "budget_previous_turn",
+    Rung.PROMPT: "budget_prompt",
+    Rung.OVERFLOW: "budget_overflow",
+}
+_SENTENCES: Final = {
+    Rung.PREVIOUS_TURN: "These entries of the previous turn were summarized, and the turn went on:",
+    Rung.PROMPT: "The prompt itself was summarized, and the turn went on:",
+    Rung.OVERFLOW: "It does not fit even now, so the loop ends. Summarized on the way:",
+}
+
+
+def effects_of(
+    climbed: Climbed[Measured],
+    prompt: Block | None,
+    figures: Figures,
+    *,
+    turn: int,
+    loop: int,
+    ceiling: int,
+    taken: Container[str],
+) -> tuple[EntryWrite, ...]:
+    """Every write of a packet, in order; `taken` are paths that the run already sees."""
+    demoted = climbed.demoted
+    writes = [_demotion(path) for path in demoted if prompt is None or path != prompt.path]
+    if prompt and (write := _prompt_write(prompt, prompt.path in demoted, figures)):
+        writes.append(write)
+    writes += [_error(step, turn, loop, ceiling, taken) for step in climbed.steps]
+    return tuple(writes)
+
+
+def writer_for(scheme: str) -> Tier:
+    """The tier that may change an entry of a scheme for us: plugin where the scheme lists it, else its highest."""
+    allowed = scheme_for(scheme).writable_by
+    return Tier.PLUGIN if Tier.PLUGIN in allowed else max(allowed)
+
+
+def _demotion(path: str) -> EntryWrite:
+    return EntryWrite(path, SetEntry(visibility=Visibility.SUMMARIZED), writer_for(scheme_of(path) or ""))
+
+
+def _prompt_write(prompt: Block, is_demoted: bool, figures: Figures) -> EntryWrite | None:
+    """The prompt keeps the figures of the loop's first packet, so that later packets repeat them. Source: C23."""
+    assert prompt.prompt is not None
+    attributes = None
+    if prompt.prompt.figures is None:
+        shown = {"tokenUsage": figures.usage, "tokensFree": figures.free}
+        attributes = to_attributes_json(prompt.prompt.attributes | shown)
+    elif not is_demoted:
+        return None
+    visibility = Visibility.SUMMARIZED if is_demoted else Visibility.UNSPECIFIED
+    return EntryWrite(prompt.path, SetEntry(attributes_json=attributes, visibility=visibility), writer_for("prompt"))
+
+
+def _error(step: Step, turn: int, loop: int, ceiling: int, taken: Container[str]) -> EntryWrite:
+    return EntryWrite(
+        path=_free_path(f"log://turn_{turn}/error/{_SLUGS[step.rung]}", taken),
+        change=SetEntry(
+            body=_words(step, turn, ceiling),
+            attributes_json=to_attributes_json({"tool": "error", "target": "budget", "step": int(step.rung)}),
+            visibility=Visibility.VISIBLE,
+            state=State.FAILED,
+            outcome=BUDGET_OUTCOME,
+        ),
+        writer=writer_for("log"),
+        turn=turn,
+        loop=loop,
+    )
+
+
+def _free_path(path: str, taken: Container[str]) -> str:
+    """The path, with a number where the run already has one of that name. Source: architecture 3 (slugs)."""
+    number, candidate = 1, path
+    while candidate in taken:
+        number += 1
+        candidate = f"{path}+{number}"
+    return candidate
+
+
+def _words(step: Step, turn: int, ceiling: int) -> str:
+    listed = [f"* {path}" for path in step.demoted[:PATHS_LISTED_MAX]]
+    if not listed:
+        listed = ["* nothing: no entry was left to summarize"]
+    if len(step.demoted) > PATHS_LISTED_MAX:
+        listed.append(f"* and {len(step.demoted) - PATHS_LISTED_MAX} more")
+    first = f"The packet of turn {turn} had {step.tokens} tokens, {step.excess} over the ceiling of {ceiling}."
+    return "\n".join([f"{first} {_SENTENCES[step.rung]}", *listed])

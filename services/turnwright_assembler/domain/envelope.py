@@ -1,0 +1,80 @@
+"""How content is wrapped so that it cannot pretend to be anything but content.
+
+An entry is a tag whose body stands between two sentinel lines:
+
+    <known path="known://a" status="200" tokens="9">
+    <<:::known://a
+    the body, byte for byte
+    :::known://a
+    </known>
+
+Everything between the sentinels is content, whatever it says. A body that holds its own closing sentinel gets another
+one, with a part of its digest: no body can hold that, because it would have to hold a digest of itself.
+The shape is never edit syntax, whose markers are bare capitals. Source: RU192; decision C1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Final
+
+_CONTROLS: Final = (*range(0x20), 0x7F, 0x85, 0x2028, 0x2029)
+_ESCAPES: Final = str.maketrans(
+    {chr(code): f"&#{code};" for code in _CONTROLS} | {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
+)
+_NO_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]")
+_DIGEST_STEP: Final = 8
+
+RESERVED: Final = frozenset({"prompt", "summary", "visible", "log", "unknowns", "instructions", "budget"})
+"""Tags of the packet itself; an entry that would carry one gets another name."""
+
+
+def well_formed(text: str) -> str:
+    """The text without lone surrogates, which JSON can spell and UTF-8 cannot."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def escape(text: str) -> str:
+    """The text as it may stand between the quotes of an attribute: one line, no markup."""
+    return well_formed(text).translate(_ESCAPES)
+
+
+def tag_name(name: str) -> str:
+    """A name as it may stand in a tag; anything else in it becomes `_`."""
+    clean = _NO_NAME.sub("_", name)
+    if not clean or not (clean[0].isalpha() or clean[0] == "_"):
+        clean = f"_{clean}"
+    return f"{clean}_" if clean.lower() in RESERVED else clean
+
+
+def open_tag(name: str, attributes: Mapping[str, str | int], end: str = ">") -> str:
+    """`<name key="value">`, attributes in their order; empty values are left out."""
+    pairs = (f' {key}="{escape(str(value))}"' for key, value in attributes.items() if value != "")
+    return f"<{name}{''.join(pairs)}{end}"
+
+
+def element(name: str, attributes: Mapping[str, str | int], content: str) -> str:
+    """A tag around content on lines of its own; without content it closes itself."""
+    if not content:
+        return open_tag(name, attributes, "/>")
+    return f"{open_tag(name, attributes)}\n{content}\n</{name}>"
+
+
+def fenced(path: str, body: str) -> str:
+    """The body between its sentinels; nothing for an empty body."""
+    if not body:
+        return ""
+    mark = _mark(f":::{escape(path)}", body)
+    return f"<<{mark}\n{body}\n{mark}"
+
+
+def _mark(label: str, body: str) -> str:
+    if label not in body:
+        return label
+    digest = sha256(body.encode("utf-8", "replace")).hexdigest()
+    length = _DIGEST_STEP
+    while (mark := f"{label}#{digest[:length]}") in body and length < len(digest):
+        length += _DIGEST_STEP
+    return mark

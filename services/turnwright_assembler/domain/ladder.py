@@ -1,0 +1,128 @@
+"""The budget ladder before a model call: measure, demote a little, measure again.
+
+    1  the packet fits: nothing happens
+    2  what the previous turn touched and is visible becomes summarized
+    3  the loop's prompt becomes summarized
+    4  it still does not fit: the turn ends with 413
+
+Plans and events are never demoted. The loop's prompt waits for step 3 even where the previous turn brought it:
+losing sight of the task is the last thing to give up. Calibration enters the comparison and nothing else.
+Source: RU212-RU219; decisions C4, C16, C34.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, Generic, Protocol, TypeVar
+
+from turnwright_assembler.domain.blocks import Block, summarized
+
+EXEMPT_CATEGORIES: Final = frozenset({"plan", "hidden"})
+"""Categories of plan:// and event:// (C34)."""
+
+
+class Measured(Protocol):
+    """A packet as far as the ladder is concerned."""
+
+    @property
+    def tokens(self) -> int:
+        """Estimated tokens."""
+        ...
+
+
+P = TypeVar("P", bound=Measured)
+P_co = TypeVar("P_co", bound=Measured, covariant=True)
+
+
+class Rung(IntEnum):
+    """The steps that leave an error entry behind."""
+
+    PREVIOUS_TURN = 2
+    PROMPT = 3
+    OVERFLOW = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a packet may cost. `calibration` is reported over estimated tokens of the previous turn; 0 is unknown."""
+
+    ceiling: int
+    calibration: float = 0.0
+
+    def expected(self, tokens: int) -> int:
+        """The tokens that the vendor is expected to count for an estimate. Source: C16."""
+        # Rounded, not raised: reported / estimate x estimate must give back what was reported.
+        return round(tokens * self.calibration) if self.calibration else tokens
+
+    def excess(self, tokens: int) -> int:
+        """Tokens above the ceiling; 0 for a packet that fits, which includes one that is exactly at it."""
+        return max(0, self.expected(tokens) - self.ceiling)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the ladder that was taken."""
+
+    rung: Rung
+    demoted: tuple[str, ...]
+    """Paths, in the packet's order; at the last step those of all steps before."""
+    tokens: int
+    """Expected tokens of the packet that made the step necessary."""
+    excess: int
+    """How far above the ceiling that was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Climbed(Generic[P_co]):
+    """The packet that is left, and how it came to that."""
+
+    packet: P_co
+    steps: tuple[Step, ...]
+
+    @property
+    def overflow(self) -> bool:
+        """Whether the packet does not fit even so."""
+        return any(step.rung is Rung.OVERFLOW for step in self.steps)
+
+    @property
+    def demoted(self) -> tuple[str, ...]:
+        """Every path that was demoted, each once."""
+        return tuple(path for step in self.steps if step.rung is not Rung.OVERFLOW for path in step.demoted)
+
+
+def climb(
+    blocks: tuple[Block, ...],
+    turn: int,
+    prompt: str | None,
+    budget: Budget,
+    compose: Callable[[tuple[Block, ...]], P],
+) -> Climbed[P]:
+    """Demote step by step until the packet fits; `prompt` is the path of the loop's prompt."""
+    packet = compose(blocks)
+    steps: list[Step] = []
+    gone: tuple[str, ...] = ()
+    for rung in (Rung.PREVIOUS_TURN, Rung.PROMPT):
+        excess = budget.excess(packet.tokens)
+        if not excess:
+            break
+        demoted = tuple(block.path for block in blocks if _falls(block, rung, turn, prompt))
+        if not demoted:
+            continue
+        steps.append(Step(rung, demoted, budget.expected(packet.tokens), excess))
+        gone += demoted
+        falling = frozenset(demoted)
+        blocks = tuple(summarized(block) if block.path in falling else block for block in blocks)
+        packet = compose(blocks)
+    if excess := budget.excess(packet.tokens):
+        steps.append(Step(Rung.OVERFLOW, gone, budget.expected(packet.tokens), excess))
+    return Climbed(packet, tuple(steps))
+
+
+def _falls(block: Block, rung: Rung, turn: int, prompt: str | None) -> bool:
+    if not block.is_visible or block.category in EXEMPT_CATEGORIES:
+        return False
+    if rung is Rung.PROMPT:
+        return block.path == prompt
+    return block.turn == turn - 1 and block.path != prompt

@@ -1,0 +1,92 @@
+"""The condensed body of an entry that is summarized: informative, and never longer than the body itself.
+
+The visible projection of every entry is its body. The summarized one goes by what the entry is: the outline of a
+file, the end of a channel, the first line of a record, the beginning of everything else.
+Source: RU063, RU185; packet_structure, token_accounting of the seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from turnwright_core.schemes import scheme_for
+
+SUMMARY_CHARS: Final = 500
+"""Code points that a summarized projection shows of a body (token_accounting)."""
+
+RECORD_CHARS: Final = 120
+"""Code points of a summarized record of the log: what happened, not what came out."""
+
+OUTLINE_SCAN_CHARS: Final = 64 * 1024
+"""An outline is read from the first so many code points of a file."""
+
+OUTLINE_LINE_CHARS: Final = 100
+"""Code points of one line of an outline."""
+
+_DEFINITIONS: Final = (
+    "def ", "async def ", "class ", "function ", "async function ", "export ", "interface ", "type ", "enum ",
+    "struct ", "trait ", "impl ", "impl<", "fn ", "pub ", "func ", "module ", "package ", "namespace ", "public ",
+    "protected ", "private ", "abstract ", "static ", "message ", "service ", "CREATE ", "create table ",
+)  # fmt: skip
+_HEADINGS: Final = ("# ", "## ", "### ")
+_TEXT_SUFFIXES: Final = (".md", ".markdown", ".txt", ".rst", ".adoc")
+
+
+def summarize(path: str, scheme: str, body: str) -> str:
+    """The body of an entry as it is shown while the entry is summarized."""
+    if scheme == "":
+        return _outline(path, body)
+    if scheme in _BY_SCHEME:
+        return _BY_SCHEME[scheme](body)
+    return _first_line(body) if scheme_for(scheme).category == "logging" else _head(body)
+
+
+def _kept(body: str, part: str, cue: str) -> str:
+    """The part with a cue to what is missing, or the body where that would not be shorter."""
+    short = f"{part}\n{cue}"
+    return short if len(short) < len(body) else body
+
+
+def _head(body: str) -> str:
+    if len(body) <= SUMMARY_CHARS:
+        return body
+    return _kept(body, body[:SUMMARY_CHARS], f"[the first {SUMMARY_CHARS} of {len(body)} characters]")
+
+
+def _tail(body: str) -> str:
+    if len(body) <= SUMMARY_CHARS:
+        return body
+    part = body[-SUMMARY_CHARS:]
+    newline = part.find("\n", 0, len(part) - 1)
+    part = part[newline + 1 :]
+    cue = f"[the last {len(part)} of {len(body)} characters]"
+    short = f"{cue}\n{part}"
+    return short if len(short) < len(body) else body
+
+
+def _first_line(body: str) -> str:
+    line = body[: RECORD_CHARS + 1].partition("\n")[0][:RECORD_CHARS]
+    return body if len(line) == len(body) else _kept(body, line, f"[{len(line)} of {len(body)} characters]")
+
+
+def _outline(path: str, body: str) -> str:
+    if len(body) <= SUMMARY_CHARS:
+        return body
+    starts = _HEADINGS if path.lower().endswith(_TEXT_SUFFIXES) else _DEFINITIONS
+    shown: list[str] = []
+    room = SUMMARY_CHARS
+    for number, line in enumerate(body[:OUTLINE_SCAN_CHARS].split("\n"), 1):
+        if not line.lstrip().startswith(starts):
+            continue
+        item = f"{number}: {line.rstrip()[:OUTLINE_LINE_CHARS]}"
+        room -= len(item) + 1
+        if room < 0:
+            break
+        shown.append(item)
+    if not shown:
+        return _head(body)
+    return _kept(body, "\n".join(shown), f"[outline of {body.count(chr(10)) + 1} lines]")
+
+
+_BY_SCHEME: Final[dict[str, Callable[[str], str]]] = {"sh": _tail, "env": _tail}

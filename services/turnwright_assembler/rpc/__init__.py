@@ -1,0 +1,1 @@
+"""Inbound: the rpcs of the assembler."""

@@ -1,0 +1,50 @@
+"""What a request must be before any work starts."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Final
+
+from turnwright.assembler.v1 import assembler_service_pb2
+
+from turnwright_assembler.app.assemble import Ask
+from turnwright_core.errors import Reason, fault
+from turnwright_core.limits import NAME_CHARS_MAX
+from turnwright_core.wire.entries import cursor_from_pb
+
+CALIBRATION_MAX: Final = 100.0
+"""A vendor that counts more tokens than this for one estimated is not counting the same text."""
+
+
+def ask_from(request: assembler_service_pb2.AssembleRequest) -> Ask:
+    """The request as the use case knows it. Raises InvalidError naming the field."""
+    for field in ("project", "run"):
+        _check_name(field, getattr(request, field))
+    for field in ("turn", "loop", "context_length"):
+        if getattr(request, field) < 1:
+            raise fault(Reason.INVALID_FIELD, f"`{field}` must be at least 1.", field=field)
+    if not isfinite(request.calibration) or not 0 <= request.calibration <= CALIBRATION_MAX:
+        raise fault(Reason.INVALID_FIELD, f"`calibration` must be from 0 to {CALIBRATION_MAX:g}.", field="calibration")
+    return Ask(
+        project=request.project,
+        run=request.run,
+        turn=request.turn,
+        loop=request.loop,
+        context_length=request.context_length,
+        at_least=cursor_from_pb(request.at_least) if request.HasField("at_least") else None,
+        calibration=request.calibration,
+    )
+
+
+def _check_name(field: str, value: str) -> None:
+    if not value:
+        raise fault(Reason.INVALID_FIELD, f"`{field}` is missing.", field=field)
+    if len(value) > NAME_CHARS_MAX:
+        raise fault(
+            Reason.LIMIT_EXCEEDED,
+            f"`{field}` has at most {NAME_CHARS_MAX} characters.",
+            field=field,
+            limit=NAME_CHARS_MAX,
+            actual=len(value),
+            unit="characters",
+        )

@@ -1,0 +1,44 @@
+"""`<budget>`: what the packet costs, last, where the model is about to act. Source: RU191, RU209, RU210, RU222; C11."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from turnwright_assembler.domain.envelope import open_tag
+from turnwright_assembler.sections.contract import Draft
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSection:
+    """Live figures, a table of visible entries by scheme, and three lines of totals. Numbers, never warnings."""
+
+    priority: int = 175
+    is_live: bool = True
+
+    def render(self, draft: Draft) -> str:
+        """The table and its totals; always present."""
+        figures = {"tokenUsage": draft.figures.usage, "tokensFree": draft.figures.free}
+        return "\n".join([open_tag("budget", figures), *_lines(draft), "</budget>"])
+
+
+def _lines(draft: Draft) -> Iterator[str]:
+    account = draft.account
+    yield "| scheme | visible | tokens | % |"
+    yield "|---|---|---|---|"
+    for line in account.lines:
+        yield f"| {line.scheme} | {line.visible} | {line.tokens} | {_share(line.tokens, draft)} |"
+    yield ""
+    yield (
+        f"Summarized: {account.summarized} entries, {account.summarized_tokens} tokens "
+        f"({_share(account.summarized_tokens, draft)} of budget)."
+    )
+    yield f"System: {draft.system_tokens} tokens ({_share(draft.system_tokens, draft)} of budget)."
+    yield (
+        f"Total: {account.visible} visible + {account.summarized} summarized entries; "
+        f"tokenUsage {draft.figures.usage} / ceiling {draft.ceiling}. {draft.figures.free} tokens free.{draft.filler}"
+    )
+
+
+def _share(tokens: int, draft: Draft) -> str:
+    return f"{round(100 * tokens / max(1, draft.ceiling))}%"

@@ -1,0 +1,64 @@
+"""The contract of a section: one tag of the user message, rendered from the draft of a packet.
+
+Sections are placed by priority, lowest first, and know nothing of each other. Source: RU183, events_and_filters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Final, Protocol
+
+from turnwright_assembler.domain.account import Account
+from turnwright_assembler.domain.blocks import Block, Figures
+
+NOT_SETTLED: Final = Figures(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What sections are rendered from. Blocks are in the order in which the run first saw them."""
+
+    blocks: tuple[Block, ...]
+    prompt: Block | None
+    """The block of the active prompt; it is one of `blocks`."""
+    account: Account
+    system_tokens: int
+    ceiling: int
+    figures: Figures = NOT_SETTLED
+    """Live figures; only live sections may read them."""
+    filler: str = ""
+    """Spaces that make a settled figure true to the token; only live sections may read them."""
+
+
+class Section(Protocol):
+    """One tag of the user message."""
+
+    @property
+    def priority(self) -> int:
+        """Its place: lower stands earlier."""
+        ...
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it shows the live figures, which are known only when everything else is."""
+        ...
+
+    def render(self, draft: Draft) -> str:
+        """Its text; empty where it has nothing to say."""
+        ...
+
+
+SECTIONS_PACKAGE: Final = "turnwright_assembler.sections"
+
+
+def text_of(name: str) -> str:
+    """A text that the model reads, from the file beside the sections."""
+    return files(SECTIONS_PACKAGE).joinpath(f"{name}.md").read_text(encoding="utf-8").strip()
+
+
+def block_section(name: str, texts: Iterable[str]) -> str:
+    """`<name>`, the blocks a line apart, `</name>`; nothing without blocks."""
+    body = "\n".join(texts)
+    return f"<{name}>\n{body}\n</{name}>" if body else ""

@@ -1,0 +1,22 @@
+"""`<instructions>`: the rules that must be read last, the same bytes every turn. Source: RU190."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from turnwright_assembler.sections.contract import Draft, text_of
+
+_TEXT: Final = f"<instructions>\n{text_of('instructions-user')}\n</instructions>"
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionsSection:
+    """The text of instructions-user.md."""
+
+    priority: int = 165
+    is_live: bool = False
+
+    def render(self, _draft: Draft) -> str:
+        """The text, whatever the packet is."""
+        return _TEXT

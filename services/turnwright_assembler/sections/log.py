@@ -1,0 +1,27 @@
+"""`<log>`: what happened, over all loops of the run. Source: RU188, RU194, RU195."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnwright_assembler.sections.contract import Draft, block_section
+
+
+@dataclass(frozen=True, slots=True)
+class LogSection:
+    """Every record, and the prompts of earlier loops at their place in time."""
+
+    priority: int = 100
+    is_live: bool = False
+
+    def render(self, draft: Draft) -> str:
+        """One block for each logging entry and earlier prompt, in the order of the timeline."""
+        active = draft.prompt.path if draft.prompt else None
+        return block_section(
+            "log",
+            (
+                block.text
+                for block in draft.blocks
+                if block.category == "logging" or (block.category == "prompt" and block.path != active)
+            ),
+        )

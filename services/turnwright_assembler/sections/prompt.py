@@ -1,0 +1,30 @@
+"""`<prompt>`: the task of the loop, first in every packet. Source: RU184, RU187, RU195; decision C23."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnwright_assembler.domain.envelope import element
+from turnwright_assembler.sections.contract import Draft
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSection:
+    """The active prompt, with the figures of the loop's first packet: byte-equal through the loop."""
+
+    priority: int = 30
+    is_live: bool = True
+
+    def render(self, draft: Draft) -> str:
+        """Nothing when the model archived its prompt: it must see that the task is gone."""
+        if draft.prompt is None or draft.prompt.prompt is None:
+            return ""
+        parts = draft.prompt.prompt
+        figures = parts.figures or draft.figures
+        shown: dict[str, str | int] = {
+            "tokenUsage": figures.usage,
+            "tokensFree": figures.free,
+            "path": draft.prompt.path,
+            "mode": parts.mode,
+        }
+        return element("prompt", shown, parts.whole if draft.prompt.is_visible else parts.condensed)

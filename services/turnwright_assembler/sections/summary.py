@@ -1,0 +1,19 @@
+"""`<summary>`: what is known to exist. Source: RU063, RU185."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnwright_assembler.sections.contract import Draft, block_section
+
+
+@dataclass(frozen=True, slots=True)
+class SummarySection:
+    """Every data entry, condensed, in first-seen order: grows at its end, so that what stands above stays cached."""
+
+    priority: int = 50
+    is_live: bool = False
+
+    def render(self, draft: Draft) -> str:
+        """One block for each data entry, visible or summarized."""
+        return block_section("summary", (block.condensed for block in draft.blocks if block.category == "data"))

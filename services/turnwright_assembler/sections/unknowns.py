@@ -1,0 +1,19 @@
+"""`<unknowns>`: open questions. Source: RU189."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnwright_assembler.sections.contract import Draft, block_section
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownsSection:
+    """Every unknown, as an `<unknown>` child."""
+
+    priority: int = 150
+    is_live: bool = False
+
+    def render(self, draft: Draft) -> str:
+        """One child for each entry."""
+        return block_section("unknowns", (block.text for block in draft.blocks if block.category == "unknown"))

@@ -1,0 +1,20 @@
+"""`<visible>`: what is being worked with. Source: RU063, RU186."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnwright_assembler.sections.contract import Draft, block_section
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleSection:
+    """Every visible data entry with its whole body, in first-seen order."""
+
+    priority: int = 75
+    is_live: bool = False
+
+    def render(self, draft: Draft) -> str:
+        """One block for each visible data entry."""
+        chosen = (block.whole for block in draft.blocks if block.category == "data" and block.is_visible)
+        return block_section("visible", chosen)
