@@ -1,0 +1,97 @@
+"""What clients ask for: each use case in the order of its steps, durable first, then the worker is told.
+
+Source: rows RU003, RU037-RU040, RU109, RU139, RU230-RU233, RU249-RU251; decisions C14, C20, C36.
+"""
+
+from __future__ import annotations
+
+from turnwright.executor.v1 import executor_service_pb2 as pb
+from turnwright.executor.v1 import task_pb2
+from turnwright.types.v1 import project_pb2, settings_pb2
+
+from turnwright_core.errors import Reason, fault
+from turnwright_core.limits import COMMENT_BYTES_MAX, PROMPT_BYTES_MAX
+from turnwright_core.runs import Mode
+from turnwright_executor.app.hubs import Hubs
+from turnwright_executor.app.runner import Runner
+from turnwright_executor.ports import Locate, Registry, RunAddress
+
+
+class Desk:
+    """The use cases behind InitProject, Ask, Act, Resolve and Abort."""
+
+    def __init__(self, registry: Registry, hubs: Hubs, runner: Runner, locate: Locate) -> None:
+        """Work with the store's registry, and tell the runner."""
+        self._registry = registry
+        self._hubs = hubs
+        self._runner = runner
+        self._locate = locate
+
+    async def init_project(self, root: str) -> project_pb2.Project:
+        """Make a directory known. Raises PreconditionError when it is none."""
+        workspace = await self._locate(root)
+        if workspace is None:
+            raise fault(
+                Reason.WORKSPACE_UNAVAILABLE,
+                f"{root} is no directory that this executor can see. Name an existing one.",
+                project="",
+                root=root,
+            )
+        return await self._registry.init_project(workspace.root, workspace.id)
+
+    async def enqueue(self, task: task_pb2.Task, mode: Mode) -> task_pb2.QueuedTask:
+        """Put a task into the queue of its run and start working."""
+        _check_bytes("prompt", task.prompt, PROMPT_BYTES_MAX)
+        if not task.prompt.strip():
+            raise fault(Reason.INVALID_FIELD, "The prompt is empty. Say what to do.", field="prompt")
+        task.settings.mode = settings_pb2.Mode.ValueType(int(mode))
+        # An existing run is opened before the task is stored, so that its cursor precedes all that the task causes.
+        if task.run and await self._registry.run_exists(RunAddress(task.project, task.run)):
+            async with self._hubs.hold(RunAddress(task.project, task.run)) as hub:
+                cursor = hub.cursor()
+                queued = await self._registry.enqueue(task)
+        else:
+            queued = await self._registry.enqueue(task)
+            address = RunAddress(task.project, queued.run.run)
+            async with self._hubs.hold(address, fresh=(queued.run, queued.cursor) if queued.created else None) as hub:
+                cursor = hub.cursor()
+        self._runner.kick(RunAddress(task.project, queued.run.run))
+        return task_pb2.QueuedTask(run=queued.run_pb, loop=queued.loop_pb, cursor=cursor)
+
+    async def resolve(self, request: pb.ResolveRequest) -> pb.ResolveResponse:
+        """Decide on a proposal; its loop goes on."""
+        decision = request.WhichOneof("decision")
+        if decision is None:
+            raise fault(Reason.INVALID_FIELD, "Say accept or reject.", field="decision")
+        _check_bytes("comment", request.reject.comment, COMMENT_BYTES_MAX)
+        address = RunAddress(request.project, request.run)
+        async with self._hubs.hold(address) as hub:
+            cursor = hub.cursor()
+            run = await self._registry.resolve(
+                address, request.path, accept=decision == "accept", comment=request.reject.comment,
+                request_id=request.request_id,
+            )  # fmt: skip
+        self._runner.kick(address)
+        return pb.ResolveResponse(run=run, cursor=cursor)
+
+    async def abort(self, request: pb.AbortRequest) -> pb.AbortResponse:
+        """End the active loop."""
+        address = RunAddress(request.project, request.run)
+        async with self._hubs.hold(address) as hub:
+            cursor = hub.cursor()
+            run = await self._registry.request_abort(address, request.request_id)
+        self._runner.abort(address)
+        return pb.AbortResponse(run=run, cursor=cursor)
+
+
+def _check_bytes(field: str, text: str, limit: int) -> None:
+    actual = len(text.encode())
+    if actual > limit:
+        raise fault(
+            Reason.LIMIT_EXCEEDED,
+            f"The {field} has {actual} bytes; at most {limit} are allowed.",
+            field=field,
+            limit=limit,
+            actual=actual,
+            unit="bytes",
+        )

@@ -1,0 +1,112 @@
+"""Events for watchers, built from what happened. One function each; a hub numbers and sends them."""
+
+from __future__ import annotations
+
+from turnwright.executor.v1 import event_pb2
+from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
+from turnwright.types.v1 import delta_pb2, entry_pb2, proposal_pb2
+
+from turnwright_core.entries import Entry
+from turnwright_core.limits import PATCH_BYTES_MAX
+from turnwright_core.runs import Loop, Run, Turn, Usage
+from turnwright_core.wire.entries import entry_to_pb
+from turnwright_core.wire.runs import loop_to_pb, run_to_pb, turn_to_pb, usage_to_pb
+from turnwright_executor.domain.effects import CommandEffect, FileEdit, effect_from_json
+
+
+def turn_moved(turn: Turn) -> WatchRunResponse:
+    """A turn has begun, or ended."""
+    message = turn_to_pb(turn)
+    if turn.result is None:
+        return WatchRunResponse(turn_started=event_pb2.TurnStarted(turn=message))
+    return WatchRunResponse(turn_finished=event_pb2.TurnFinished(turn=message))
+
+
+def stream_started(turn: int) -> WatchRunResponse:
+    """The model begins to answer."""
+    return WatchRunResponse(stream_started=event_pb2.StreamStarted(turn=turn))
+
+
+def stream_delta(turn: int, delta: delta_pb2.Delta) -> WatchRunResponse:
+    """The answer grows."""
+    return WatchRunResponse(stream_delta=event_pb2.StreamDelta(turn=turn, delta=delta))
+
+
+def stream_finished(turn: int, finish: str, usage: Usage) -> WatchRunResponse:
+    """The answer is complete."""
+    event = event_pb2.StreamFinished(turn=turn, finish=finish, usage=usage_to_pb(usage))
+    return WatchRunResponse(stream_finished=event)
+
+
+def stream_cancelled(turn: int, reason: str) -> WatchRunResponse:
+    """The answer ended before its end."""
+    return WatchRunResponse(stream_cancelled=event_pb2.StreamCancelled(turn=turn, reason=reason))
+
+
+def entry_moved(entry: Entry, *, is_new: bool) -> WatchRunResponse:
+    """An entry of the timeline appeared or changed."""
+    message = entry_to_pb(entry)
+    if is_new:
+        return WatchRunResponse(message_added=event_pb2.MessageAdded(entry=message))
+    return WatchRunResponse(message_updated=event_pb2.MessageUpdated(entry=message))
+
+
+def entry_removed(path: str) -> WatchRunResponse:
+    """An entry left the timeline."""
+    return WatchRunResponse(message_removed=event_pb2.MessageRemoved(path=path))
+
+
+def proposal_pending(entry: Entry) -> WatchRunResponse:
+    """A proposal waits."""
+    return WatchRunResponse(proposal_pending=event_pb2.ProposalPending(proposal=proposal_of(entry)))
+
+
+def proposal_resolved(entry: Entry) -> WatchRunResponse:
+    """A proposal was decided."""
+    state = entry_pb2.State.ValueType(int(entry.state))
+    event = event_pb2.ProposalResolved(path=entry.path, state=state, outcome=entry.outcome)
+    return WatchRunResponse(proposal_resolved=event)
+
+
+def run_moved(run: Run, loop: Loop | None) -> WatchRunResponse:
+    """The run or its loop moved."""
+    event = event_pb2.RunState(run=run_to_pb(run), loop=loop_to_pb(loop) if loop else None)
+    return WatchRunResponse(run_state=event)
+
+
+def progress(
+    phase: event_pb2.RunProgress.Phase.ValueType, turn: int, detail: str, wait_s: float = 0.0
+) -> WatchRunResponse:
+    """Something is going on that leaves no trace in the store."""
+    event = event_pb2.RunProgress(phase=phase, turn=turn, detail=detail, wait_s=wait_s)
+    return WatchRunResponse(run_progress=event)
+
+
+def proposal_of(entry: Entry) -> proposal_pb2.Proposal:
+    """The proposal that a record at state PROPOSED holds."""
+    attributes = entry.attributes
+    effect = effect_from_json(attributes["effect"])
+    proposal = proposal_pb2.Proposal(path=entry.path, tool=attributes.get("tool", ""), turn=entry.turn)
+    if isinstance(effect, CommandEffect):
+        proposal.command.command = effect.command
+        proposal.command.timeout_s = effect.timeout_s
+    else:
+        proposal.files.changes.extend(_file_change(edit) for edit in effect.edits)
+    return proposal
+
+
+def _file_change(edit: FileEdit) -> proposal_pb2.FileChange:
+    if edit.content is None:
+        kind = proposal_pb2.FILE_CHANGE_KIND_DELETE
+    elif edit.base_hash is None:
+        kind = proposal_pb2.FILE_CHANGE_KIND_CREATE
+    else:
+        kind = proposal_pb2.FILE_CHANGE_KIND_MODIFY
+    return proposal_pb2.FileChange(path=edit.path, kind=kind, patch=_cut_at_line(edit.patch, PATCH_BYTES_MAX))
+
+
+def _cut_at_line(text: str, bytes_max: int) -> str:
+    data = text.encode()
+    if len(data) <= bytes_max:
+        return text
+    return data[: data.rfind(b"\n", 0, bytes_max) + 1].decode()

@@ -1,0 +1,95 @@
+"""The project's files as entries: what changed on disk since the run last looked is written before a turn begins.
+
+Source: rows RU115, RU165-RU169, RU204; architecture 3.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from turnwright_core.entries import (
+    EntryWrite,
+    RemoveEntry,
+    SetEntry,
+    State,
+    Tier,
+    Visibility,
+    to_attributes_json,
+)
+from turnwright_executor.domain.tokens import token_count
+from turnwright_executor.ports import FileScanner
+from turnwright_executor.tools.ports import ScannedFile
+
+MANIFEST_PATH: Final = "log://turn_0/repo/manifest"
+EMPTY_HASH: Final = hashlib.sha256(b"").hexdigest()
+BATCH_CHARS: Final = 2 * 1024 * 1024
+"""Characters of file text in one write request; at four bytes each they still fit a message."""
+BATCH_WRITES: Final = 2000
+
+
+class FileSync:
+    """What one run knows of the project's files."""
+
+    def __init__(self, scanner: FileScanner, known: Mapping[str, str]) -> None:
+        """`known` maps the paths that the run sees to the hashes of their bodies."""
+        self._scanner = scanner
+        self._known = dict(known)
+        self._tokens: dict[str, int] = {}
+
+    async def writes(self) -> list[EntryWrite]:
+        """The writes that bring the run's view to what is on disk now; none when nothing changed.
+
+        Raises OSError when the project's root cannot be read.
+        """
+        scan = await self._scanner.scan()
+        writes = [_file_write(file) for file in scan.changed if self._known.get(file.path) != _body_hash(file)]
+        writes += [EntryWrite(path, RemoveEntry(), Tier.PLUGIN) for path in scan.removed if path in self._known]
+        for path in scan.removed:
+            self._known.pop(path, None)
+            self._tokens.pop(path, None)
+        self._known.update({file.path: _body_hash(file) for file in scan.changed})
+        self._tokens.update({file.path: token_count(file.text or "") for file in scan.changed})
+        return writes
+
+    def manifest(self) -> EntryWrite:
+        """The list of all files, written once in a run (RU165, RU166)."""
+        lines = "\n".join(f"* {path} - {self._tokens[path]} tokens" for path in sorted(self._tokens))
+        change = SetEntry(
+            body=lines,
+            attributes_json=to_attributes_json({"tool": "repo", "target": "manifest"}),
+            visibility=Visibility.VISIBLE,
+            state=State.RESOLVED,
+        )
+        return EntryWrite(MANIFEST_PATH, change, Tier.PLUGIN, turn=0)
+
+
+def in_batches(writes: Sequence[EntryWrite]) -> Iterator[list[EntryWrite]]:
+    """The writes in batches that a message can carry."""
+    batch: list[EntryWrite] = []
+    size = 0
+    for write in writes:
+        body = write.change.body if isinstance(write.change, SetEntry) else None
+        size += len(body or "") + len(write.path)
+        batch.append(write)
+        if size >= BATCH_CHARS or len(batch) >= BATCH_WRITES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _file_write(file: ScannedFile) -> EntryWrite:
+    attributes = {"bytes": file.bytes_} if file.text is not None else {"bytes": file.bytes_, "binary": True}
+    change = SetEntry(
+        body=file.text or "",
+        attributes_json=to_attributes_json(attributes),
+        initial_visibility=Visibility.ARCHIVED,
+        state=State.RESOLVED,
+    )
+    return EntryWrite(file.path, change, Tier.PLUGIN)
+
+
+def _body_hash(file: ScannedFile) -> str:
+    return EMPTY_HASH if file.text is None else file.hash

@@ -1,0 +1,148 @@
+"""One model call: the deltas go to the watchers as they come, the whole reply to the loop.
+
+Source: architecture 7, 8; rows RU243, RE05.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, assert_never
+
+from turnwright.executor.v1.event_pb2 import RunProgress
+from turnwright.types.v1 import delta_pb2
+
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.runs import Model, Turn, Usage
+from turnwright_core.wire.runs import usage_to_pb
+from turnwright_executor.app import events
+from turnwright_executor.app.hub import RunHub
+from turnwright_executor.ports import (
+    CallsDelta,
+    Finished,
+    ModelEvent,
+    Models,
+    PacketMessage,
+    RetryNotice,
+    TextDelta,
+    ToolCall,
+)
+
+RESTART_WAIT_S: Final = 1.0
+"""Seconds before a model call whose stream stopped in the middle is made again, times the number of tries."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """A reply as far as it has come; what is left of it when the call is cut short."""
+
+    content: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    calls: tuple[ToolCall, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    finish: str = ""
+    first_delta_ms: int = 0
+    model_ms: int = 0
+
+    @property
+    def text(self) -> str:
+        """The content so far."""
+        return "".join(self.content)
+
+    @property
+    def thoughts(self) -> str:
+        """The reasoning so far."""
+        return "".join(self.reasoning)
+
+
+class Generation:
+    """Makes the model call of a turn, again where its stream stopped in the middle."""
+
+    def __init__(self, models: Models, attempts: int, clock_s: Callable[[], float]) -> None:
+        """`attempts` bounds the calls of one turn, `clock_s` is a monotonic clock in seconds."""
+        self._models = models
+        self._attempts = attempts
+        self._clock_s = clock_s
+
+    async def run(
+        self, hub: RunHub, turn: Turn, model: Model, messages: Sequence[PacketMessage], call_index: int, draft: Draft
+    ) -> None:
+        """Fill the draft with the reply. Raises TurnwrightError; the draft then holds what came before."""
+        for attempt in range(1, self._attempts + 1):
+            _empty(draft)
+            try:
+                await self._stream(hub, turn, model, messages, call_index, draft)
+            except TurnwrightError as error:
+                hub.publish(events.stream_cancelled(turn.number, f"{error.reason.name.lower()}:{error.code.value[0]}"))
+                if error.reason is not Reason.STREAM_INTERRUPTED or attempt == self._attempts:
+                    raise
+                wait_s = RESTART_WAIT_S * attempt
+                hub.publish(events.progress(RunProgress.PHASE_RETRYING, turn.number, error.message, wait_s))
+                await asyncio.sleep(wait_s)
+            else:
+                return
+
+    async def _stream(
+        self, hub: RunHub, turn: Turn, model: Model, messages: Sequence[PacketMessage], call_index: int, draft: Draft
+    ) -> None:
+        begin_s = self._clock_s()
+        hub.publish(events.progress(RunProgress.PHASE_THINKING, turn.number, model.vendor_model))
+        hub.publish(events.stream_started(turn.number))
+        stream = self._models.generate(model, messages, turn.request.temperature, call_index)
+        async for event in stream:
+            if not draft.first_delta_ms and isinstance(event, TextDelta | CallsDelta):
+                draft.first_delta_ms = _elapsed_ms(begin_s, self._clock_s())
+            _publish(hub, turn.number, event)
+            _fold(draft, event)
+        draft.model_ms = _elapsed_ms(begin_s, self._clock_s())
+        hub.publish(events.stream_finished(turn.number, draft.finish, draft.usage))
+
+
+def _elapsed_ms(begin_s: float, end_s: float) -> int:
+    return max(1, round((end_s - begin_s) * 1000))
+
+
+def _empty(draft: Draft) -> None:
+    draft.content.clear()
+    draft.reasoning.clear()
+    draft.calls, draft.usage, draft.finish = (), Usage(), ""
+
+
+def _fold(draft: Draft, event: ModelEvent) -> None:
+    match event:
+        case TextDelta(text, is_reasoning):
+            (draft.reasoning if is_reasoning else draft.content).append(text)
+        case CallsDelta(calls):
+            draft.calls = calls
+        case Usage():
+            draft.usage = event
+        case Finished(reason, usage):
+            draft.finish = reason
+            draft.usage = usage or draft.usage
+        case RetryNotice():
+            pass
+        case _:
+            assert_never(event)
+
+
+def _publish(hub: RunHub, turn: int, event: ModelEvent) -> None:
+    match event:
+        case TextDelta(text, is_reasoning):
+            delta = delta_pb2.Delta(append_reasoning=text) if is_reasoning else delta_pb2.Delta(append_content=text)
+        case CallsDelta(calls):
+            listed = [
+                delta_pb2.ToolCall(index=index, name=call.name, arguments=call.arguments)
+                for index, call in enumerate(calls)
+            ]
+            delta = delta_pb2.Delta(set_tool_calls=delta_pb2.ToolCalls(calls=listed))
+        case Usage():
+            delta = delta_pb2.Delta(set_usage=usage_to_pb(event))
+        case RetryNotice(wait_s, error_class, detail):
+            hub.publish(events.progress(RunProgress.PHASE_RETRYING, turn, f"{error_class}: {detail}", wait_s))
+            return
+        case Finished():
+            return
+        case _:
+            assert_never(event)
+    hub.publish(events.stream_delta(turn, delta))

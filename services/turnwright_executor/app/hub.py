@@ -1,0 +1,272 @@
+"""The events of one run, numbered once, for any number of watchers.
+
+Theory of operation. A hub folds what it publishes into a state, so that a snapshot taken at seq N is exactly the
+fold of the events up to N. Stored facts come from the store's change feed only, in revision order; deltas and
+progress come from the worker directly and are never stored. The newest events stay in a tail bounded by count and
+bytes. A watcher holds nothing but its position in that tail: one that falls out of it gets a snapshot instead, so no
+watcher can make the hub keep more.
+Source: architecture 7; rows RE01-RE08, RU242-RU248.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+from google.protobuf.timestamp_pb2 import Timestamp
+from turnwright.executor.v1 import event_pb2, task_pb2
+from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
+from turnwright.types.v1 import entry_pb2, run_pb2
+
+from turnwright_core.entries import Cursor, Entry, State
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.limits import CHUNK_BYTES, EVENT_BODY_BYTES_MAX
+from turnwright_core.runs import Loop, Run
+from turnwright_core.wire.entries import entry_from_pb, entry_to_pb
+from turnwright_core.wire.runs import run_to_pb
+from turnwright_executor.app import events
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.ports import Changes, Ledger, RunAddress
+
+FEED_BACKOFF_S: Final = (0.1, 0.5, 2.0, 5.0)
+"""Seconds before the change feed is opened again after each failure in a row."""
+
+_log = structlog.get_logger("hub")
+
+
+@dataclass(slots=True)
+class _Partial:
+    """The message being streamed; kept in pieces, because a long one grows by thousands of them."""
+
+    turn: int
+    content: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+
+
+class RunHub:
+    """Events of one run within one epoch."""
+
+    def __init__(self, address: RunAddress, epoch: str, ledger: Ledger, settings: ExecutorSettings) -> None:
+        """Prepare; `open` loads the state and starts the feed."""
+        self.address = address
+        self.epoch = epoch
+        self.holders = 0
+        self._ledger = ledger
+        self._settings = settings
+        self._run = run_pb2.Run()
+        self._entries: dict[str, entry_pb2.Entry] = {}
+        self._partial: _Partial | None = None
+        self._seq = 0
+        self._tail: deque[tuple[int, int, WatchRunResponse]] = deque()
+        self._tail_bytes = 0
+        self._changed = asyncio.Event()
+        self._cursor = Cursor("", 0, 0, 0)
+        self._feed: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def open(self, fresh: tuple[Run, Cursor] | None = None) -> None:
+        """Load the state and follow the store from there.
+
+        For a run that was just created `fresh` is the run and the cursor before it had anything: there is nothing to
+        load then, and every event of its life is numbered.
+        """
+        if fresh:
+            self._run, self._cursor = run_to_pb(fresh[0]), fresh[1]
+        else:
+            entries, self._cursor = await self._ledger.read_view(
+                self.address, files=False, body_bytes_max=EVENT_BODY_BYTES_MAX
+            )
+            self._entries = {entry.path: entry_to_pb(entry) for entry in entries}
+            self._run = run_to_pb(await self._ledger.get_run(self.address))
+        self._feed = asyncio.create_task(self._follow(), name=f"feed {self.address.run}")
+
+    async def close(self) -> None:
+        """Stop following; watchers end."""
+        self._closed = True
+        self._wake()
+        if self._feed:
+            self._feed.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._feed
+
+    # Writing side ---------------------------------------------------------------------------------------------
+
+    def publish(self, event: WatchRunResponse) -> None:
+        """Number an event, fold it, keep it, wake the watchers."""
+        self._seq += 1
+        event.cursor.epoch = self.epoch
+        event.cursor.seq = self._seq
+        event.time.CopyFrom(_now())
+        self._fold(event)
+        size = event.ByteSize()
+        self._tail.append((self._seq, size, event))
+        self._tail_bytes += size
+        while len(self._tail) > self._settings.tail_events or self._tail_bytes > self._settings.tail_bytes:
+            self._tail_bytes -= self._tail.popleft()[1]
+        self._wake()
+
+    def cursor(self) -> task_pb2.EventCursor:
+        """The moment now."""
+        return task_pb2.EventCursor(epoch=self.epoch, seq=self._seq)
+
+    async def caught_up(self, cursor: Cursor, timeout_s: float = 1.0) -> None:
+        """Wait until the facts up to a moment of the store are events, so that what is published next follows them."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self._cursor.run < cursor.run:
+                    await self._changed.wait()
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def _follow(self) -> None:
+        failures = 0
+        while True:
+            try:
+                async for changes in self._ledger.watch(self.address, self._cursor, EVENT_BODY_BYTES_MAX):
+                    self._publish_changes(changes)
+                    failures = 0
+            except TurnwrightError as error:
+                if error.reason in (Reason.CURSOR_FOREIGN, Reason.RUN_NOT_FOUND):
+                    _log.warning("feed_ended", run=self.address.run, reason=error.reason.name)
+                    self._closed = True
+                    self._wake()
+                    return
+            await asyncio.sleep(FEED_BACKOFF_S[min(failures, len(FEED_BACKOFF_S) - 1)])
+            failures += 1
+
+    def _publish_changes(self, changes: Changes) -> None:
+        """Facts as events: turns that began, entries, turns that ended, and the run last: it tells that all came."""
+        for turn in changes.turns:
+            if turn.result is None:
+                self.publish(events.turn_moved(turn))
+        for path in changes.removed_paths:
+            if path in self._entries:
+                self.publish(events.entry_removed(path))
+        for entry in changes.entries:
+            self._publish_entry(entry)
+        for turn in changes.turns:
+            if turn.result is not None:
+                self.publish(events.turn_moved(turn))
+        if changes.run:
+            self._publish_run(changes.run, changes.loops)
+        self._cursor = changes.cursor
+        self._wake()
+
+    def _publish_entry(self, entry: Entry) -> None:
+        before = self._entries.get(entry.path)
+        if before and before.revision >= entry.revision:
+            return
+        self.publish(events.entry_moved(entry, is_new=before is None))
+        was_pending = before is not None and before.state == entry_pb2.STATE_PROPOSED
+        if entry.state is State.PROPOSED and not was_pending:
+            self.publish(events.proposal_pending(entry))
+        elif was_pending and entry.state is not State.PROPOSED:
+            self.publish(events.proposal_resolved(entry))
+
+    def _publish_run(self, run: Run, loops: tuple[Loop, ...]) -> None:
+        """The run with each other loop that moved, then with the one that is active or latest."""
+        latest = run.loop.sequence if run.loop else 0
+        for loop in loops:
+            if loop.sequence != latest:
+                self.publish(events.run_moved(run, loop))
+        self.publish(events.run_moved(run, run.loop))
+
+    # The state at `_seq` ----------------------------------------------------------------------------------------
+
+    def _fold(self, event: WatchRunResponse) -> None:
+        match event.WhichOneof("event"):
+            case "message_added":
+                self._keep(event.message_added.entry)
+            case "message_updated":
+                self._keep(event.message_updated.entry)
+            case "message_removed":
+                self._entries.pop(event.message_removed.path, None)
+            case "run_state":
+                self._run = event.run_state.run
+            case "stream_started":
+                self._partial = _Partial(event.stream_started.turn)
+            case "stream_delta":
+                self._grow(event.stream_delta)
+            case "stream_cancelled":
+                self._partial = None
+
+    def _keep(self, entry: entry_pb2.Entry) -> None:
+        self._entries[entry.path] = entry
+        if self._partial and entry.path == f"assistant://{self._partial.turn}":
+            self._partial = None
+
+    def _grow(self, event: event_pb2.StreamDelta) -> None:
+        if self._partial:
+            self._partial.content.append(event.delta.append_content)
+            self._partial.reasoning.append(event.delta.append_reasoning)
+
+    def _snapshot(self) -> list[WatchRunResponse]:
+        """The state in parts of about CHUNK_BYTES, all under the present seq."""
+        parts = [event_pb2.Snapshot(run=self._run)]
+        size = 0
+        for entry in sorted(self._entries.values(), key=lambda entry: entry.position):
+            entry_size = entry.ByteSize()
+            if size and size + entry_size > CHUNK_BYTES:
+                parts.append(event_pb2.Snapshot(part=len(parts), run=self._run))
+                size = 0
+            parts[-1].entries.append(entry)
+            size += entry_size
+        last = parts[-1]
+        last.last = True
+        proposed = (entry for entry in self._entries.values() if entry.state == entry_pb2.STATE_PROPOSED)
+        last.proposals.extend(events.proposal_of(entry_from_pb(entry)) for entry in proposed)
+        if self._partial:
+            last.partial.turn = self._partial.turn
+            last.partial.content = "".join(self._partial.content)
+            last.partial.reasoning = "".join(self._partial.reasoning)
+        return [WatchRunResponse(cursor=self.cursor(), time=_now(), snapshot=part) for part in parts]
+
+    # Reading side ---------------------------------------------------------------------------------------------
+
+    async def watch(self, after: task_pb2.EventCursor | None) -> AsyncIterator[WatchRunResponse]:
+        """The events after a cursor while the tail has them, else a snapshot first; ends when the hub closes."""
+        position = after.seq if after and self._retains(after) else -1
+        while not self._closed:
+            changed = self._changed
+            if position < 0 or position < self._first_seq() - 1:
+                snapshot, position = self._snapshot(), self._seq
+                for part in snapshot:
+                    yield part
+            for seq, event in self._after(position):
+                yield event
+                position = seq
+            if position < self._seq:
+                continue
+            try:
+                async with asyncio.timeout(self._settings.heartbeat_s):
+                    await changed.wait()
+            except TimeoutError:
+                yield WatchRunResponse(cursor=self.cursor(), time=_now(), heartbeat=event_pb2.Heartbeat())
+
+    def _retains(self, after: task_pb2.EventCursor) -> bool:
+        return after.epoch == self.epoch and self._first_seq() - 1 <= after.seq <= self._seq
+
+    def _first_seq(self) -> int:
+        return self._tail[0][0] if self._tail else self._seq + 1
+
+    def _after(self, position: int) -> list[tuple[int, WatchRunResponse]]:
+        skipped = position - self._first_seq() + 1
+        return [(seq, event) for seq, _, event in itertools.islice(self._tail, max(0, skipped), None)]
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the hub has ended, by itself or by `close`."""
+        return self._closed
+
+
+def _now() -> Timestamp:
+    return Timestamp(seconds=int(time.time()), nanos=time.time_ns() % 1_000_000_000)

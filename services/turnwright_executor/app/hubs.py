@@ -1,0 +1,72 @@
+"""The hubs of the runs that somebody works on or looks at."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from turnwright_core.entries import Cursor
+from turnwright_core.runs import Run
+from turnwright_executor.app.hub import RunHub
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.ports import Ledger, RunAddress
+
+
+class Hubs:
+    """Opens a hub for the first who holds it, closes it when nobody has held it for a while."""
+
+    def __init__(self, owner: str, ledger: Ledger, settings: ExecutorSettings) -> None:
+        """`owner` names this executor's time in the epochs of its hubs."""
+        self._owner = owner
+        self._ledger = ledger
+        self._settings = settings
+        self._opened = 0
+        self._hubs: dict[RunAddress, RunHub] = {}
+        self._opening: dict[RunAddress, asyncio.Lock] = {}
+        self._lingering: dict[RunAddress, asyncio.TimerHandle] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @contextlib.asynccontextmanager
+    async def hold(self, address: RunAddress, fresh: tuple[Run, Cursor] | None = None) -> AsyncIterator[RunHub]:
+        """The hub of a run, kept open meanwhile and a little longer. Raises TurnwrightError when the run is unknown."""
+        hub = await self._get(address, fresh)
+        hub.holders += 1
+        try:
+            yield hub
+        finally:
+            hub.holders -= 1
+            if hub.holders == 0 and self._hubs.get(address) is hub:
+                loop = asyncio.get_running_loop()
+                self._lingering[address] = loop.call_later(self._settings.linger_s, self._evict, address, hub)
+
+    async def _get(self, address: RunAddress, fresh: tuple[Run, Cursor] | None) -> RunHub:
+        lock = self._opening.setdefault(address, asyncio.Lock())
+        async with lock:
+            if timer := self._lingering.pop(address, None):
+                timer.cancel()
+            hub = self._hubs.get(address)
+            if hub is None or hub.is_closed:
+                self._opened += 1
+                hub = RunHub(address, f"{self._owner}-{self._opened}", self._ledger, self._settings)
+                await hub.open(fresh)
+                self._hubs[address] = hub
+        return hub
+
+    def _evict(self, address: RunAddress, hub: RunHub) -> None:
+        self._lingering.pop(address, None)
+        if hub.holders == 0 and self._hubs.get(address) is hub:
+            del self._hubs[address]
+            if not self._opening[address].locked():
+                del self._opening[address]
+            task = asyncio.create_task(hub.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Close all hubs: every watcher's stream ends."""
+        for timer in self._lingering.values():
+            timer.cancel()
+        self._lingering.clear()
+        hubs, self._hubs = list(self._hubs.values()), {}
+        await asyncio.gather(*(hub.close() for hub in hubs), *self._closing)

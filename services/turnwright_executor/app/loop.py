@@ -1,0 +1,289 @@
+"""One loop, from the ledger to its end or to a decision that somebody has to make.
+
+A turn is told in the order of its steps: begin, assemble, generate, record, dispatch, verdict. Everything that a step
+leaves behind is in the store before the next one needs it, so a loop that was left anywhere is taken up by reading
+its ledger: an open turn without records asks the model again, one with records goes on dispatching them.
+Source: architecture 2, 11; rows RU005, RU007, RU127-RU142, RU199; decisions C3, C20, C27, C29, C36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from turnwright_core.entries import Cursor, EntryWrite, State
+from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.runs import PROPOSED, RUNNING, Loop, LoopEnd, Model, Turn, TurnResult
+from turnwright_executor.app import opening
+from turnwright_executor.app.dispatch import Progress, Room, dispatch
+from turnwright_executor.app.files import FileSync, in_batches
+from turnwright_executor.app.generation import Draft, Generation
+from turnwright_executor.app.hub import RunHub
+from turnwright_executor.app.judging import facts_of
+from turnwright_executor.app.note import CallNote, note_from_entry, note_of
+from turnwright_executor.app.pending import Pending
+from turnwright_executor.app.recording import (
+    Reading,
+    loss_writes,
+    new_records,
+    read_draft,
+    record_writes,
+    reply_writes,
+)
+from turnwright_executor.app.records import Record, record_from_entry, record_write
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.domain.fingerprint import fingerprint
+from turnwright_executor.domain.toolset import resolve_tools
+from turnwright_executor.domain.verdict import REFUTED_OUTCOME, ReplyFacts, Verdict, judge
+from turnwright_executor.ports import Claim, Ledger, Packet, Packets, RunAddress
+from turnwright_executor.tools.contract import Tool, failed
+from turnwright_executor.tools.ports import Shell, Workspace
+
+
+class LoopOutcome(Enum):
+    """Why a driver let go of its loop."""
+
+    ENDED = "ended"
+    PARKED = "parked"
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What every loop uses."""
+
+    ledger: Ledger
+    packets: Packets
+    generation: Generation
+    tools: Mapping[str, Tool]
+    tool_docs: Mapping[str, str]
+    settings: ExecutorSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a loop works: its events, and the project on this host. `files` is None without the project's files."""
+
+    hub: RunHub
+    workspace: Workspace
+    shell: Shell
+    files: FileSync | None
+
+
+@dataclass(slots=True)
+class _OpenTurn:
+    """A turn between its begin and its verdict."""
+
+    turn: Turn
+    at_least: Cursor | None
+    records: list[Record]
+    note: CallNote
+    reading: Reading
+    unwritten: list[EntryWrite]
+
+
+class LoopDriver:
+    """Drives one claimed loop."""
+
+    def __init__(
+        self, services: Services, address: RunAddress, claim: Claim, loop: Loop, place: Place, draft: Draft
+    ) -> None:
+        """Take up what the ledger says of the loop. `draft` is filled while a reply streams."""
+        self.draft = draft
+        self._services = services
+        self._address = address
+        self._claim = claim
+        self._loop = loop
+        self._place = place
+        self._model = _model_of(claim, loop)
+        self._tools = resolve_tools(loop.settings)
+        self._recent = [turn.result for turn in claim.recent_turns if turn.result]
+        self._turns_ended = loop.turns
+
+    async def drive(self) -> LoopOutcome:
+        """Turn after turn, until the loop ends or waits. Raises TurnwrightError when a service fails, or OSError."""
+        open_turn = await self._claimed_turn()
+        while True:
+            if open_turn is None:
+                open_turn = await self._begin()
+            if not open_turn.records and not await self._reply(open_turn):
+                return LoopOutcome.ENDED
+            room = self._room(open_turn)
+            if await dispatch(room, open_turn.records) is Progress.PARKED:
+                return LoopOutcome.PARKED
+            if await self._conclude(open_turn, room.pending):
+                return LoopOutcome.ENDED
+            open_turn = None
+
+    # Begin ------------------------------------------------------------------------------------------------------
+
+    async def _claimed_turn(self) -> _OpenTurn | None:
+        """The turn that an earlier owner, or this one before a decision, left open."""
+        turn = self._claim.open_turn
+        if turn is None:
+            return None
+        entries = [entry for entry in self._claim.records if "command" in entry.attributes]
+        note = CallNote()
+        if entries:
+            replies = await self._services.ledger.get_entries(self._address, [f"assistant://{turn.number}"])
+            note = note_from_entry(replies[0]) if replies else note
+        records = [record_from_entry(entry) for entry in entries]
+        if self._loop.status == PROPOSED and not any(record.state is State.PROPOSED for record in records):
+            await self._services.ledger.write(self._address, self._claim.epoch, [], run_status=RUNNING)
+        return _OpenTurn(turn, None, records, note, Reading((), (), ""), [])
+
+    async def _begin(self) -> _OpenTurn:
+        """Open the next turn; with it goes what changed on disk, and with a loop's first turn its prompt."""
+        writes: list[EntryWrite] = []
+        if not self._turns_ended:
+            writes += [
+                opening.instructions_write(self._claim.run, self._tools, self._services.tool_docs),
+                opening.prompt_write(self._loop),
+            ]
+        writes = await self._synced_files() + writes
+        request = opening.turn_request(self._claim.run, self._model, self._tools)
+        turn, ack = await self._services.ledger.begin_turn(self._address, self._claim.epoch, request, writes)
+        return _OpenTurn(turn, ack.cursor, [], CallNote(), Reading((), (), ""), [])
+
+    async def _synced_files(self) -> list[EntryWrite]:
+        """The project's files as they are now: what does not fit the turn's own write is written before it."""
+        files = self._place.files
+        if files is None:
+            return []
+        batches = list(in_batches(await files.writes()))
+        for batch in batches[:-1]:
+            await self._services.ledger.write(self._address, self._claim.epoch, batch)
+        writes = batches[-1] if batches else []
+        is_first = self._claim.run.turn == 0 and not self._turns_ended
+        return [*writes, files.manifest()] if is_first else writes
+
+    # Reply ------------------------------------------------------------------------------------------------------
+
+    async def _reply(self, open_turn: _OpenTurn) -> bool:
+        """Assemble, ask the model, RECORD. False when the packet does not fit and the loop has ended."""
+        turn = open_turn.turn
+        packet = await self._services.packets.assemble(self._address, turn, open_turn.at_least, self._calibration())
+        if packet.overflow:
+            await self._overflow(open_turn, packet)
+            return False
+        if packet.effects:
+            await self._services.ledger.write(self._address, self._claim.epoch, packet.effects)
+        if open_turn.at_least:
+            await self._place.hub.caught_up(open_turn.at_least)
+        await self._services.generation.run(
+            self._place.hub, turn, self._model, packet.messages, self._turns_ended, self.draft
+        )
+        reading = read_draft(self.draft, self._services.settings.max_commands)
+        open_turn.reading = reading
+        open_turn.note = note_of(packet, self.draft, fingerprint(reading.commands), len(reading.losses))
+        await self._record(open_turn)
+        return True
+
+    async def _record(self, open_turn: _OpenTurn) -> None:
+        """Make the reply and its commands durable. A reply without commands is written with the verdict."""
+        number, reading = open_turn.turn.number, open_turn.reading
+        open_turn.records = new_records(number, self._loop.settings.mode, self._tools, reading.commands)
+        writes = [*reply_writes(number, self.draft, reading, open_turn.note), *loss_writes(number, reading)]
+        writes = [_in_turn(write, open_turn.turn) for write in (*writes, *record_writes(open_turn.records))]
+        if not open_turn.records:
+            open_turn.unwritten = writes
+            return
+        ack = await self._services.ledger.write(self._address, self._claim.epoch, writes, full=True)
+        for record, path in zip(open_turn.records, ack.paths[-len(open_turn.records) :], strict=True):
+            record.path = path
+
+    def _calibration(self) -> float:
+        """Reported over estimated tokens of the previous turn (C16); 0 when unknown."""
+        last = self._recent[-1] if self._recent else None
+        if last is None or not last.packet_tokens or not last.usage.prompt_tokens:
+            return 0.0
+        return last.usage.prompt_tokens / last.packet_tokens
+
+    async def _overflow(self, open_turn: _OpenTurn, packet: Packet) -> None:
+        reason = f"context_exceeded: the packet has {packet.tokens} tokens, {packet.ceiling} are allowed"
+        result = TurnResult(
+            error="context_exceeded:413", status=413, reason="context_exceeded", packet_digest=packet.digest,
+            packet_tokens=packet.tokens, cursor=packet.cursor,
+        )  # fmt: skip
+        await self._services.ledger.end_turn(
+            self._address, self._claim.epoch, open_turn.turn.number, result, packet.effects, LoopEnd(413, reason)
+        )
+
+    # Verdict ------------------------------------------------------------------------------------------------------
+
+    def _room(self, open_turn: _OpenTurn) -> Room:
+        turn = open_turn.turn.number
+        pending = Pending(self._services.ledger, self._address, self._claim.epoch, turn, self._loop.sequence)
+        pending.add(*open_turn.unwritten)
+        return Room(
+            turn=turn,
+            loop=self._loop,
+            hub=self._place.hub,
+            pending=pending,
+            workspace=self._place.workspace,
+            shell=self._place.shell,
+            tools=self._services.tools,
+        )
+
+    async def _conclude(self, open_turn: _OpenTurn, pending: Pending) -> bool:
+        """Give the verdict and end the turn; True when the loop has ended with it."""
+        while True:
+            verdict = self._judge(open_turn)
+            result = replace(
+                open_turn.note.result(), status=verdict.status, reason=verdict.reason, strikes=verdict.strikes
+            )
+            loop_end = None if verdict.continue_ else LoopEnd(verdict.status, verdict.reason, verdict.summary)
+            writes = (*pending.writes(), *_refuted(open_turn.records, verdict))
+            try:
+                await self._services.ledger.end_turn(
+                    self._address, self._claim.epoch, open_turn.turn.number, result, writes, loop_end
+                )
+            except TurnwrightError as error:
+                # A command whose write the store refuses has failed, and the verdict has to hear of it.
+                if not pending.blame(error):
+                    raise
+                continue
+            self._recent.append(result)
+            self._turns_ended += 1
+            return loop_end is not None
+
+    def _judge(self, open_turn: _OpenTurn) -> Verdict:
+        records, note = open_turn.records, open_turn.note
+        reply = ReplyFacts(
+            any_command=bool(records),
+            narration=open_turn.reading.narration,
+            parse_failures=0 if records else note.losses,
+        )
+        return judge(
+            facts_of(
+                records=records,
+                reply=reply,
+                errors=note.losses if records else 0,
+                fingerprint=note.fingerprint,
+                recent=self._recent,
+                settings=self._services.settings,
+                loop_turn=self._turns_ended + 1,
+            )
+        )
+
+
+def _model_of(claim: Claim, loop: Loop) -> Model:
+    if claim.model is None:
+        raise fault(
+            Reason.MODEL_NOT_FOUND,
+            f"The model {loop.settings.model} of this loop is gone. Add it again, or continue the run with another.",
+            model=loop.settings.model,
+        )
+    return claim.model
+
+
+def _refuted(records: Sequence[Record], verdict: Verdict) -> list[EntryWrite]:
+    """The write that refutes an update which claims to be done (RU140)."""
+    refuted = [record for record in records if record.path == verdict.update_override]
+    for record in refuted:
+        record.settle(failed(REFUTED_OUTCOME, record.body))
+    return [record_write(record) for record in refuted]
+
+
+def _in_turn(write: EntryWrite, turn: Turn) -> EntryWrite:
+    return replace(write, turn=turn.number, loop=turn.loop)

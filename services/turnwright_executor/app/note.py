@@ -1,0 +1,71 @@
+"""What is known of a model call after it: kept with the reply, so that a turn that waits for a decision can end later.
+
+The note stands in the attributes of `assistant://N` under `call`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+from turnwright_core.entries import Cursor, Entry
+from turnwright_core.runs import TurnResult, Usage
+from turnwright_executor.app.generation import Draft
+from turnwright_executor.ports import Packet
+
+CALL: Final = "call"
+
+
+@dataclass(frozen=True, slots=True)
+class CallNote:
+    """Packet, consumption and times of a turn's model call; `losses` counts what could not be read of the reply."""
+
+    finish: str = ""
+    usage: Usage = field(default_factory=Usage)
+    packet_digest: str = ""
+    packet_tokens: int = 0
+    cursor: Cursor | None = None
+    first_delta_ms: int = 0
+    model_ms: int = 0
+    fingerprint: str = ""
+    losses: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The note as attributes."""
+        return asdict(self)
+
+    def result(self) -> TurnResult:
+        """The part of a turn's result that the call decides."""
+        return TurnResult(
+            finish=self.finish,
+            usage=self.usage,
+            packet_digest=self.packet_digest,
+            packet_tokens=self.packet_tokens,
+            cursor=self.cursor,
+            first_delta_ms=self.first_delta_ms,
+            model_ms=self.model_ms,
+            fingerprint=self.fingerprint,
+        )
+
+
+def note_of(packet: Packet, draft: Draft, fingerprint: str, losses: int) -> CallNote:
+    """The note of a call that was just made."""
+    return CallNote(
+        finish=draft.finish,
+        usage=draft.usage,
+        packet_digest=packet.digest,
+        packet_tokens=packet.tokens,
+        cursor=packet.cursor,
+        first_delta_ms=draft.first_delta_ms,
+        model_ms=draft.model_ms,
+        fingerprint=fingerprint,
+        losses=losses,
+    )
+
+
+def note_from_entry(entry: Entry) -> CallNote:
+    """The note kept with a reply; an empty one where there is none."""
+    stored = dict(entry.attributes.get(CALL) or {})
+    usage, cursor = stored.pop("usage", None), stored.pop("cursor", None)
+    note = CallNote(**stored)
+    return replace(note, usage=Usage(**usage) if usage else Usage(), cursor=Cursor(**cursor) if cursor else None)

@@ -1,0 +1,49 @@
+"""What stands in the store when a turn begins: the prompt, the instructions, the project's files as they are now.
+
+Source: architecture 2; rows RU074, RU165, RU195-RU199, RU204; decision C31.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
+from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT, TEMPERATURE_DEFAULT
+from turnwright_core.runs import Loop, Model, Run, TurnRequest
+
+
+def turn_request(run: Run, model: Model, tools: Sequence[str]) -> TurnRequest:
+    """The settings that a turn runs with; the smaller of the model's window and the run's limit counts."""
+    window = model.context_length or CONTEXT_LENGTH_DEFAULT
+    limit = run.settings.context_limit
+    temperature = run.settings.temperature
+    return TurnRequest(
+        model=model.alias,
+        vendor_model=model.vendor_model,
+        context_length=min(window, limit) if limit else window,
+        temperature=TEMPERATURE_DEFAULT if temperature is None else temperature,
+        tools=tuple(tools),
+    )
+
+
+def prompt_write(loop: Loop) -> EntryWrite:
+    """The prompt of a loop, at the number of its first turn."""
+    attributes = {"mode": loop.settings.mode.name.lower(), "loop": loop.sequence}
+    change = SetEntry(
+        body=loop.prompt,
+        attributes_json=to_attributes_json(attributes),
+        visibility=Visibility.VISIBLE,
+        state=State.RESOLVED,
+    )
+    return EntryWrite("prompt://{turn}", change, Tier.PLUGIN)
+
+
+def instructions_write(run: Run, tools: Sequence[str], docs: Mapping[str, str]) -> EntryWrite:
+    """The run's instructions: tool set, tool documentation, persona. The assembler makes the system message of them."""
+    attributes = {
+        "persona": run.settings.persona,
+        "tools": list(tools),
+        "tool_docs": {name: docs[name] for name in tools},
+    }
+    change = SetEntry(body="", attributes_json=to_attributes_json(attributes), state=State.RESOLVED)
+    return EntryWrite("instructions://system", change, Tier.SYSTEM)

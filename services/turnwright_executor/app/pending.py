@@ -1,0 +1,115 @@
+"""What the commands of a turn have written and the store has not yet: one write per phase, not one per command.
+
+Theory of operation. A settled command's record and the entries that changed with it form a group. Groups wait here
+until something must be durable (an effect on the world is next, a proposal is shown, the turn ends) or somebody
+needs to read what an earlier command of the turn wrote. When the store refuses a group, that command has failed:
+its record says so instead, and the other groups are not lost.
+Source: architecture 2 ("few, fat RPCs"), 12.1; rows RU157, RP04.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from turnwright_core.entries import Entry, EntryWrite
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_executor.app.records import Record, record_write
+from turnwright_executor.ports import Ledger, RunAddress
+from turnwright_executor.tools.contract import Done, failed
+
+REFUSALS = frozenset({Reason.WRITER_FORBIDDEN, Reason.LIMIT_EXCEEDED, Reason.INVALID_FIELD, Reason.REVISION_CONFLICT})
+"""Refusals that one write of a command earned; anything else is not the command's fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    record: Record | None
+    writes: tuple[EntryWrite, ...]
+
+
+class Pending:
+    """The unwritten groups of one turn."""
+
+    def __init__(self, ledger: Ledger, address: RunAddress, epoch: int, turn: int, loop: int) -> None:
+        """Write to this run under this claim; entries are stamped with the turn and the loop."""
+        self._ledger = ledger
+        self._address = address
+        self._epoch = epoch
+        self._turn = turn
+        self._loop = loop
+        self._groups: list[_Group] = []
+        self._flushing = asyncio.Lock()
+
+    def settle(self, record: Record, done: Done) -> None:
+        """The record's outcome, and what changes with it."""
+        record.settle(done)
+        self._groups.append(_Group(record, (record_write(record), *map(self._stamped, done.writes))))
+
+    def add(self, *writes: EntryWrite) -> None:
+        """Writes that belong to no command."""
+        self._groups.append(_Group(None, tuple(map(self._stamped, writes))))
+
+    def _stamped(self, write: EntryWrite) -> EntryWrite:
+        if write.turn is not None:
+            return write
+        return replace(write, turn=self._turn, loop=self._loop)
+
+    def writes(self) -> tuple[EntryWrite, ...]:
+        """All that waits, for a call that carries it itself."""
+        return tuple(write for group in self._groups for write in group.writes)
+
+    async def flush(self, *, full: bool = False, run_status: int = 0) -> None:
+        """Write everything now. Raises TurnwrightError."""
+        # One at a time: the two channels of a command grow at once, and nothing may be written twice.
+        async with self._flushing:
+            while self._groups or run_status:
+                groups = len(self._groups)
+                try:
+                    await self._ledger.write(
+                        self._address, self._epoch, self.writes(), full=full, run_status=run_status
+                    )
+                except TurnwrightError as error:
+                    if not self.blame(error):
+                        raise
+                    continue
+                del self._groups[:groups]
+                run_status = 0
+
+    def blame(self, error: TurnwrightError) -> bool:
+        """Turn the group that earned a refusal into a failure of its command; False when there is none."""
+        path = error.metadata.get("path")
+        if error.reason not in REFUSALS or path is None:
+            return False
+        for index, group in enumerate(self._groups):
+            if group.record and any(write.path == path for write in group.writes[1:]):
+                group.record.settle(failed(error.metadata.get("outcome", "invalid:400"), error.message))
+                self._groups[index] = _Group(group.record, (record_write(group.record),))
+                return True
+        return False
+
+    @property
+    def _hides_something(self) -> bool:
+        return any(len(group.writes) > 1 for group in self._groups)
+
+    # ports for tools (tools.contract.Entries) ---------------------------------------------------------------------
+
+    async def get(self, paths: Sequence[str]) -> list[Entry]:
+        """The entries that exist among these paths, with what earlier commands wrote."""
+        if self._hides_something:
+            await self.flush()
+        return await self._ledger.get_entries(self._address, paths)
+
+    async def find(
+        self, pattern: str, body_pattern: str = "", *, limit: int = 1000, bodies: bool = True
+    ) -> list[Entry]:
+        """The entries that match, with what earlier commands wrote."""
+        if self._hides_something:
+            await self.flush()
+        return await self._ledger.find_entries(self._address, pattern, body_pattern, limit, bodies=bodies)
+
+    async def write(self, writes: Sequence[EntryWrite]) -> None:
+        """Write at once: for output that grows while a command runs."""
+        self.add(*writes)
+        await self.flush()

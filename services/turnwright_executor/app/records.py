@@ -1,0 +1,91 @@
+"""Records: a command as the ledger holds it, `log://turn_N/{tool}/{slug}`.
+
+Source: rows RU075, RU128, RU149; decisions C10, C12, C26.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
+from turnwright_executor.domain.records import command_from_record
+from turnwright_executor.tools.contract import Done
+from turnwright_grammar import Command
+
+DISPATCHED = "dispatched"
+"""Attribute of a record whose effect on the world has begun: after a crash nobody can say how far it came."""
+
+EFFECT = "effect"
+"""Attribute that holds the effect of a proposal, until it is carried out."""
+
+DECISION = "decision"
+"""Attribute that holds the decision on a proposal."""
+
+
+@dataclass(slots=True)
+class Record:
+    """One command of the open turn. Mutable: the ledger's row is written from it."""
+
+    path: str
+    tool: str
+    command: Command
+    attributes: dict[str, Any]
+    state: State
+    outcome: str = ""
+    body: str = ""
+
+    def settle(self, done: Done) -> None:
+        """Take the outcome of the command. The effect has been carried out or will not be: it goes."""
+        self.state, self.outcome, self.body = done.state, done.outcome, done.body
+        self.attributes = {
+            key: value for key, value in self.attributes.items() if key not in (EFFECT, DISPATCHED)
+        } | dict(done.attributes)
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether somebody accepted its proposal and nobody has carried it out."""
+        decision = self.attributes.get(DECISION) or {}
+        return self.state is State.RECORDED and decision.get("decision") == "accept" and EFFECT in self.attributes
+
+    @property
+    def rejection_comment(self) -> str | None:
+        """The comment of a rejection, empty when it had none; None when it was not rejected."""
+        decision = self.attributes.get(DECISION) or {}
+        return str(decision.get("comment", "")) if decision.get("decision") == "reject" else None
+
+
+def record_from_entry(entry: Entry) -> Record:
+    """A record as the ledger holds it. Raises KeyError for an entry that is no command's record."""
+    attributes = entry.attributes
+    command = command_from_record(attributes)
+    return Record(entry.path, attributes["tool"], command, attributes, entry.state, entry.outcome, entry.body)
+
+
+def record_write(record: Record) -> EntryWrite:
+    """The write that brings the ledger's row to what the record says."""
+    return EntryWrite(
+        record.path,
+        SetEntry(
+            body=record.body,
+            attributes_json=to_attributes_json(record.attributes),
+            state=record.state,
+            outcome=record.outcome,
+        ),
+        writer=Tier.SYSTEM,
+    )
+
+
+def error_write(path: str, outcome: str, body: str) -> EntryWrite:
+    """A failure that no command can carry (RU153): `path` is `log://turn_N/error/{slug}`."""
+    return EntryWrite(
+        path,
+        SetEntry(
+            body=body,
+            attributes_json=to_attributes_json({"tool": "error"}),
+            visibility=Visibility.VISIBLE,
+            state=State.FAILED,
+            outcome=outcome,
+        ),
+        writer=Tier.SYSTEM,
+    )

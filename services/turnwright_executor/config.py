@@ -1,0 +1,45 @@
+"""Every knob of the executor, with its unit."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import Field
+
+from turnwright_core.kit.settings import PeerSettings
+
+DEFAULT_LISTEN: Final = "127.0.0.1:7440"
+
+
+class ExecutorSettings(PeerSettings):
+    """Settings of the executor. Rows RU298-RU305 name the defaults of the loop controls."""
+
+    assembler: str = Field(default="127.0.0.1:7442", description="Address of the assembler.")
+    provider: str = Field(default="127.0.0.1:7443", description="Address of the provider.")
+
+    max_loop_turns: int = Field(default=99, ge=1, le=10_000, description="Most turns of one loop.")
+    max_commands: int = Field(default=99, ge=1, le=1000, description="Most commands of one turn; the rest is dropped.")
+    max_strikes: int = Field(default=3, ge=1, le=100, description="Strikes in a row at which a loop is given up.")
+    min_cycles: int = Field(default=3, ge=2, le=100, description="Repetitions at which a cycle is detected.")
+    max_cycle_period: int = Field(default=4, ge=1, le=32, description="Longest cycle looked for, in turns.")
+
+    loops_max: int = Field(default=64, ge=1, le=10_000, description="Loops worked on at the same time.")
+    recover: bool = Field(default=True, description="Whether a start continues the loops that an earlier one left.")
+    generate_deadline_s: float = Field(default=3600.0, gt=0, description="Longest model call, in seconds.")
+    generate_attempts: int = Field(
+        default=3, ge=1, le=10, description="Tries of a model call whose stream stops in the middle."
+    )
+
+    tail_events: int = Field(default=4096, ge=16, description="Events kept for watchers that come back, per run.")
+    tail_bytes: int = Field(default=4 * 1024 * 1024, ge=65_536, description="The same in bytes.")
+    heartbeat_s: float = Field(default=15.0, gt=0, description="Seconds of silence after which a watcher is told so.")
+    linger_s: float = Field(default=60.0, ge=0, description="Seconds that a run's events are kept when nobody looks.")
+
+    file_bytes_max: int = Field(default=256 * 1024, ge=1024, description="Largest project file that is read, in bytes.")
+    files_max: int = Field(default=20_000, ge=1, description="Most project files that are read.")
+    sh_timeout_s: float = Field(default=300.0, gt=0, description="Longest run of a shell command, in seconds.")
+    sh_output_bytes: int = Field(
+        default=1024 * 1024, ge=4096, description="Most output of a shell command that is kept, in bytes per channel."
+    )
+    sh_processes: int = Field(default=512, ge=8, description="Most processes of the user while a command runs.")
+    sh_memory_mb: int = Field(default=0, ge=0, description="Address space of a command's process in MiB; 0: no limit.")

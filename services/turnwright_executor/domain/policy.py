@@ -1,0 +1,144 @@
+"""Which commands are refused before they are dispatched: unknown tools, bad targets, changes in ask mode.
+
+Each rule looks at one command and answers with a refusal or with None; the first refusal counts.
+Source: rows RU008, RU129, RU130, RU159, RU160; decisions C2, C26.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final
+
+from turnwright_core.limits import TARGET_CHARS_MAX
+from turnwright_core.runs import Mode
+from turnwright_core.text import scheme_of
+from turnwright_executor.domain.records import has_target, target_attribute, target_of
+from turnwright_executor.domain.toolset import TOOL_ORDER
+from turnwright_grammar import Command
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a command is not dispatched: `outcome` is `word:code`, `body` tells the model what to do instead."""
+
+    outcome: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    command: Command
+    mode: Mode
+    tools: Collection[str]
+
+
+def refusal(command: Command, mode: Mode, tools: Collection[str]) -> Refusal | None:
+    """Whether the command may be dispatched in a loop of this mode with these tools; None: it may."""
+    case = _Case(command, mode, tools)
+    return next((found for rule in _RULES if (found := rule(case))), None)
+
+
+def is_flagged(command: Command, *names: str) -> bool:
+    """Whether a flag such as `preview` is set: present, and not said to be false."""
+    return any(command.attributes.get(name, "false").lower() not in ("false", "0", "no", "off") for name in names)
+
+
+def _unknown_tool(case: _Case) -> Refusal | None:
+    if case.command.name in TOOL_ORDER:
+        return None
+    return Refusal("not_found:404", f"There is no tool <{case.command.name}>. The tools are {_listed(case.tools)}.")
+
+
+def _unavailable_tool(case: _Case) -> Refusal | None:
+    if case.command.name in case.tools:
+        return None
+    place = "in ask mode" if case.mode is Mode.ASK else "in this loop"
+    return Refusal(
+        "permission:403", f"<{case.command.name}> is not available {place}. The tools are {_listed(case.tools)}."
+    )
+
+
+def _bad_target(case: _Case) -> Refusal | None:
+    name = case.command.name
+    if not has_target(name):
+        return None
+    what = target_attribute(name)
+    for attribute in (what, "to"):
+        value = case.command.attributes.get(attribute, "")
+        if fault := _fault_of(value, lines_allowed=attribute == "command"):
+            return Refusal("invalid:400", f"The {attribute} of <{name}> {fault}")
+    if not target_of(case.command).strip():
+        return Refusal("invalid:400", f'<{name}> needs a {what}: <{name} {what}="..."/>.')
+    return None
+
+
+def _fault_of(value: str, *, lines_allowed: bool) -> str:
+    # Reasoning that bled into an attribute is long or has line breaks; a shell script has line breaks by right.
+    if len(value) > TARGET_CHARS_MAX:
+        advice = " Put a long script into a file with <set> and run the file." if lines_allowed else ""
+        return f"has {len(value)} characters; at most {TARGET_CHARS_MAX} are allowed.{advice}"
+    allowed = "\n\t\r" if lines_allowed else ""
+    if any(unicodedata.category(char) == "Cc" and char not in allowed for char in value):
+        return "holds control characters or line breaks. Write one plain line."
+    return ""
+
+
+def _changes_in_ask_mode(case: _Case) -> Refusal | None:
+    if case.mode is not Mode.ASK:
+        return None
+    changed = next((path for path in _FILES_CHANGED_BY.get(case.command.name, _nothing)(case.command)), None)
+    if changed is None:
+        return None
+    return Refusal(
+        "permission:403",
+        f"Ask mode is read-only: <{case.command.name}> may not change the file {changed}. "
+        "Answer in <update>, or keep the text in an entry such as known://...",
+    )
+
+
+def _nothing(_command: Command) -> list[str]:
+    return []
+
+
+def _set_files(command: Command) -> list[str]:
+    # Visibility and summary are the model's own view of a file and stay allowed.
+    return _files(command.attributes.get("path", "")) if command.body else []
+
+
+def _removed_files(command: Command) -> list[str]:
+    return [] if is_flagged(command, "preview", "manifest") else _files(command.attributes.get("path", ""))
+
+
+def _copied_files(command: Command) -> list[str]:
+    return [] if is_flagged(command, "preview", "manifest") else _files(command.attributes.get("to", ""))
+
+
+def _moved_files(command: Command) -> list[str]:
+    return [*_removed_files(command), *_copied_files(command)]
+
+
+_FILES_CHANGED_BY: Final[dict[str, Callable[[Command], list[str]]]] = {
+    "set": _set_files,
+    "rm": _removed_files,
+    "cp": _copied_files,
+    "mv": _moved_files,
+}
+
+
+def _files(path: str) -> list[str]:
+    """The path if it names a file or a pattern over files."""
+    return [path] if path and scheme_of(path) is None else []
+
+
+def _listed(tools: Collection[str]) -> str:
+    return ", ".join(f"<{name}>" for name in tools)
+
+
+_RULES: Final[tuple[Callable[[_Case], Refusal | None], ...]] = (
+    _unknown_tool,
+    _unavailable_tool,
+    _bad_target,
+    _changes_in_ask_mode,
+)

@@ -1,0 +1,89 @@
+"""The records of commands: where they stand, what they are about, where their output goes.
+
+Source: rows RU081, RU128, RU129, RU153, RU172, RU178; architecture 3 (slugs get a suffix, never one row).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from typing import Any, Final
+
+from turnwright_core.text import slugify
+from turnwright_grammar import Command
+
+# Where a tool's target stands among its attributes; None for tools that have no target.
+_TARGET_ATTRIBUTE: Final[dict[str, str | None]] = {
+    "sh": "command",
+    "env": "command",
+    "ask_user": "question",
+    "think": None,
+    "update": None,
+}
+_LOG: Final = "log://"
+
+
+def has_target(tool: str) -> bool:
+    """Whether commands of this tool are about something that they must name."""
+    return _TARGET_ATTRIBUTE.get(tool, "path") is not None
+
+
+def target_attribute(tool: str) -> str:
+    """The attribute that holds the target; empty for a tool without one."""
+    return _TARGET_ATTRIBUTE.get(tool, "path") or ""
+
+
+def target_of(command: Command) -> str:
+    """What a command is about: exactly one of path, command, question; empty when absent (RU129)."""
+    return command.attributes.get(target_attribute(command.name), "")
+
+
+def record_path(turn: int, command: Command, ordinal: int, taken: Container[str]) -> str:
+    """`log://turn_N/{tool}/{slug}` of a command; a path that is taken gets `+2`, `+3`, ...
+
+    The slug is that of the target. Tools without a target are numbered, from 1.
+    """
+    return free_path(f"{_LOG}turn_{turn}/{slugify(command.name)}/{slugify(target_of(command)) or ordinal + 1}", taken)
+
+
+def error_path(turn: int, word: str, taken: Container[str]) -> str:
+    """`log://turn_N/error/{slug}` of an error that belongs to no command (RU153, C3)."""
+    return free_path(f"{_LOG}turn_{turn}/error/{slugify(word) or 'error'}", taken)
+
+
+def free_path(path: str, taken: Container[str]) -> str:
+    """The path, or the first of `path+2`, `path+3`, ... that is not taken. A slug never holds a plus itself."""
+    suffix, candidate = 1, path
+    while candidate in taken:
+        suffix += 1
+        candidate = f"{path}+{suffix}"
+    return candidate
+
+
+def record_attributes(command: Command, ordinal: int) -> dict[str, Any]:
+    """What a record says of its command; `ordinal` counts from 0 within the turn."""
+    return {
+        "tool": command.name,
+        "ordinal": ordinal,
+        "target": target_of(command),
+        "command": {"name": command.name, "attributes": dict(command.attributes), "body": command.body},
+    }
+
+
+def command_from_record(attributes: Mapping[str, Any]) -> Command:
+    """The command of a record, as any executor may have to dispatch it. Raises KeyError for another record."""
+    stored = attributes["command"]
+    return Command(stored["name"], dict(stored["attributes"]), stored["body"])
+
+
+def channel_base(path: str) -> str:
+    """Where the output of a record goes: `log://turn_N/sh/{slug}` -> `sh://turn_N/{slug}` (RU081, RU178).
+
+    Raises ValueError for a path that is no record's.
+    """
+    turn, tool, slug = path.removeprefix(_LOG).split("/", 2)
+    return f"{tool}://{turn}/{slug}"
+
+
+def channel_path(path: str, channel: int) -> str:
+    """The path of one channel of a record: 1 is standard output, 2 standard error (RU172, RU173)."""
+    return f"{channel_base(path)}_{channel}"

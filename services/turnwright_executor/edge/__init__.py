@@ -1,0 +1,1 @@
+"""What the executor reaches outside: other services, files, processes."""

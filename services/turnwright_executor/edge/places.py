@@ -1,0 +1,72 @@
+"""Where loops work on this host: the directory of a project, its files, a shell in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from pathlib import Path
+from typing import Final
+
+from turnwright_core.runs import Loop
+from turnwright_executor.app.files import FileSync
+from turnwright_executor.app.hub import RunHub
+from turnwright_executor.app.loop import Place
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.edge.scan import DiskScanner
+from turnwright_executor.edge.shell import LocalShell, ShellLimits
+from turnwright_executor.edge.workspace import DiskWorkspace
+from turnwright_executor.edge.workspace_marker import workspace_id
+from turnwright_executor.ports import Claim, FoundWorkspace, Ledger, RunAddress
+
+SYNCS_MAX: Final = 64
+"""Runs whose knowledge of the project's files is kept in memory; another one reads it anew."""
+
+
+class Places:
+    """Finds the place of a loop; keeps what a run knows of its files between loops."""
+
+    def __init__(self, ledger: Ledger, settings: ExecutorSettings) -> None:
+        """Read what runs know from this ledger."""
+        self._ledger = ledger
+        self._settings = settings
+        self._syncs: OrderedDict[RunAddress, FileSync] = OrderedDict()
+
+    async def find(self, address: RunAddress, claim: Claim, loop: Loop, hub: RunHub) -> Place:
+        """The place of a loop. Raises OSError when the project's directory is not there."""
+        root = Path(claim.project_root)
+        if not await asyncio.to_thread(root.is_dir):
+            raise FileNotFoundError(2, "there is no such directory", str(root))
+        settings = self._settings
+        limits = ShellLimits(
+            output_bytes=settings.sh_output_bytes, processes=settings.sh_processes, memory_mb=settings.sh_memory_mb
+        )
+        return Place(
+            hub=hub,
+            workspace=DiskWorkspace(root, settings.file_bytes_max),
+            shell=LocalShell(root, limits),
+            files=None if loop.settings.no_repo else await self._sync(address, root),
+        )
+
+    async def _sync(self, address: RunAddress, root: Path) -> FileSync:
+        sync = self._syncs.pop(address, None)
+        if sync is None:
+            entries, _ = await self._ledger.read_view(address, files=True, body_bytes_max=None)
+            settings = self._settings
+            scanner = DiskScanner(root, file_bytes_max=settings.file_bytes_max, files_max=settings.files_max)
+            sync = FileSync(scanner, {entry.path: entry.hash for entry in entries})
+        self._syncs[address] = sync
+        while len(self._syncs) > SYNCS_MAX:
+            self._syncs.popitem(last=False)
+        return sync
+
+
+async def locate(root: str) -> FoundWorkspace | None:
+    """The directory at an absolute path, with the id in its marker; None when there is none."""
+    return await asyncio.to_thread(_locate, Path(root))
+
+
+def _locate(path: Path) -> FoundWorkspace | None:
+    if not path.is_absolute() or not path.is_dir():
+        return None
+    real = path.resolve()
+    return FoundWorkspace(str(real), workspace_id(real))

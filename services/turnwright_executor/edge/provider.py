@@ -1,0 +1,76 @@
+"""The provider over gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from turnwright.provider.v1 import provider_service_pb2 as pb
+from turnwright.provider.v1 import provider_service_pb2_grpc
+from turnwright.types.v1 import delta_pb2
+
+from turnwright_core.kit.peer import Peer
+from turnwright_core.runs import Model
+from turnwright_core.wire.runs import model_to_pb, usage_from_pb
+from turnwright_executor.ports import (
+    CallsDelta,
+    Finished,
+    ModelEvent,
+    PacketMessage,
+    RetryNotice,
+    TextDelta,
+    ToolCall,
+)
+
+_ROLES = {"system": pb.ROLE_SYSTEM, "user": pb.ROLE_USER, "assistant": pb.ROLE_ASSISTANT}
+
+
+class ProviderModels:
+    """Implements ports.Models. `deadline_s` bounds a whole call, in seconds."""
+
+    def __init__(self, peer: Peer, deadline_s: float) -> None:
+        """Speak through this peer."""
+        self._peer = peer
+        self._deadline_s = deadline_s
+        self.stub = provider_service_pb2_grpc.ProviderServiceStub(peer.channel)
+
+    async def generate(
+        self, model: Model, messages: Sequence[PacketMessage], temperature: float, call_index: int
+    ) -> AsyncIterator[ModelEvent]:
+        """One model call as it streams."""
+        request = pb.GenerateRequest(
+            model=model_to_pb(model),
+            messages=[pb.Message(role=_ROLES[message.role], content=message.text) for message in messages],
+            temperature=temperature,
+            call_index=call_index,
+        )
+        async for part in self._peer.stream(self.stub.Generate, request, self._deadline_s):
+            event = _event_from_pb(part)
+            if event is not None:
+                yield event
+
+
+def _event_from_pb(part: pb.GenerateResponse) -> ModelEvent | None:
+    match part.WhichOneof("part"):
+        case "delta":
+            return _delta_from_pb(part.delta)
+        case "retry":
+            return RetryNotice(part.retry.wait_s, part.retry.error_class, part.retry.detail)
+        case "finish":
+            usage = usage_from_pb(part.finish.usage) if part.finish.HasField("usage") else None
+            return Finished(part.finish.reason, usage)
+        case _:
+            return None
+
+
+def _delta_from_pb(delta: delta_pb2.Delta) -> ModelEvent | None:
+    match delta.WhichOneof("change"):
+        case "append_content":
+            return TextDelta(delta.append_content)
+        case "append_reasoning":
+            return TextDelta(delta.append_reasoning, is_reasoning=True)
+        case "set_tool_calls":
+            return CallsDelta(tuple(ToolCall(call.name, call.arguments) for call in delta.set_tool_calls.calls))
+        case "set_usage":
+            return usage_from_pb(delta.set_usage)
+        case _:
+            return None

@@ -1,0 +1,124 @@
+"""What clients read: passed through to the store and the provider, whose messages share their nouns with ours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from turnwright.executor.v1 import executor_service_pb2, query_pb2
+from turnwright.provider.v1 import provider_service_pb2, provider_service_pb2_grpc
+from turnwright.store.v1 import ledger_pb2, read_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.types.v1 import model_pb2, run_pb2
+
+from turnwright_core import __version__
+from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.kit.peer import Peer
+
+STATUS_TIMEOUT_S: Final = 3.0
+"""Seconds that a service has to answer before its status says that it does not."""
+
+CHECK_TIMEOUT_S: Final = 20.0
+"""Seconds that all vendors together have to say whether their models can be called."""
+
+LOOPS_PAGE: Final = 100
+CONFINEMENT: Final = "limits"
+
+
+class StoreQueries:
+    """Implements ports.Queries."""
+
+    def __init__(self, store: Peer, assembler: Peer, provider: Peer, own_address: str) -> None:
+        """Speak through these peers."""
+        self._store = store
+        self._provider = provider
+        self._peers: Sequence[Peer] = (store, assembler, provider)
+        self._own_address = own_address
+        self._rows = store_service_pb2_grpc.StoreServiceStub(store.channel)
+        self._models = provider_service_pb2_grpc.ProviderServiceStub(provider.channel)
+
+    async def create_run(self, request: executor_service_pb2.StartRunRequest) -> run_pb2.Run:
+        """A new run without work."""
+        wanted = registry_pb2.CreateRunRequest(
+            project=request.project, run=request.run, settings=request.settings, request_id=request.request_id
+        )
+        return (await self._store.call(self._rows.CreateRun, wanted)).run
+
+    async def get_run(self, request: query_pb2.GetRunRequest) -> query_pb2.GetRunResponse:
+        """A run with its loops and turns."""
+        key = {"project": request.project, "run": request.run}
+        run = await self._store.call(self._rows.GetRun, registry_pb2.GetRunRequest(**key))
+        loops = await self._store.call(self._rows.ListLoops, ledger_pb2.ListLoopsRequest(**key, page_size=LOOPS_PAGE))
+        answer = query_pb2.GetRunResponse(run=run.run, loops=loops.loops)
+        if request.turns_max:
+            turns = await self._store.call(
+                self._rows.ListTurns, ledger_pb2.ListTurnsRequest(**key, page_size=request.turns_max)
+            )
+            answer.turns.extend(turns.turns)
+        return answer
+
+    async def list_runs(self, request: query_pb2.ListRunsRequest) -> query_pb2.ListRunsResponse:
+        """The runs of a project."""
+        wanted = registry_pb2.ListRunsRequest(
+            project=request.project, page_size=request.page_size, page_token=request.page_token
+        )
+        page = await self._store.call(self._rows.ListRuns, wanted)
+        return query_pb2.ListRunsResponse(runs=page.runs, next_page_token=page.next_page_token)
+
+    async def get_entry(self, request: query_pb2.GetEntryRequest) -> query_pb2.GetEntryResponse:
+        """One entry with its whole body."""
+        wanted = read_pb2.GetEntriesRequest(project=request.project, run=request.run, paths=[request.path])
+        found = await self._store.call(self._rows.GetEntries, wanted)
+        if not found.entries:
+            raise fault(
+                Reason.ENTRY_NOT_FOUND, f"The run {request.run} has no entry {request.path}.", path=request.path
+            )
+        return query_pb2.GetEntryResponse(entry=found.entries[0])
+
+    async def list_models(self, request: query_pb2.ListModelsRequest) -> query_pb2.ListModelsResponse:
+        """The models."""
+        wanted = registry_pb2.ListModelsRequest(page_size=request.page_size, page_token=request.page_token)
+        page = await self._store.call(self._rows.ListModels, wanted)
+        return query_pb2.ListModelsResponse(models=page.models, next_page_token=page.next_page_token)
+
+    async def get_status(self, request: query_pb2.GetStatusRequest) -> query_pb2.GetStatusResponse:
+        """How this executor and the services behind it are. What does not answer is said, not raised."""
+        services = await asyncio.gather(*(_probe(peer) for peer in self._peers))
+        own = query_pb2.ServiceStatus(name="executor", address=self._own_address, serving=True)
+        answer = query_pb2.GetStatusResponse(version=__version__, services=[own, *services], confinement=CONFINEMENT)
+        serving = {status.name for status in services if status.serving}
+        if "provider" in serving:
+            vendors = await self._provider.call(
+                self._models.ListVendors, provider_service_pb2.ListVendorsRequest(), STATUS_TIMEOUT_S
+            )
+            answer.vendors.extend(vendors.vendors)
+        if request.check_models and {"provider", "store"} <= serving:
+            answer.models.extend(await self._checked_models())
+        return answer
+
+    async def _checked_models(self) -> Sequence[provider_service_pb2.ModelCheck]:
+        page = await self._store.call(self._rows.ListModels, registry_pb2.ListModelsRequest(page_size=100))
+        models: Sequence[model_pb2.Model] = page.models
+        if not models:
+            return []
+        wanted = provider_service_pb2.CheckModelsRequest(models=models)
+        try:
+            return (await self._provider.call(self._models.CheckModels, wanted, CHECK_TIMEOUT_S)).checks
+        except TurnwrightError as error:
+            return [provider_service_pb2.ModelCheck(alias=model.alias, problem=error.message) for model in models]
+
+
+async def _probe(peer: Peer) -> query_pb2.ServiceStatus:
+    status = query_pb2.ServiceStatus(name=peer.name, address=peer.address)
+    stub = health_pb2_grpc.HealthStub(peer.channel)
+    try:
+        answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=STATUS_TIMEOUT_S)
+    except grpc.aio.AioRpcError as error:
+        status.problem = f"{error.code().name}: {error.details()}"
+        return status
+    status.serving = answer.status == health_pb2.HealthCheckResponse.SERVING
+    if not status.serving:
+        status.problem = "It is starting or shutting down."
+    return status

@@ -1,0 +1,71 @@
+"""The store over gRPC: what clients address through the executor."""
+
+from __future__ import annotations
+
+from turnwright.executor.v1 import task_pb2
+from turnwright.store.v1 import ledger_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.types.v1 import project_pb2, run_pb2
+
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.kit.peer import Peer
+from turnwright_core.wire.entries import cursor_from_pb
+from turnwright_core.wire.runs import run_from_pb
+from turnwright_executor.ports import Queued, RunAddress
+
+
+class StoreRegistry:
+    """Implements ports.Registry."""
+
+    def __init__(self, peer: Peer) -> None:
+        """Speak through this peer."""
+        self._peer = peer
+        self._stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
+
+    async def init_project(self, root: str, workspace_id: str) -> project_pb2.Project:
+        """Register a project, or find the one of the workspace."""
+        request = registry_pb2.InitProjectRequest(root=root, workspace_id=workspace_id)
+        return (await self._peer.call(self._stub.InitProject, request)).project
+
+    async def run_exists(self, address: RunAddress) -> bool:
+        """Whether there is such a run."""
+        try:
+            await self._peer.call(
+                self._stub.GetRun, registry_pb2.GetRunRequest(project=address.project, run=address.run)
+            )
+        except TurnwrightError as error:
+            if error.reason is Reason.RUN_NOT_FOUND:
+                return False
+            raise
+        return True
+
+    async def enqueue(self, task: task_pb2.Task) -> Queued:
+        """Put a task into its run's queue."""
+        request = ledger_pb2.EnqueueLoopRequest(
+            project=task.project,
+            run=task.run,
+            prompt=task.prompt,
+            settings=task.settings,
+            run_settings=task.run_settings,
+            request_id=task.request_id,
+        )
+        answer = await self._peer.call(self._stub.EnqueueLoop, request)
+        return Queued(run_from_pb(answer.run), answer.run, answer.loop, cursor_from_pb(answer.cursor), answer.created)
+
+    async def resolve(
+        self, address: RunAddress, path: str, *, accept: bool, comment: str, request_id: str
+    ) -> run_pb2.Run:
+        """Record a decision."""
+        request = ledger_pb2.ResolveProposalRequest(
+            project=address.project,
+            run=address.run,
+            path=path,
+            decision=ledger_pb2.DECISION_ACCEPT if accept else ledger_pb2.DECISION_REJECT,
+            comment=comment,
+            request_id=request_id,
+        )
+        return (await self._peer.call(self._stub.ResolveProposal, request)).run
+
+    async def request_abort(self, address: RunAddress, request_id: str) -> run_pb2.Run:
+        """Mark that the active loop shall end."""
+        request = ledger_pb2.RequestAbortRequest(project=address.project, run=address.run, request_id=request_id)
+        return (await self._peer.call(self._stub.RequestAbort, request)).run

@@ -1,0 +1,158 @@
+"""The files of a project: what version control knows or would add, else what is not hidden or generated.
+
+A scan reads only files whose times, size or identity changed since the scan before. A file that was written within
+two seconds of a scan is read again by the next one, because its times may not tell a second write apart.
+Source: rows RU115, RU165, RU169.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from turnwright_core.limits import PATH_CHARS_MAX
+from turnwright_executor.edge.workspace import MARKER_FOLDER, read_file
+from turnwright_executor.ports import Scan
+from turnwright_executor.tools.ports import ScannedFile
+
+SKIPPED_FOLDERS: Final = frozenset({"node_modules", "__pycache__", "venv", "site-packages"})
+"""Folders that a scan without version control leaves out, beside hidden ones."""
+
+SECRET_FILES: Final = frozenset({".env", ".netrc", ".npmrc", ".pypirc"})
+"""Files that it leaves out because they hold secrets by custom; so it does with `.env.*`."""
+
+_RACY_NS: Final = 2_000_000_000
+_GIT: Final = ("git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
+_LIST: Final = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A file as the last scan left it; `signature` is None where its times cannot be trusted."""
+
+    signature: tuple[int, ...] | None
+    hash: str
+
+
+class DiskScanner:
+    """Implements ports.FileScanner for one watcher of one root.
+
+    `file_bytes_max` in bytes: a larger file is reported without text and with a hash of its size and time, because
+    reading it whole at each change costs more than it tells. `files_max`: further files, in path order, are left out.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        *,
+        file_bytes_max: int,
+        files_max: int,
+        git_timeout_s: float = 10.0,
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """Nothing is read before the first scan."""
+        self.root = os.path.realpath(root)
+        self._file_bytes_max = file_bytes_max
+        self._files_max = files_max
+        self._git_timeout_s = git_timeout_s
+        self._now_ns = now_ns
+        self._seen: dict[str, _Seen] = {}
+
+    @property
+    def total(self) -> int:
+        """How many files the last scan knew."""
+        return len(self._seen)
+
+    async def scan(self) -> Scan:
+        """Look again: files in path order. Raises OSError when the root cannot be read."""
+        return await asyncio.to_thread(self._scan)
+
+    def _scan(self) -> Scan:
+        began_ns = self._now_ns()
+        before, self._seen = self._seen, {}
+        changed = [file for path in self._paths() if (file := self._looked_at(path, before.get(path), began_ns))]
+        removed = tuple(sorted(before.keys() - self._seen.keys()))
+        return Scan(tuple(changed), removed)
+
+    def _paths(self) -> list[str]:
+        os.stat(self.root)  # noqa: PTH116 - raises where there is no root
+        listed = self._listed_by_git() or walked(self.root)
+        return sorted({path for path in listed if _is_usable(path)})[: self._files_max]
+
+    def _listed_by_git(self) -> list[str]:
+        """What git lists below the root; empty without git, outside of a work tree, or for an ignored folder."""
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+        try:
+            ended = subprocess.run(  # noqa: S603 - no shell, and no argument comes from outside
+                [*_GIT, "-C", self.root, *_LIST],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=self._git_timeout_s,
+                env=environment | {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
+                check=True,
+            )
+        except (OSError, subprocess.SubprocessError):
+            return []
+        return [os.fsdecode(name) for name in ended.stdout.split(b"\0") if name]
+
+    def _looked_at(self, path: str, before: _Seen | None, began_ns: int) -> ScannedFile | None:
+        """The file if it is new or another; remembers it in any case. None for links, and for what is gone."""
+        full = os.path.join(self.root, path)  # noqa: PTH118
+        try:
+            status = os.lstat(full)
+            if not stat.S_ISREG(status.st_mode):
+                return None
+            signature = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
+            if before is not None and before.signature == signature:
+                self._seen[path] = before
+                return None
+            file = self._read(path, full, status)
+        except OSError:
+            return None
+        if file is None:
+            return None
+        is_settled = max(status.st_mtime_ns, status.st_ctime_ns) < began_ns - _RACY_NS
+        self._seen[path] = _Seen(signature if is_settled else None, file.hash)
+        return None if before is not None and before.hash == file.hash else file
+
+    def _read(self, path: str, full: str, status: os.stat_result) -> ScannedFile | None:
+        if status.st_size > self._file_bytes_max:
+            return ScannedFile(path, None, f"size:{status.st_size}:{status.st_mtime_ns}", status.st_size)
+        file = read_file(full, None, self._file_bytes_max)
+        return None if file is None else ScannedFile(path, file.text, file.hash, file.bytes_)
+
+
+def walked(root: str) -> Iterator[str]:
+    """The paths below a root, without hidden and generated folders, and never through a link."""
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if _is_walked(folder, name))
+        for name in names:
+            if name in SECRET_FILES or name.startswith(".env."):
+                continue
+            yield os.path.relpath(os.path.join(folder, name), root)  # noqa: PTH118
+
+
+def _is_walked(folder: str, name: str) -> bool:
+    if name.startswith(".") or name in SKIPPED_FOLDERS:
+        return False
+    # A virtual environment under any name.
+    return not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))  # noqa: PTH110, PTH118
+
+
+def _is_usable(path: str) -> bool:
+    """Whether a path may become that of an entry: text, printable, of a length that the store takes."""
+    if len(path) > PATH_CHARS_MAX or path.split("/", 1)[0] == MARKER_FOLDER:
+        return False
+    return _is_plain(path)
+
+
+def _is_plain(path: Iterable[str]) -> bool:
+    return not any(char < " " or "\x7f" <= char <= "\x9f" or "\ud800" <= char <= "\udfff" for char in path)

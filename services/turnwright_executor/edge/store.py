@@ -1,0 +1,188 @@
+"""The store over gRPC: the ledger of runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from turnwright.store.v1 import ledger_pb2, read_pb2, registry_pb2, store_service_pb2_grpc, write_pb2
+
+from turnwright_core.entries import Cursor, Entry, EntryWrite
+from turnwright_core.kit.peer import Peer
+from turnwright_core.runs import LoopEnd, Run, Turn, TurnRequest, TurnResult
+from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, entry_from_pb, write_to_pb
+from turnwright_core.wire.runs import (
+    loop_from_pb,
+    model_from_pb,
+    run_from_pb,
+    turn_from_pb,
+    turn_request_to_pb,
+    turn_result_to_pb,
+)
+from turnwright_executor.ports import Changes, Claim, RunAddress, WriteAck
+
+WORK_PAGE: Final = 1000
+
+
+class StoreLedger:
+    """Implements ports.Ledger. `owner` is new at each start of the executor, `own_address` is where it listens."""
+
+    def __init__(self, peer: Peer, owner: str, own_address: str) -> None:
+        """Speak through this peer."""
+        self._peer = peer
+        self._owner = owner
+        self._own_address = own_address
+        self.stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
+
+    async def claim(self, address: RunAddress) -> Claim:
+        """Take over a run."""
+        request = ledger_pb2.ClaimRunRequest(
+            project=address.project, run=address.run, owner=self._owner, address=self._own_address
+        )
+        answer = await self._peer.call(self.stub.ClaimRun, request)
+        return Claim(
+            epoch=answer.fence.epoch,
+            run=run_from_pb(answer.run),
+            loop=loop_from_pb(answer.loop) if answer.HasField("loop") else None,
+            model=model_from_pb(answer.model) if answer.HasField("model") else None,
+            open_turn=turn_from_pb(answer.open_turn) if answer.HasField("open_turn") else None,
+            records=tuple(entry_from_pb(record) for record in answer.records),
+            recent_turns=tuple(turn_from_pb(turn) for turn in answer.recent_turns),
+            abort_requested=answer.abort_requested,
+            project_root=answer.project_root,
+        )
+
+    async def list_work(self) -> list[RunAddress]:
+        """Runs with work that somebody left."""
+        answer = await self._peer.call(self.stub.ListWork, ledger_pb2.ListWorkRequest(page_size=WORK_PAGE))
+        return [RunAddress(run.project, run.run) for run in answer.runs]
+
+    async def begin_turn(
+        self, address: RunAddress, epoch: int, request: TurnRequest, writes: Sequence[EntryWrite]
+    ) -> tuple[Turn, WriteAck]:
+        """Open the next turn."""
+        message = ledger_pb2.BeginTurnRequest(
+            project=address.project,
+            run=address.run,
+            fence=write_pb2.Fence(epoch=epoch),
+            request=turn_request_to_pb(request),
+            writes=[write_to_pb(write) for write in writes],
+        )
+        answer = await self._peer.call(self.stub.BeginTurn, message)
+        ack = WriteAck((), cursor_from_pb(answer.cursor), answer.abort_requested)
+        return turn_from_pb(answer.turn), ack
+
+    async def write(
+        self,
+        address: RunAddress,
+        epoch: int,
+        writes: Sequence[EntryWrite],
+        *,
+        full: bool = False,
+        run_status: int = 0,
+    ) -> WriteAck:
+        """Write entries; `full` survives the loss of power."""
+        message = ledger_pb2.WriteEntriesRequest(
+            project=address.project,
+            run=address.run,
+            fence=write_pb2.Fence(epoch=epoch),
+            writes=[write_to_pb(write) for write in writes],
+            durability=write_pb2.DURABILITY_FULL if full else write_pb2.DURABILITY_NORMAL,
+            run_status=run_status,
+        )
+        answer = await self._peer.call(self.stub.WriteEntries, message)
+        return WriteAck(tuple(answer.paths), cursor_from_pb(answer.cursor), answer.abort_requested)
+
+    async def end_turn(
+        self,
+        address: RunAddress,
+        epoch: int,
+        turn: int,
+        result: TurnResult,
+        writes: Sequence[EntryWrite],
+        loop_end: LoopEnd | None,
+    ) -> WriteAck:
+        """End a turn, and the loop with it where `loop_end` says so."""
+        message = ledger_pb2.EndTurnRequest(
+            project=address.project,
+            run=address.run,
+            fence=write_pb2.Fence(epoch=epoch),
+            turn=turn,
+            result=turn_result_to_pb(result),
+            writes=[write_to_pb(write) for write in writes],
+        )
+        if loop_end:
+            message.loop_end.CopyFrom(
+                ledger_pb2.LoopEnd(status=loop_end.status, reason=loop_end.reason, summary=loop_end.summary)
+            )
+        answer = await self._peer.call(self.stub.EndTurn, message)
+        return WriteAck((), cursor_from_pb(answer.cursor), answer.abort_requested)
+
+    async def get_entries(self, address: RunAddress, paths: Sequence[str]) -> list[Entry]:
+        """The entries that exist among the paths."""
+        request = read_pb2.GetEntriesRequest(project=address.project, run=address.run, paths=paths)
+        answer = await self._peer.call(self.stub.GetEntries, request)
+        return [entry_from_pb(entry) for entry in answer.entries]
+
+    async def find_entries(
+        self, address: RunAddress, pattern: str, body_pattern: str, limit: int, *, bodies: bool
+    ) -> list[Entry]:
+        """The entries that match, at most `limit`."""
+        request = read_pb2.ListEntriesRequest(
+            project=address.project,
+            run=address.run,
+            pattern=pattern,
+            body_pattern=body_pattern,
+            page_size=limit,
+            without_bodies=not bodies,
+        )
+        answer = await self._peer.call(self.stub.ListEntries, request)
+        return [entry_from_pb(entry) for entry in answer.entries]
+
+    async def read_view(
+        self, address: RunAddress, *, files: bool, body_bytes_max: int | None
+    ) -> tuple[list[Entry], Cursor]:
+        """The project files, or the timeline, of a run's view; None leaves bodies out."""
+        request = read_pb2.ReadViewRequest(
+            project=address.project,
+            run=address.run,
+            filter=read_pb2.VIEW_FILTER_FILES if files else read_pb2.VIEW_FILTER_TIMELINE,
+            without_bodies=body_bytes_max is None,
+            body_bytes_max=body_bytes_max or 0,
+        )
+        entries: list[Entry] = []
+        cursor = Cursor("", 0, 0, 0)
+        async for part in self._peer.stream(self.stub.ReadView, request, self._peer.timeout_s):
+            entries.extend(entry_from_pb(entry) for entry in part.entries)
+            if part.HasField("cursor"):
+                cursor = cursor_from_pb(part.cursor)
+        return entries, cursor
+
+    async def watch(self, address: RunAddress, after: Cursor, body_bytes_max: int) -> AsyncIterator[Changes]:
+        """What changes in the timeline, until the caller ends it."""
+        request = read_pb2.WatchChangesRequest(
+            project=address.project,
+            run=address.run,
+            after=cursor_to_pb(after),
+            filter=read_pb2.VIEW_FILTER_TIMELINE,
+            body_bytes_max=body_bytes_max,
+        )
+        # No deadline: the stream lives as long as somebody looks at the run; keepalive bounds the silence.
+        async for message in self._peer.stream(self.stub.WatchChanges, request, None):
+            yield _changes_from_pb(message)
+
+    async def get_run(self, address: RunAddress) -> Run:
+        """The run."""
+        request = registry_pb2.GetRunRequest(project=address.project, run=address.run)
+        return run_from_pb((await self._peer.call(self.stub.GetRun, request)).run)
+
+
+def _changes_from_pb(message: read_pb2.WatchChangesResponse) -> Changes:
+    return Changes(
+        entries=tuple(sorted((entry_from_pb(entry) for entry in message.entries), key=lambda entry: entry.revision)),
+        removed_paths=tuple(message.removed_paths),
+        run=run_from_pb(message.run) if message.HasField("run") else None,
+        loops=tuple(loop_from_pb(loop) for loop in message.loops),
+        turns=tuple(turn_from_pb(turn) for turn in message.turns),
+        cursor=cursor_from_pb(message.cursor),
+    )

@@ -1,0 +1,299 @@
+"""What the executor needs from outside: the ledger in the store, the packet, the model."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from turnwright.executor.v1 import executor_service_pb2, query_pb2, task_pb2
+from turnwright.types.v1 import loop_pb2, project_pb2, run_pb2
+
+from turnwright_core.entries import Cursor, Entry, EntryWrite
+from turnwright_core.runs import Loop, LoopEnd, Model, Run, Turn, TurnRequest, TurnResult, Usage
+from turnwright_executor.tools.ports import ScannedFile
+
+
+@dataclass(frozen=True, slots=True)
+class RunAddress:
+    """How a run is named: project and alias."""
+
+    project: str
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The ledger of a run as its owner takes it over. Fields as in ClaimRunResponse."""
+
+    epoch: int
+    run: Run
+    loop: Loop | None
+    model: Model | None
+    open_turn: Turn | None
+    records: tuple[Entry, ...]
+    recent_turns: tuple[Turn, ...]
+    abort_requested: bool
+    project_root: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteAck:
+    """What a write made: the path of each written entry, and the run's cursor after it."""
+
+    paths: tuple[str, ...]
+    cursor: Cursor
+    abort_requested: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What changed in a run since the last ones, as it is now; `entries` in revision order."""
+
+    entries: tuple[Entry, ...]
+    removed_paths: tuple[str, ...]
+    run: Run | None
+    loops: tuple[Loop, ...]
+    turns: tuple[Turn, ...]
+    cursor: Cursor
+
+
+class Ledger(Protocol):
+    """The rows of runs, as their owner writes them. Every method raises TurnwrightError."""
+
+    async def claim(self, address: RunAddress) -> Claim:
+        """Take over a run."""
+        ...
+
+    async def list_work(self) -> list[RunAddress]:
+        """Runs with work that somebody left."""
+        ...
+
+    async def begin_turn(
+        self, address: RunAddress, epoch: int, request: TurnRequest, writes: Sequence[EntryWrite]
+    ) -> tuple[Turn, WriteAck]:
+        """Open the next turn."""
+        ...
+
+    async def write(
+        self,
+        address: RunAddress,
+        epoch: int,
+        writes: Sequence[EntryWrite],
+        *,
+        full: bool = False,
+        run_status: int = 0,
+    ) -> WriteAck:
+        """Write entries; `full` survives the loss of power."""
+        ...
+
+    async def end_turn(
+        self,
+        address: RunAddress,
+        epoch: int,
+        turn: int,
+        result: TurnResult,
+        writes: Sequence[EntryWrite],
+        loop_end: LoopEnd | None,
+    ) -> WriteAck:
+        """End a turn, and the loop with it where `loop_end` says so."""
+        ...
+
+    async def get_entries(self, address: RunAddress, paths: Sequence[str]) -> list[Entry]:
+        """The entries that exist among the paths."""
+        ...
+
+    async def find_entries(
+        self, address: RunAddress, pattern: str, body_pattern: str, limit: int, *, bodies: bool
+    ) -> list[Entry]:
+        """The entries that match, at most `limit`."""
+        ...
+
+    async def read_view(
+        self, address: RunAddress, *, files: bool, body_bytes_max: int | None
+    ) -> tuple[list[Entry], Cursor]:
+        """The project files, or the timeline, of a run's view; None leaves bodies out."""
+        ...
+
+    def watch(self, address: RunAddress, after: Cursor, body_bytes_max: int) -> AsyncIterator[Changes]:
+        """What changes in the timeline, until the caller ends it."""
+        ...
+
+    async def get_run(self, address: RunAddress) -> Run:
+        """The run."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PacketMessage:
+    """One message for the model: `system` or `user`, and its text."""
+
+    role: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """What the model will read, and what the assembler wants written before that."""
+
+    messages: tuple[PacketMessage, ...]
+    effects: tuple[EntryWrite, ...]
+    overflow: bool
+    digest: str
+    tokens: int
+    ceiling: int
+    cursor: Cursor
+
+
+class Packets(Protocol):
+    """The assembler."""
+
+    async def assemble(self, address: RunAddress, turn: Turn, at_least: Cursor | None, calibration: float) -> Packet:
+        """The packet of a turn. Raises TurnwrightError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A native tool call: the tool's name, and the arguments as the model wrote them."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """Text that the model added, to its content or to its reasoning."""
+
+    text: str
+    is_reasoning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallsDelta:
+    """The native tool calls so far."""
+
+    calls: tuple[ToolCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RetryNotice:
+    """A failed try that will be repeated in `wait_s` seconds."""
+
+    wait_s: float
+    error_class: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of a reply."""
+
+    reason: str
+    usage: Usage | None
+
+
+ModelEvent = TextDelta | CallsDelta | Usage | RetryNotice | Finished
+
+
+class Models(Protocol):
+    """The provider."""
+
+    def generate(
+        self, model: Model, messages: Sequence[PacketMessage], temperature: float, call_index: int
+    ) -> AsyncIterator[ModelEvent]:
+        """One model call as it streams; ends after Finished. Raises TurnwrightError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What a scan found: files that are new or changed since the scan before, and paths that are gone."""
+
+    changed: tuple[ScannedFile, ...]
+    removed: tuple[str, ...]
+
+
+class FileScanner(Protocol):
+    """Finds the files of one project; each scan tells what changed since the one before."""
+
+    async def scan(self) -> Scan:
+        """Look again. Raises OSError when the root cannot be read."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """A task that is in its run's queue: the run and the loop as the contract has them, and whether the run is new."""
+
+    run: Run
+    run_pb: run_pb2.Run
+    loop_pb: loop_pb2.Loop
+    cursor: Cursor
+    created: bool
+
+
+class Registry(Protocol):
+    """The rows that clients address through the executor. Every method raises TurnwrightError."""
+
+    async def init_project(self, root: str, workspace_id: str) -> project_pb2.Project:
+        """Register a project, or find the one of the workspace."""
+        ...
+
+    async def run_exists(self, address: RunAddress) -> bool:
+        """Whether there is such a run."""
+        ...
+
+    async def enqueue(self, task: task_pb2.Task) -> Queued:
+        """Put a task into its run's queue."""
+        ...
+
+    async def resolve(
+        self, address: RunAddress, path: str, *, accept: bool, comment: str, request_id: str
+    ) -> run_pb2.Run:
+        """Record a decision."""
+        ...
+
+    async def request_abort(self, address: RunAddress, request_id: str) -> run_pb2.Run:
+        """Mark that the active loop shall end."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FoundWorkspace:
+    """A directory on this host: its real absolute path, and the id in its marker."""
+
+    root: str
+    id: str
+
+
+Locate = Callable[[str], Awaitable[FoundWorkspace | None]]
+"""Finds a directory by its absolute path, making its marker where there is none; None when it is no directory."""
+
+
+class Queries(Protocol):
+    """What clients read through the executor, in the words of the contract. Every method raises TurnwrightError."""
+
+    async def get_run(self, request: query_pb2.GetRunRequest) -> query_pb2.GetRunResponse:
+        """A run with its loops and turns."""
+        ...
+
+    async def list_runs(self, request: query_pb2.ListRunsRequest) -> query_pb2.ListRunsResponse:
+        """The runs of a project."""
+        ...
+
+    async def get_entry(self, request: query_pb2.GetEntryRequest) -> query_pb2.GetEntryResponse:
+        """One entry with its whole body."""
+        ...
+
+    async def list_models(self, request: query_pb2.ListModelsRequest) -> query_pb2.ListModelsResponse:
+        """The models."""
+        ...
+
+    async def get_status(self, request: query_pb2.GetStatusRequest) -> query_pb2.GetStatusResponse:
+        """How this executor and the services behind it are."""
+        ...
+
+    async def create_run(self, request: executor_service_pb2.StartRunRequest) -> run_pb2.Run:
+        """A new run without work."""
+        ...

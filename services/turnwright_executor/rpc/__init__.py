@@ -1,0 +1,1 @@
+"""The executor's face on the wire."""

@@ -1,0 +1,52 @@
+"""Attributes of commands that several tools understand: visibility, summary, line and limit."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from turnwright_core.entries import Entry, Visibility, to_attributes_json
+from turnwright_core.limits import SUMMARY_CHARS_MAX
+from turnwright_executor.tools.paths import refused
+from turnwright_grammar import Command
+
+_INTEGER: Final = re.compile(r"[+-]?\d{1,9}")
+_VISIBILITIES: Final = {
+    "visible": Visibility.VISIBLE,
+    "summarized": Visibility.SUMMARIZED,
+    "archived": Visibility.ARCHIVED,
+}
+
+
+def visibility_of(command: Command) -> Visibility:
+    """The visibility that a command names, UNSPECIFIED when it names none. Raises RefusedError."""
+    word = command.attributes.get("visibility", "").strip().lower()
+    if not word:
+        return Visibility.UNSPECIFIED
+    if word not in _VISIBILITIES:
+        raise refused("invalid:400", f"There is no visibility {word!r}; it is visible, summarized or archived.")
+    return _VISIBILITIES[word]
+
+
+def summary_of(command: Command) -> str | None:
+    """The summary that a command gives, cut to its limit; None when it gives none. Source: RU203."""
+    summary = command.attributes.get("summary")
+    return None if summary is None else " ".join(summary.split())[:SUMMARY_CHARS_MAX]
+
+
+def with_summary(command: Command, entry: Entry | None) -> str | None:
+    """The attributes of an entry with the summary that a command gives; None: they stay as they are."""
+    summary = summary_of(command)
+    if summary is None:
+        return None
+    return to_attributes_json((entry.attributes if entry else {}) | {"summary": summary})
+
+
+def integer_of(command: Command, name: str) -> int | None:
+    """A whole number among the attributes, None when it is absent. Raises RefusedError."""
+    value = command.attributes.get(name)
+    if value is None:
+        return None
+    if not _INTEGER.fullmatch(value.strip()):
+        raise refused("invalid:400", f"{name} must be a whole number, not {value!r}.")
+    return int(value)

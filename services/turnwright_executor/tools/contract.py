@@ -1,0 +1,102 @@
+"""The contract of a tool: what it is given, what it may answer.
+
+A tool has two beats. `prepare` looks at the command and either settles it or names the effect it wants; it changes
+nothing in the world. `perform` carries out an effect that was accepted, now or in a later process. A tool finalises
+its own record and nothing else: it returns what its record shall say and which entries change with it, and the
+pipeline writes both together (row RU157). Failures are outcomes, not exceptions; an exception is a crash of the tool.
+Source: architecture 6; rows RU029, RU149-RU157.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from turnwright_core.entries import Entry, EntryWrite, State
+
+if TYPE_CHECKING:
+    from turnwright_core.runs import Mode
+    from turnwright_executor.domain.effects import Effect
+    from turnwright_executor.tools.ports import Shell, Workspace
+    from turnwright_grammar import Command
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A settled command: what its record says from now on, and the entries that change with it.
+
+    `attributes` are merged into those of the record. `outcome` is `word:code`, empty when resolved.
+    """
+
+    body: str
+    state: State = State.RESOLVED
+    outcome: str = ""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    writes: tuple[EntryWrite, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """A command that wants an effect on the world; `body` is shown with the proposal."""
+
+    effect: Effect
+    body: str
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def failed(outcome: str, body: str, **attributes: Any) -> Done:
+    """A command that failed: `failed("not_found:404", "src/x.py is not in the project.")`."""
+    return Done(body, State.FAILED, outcome, attributes)
+
+
+class Entries(Protocol):
+    """The run's view of the store, with everything that earlier commands of the turn wrote."""
+
+    async def get(self, paths: Sequence[str]) -> list[Entry]:
+        """The entries that exist among these paths, in their order."""
+        ...
+
+    async def find(
+        self, pattern: str, body_pattern: str = "", *, limit: int = 1000, bodies: bool = True
+    ) -> list[Entry]:
+        """The entries whose path matches, and whose body contains the body pattern; path order.
+
+        Without `bodies` each body is empty and only `body_bytes` tells its length.
+        """
+        ...
+
+    async def write(self, writes: Sequence[EntryWrite]) -> None:
+        """Write at once, before the command is settled: for output that grows."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a tool knows of the turn it works in."""
+
+    turn: int
+    loop: int
+    mode: Mode
+    yolo: bool
+    record_path: str
+    """Path of the command's own record, `log://turn_N/{tool}/{slug}`."""
+    entries: Entries
+    workspace: Workspace
+    shell: Shell
+
+
+class Tool(Protocol):
+    """One tool. Its module also has the text that the model reads, `{name}.md`, beside it."""
+
+    name: str
+    outside: bool
+    """Whether `perform` has an effect that cannot be told from its result whether it happened (a shell command)."""
+
+    async def prepare(self, command: Command, context: Context) -> Done | Proposed:
+        """Settle the command, or say what it wants to do. Changes nothing in the world."""
+        ...
+
+    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
+        """Carry out an accepted effect. May be called again after a crash unless `outside`."""
+        ...

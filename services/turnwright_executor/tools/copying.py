@@ -1,0 +1,202 @@
+"""What cp and mv share: which sources go to which destinations, and what that changes.
+
+A destination that ends with a slash (or follows a pattern) is a folder: each source keeps its path below the fixed
+part of the pattern. All destinations of one command are files, or all are entries; so are its sources.
+Source: rows RU026, RU027, RU259; decision C17; architecture 3 (`mv` never changes a path in place).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from turnwright_core.entries import EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
+from turnwright_executor.domain.effects import Effect, FileEdit, FileEffect
+from turnwright_executor.domain.policy import is_flagged
+from turnwright_executor.tools.attributes import summary_of, visibility_of
+from turnwright_executor.tools.contract import Context, Done, Proposed
+from turnwright_executor.tools.files import carry_out, changed, conflict, proposed, removed
+from turnwright_executor.tools.gates import check_size
+from turnwright_executor.tools.limits import ToolLimits
+from turnwright_executor.tools.listing import listed
+from turnwright_executor.tools.paths import (
+    Item,
+    RefusedError,
+    check_text,
+    check_writable,
+    find_item,
+    find_items,
+    get_item,
+    is_file,
+    is_pattern,
+    missing,
+    normal,
+    refused,
+    removal,
+)
+from turnwright_grammar import Command
+
+_SPECIAL: Final = re.compile(r"[*?\[{!@+(/]")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One source and the path that it goes to."""
+
+    source: Item
+    to: str
+
+
+class Copying:
+    """The whole of cp, and of mv with `moves`."""
+
+    name = ""
+    outside = False
+    moves = False
+
+    def __init__(self, limits: ToolLimits) -> None:
+        """Keep to these limits."""
+        self._limits = limits
+
+    async def prepare(self, command: Command, context: Context) -> Done | Proposed:
+        """Settle the command, or propose the changes of files."""
+        try:
+            return await self._prepare(command, context)
+        except RefusedError as error:
+            return error.done
+
+    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
+        """Change the files, and the entries at the other end."""
+        try:
+            if isinstance(effect, FileEffect) and self.moves:
+                return await self._moved(effect, command, context)
+            return await carry_out(effect, command, context)
+        except RefusedError as error:
+            return error.done
+
+    async def _prepare(self, command: Command, context: Context) -> Done | Proposed:
+        visibility_of(command)
+        pairs = await self._pairs(command, context)
+        if is_flagged(command, "preview", "manifest"):
+            return Done(listed(_lines(pairs), self._limits.matches_max))
+        writes, edits = await self._changes(pairs, command, context)
+        if edits:
+            return proposed(edits, command)
+        return Done(listed(_lines(pairs), self._limits.listed_max), writes=tuple(writes))
+
+    async def _pairs(self, command: Command, context: Context) -> list[Pair]:
+        path, to = (command.attributes.get(name, "").strip() for name in ("path", "to"))
+        if not to:
+            raise refused("invalid:400", f'<{self.name}> needs a destination: <{self.name} path="..." to="..."/>.')
+        sources = await self._sources(path, context)
+        if len({source.is_file for source in sources}) > 1:
+            raise refused("invalid:400", f"{path} matches files and entries. Use one command for each.")
+        pairs = [Pair(source, normal(destination(path, source.path, to), context, writing=True)) for source in sources]
+        for pair in pairs:
+            if pair.to == pair.source.path:
+                raise refused("invalid:400", f"{pair.to} is both source and destination.")
+        if len({pair.to for pair in pairs}) < len(pairs):
+            raise refused("invalid:400", f"Several sources would go to one path below {to}.")
+        return pairs
+
+    async def _sources(self, path: str, context: Context) -> list[Item]:
+        if not is_pattern(path):
+            return [await get_item(path, context)]
+        found = await find_items(path, context, self._limits.matches_max)
+        if not found:
+            raise RefusedError(await missing(path, context))
+        return found
+
+    async def _changes(
+        self, pairs: list[Pair], command: Command, context: Context
+    ) -> tuple[list[EntryWrite], list[FileEdit]]:
+        writes: list[EntryWrite] = []
+        edits: list[FileEdit] = []
+        for pair in pairs:
+            if is_file(pair.to):
+                target = await find_item(pair.to, context)
+                edits.append(changed(target, pair.to, check_text(pair.source)))
+            else:
+                writes.append(self._written(pair.source, pair.to, await find_item(pair.to, context), command))
+        if self.moves:
+            for pair in pairs:
+                self._leave(pair.source, writes, edits, context)
+        return writes, edits
+
+    def _leave(self, source: Item, writes: list[EntryWrite], edits: list[FileEdit], context: Context) -> None:
+        """What a moved source leaves behind: nothing."""
+        if source.is_file:
+            normal(source.path, context, writing=True)
+            edits.append(removed(source))
+            return
+        check_writable(source.path)
+        writes.append(removal(source.path))
+
+    def _written(self, source: Item, to: str, target: Item | None, command: Command) -> EntryWrite:
+        """The write that makes an entry a copy; the gates are those of any other write."""
+        check_writable(to)
+        text = check_text(source)
+        check_size(to, text, self._limits)
+        summary = summary_of(command) or (source.entry.attributes.get("summary") if source.entry else None)
+        attributes = dict(target.entry.attributes) if target and target.entry else {}
+        change = SetEntry(
+            text,
+            to_attributes_json(attributes | ({"summary": summary} if summary else {})),
+            visibility=visibility_of(command),
+            initial_visibility=Visibility.VISIBLE,
+        )
+        return EntryWrite(to, change, Tier.MODEL)
+
+    async def _moved(self, effect: FileEffect, command: Command, context: Context) -> Done:
+        """Files first become entries, then go; entries go once the files are there. So nothing is lost in a crash."""
+        path, to = (command.attributes.get(name, "").strip() for name in ("path", "to"))
+        if not is_file(to):
+            for edit in effect.edits:
+                source = await find_item(edit.path, context)
+                if source is None:
+                    continue
+                if source.hash != edit.base_hash:
+                    return conflict(edit.path)
+                target = destination(path, edit.path, to)
+                await context.entries.write([self._written(source, target, await find_item(target, context), command)])
+            return await carry_out(effect, command, context)
+        done = await carry_out(effect, command, context)
+        if is_file(path) or done.outcome:
+            return done
+        made = {edit.path for edit in effect.edits}
+        sources = await self._left(path, context)
+        gone = [source for source in sources if normal(destination(path, source.path, to), context) in made]
+        writes = (*done.writes, *(removal(source.path) for source in gone))
+        return Done(done.body, done.state, done.outcome, done.attributes, writes)
+
+    async def _left(self, path: str, context: Context) -> list[Item]:
+        """The sources that are still there."""
+        if is_pattern(path):
+            return await find_items(path, context, self._limits.matches_max)
+        source = await find_item(path, context)
+        return [source] if source else []
+
+
+def destination(pattern: str, source: str, to: str) -> str:
+    """Where one source of a command goes.
+
+    `known://plan_*` to `known://old/`: `known://old/plan_a`. `src/**/*.py` to `lib/`: `src/a/b.py` goes to
+    `lib/a/b.py`. An exact source goes to exactly `to`, or into it where it ends with a slash.
+    """
+    if source == pattern.strip() or not is_pattern(pattern):
+        return to + source.rstrip("/").rpartition("/")[2] if to.endswith("/") else to
+    folder = _fixed_folder(pattern)
+    kept = source.removeprefix(folder) if source.startswith(folder) else source.rpartition("/")[2]
+    return f"{to}{kept}" if to.endswith("/") else f"{to}/{kept}"
+
+
+def _fixed_folder(pattern: str) -> str:
+    """The part of a pattern up to the last slash before anything special: `src/**/*.py` -> `src/`."""
+    pattern = pattern.removeprefix("./")
+    special = next((found.start() for found in _SPECIAL.finditer(pattern) if found[0] != "/"), len(pattern))
+    return pattern[: pattern.rfind("/", 0, special) + 1]
+
+
+def _lines(pairs: list[Pair]) -> list[str]:
+    return [f"{pair.source.path} -> {pair.to}" for pair in pairs]

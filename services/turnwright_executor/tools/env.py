@@ -1,0 +1,27 @@
+"""env: run a shell command that only looks. Source: rows RU009, RU163; decision C30."""
+
+from __future__ import annotations
+
+from turnwright_executor.tools.contract import Context, Done, Proposed, failed
+from turnwright_executor.tools.running import Running
+from turnwright_grammar import Command
+
+
+class Env(Running):
+    """Runs after acceptance.
+
+    Limits alone cannot make the workspace read-only; so somebody has to look at each command, and where nobody
+    does, as in a yolo run, the command is refused (C30).
+    """
+
+    name = "env"
+
+    async def prepare(self, command: Command, context: Context) -> Done | Proposed:
+        """Propose to run the command; refuse it where it would run unseen."""
+        if context.yolo:
+            return failed(
+                "permission:403",
+                "<env> promises to change nothing, which cannot be enforced here, and nobody reviews this run. "
+                "Use <sh> where it is available, or <get> to read files.",
+            )
+        return await super().prepare(command, context)

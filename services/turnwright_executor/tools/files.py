@@ -1,0 +1,136 @@
+"""Changes of project files: how they are proposed, and how they are carried out once they were accepted.
+
+Carrying out may happen twice when a process dies in between: a file that already is what it shall become counts as
+done. Source: rows RU009, RU204, RU205; architecture 6 and 11.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from turnwright_core.entries import Entry, EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
+from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, PATCH_BYTES_MAX
+from turnwright_executor.domain.effects import Effect, FileEdit, FileEffect, effect_to_json
+from turnwright_executor.tools.attributes import summary_of, visibility_of
+from turnwright_executor.tools.contract import Context, Done, Proposed, failed
+from turnwright_executor.tools.listing import line_count, plural
+from turnwright_executor.tools.paths import Item, file_attributes, read_file, refused, removal
+from turnwright_executor.tools.ports import FileText, OutsideProjectError
+from turnwright_grammar import Command, unified_patch
+
+EFFECT_BYTES_MAX: Final = ATTRIBUTES_BYTES_MAX - 64 * 1024
+"""Longest effect together with its command, in bytes of JSON: both stand in the attributes of one record."""
+
+_CUT: Final = "... the rest is not shown\n"
+
+
+def changed(item: Item | None, path: str, content: str) -> FileEdit:
+    """The edit that makes a file what `content` says; `item` is the file as it is, None where there is none."""
+    old = "" if item is None else item.text or ""
+    return FileEdit(path, item.hash if item else None, content, unified_patch(path, old, content))
+
+
+def removed(item: Item) -> FileEdit:
+    """The edit that removes a file."""
+    patch = (
+        f"The binary file {item.path} goes away.\n" if item.text is None else unified_patch(item.path, item.text, "")
+    )
+    return FileEdit(item.path, item.hash, None, patch)
+
+
+def proposed(edits: Sequence[FileEdit], command: Command) -> Proposed:
+    """The proposal of some edits. Raises RefusedError when they are too large to be kept."""
+    effect = FileEffect(tuple(_shortened(edits)))
+    stored = [effect_to_json(effect), dict(command.attributes), command.body]
+    size = len(json.dumps(stored, ensure_ascii=False, separators=(",", ":")).encode(errors="replace"))
+    if size > EFFECT_BYTES_MAX:
+        advice = "Change it in smaller parts, or use <sh>."
+        raise refused("too_large:413", f"The change has {size} bytes; at most {EFFECT_BYTES_MAX} are kept. {advice}")
+    return Proposed(effect, "\n".join(map(summary_line, edits)))
+
+
+async def carry_out(effect: Effect, command: Command, context: Context) -> Done:
+    """Make the changes and bring the store's entries to what the files now are."""
+    if not isinstance(effect, FileEffect):
+        return failed("invalid:400", f"<{command.name}> changes files and runs no commands.")
+    if stale := await _stale(effect.edits, context):
+        return conflict(stale)
+    paths = [edit.path for edit in effect.edits]
+    entries = {entry.path: entry for entry in await context.entries.get(paths)}
+    writes: list[EntryWrite] = []
+    for edit in effect.edits:
+        if problem := await _replace(edit, context):
+            return Done(problem.body, problem.state, problem.outcome, writes=tuple(writes))
+        writes.extend(_mirrored(edit, command, entries))
+    return Done("\n".join(map(summary_line, effect.edits)), writes=tuple(writes))
+
+
+def conflict(path: str) -> Done:
+    """The end of a command whose file is no longer what the proposal was made from."""
+    return failed("conflict:409", f"{path} has changed since the proposal was made. Look at it again, then repeat.")
+
+
+def summary_line(edit: FileEdit) -> str:
+    """What an edit does, in one line: `edit src/app.py (+3 -1)`."""
+    if edit.content is None:
+        return f"remove {edit.path}"
+    if edit.base_hash is None:
+        return f"create {edit.path} ({plural(line_count(edit.content), 'line')})"
+    lines = edit.patch.splitlines()[2:]
+    added, gone = (sum(line.startswith(sign) for line in lines) for sign in "+-")
+    return f"edit {edit.path} (+{added} -{gone})"
+
+
+def _shortened(edits: Iterable[FileEdit]) -> Iterable[FileEdit]:
+    """The edits with their patches cut, so that all together stay below the limit of a proposal."""
+    left = PATCH_BYTES_MAX
+    for edit in edits:
+        patch = edit.patch
+        if len(patch.encode()) > left:
+            kept = patch.encode()[: max(0, left - len(_CUT))].decode(errors="ignore")
+            patch = kept[: kept.rfind("\n") + 1] + _CUT
+        left = max(0, left - len(patch.encode()))
+        yield FileEdit(edit.path, edit.base_hash, edit.content, patch)
+
+
+async def _stale(edits: Sequence[FileEdit], context: Context) -> str | None:
+    """The first file that is neither what an edit was made from nor what it makes."""
+    for edit in edits:
+        file = await read_file(edit.path, context)
+        if (file.hash if file else None) != edit.base_hash and not _is_done(edit, file):
+            return edit.path
+    return None
+
+
+def _is_done(edit: FileEdit, file: FileText | None) -> bool:
+    return file is None if edit.content is None else file is not None and file.text == edit.content
+
+
+async def _replace(edit: FileEdit, context: Context) -> Done | None:
+    try:
+        done = await context.workspace.replace(edit.path, edit.content, edit.base_hash)
+    except OutsideProjectError as error:
+        return failed("permission:403", str(error))
+    except OSError as error:
+        return failed("unwritable:500", f"{edit.path} cannot be written: {error.strerror}.")
+    return None if done else conflict(edit.path)
+
+
+def _mirrored(edit: FileEdit, command: Command, entries: Mapping[str, Entry]) -> list[EntryWrite]:
+    """The write that makes a file's entry say what the file now says (RU204).
+
+    A new file is visible; one that was there keeps its visibility unless the command names one (RU205).
+    """
+    entry = entries.get(edit.path)
+    if edit.content is None:
+        return [removal(edit.path)] if entry else []
+    attributes = file_attributes(edit.content, len(edit.content.encode()), entry)
+    if (summary := summary_of(command)) is not None:
+        attributes["summary"] = summary
+    visibility = visibility_of(command) or (Visibility.VISIBLE if edit.base_hash is None else Visibility.UNSPECIFIED)
+    change = SetEntry(
+        edit.content, to_attributes_json(attributes), visibility=visibility, initial_visibility=Visibility.VISIBLE
+    )
+    return [EntryWrite(edit.path, change, Tier.PLUGIN)]

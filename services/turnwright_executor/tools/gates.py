@@ -1,0 +1,21 @@
+"""The size gate of `known://`: one fact per entry (rows RU069, RU221; decision C17)."""
+
+from __future__ import annotations
+
+from turnwright_core.text import scheme_of
+from turnwright_executor.domain.tokens import token_count
+from turnwright_executor.tools.limits import ToolLimits
+from turnwright_executor.tools.paths import refused
+
+
+def check_size(path: str, text: str, limits: ToolLimits) -> None:
+    """Raises RefusedError for a body that is too long for its scheme, whichever command makes it."""
+    tokens = token_count(text)
+    if scheme_of(path) != "known" or tokens <= limits.known_tokens_max:
+        return
+    raise refused(
+        "too_large:413",
+        f"{path} would hold {tokens} tokens; an entry of known:// holds at most {limits.known_tokens_max}. "
+        "Write one fact per entry, split the rest over several paths such as known://topic/part, and leave out "
+        "what <get> can bring back from its source.",
+    )

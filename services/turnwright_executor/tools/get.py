@@ -1,0 +1,116 @@
+"""get: bring entries and files into view, look at some lines, list what is there.
+
+Source: rows RU024, RU150, RU167, RU175, RU201, RU202, RU204.
+"""
+
+from __future__ import annotations
+
+from turnwright_core.entries import Entry, EntryWrite, SetEntry, Tier, Visibility
+from turnwright_core.patterns import Shape, shape_of
+from turnwright_core.text import slice_lines
+from turnwright_executor.domain.policy import is_flagged
+from turnwright_executor.domain.tokens import TOKEN_DIVISOR
+from turnwright_executor.tools.attributes import integer_of, visibility_of
+from turnwright_executor.tools.contract import Context, Done
+from turnwright_executor.tools.limits import ToolLimits
+from turnwright_executor.tools.listing import described, listed
+from turnwright_executor.tools.paths import (
+    Item,
+    RefusedError,
+    check_text,
+    exactly,
+    find_entries,
+    find_items,
+    get_item,
+    is_file,
+    is_pattern,
+    normal,
+    refused,
+)
+from turnwright_executor.tools.settled import Settled
+from turnwright_grammar import Command
+
+
+class Get(Settled):
+    """Promotes what matches; with `line` or `limit` only shows those lines; with `preview` only lists."""
+
+    name = "get"
+
+    def __init__(self, limits: ToolLimits) -> None:
+        """Keep to these limits."""
+        self._limits = limits
+
+    async def prepare(self, command: Command, context: Context) -> Done:
+        """Settle the command."""
+        try:
+            if "line" in command.attributes or "limit" in command.attributes:
+                return await self._slice(command, context)
+            if is_flagged(command, "preview", "manifest"):
+                return await self._preview(command, context)
+            return await self._promote(command, context)
+        except RefusedError as error:
+            return error.done
+
+    async def _slice(self, command: Command, context: Context) -> Done:
+        """Some lines as the body of the record; nothing is promoted (RU201)."""
+        path = command.attributes.get("path", "").strip()
+        item = None if command.body.strip() else await exactly(path, context)
+        if item is None and (command.body.strip() or is_pattern(path)):
+            raise refused("invalid:400", "line and limit need one exact path: no pattern and no text to search for.")
+        item = item or await get_item(path, context)
+        part = slice_lines(check_text(item), integer_of(command, "line"), integer_of(command, "limit"))
+        attributes = {"first": part.first, "last": part.last, "total": part.total}
+        return Done(part.text, attributes=attributes, writes=item.refresh)
+
+    async def _preview(self, command: Command, context: Context) -> Done:
+        path, text = command.attributes.get("path", "").strip(), command.body.strip()
+        pattern = path if is_pattern(path) else normal(path, context)
+        found = await find_entries(pattern, text, context, self._limits.matches_max, bodies=False)
+        if not found:
+            return _nothing(path, text)
+        return Done(listed([_preview_line(entry) for entry in found], self._limits.matches_max))
+
+    async def _promote(self, command: Command, context: Context) -> Done:
+        path, text = command.attributes.get("path", "").strip(), command.body.strip()
+        visibility = visibility_of(command) or Visibility.VISIBLE
+        items = await self._matching(path, text, context)
+        if not items:
+            return _nothing(path, text)
+        if len(items) == 1:
+            check_text(items[0])
+        readable = [item for item in items if item.text is not None]
+        writes = tuple(write for item in readable for write in (*item.refresh, _promotion(item.path, visibility)))
+        lines = [described(item.path, item.text or "") for item in readable]
+        return Done(listed(lines, self._limits.listed_max), writes=writes)
+
+    async def _matching(self, path: str, text: str, context: Context) -> list[Item]:
+        if not text:
+            return await self._by_path(path, context)
+        pattern = path if is_pattern(path) else normal(path, context)
+        limit = self._limits.matches_max
+        found = await find_entries(pattern, text, context, limit, bodies=not is_file(path))
+        items = [
+            await exactly(entry.path, context) if is_file(entry.path) else Item(entry.path, entry.body, "", entry)
+            for entry in found
+        ]
+        return [item for item in items if item is not None]
+
+    async def _by_path(self, path: str, context: Context) -> list[Item]:
+        if not is_pattern(path):
+            return [await get_item(path, context)]
+        return await find_items(path, context, self._limits.matches_max)
+
+
+def _promotion(path: str, visibility: Visibility) -> EntryWrite:
+    return EntryWrite(path, SetEntry(visibility=visibility), Tier.PLUGIN)
+
+
+def _nothing(path: str, text: str) -> Done:
+    # A search that finds nothing is an answer; a name that does not exist is a failure (RU150).
+    what = f" with {text!r}" if text else ""
+    kind = "regex" if shape_of(path) is Shape.REGEX else "path"
+    return Done(f"Nothing matches the {kind} {path}{what}.")
+
+
+def _preview_line(entry: Entry) -> str:
+    return f"* {entry.path} - {-(-entry.body_bytes // TOKEN_DIVISOR)} tokens"

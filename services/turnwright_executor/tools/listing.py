@@ -1,0 +1,28 @@
+"""How the records of commands speak of entries: one terse line each (row RU083)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from turnwright_executor.domain.tokens import token_count
+
+
+def line_count(text: str) -> int:
+    """How many lines a text has; a final newline begins no other."""
+    return text.count("\n") + (1 if text and not text.endswith("\n") else 0)
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 line`, `2 lines`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def described(path: str, text: str) -> str:
+    """`src/app.py: 12 lines, 140 tokens`."""
+    return f"{path}: {plural(line_count(text), 'line')}, {plural(token_count(text), 'token')}"
+
+
+def listed(lines: Sequence[str], lines_max: int) -> str:
+    """The lines, and how many more there were."""
+    more = len(lines) - lines_max
+    return "\n".join([*lines[:lines_max], *([f"... and {more} more"] if more > 0 else [])])

@@ -1,0 +1,246 @@
+"""What a path in a command stands for: a project file, an entry, or a pattern over one of them.
+
+Files are read from the disk whenever a command names them, so that a command sees what an earlier one of the same
+turn did to them (row RU204). What a command may not touch is a RefusedError, which carries the settled command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from posixpath import basename, dirname
+from typing import Any, Final
+
+from turnwright_core.entries import (
+    Entry,
+    EntryWrite,
+    RemoveEntry,
+    SetEntry,
+    Tier,
+    Visibility,
+    to_attributes_json,
+)
+from turnwright_core.patterns import PatternError, Shape, search, shape_of
+from turnwright_core.schemes import scheme_for
+from turnwright_core.text import scheme_of
+from turnwright_executor.tools.contract import Context, Done, failed
+from turnwright_executor.tools.ports import FileText, OutsideProjectError
+
+NEAR_MAX: Final = 3
+_NEIGHBOURS_MAX: Final = 200
+
+
+class RefusedError(Exception):
+    """A command that cannot be done; `done` is how it ends."""
+
+    def __init__(self, done: Done) -> None:
+        """Carry the settled command."""
+        super().__init__(done.body)
+        self.done = done
+
+
+def refused(outcome: str, body: str) -> RefusedError:
+    """The error that ends a command as `failed(outcome, body)`."""
+    return RefusedError(failed(outcome, body))
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing that a path stands for.
+
+    `text` is None for a file that is no text, `hash` is that of a file's bytes and empty for an entry. `entry` is
+    what the store has of it, `refresh` the writes that bring the store to what the disk says.
+    """
+
+    path: str
+    text: str | None
+    hash: str = ""
+    entry: Entry | None = None
+    refresh: tuple[EntryWrite, ...] = ()
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a project file."""
+        return is_file(self.path)
+
+
+def is_file(path: str) -> bool:
+    """Whether a path or pattern is about project files: it names no scheme."""
+    return scheme_of(path) is None
+
+
+def is_pattern(path: str) -> bool:
+    """Whether a path may stand for several."""
+    return shape_of(path) is not Shape.LITERAL
+
+
+def normal(path: str, context: Context, *, writing: bool = False) -> str:
+    """The path in its one spelling; that of an entry is taken as it is. Raises RefusedError."""
+    path = path.strip()
+    if not is_file(path):
+        return path
+    try:
+        return context.workspace.normalise(path, writing=writing)
+    except OutsideProjectError as error:
+        raise refused("permission:403", str(error)) from None
+
+
+async def read_file(path: str, context: Context) -> FileText | None:
+    """A project file as it is on the disk, None where there is none. Raises RefusedError."""
+    try:
+        return await context.workspace.read(path)
+    except OutsideProjectError as error:
+        raise refused("permission:403", str(error)) from None
+    except IsADirectoryError:
+        raise refused("invalid:400", f"{path} is a directory. Use {path}/** for the files in it.") from None
+    except PermissionError:
+        raise refused("permission:403", f"{path} cannot be read: the system denies it.") from None
+    except OSError as error:
+        raise refused("unreadable:500", f"{path} cannot be read: {error.strerror}.") from None
+
+
+async def find_item(path: str, context: Context) -> Item | None:
+    """What stands at exactly this path, None where nothing does. Raises RefusedError."""
+    path = normal(path, context)
+    entry = next(iter(await context.entries.get([path])), None)
+    if not is_file(path):
+        hidden = entry is None or not scheme_for(entry.scheme).model_visible
+        return None if entry is None or hidden else Item(path, entry.body, "", entry)
+    file = await read_file(path, context)
+    if file is None:
+        return None
+    return Item(path, file.text, file.hash, entry, refreshed(path, file, entry))
+
+
+async def get_item(path: str, context: Context) -> Item:
+    """What stands at exactly this path. Raises RefusedError, with near paths where nothing does."""
+    item = await find_item(path, context)
+    if item is None:
+        raise RefusedError(await missing(normal(path, context), context))
+    return item
+
+
+async def find_items(pattern: str, context: Context, limit: int) -> list[Item]:
+    """What a pattern stands for, a path that is spelled like one included; files are read. Raises RefusedError."""
+    exact = await exactly(pattern, context)
+    if exact is not None:
+        return [exact]
+    found = await find_entries(pattern, "", context, limit, bodies=not is_file(pattern))
+    items = [await find_item(entry.path, context) if is_file(entry.path) else _of_entry(entry) for entry in found]
+    return [item for item in items if item is not None]
+
+
+async def exactly(path: str, context: Context) -> Item | None:
+    """What stands at a path that may also be a pattern, such as `app/[id]/page.tsx`. Raises RefusedError."""
+    if shape_of(path) is Shape.REGEX:
+        return None
+    try:
+        return await find_item(path, context)
+    except RefusedError:
+        if is_pattern(path):
+            return None
+        raise
+
+
+async def find_entries(pattern: str, body_pattern: str, context: Context, limit: int, *, bodies: bool) -> list[Entry]:
+    """The entries that a pattern stands for and that a model may see. Raises RefusedError for a bad pattern.
+
+    A glob without a scheme is about files only.
+    """
+    for one in (pattern, body_pattern):
+        check_pattern(one)
+    files_only = is_file(pattern) and shape_of(pattern) is not Shape.REGEX
+    if files_only:
+        pattern = pattern.removeprefix("./")
+    found = await context.entries.find(pattern, body_pattern, limit=limit, bodies=bodies)
+    return [
+        entry for entry in found if (is_file(entry.path) or not files_only) and scheme_for(entry.scheme).model_visible
+    ]
+
+
+def check_pattern(pattern: str) -> None:
+    """Raises RefusedError for a pattern that cannot be used (RU276)."""
+    try:
+        search(pattern, "")
+    except PatternError as error:
+        raise refused("invalid:400", str(error)) from None
+
+
+def refreshed(path: str, file: FileText, entry: Entry | None) -> tuple[EntryWrite, ...]:
+    """The write that brings the store to what the disk says of a file; none when it does already."""
+    if entry is not None and (entry.hash == file.hash or (file.text is None and not entry.body)):
+        return ()
+    attributes = file_attributes(file.text, file.bytes_, entry)
+    change = SetEntry(file.text or "", to_attributes_json(attributes), initial_visibility=Visibility.ARCHIVED)
+    return (EntryWrite(path, change, Tier.PLUGIN),)
+
+
+def file_attributes(text: str | None, bytes_: int, entry: Entry | None) -> dict[str, Any]:
+    """The attributes of a file's entry; what others keep there, such as a summary, stays."""
+    kept = {key: value for key, value in (entry.attributes if entry else {}).items() if key not in ("bytes", "binary")}
+    return kept | {"bytes": bytes_} | ({"binary": True} if text is None else {})
+
+
+def removal(path: str) -> EntryWrite:
+    """The write that takes an entry out of the run's view."""
+    return EntryWrite(path, RemoveEntry(), Tier.PLUGIN)
+
+
+def check_writable(path: str) -> None:
+    """Raises RefusedError for an entry that a model may not write: checked here because the store refuses wholesale.
+
+    Records are history: a model may hide them, which needs no right to write, but not change them.
+    """
+    name = scheme_of(path) or ""
+    if Tier.MODEL not in scheme_for(name).writable_by:
+        raise refused("permission:403", f"{path} cannot be written: {name}:// belongs to the runtime.")
+    if name == "log":
+        raise refused("permission:403", f"{path} is a record of what happened: only its visibility can be set.")
+
+
+def check_text(item: Item) -> str:
+    """The text of an item. Raises RefusedError for a file that has none."""
+    if item.text is None:
+        raise refused("unsupported:415", f"{item.path} is not UTF-8 text, or is too large to be read as text.")
+    return item.text
+
+
+async def missing(path: str, context: Context) -> Done:
+    """The end of a command whose target does not exist, with paths that are nearly the same."""
+    near = await _near(path, context)
+    hint = f" Did you mean {', '.join(near)}?" if near else ""
+    return failed("not_found:404", f"{path} was not found.{hint}")
+
+
+async def _near(path: str, context: Context) -> list[str]:
+    scheme = scheme_of(path)
+    if scheme is not None:
+        neighbours = await _paths(f"{scheme}://*", context)
+        return get_close_matches(path, neighbours, NEAR_MAX)
+    same_name = await _paths(f"**/{_plain(basename(path))}", context)
+    folder = dirname(path)
+    siblings = await _paths(f"{_plain(folder)}/*" if folder else "*", context)
+    close = get_close_matches(path, siblings, NEAR_MAX)
+    return [*dict.fromkeys([*same_name, *close])][:NEAR_MAX]
+
+
+async def _paths(pattern: str, context: Context) -> list[str]:
+    try:
+        return [entry.path for entry in await find_entries(pattern, "", context, _NEIGHBOURS_MAX, bodies=False)]
+    except RefusedError:
+        return []
+
+
+def _plain(path: str) -> str:
+    """A path as a glob that stands for itself and for paths with any character in place of the special ones."""
+    return "".join("?" if char in "*?[]{}()!@+\\" else char for char in path)
+
+
+def _of_entry(entry: Entry) -> Item:
+    return Item(entry.path, entry.body, "", entry)
+
+
+def paths_of(items: Sequence[Item]) -> str:
+    """The paths of some items in one line."""
+    return ", ".join(item.path for item in items)

@@ -1,0 +1,77 @@
+"""What tools need from the host: the project's files and a shell.
+
+Paths are relative to the project's root, with forward slashes. Confinement is the adapter's promise: a path that
+leaves the root, through `..`, an absolute path or a symbolic link, is an OutsideProject, whatever the operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class OutsideProjectError(Exception):
+    """The path leaves the project's root. The text says which path."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileText:
+    """A file as it was read: its text (None where it is not UTF-8), and the SHA-256 of its bytes in hexadecimal."""
+
+    text: str | None
+    hash: str
+    bytes_: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedFile:
+    """A project file found by a scan; `text` is None where it is not UTF-8 or over the size limit."""
+
+    path: str
+    text: str | None
+    hash: str
+    bytes_: int
+
+
+class Workspace(Protocol):
+    """The files of one project."""
+
+    def normalise(self, path: str, *, writing: bool = False) -> str:
+        """The path relative to the root in its one spelling: links followed, no `..`. Raises OutsideProjectError.
+
+        With `writing` it is raised too for what no tool may change: version control and our own marker.
+        """
+        ...
+
+    async def read(self, path: str) -> FileText | None:
+        """The file, None where there is none. Raises OutsideProjectError, OSError."""
+        ...
+
+    async def replace(self, path: str, content: str | None, base_hash: str | None) -> bool:
+        """Write or (None) delete atomically if the file still has the base hash; False when it has not.
+
+        A file that already is what it shall become counts as done. Raises OutsideProjectError, OSError.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEnd:
+    """How a command ended: exit code (negative: the signal), seconds, whether a limit stopped it."""
+
+    exit_code: int
+    duration_s: float
+    timed_out: bool
+    output_cut: bool
+
+
+class Shell(Protocol):
+    """Runs commands under limits, in the project's root, without secrets in the environment."""
+
+    async def run(self, command: str, timeout_s: float, on_output: Callable[[int, str], Awaitable[None]]) -> CommandEnd:
+        """Run to the end; output arrives as (channel, text), 1 standard output, 2 standard error.
+
+        The whole process group is killed when the limit is reached or the call is cancelled.
+        """
+        ...

@@ -1,0 +1,89 @@
+"""rm: take entries out of view, propose the removal of files, or list what would go.
+
+Source: rows RU025, RU150, RU259.
+"""
+
+from __future__ import annotations
+
+from turnwright_executor.domain.effects import Effect
+from turnwright_executor.domain.policy import is_flagged
+from turnwright_executor.tools.contract import Context, Done, Proposed
+from turnwright_executor.tools.files import carry_out, proposed, removed
+from turnwright_executor.tools.limits import ToolLimits
+from turnwright_executor.tools.listing import described, listed
+from turnwright_executor.tools.paths import (
+    Item,
+    RefusedError,
+    check_writable,
+    find_items,
+    get_item,
+    is_file,
+    is_pattern,
+    missing,
+    normal,
+    refused,
+    removal,
+)
+from turnwright_grammar import Command
+
+
+class Rm:
+    """Entries go at once, files after acceptance; `preview` or `manifest` only lists."""
+
+    name = "rm"
+    outside = False
+
+    def __init__(self, limits: ToolLimits) -> None:
+        """Keep to these limits."""
+        self._limits = limits
+
+    async def prepare(self, command: Command, context: Context) -> Done | Proposed:
+        """Settle the command, or propose the removal of files."""
+        try:
+            return await self._prepare(command, context)
+        except RefusedError as error:
+            return error.done
+
+    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
+        """Remove the files."""
+        try:
+            return await carry_out(effect, command, context)
+        except RefusedError as error:
+            return error.done
+
+    async def _prepare(self, command: Command, context: Context) -> Done | Proposed:
+        path = command.attributes.get("path", "").strip()
+        items = await self._items(path, context)
+        if items is None:
+            return Done(path, writes=(removal(normal(path, context)),))
+        if is_flagged(command, "preview", "manifest"):
+            lines = [described(item.path, item.text or "") for item in items]
+            return Done(listed(lines, self._limits.matches_max))
+        files = [item for item in items if item.is_file]
+        if not files:
+            return self._removed(items)
+        if len(files) < len(items):
+            raise refused("invalid:400", f"{path} matches files and entries. Remove them with two commands.")
+        for item in files:
+            normal(item.path, context, writing=True)
+        return proposed([removed(item) for item in files], command)
+
+    async def _items(self, path: str, context: Context) -> list[Item] | None:
+        """What is to go; None for a file that is gone from the disk and only left in the store."""
+        if is_pattern(path):
+            items = await find_items(path, context, self._limits.matches_max)
+            if not items:
+                raise RefusedError(await missing(path, context))
+            return items
+        if is_file(path) and await self._is_left_over(normal(path, context), context):
+            return None
+        return [await get_item(path, context)]
+
+    async def _is_left_over(self, path: str, context: Context) -> bool:
+        return bool(await context.entries.get([path])) and await context.workspace.read(path) is None
+
+    def _removed(self, items: list[Item]) -> Done:
+        for item in items:
+            check_writable(item.path)
+        lines = [item.path for item in items]
+        return Done(listed(lines, self._limits.listed_max), writes=tuple(removal(item.path) for item in items))

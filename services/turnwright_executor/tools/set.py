@@ -1,0 +1,127 @@
+"""set: write or edit an entry or a file, or say how much of it is shown.
+
+Source: rows RU023, RU124, RU203, RU205, RU221; decisions C5, C17, C37.
+"""
+
+from __future__ import annotations
+
+from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility
+from turnwright_executor.domain.effects import Effect
+from turnwright_executor.tools.attributes import summary_of, visibility_of, with_summary
+from turnwright_executor.tools.contract import Context, Done, Proposed
+from turnwright_executor.tools.files import carry_out, changed, proposed
+from turnwright_executor.tools.gates import check_size
+from turnwright_executor.tools.limits import ToolLimits
+from turnwright_executor.tools.listing import described, listed
+from turnwright_executor.tools.paths import (
+    Item,
+    RefusedError,
+    check_text,
+    check_writable,
+    exactly,
+    find_item,
+    find_items,
+    get_item,
+    is_file,
+    is_pattern,
+    normal,
+    refused,
+)
+from turnwright_grammar import Command, EditConflict, EditResult, EditSyntaxError, apply_edit
+
+
+class Set:
+    """With a body edits one path; without one sets visibility and summary of all that match."""
+
+    name = "set"
+    outside = False
+
+    def __init__(self, limits: ToolLimits) -> None:
+        """Keep to these limits."""
+        self._limits = limits
+
+    async def prepare(self, command: Command, context: Context) -> Done | Proposed:
+        """Settle the command, or propose the change of a file."""
+        try:
+            path = command.attributes.get("path", "").strip()
+            visibility_of(command)
+            if not command.body and ({"visibility", "summary"} & command.attributes.keys()):
+                return await self._show(path, command, context)
+            return await self._edit(path, command, context)
+        except RefusedError as error:
+            return error.done
+
+    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
+        """Write the accepted change to the disk."""
+        try:
+            return await carry_out(effect, command, context)
+        except RefusedError as error:
+            return error.done
+
+    async def _show(self, path: str, command: Command, context: Context) -> Done:
+        """Visibility and summary, bodies untouched."""
+        if is_pattern(path):
+            items = await find_items(path, context, self._limits.matches_max)
+        else:
+            items = [await get_item(path, context)]
+        if not items:
+            raise refused("not_found:404", f"Nothing matches {path}.")
+        writes = [write for item in items for write in (*item.refresh, _shown(item, command))]
+        return Done(listed([item.path for item in items], self._limits.listed_max), writes=tuple(writes))
+
+    async def _edit(self, path: str, command: Command, context: Context) -> Done | Proposed:
+        # A bracket is common in the name of a new file; a star or a regex is a pattern.
+        if is_pattern(path) and ("*" in path or path.startswith("/")) and await exactly(path, context) is None:
+            raise refused("invalid:400", f"A body needs one exact path, and {path} is a pattern.")
+        path = normal(path, context, writing=True)
+        if not is_file(path):
+            check_writable(path)
+        item = await find_item(path, context)
+        if item is not None and not command.body:
+            raise refused(
+                "invalid:400", f"There is nothing to set: {path} exists, and neither body nor visibility is given."
+            )
+        result = _edited(item, path, command)
+        if item is not None and result.text == item.text:
+            return self._unchanged(item, command)
+        if is_file(path):
+            return proposed([changed(item, path, result.text)], command)
+        return self._written(item, path, result, command)
+
+    def _unchanged(self, item: Item, command: Command) -> Done:
+        names_view = visibility_of(command) or summary_of(command) is not None
+        writes = (*item.refresh, _shown(item, command)) if names_view else item.refresh
+        return Done(f"{item.path} already reads like this; nothing was changed.", writes=writes)
+
+    def _written(self, item: Item | None, path: str, result: EditResult, command: Command) -> Done:
+        check_size(path, result.text, self._limits)
+        change = SetEntry(
+            result.text,
+            with_summary(command, item.entry if item else None),
+            visibility=visibility_of(command),
+            initial_visibility=Visibility.VISIBLE,
+        )
+        lines = [described(path, result.text), *result.notes]
+        return Done("\n".join(lines), writes=(EntryWrite(path, change, Tier.MODEL),))
+
+
+def _edited(item: Item | None, path: str, command: Command) -> EditResult:
+    if item is not None and item.entry is not None and item.entry.state is State.STREAMING:
+        raise refused("conflict:409", f"{path} is still growing; set it when it has ended.")
+    result = apply_edit(None if item is None else check_text(item), command.body)
+    match result:
+        case EditConflict():
+            raise refused("conflict:409", result.message)
+        case EditSyntaxError():
+            raise refused("invalid:400", result.message)
+        case EditResult():
+            return result
+
+
+def _shown(item: Item, command: Command) -> EntryWrite:
+    """The view of an item as a command wants it; a record's view may be set though the record may not."""
+    change = SetEntry(attributes_json=with_summary(command, item.entry), visibility=visibility_of(command))
+    is_record = item.path.startswith("log://")
+    if not item.is_file and (change.attributes_json is not None or not is_record):
+        check_writable(item.path)
+    return EntryWrite(item.path, change, Tier.MODEL)

@@ -1,0 +1,17 @@
+"""Tools that settle every command at once, because they change nothing outside of the store."""
+
+from __future__ import annotations
+
+from turnwright_executor.domain.effects import Effect
+from turnwright_executor.tools.contract import Context, Done, failed
+from turnwright_grammar import Command
+
+
+class Settled:
+    """A tool that never proposes."""
+
+    outside = False
+
+    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
+        """An effect that this tool did not ask for is not carried out."""
+        return failed("conflict:409", f"<{command.name}> proposes nothing, so there is nothing to carry out.")

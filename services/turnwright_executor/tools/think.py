@@ -1,0 +1,17 @@
+"""think: reasoning that is kept and has no effect."""
+
+from __future__ import annotations
+
+from turnwright_executor.tools.contract import Context, Done
+from turnwright_executor.tools.settled import Settled
+from turnwright_grammar import Command
+
+
+class Think(Settled):
+    """Settles with nothing to say: the thought itself stands in the record's command (RU083)."""
+
+    name = "think"
+
+    async def prepare(self, command: Command, context: Context) -> Done:  # noqa: ARG002
+        """Settle the command."""
+        return Done("")

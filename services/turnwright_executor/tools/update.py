@@ -1,0 +1,30 @@
+"""update: says whether the work goes on, and what came of it.
+
+Source: rows RU028, RU076, RU277, RU292; decision C12.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from turnwright_core.runs import RUNNING, TERMINAL_UPDATES
+from turnwright_executor.tools.contract import Context, Done, failed
+from turnwright_executor.tools.settled import Settled
+from turnwright_grammar import Command
+
+STATUSES: Final = frozenset({RUNNING}) | TERMINAL_UPDATES
+
+
+class Update(Settled):
+    """Settles with the text as body and the status as attribute; an unknown status counts as 102."""
+
+    name = "update"
+
+    async def prepare(self, command: Command, context: Context) -> Done:  # noqa: ARG002
+        """Settle the command."""
+        given = command.attributes.get("status", str(RUNNING)).strip()
+        status = int(given) if given.isascii() and given.isdecimal() and len(given) == 3 else 0
+        if status in STATUSES:
+            return Done(command.body, attributes={"status": status})
+        text = f"There is no status {given!r}; it is 102 to go on, or 200, 204 or 422 to end."
+        return failed("invalid:400", text, status=RUNNING)

@@ -1,0 +1,152 @@
+"""Where the tests of tools work: a real project on disk, a real shell, and a run in a real store over a channel."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import uuid4
+
+from turnwright.store.v1 import ledger_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.types.v1 import settings_pb2
+
+from turnwright_core.entries import Entry, EntryWrite, SetEntry, Visibility, to_attributes_json
+from turnwright_core.kit.peer import Peer
+from turnwright_core.kit.server import RunningServer
+from turnwright_core.runs import Mode
+from turnwright_core.schemes import scheme_for
+from turnwright_core.text import scheme_of
+from turnwright_executor.app.pending import Pending
+from turnwright_executor.domain.effects import effect_from_json, effect_to_json
+from turnwright_executor.domain.records import record_path
+from turnwright_executor.edge.shell import LocalShell, ShellLimits
+from turnwright_executor.edge.store import StoreLedger
+from turnwright_executor.edge.workspace import DiskWorkspace
+from turnwright_executor.ports import RunAddress
+from turnwright_executor.tools.contract import Context, Done, Proposed
+from turnwright_executor.tools.registry import TOOLS
+from turnwright_grammar import Command
+from turnwright_store.config import StoreSettings
+from turnwright_store.wiring import build
+
+from .commands import command
+
+SECRET = "secret of the bench"
+TURN = 3
+
+
+@asynccontextmanager
+async def served_store(folder: Path) -> AsyncIterator[Peer]:
+    """A store of its own in a folder."""
+    address = f"unix:{folder}/store.sock"
+    server = RunningServer(build(StoreSettings(home=folder, token=SECRET), SECRET), address, SECRET, drain_s=0.1)
+    await server.start()
+    peer = Peer("store", address, SECRET, 10.0)
+    try:
+        await peer.call(
+            store_service_pb2_grpc.StoreServiceStub(peer.channel).PutModels,
+            registry_pb2.PutModelsRequest(models=[{"alias": "m", "vendor_model": "scripted/m"}]),
+        )
+        yield peer
+    finally:
+        await peer.close()
+        await server.stop()
+
+
+async def run_entries(store: Peer, root: Path) -> Pending:
+    """The entries of a new run in a new project."""
+    stub = store_service_pb2_grpc.StoreServiceStub(store.channel)
+    wanted = registry_pb2.InitProjectRequest(root=str(root), workspace_id=str(uuid4()))
+    project = (await store.call(stub.InitProject, wanted)).project.name
+    loop = ledger_pb2.EnqueueLoopRequest(
+        project=project,
+        run="bench",
+        prompt="go",
+        settings=settings_pb2.LoopSettings(mode=settings_pb2.MODE_ACT, model="m"),
+        run_settings=settings_pb2.RunSettings(model="m"),
+    )
+    await store.call(stub.EnqueueLoop, loop)
+    ledger, run = StoreLedger(store, "bench", store.address), RunAddress(project, "bench")
+    claim = await ledger.claim(run)
+    return Pending(ledger, run, claim.epoch, TURN, 1)
+
+
+@dataclass
+class Bench:
+    """A project with a run. `there` are the paths that the run began with."""
+
+    root: Path
+    entries: Pending
+    mode: Mode = Mode.ACT
+    yolo: bool = False
+    there: frozenset[str] = field(default_factory=frozenset)
+
+    async def put(
+        self, path: str, body: str = "", *, visibility: Visibility = Visibility.VISIBLE, **attributes
+    ) -> None:
+        """An entry as if it had been written earlier."""
+        tier = next(iter(scheme_for(scheme_of(path) or "").writable_by))
+        change = SetEntry(body, to_attributes_json(attributes), visibility=visibility)
+        await self.entries.write([EntryWrite(path, change, tier)])
+
+    async def file(
+        self, path: str, text: str = "", *, known: bool = True, visibility: Visibility = Visibility.ARCHIVED
+    ) -> None:
+        """A file on the disk, and unless it is too new in the store."""
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_bytes(text.encode())
+        if known:
+            await self.put(path, text, visibility=visibility, bytes=len(text.encode()))
+
+    def text(self, path: str) -> str:
+        """A file on the disk as it is now."""
+        return (self.root / path).read_bytes().decode()
+
+    async def entry(self, path: str) -> Entry:
+        (found,) = await self.entries.get([path])
+        return found
+
+    async def rows(self) -> list[Entry]:
+        """What was written since the start, in path order."""
+        found = await self.entries.find("")
+        return sorted((entry for entry in found if entry.path not in self.there), key=lambda entry: entry.path)
+
+    async def view(self) -> dict[str, Visibility]:
+        return {entry.path: entry.visibility for entry in await self.rows()}
+
+    async def attributes(self, path: str) -> dict:
+        return (await self.entry(path)).attributes
+
+    def context(self, sent: Command) -> Context:
+        return Context(
+            turn=TURN,
+            loop=1,
+            mode=self.mode,
+            yolo=self.yolo,
+            record_path=record_path(TURN, sent, 0, ()),
+            entries=self.entries,
+            workspace=DiskWorkspace(self.root, 100_000),
+            shell=LocalShell(self.root, ShellLimits(term_grace_s=0.2, close_grace_s=0.2)),
+        )
+
+    async def prepare(self, text: str) -> Done | Proposed:
+        """What a command comes to; what it wrote is written."""
+        sent = command(text)
+        prepared = await TOOLS[sent.name].prepare(sent, self.context(sent))
+        if isinstance(prepared, Done):
+            await self.entries.write(prepared.writes)
+        return prepared
+
+    async def perform(self, text: str, proposal: Done | Proposed) -> Done:
+        """Carry out an accepted proposal, as another process would: from what its record holds."""
+        assert isinstance(proposal, Proposed), proposal
+        sent = command(text)
+        effect = effect_from_json(json.loads(json.dumps(effect_to_json(proposal.effect))))
+        done = await TOOLS[sent.name].perform(effect, sent, self.context(sent))
+        await self.entries.write(done.writes)
+        return done
+
+    async def run(self, text: str) -> Done:
+        """A command whose proposal, if it makes one, is accepted."""
+        prepared = await self.prepare(text)
+        return prepared if isinstance(prepared, Done) else await self.perform(text, prepared)

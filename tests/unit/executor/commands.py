@@ -1,0 +1,14 @@
+"""Commands as the grammar reads them from a reply."""
+
+from turnwright_grammar import Command, read_reply
+
+
+def command(text: str) -> Command:
+    """The one command in a reply."""
+    (found,) = read_reply(text).commands
+    return found
+
+
+def built(name: str, attributes: dict[str, object], body: str = "") -> Command:
+    """A command from a case."""
+    return Command(name, {key: str(value) for key, value in attributes.items()}, body)

@@ -1,0 +1,64 @@
+"""The texts that the model reads about tools. Rows RU256, RU259."""
+
+import re
+
+import pytest
+
+from turnwright_executor.domain.toolset import TOOL_ORDER
+from turnwright_executor.tools.registry import doc_of, docs_of, handled_by
+from turnwright_grammar import read_reply
+
+KEYWORD = re.compile(r"^\* .*\bYOU (MUST|MUST NOT|SHOULD|SHOULD NOT|MAY)\b")
+WORDS_MAX = 260
+
+
+def examples(name: str) -> str:
+    """What stands between the header and the first bullet."""
+    return doc_of(name).split("\n", 1)[1].split("\n* ", 1)[0].strip()
+
+
+@pytest.mark.parametrize("name", TOOL_ORDER)
+def test_a_text_has_a_header_with_the_syntax(name):
+    assert re.match(rf"## <{name}[ >].* - \S", doc_of(name))
+
+
+@pytest.mark.parametrize("name", TOOL_ORDER)
+def test_a_text_has_two_or_more_examples_that_the_reader_understands(name):
+    reply = read_reply(examples(name), known_tools=frozenset(TOOL_ORDER))
+    assert [command.name for command in reply.commands] == [name] * len(reply.commands)
+    assert len(reply.commands) >= 2
+    assert not reply.warnings
+    assert not reply.narration.strip()
+
+
+@pytest.mark.parametrize("name", TOOL_ORDER)
+def test_the_examples_go_from_simple_to_powerful(name):
+    commands = read_reply(examples(name), known_tools=frozenset(TOOL_ORDER)).commands
+    lengths = [command.span[1] - command.span[0] for command in commands]
+    assert lengths[0] < max(lengths)
+
+
+@pytest.mark.parametrize("name", TOOL_ORDER)
+def test_a_text_has_two_or_more_bullets_with_keywords(name):
+    bullets = [line for line in doc_of(name).splitlines() if KEYWORD.match(line)]
+    assert len(bullets) >= 2
+
+
+@pytest.mark.parametrize("name", TOOL_ORDER)
+def test_a_text_is_short(name):
+    assert len(doc_of(name).split()) <= WORDS_MAX
+
+
+def test_patterns_are_taught_across_tools():
+    assert '<get path="known://*">' in doc_of("get")
+    assert '<cp path="known://plan_*"' in doc_of("cp")
+    assert re.search(r'<rm path="known://temp_\*" manifest/>', doc_of("rm"))
+
+
+def test_texts_come_in_the_order_in_which_they_are_asked_for():
+    assert list(docs_of(["update", "get"])) == ["update", "get"]
+
+
+def test_a_name_that_is_no_tool_has_no_handler():
+    assert handled_by("get").name == "get"
+    assert handled_by("search") is None

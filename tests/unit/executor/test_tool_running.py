@@ -1,0 +1,187 @@
+"""sh and env in real processes, think and update. Rows RU009, RU028, RU083, RU163, RU170-RU174, RU176; decision C30."""
+
+import asyncio
+
+import pytest
+
+from turnwright_core.entries import State, Visibility
+from turnwright_executor.domain.effects import CommandEffect
+from turnwright_executor.tools.contract import Done, Proposed
+from turnwright_executor.tools.limits import ToolLimits
+from turnwright_executor.tools.registry import TOOLS, build_tools
+
+from .commands import built, command
+
+
+async def has_output(bench) -> bool:
+    """Whether output of a command that runs gets into the store."""
+    for _ in range(1000):
+        if any(entry.body for entry in await bench.rows()):
+            return True
+        await asyncio.sleep(0.01)
+    return False
+
+
+VISIBLE, SUMMARIZED = Visibility.VISIBLE, Visibility.SUMMARIZED
+
+
+@pytest.mark.parametrize("tool", ["sh", "env"])
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_command_is_proposed_and_does_not_run(bench, tool):
+    proposal = await bench.prepare(f"<{tool}>touch ran</{tool}>")
+    assert proposal == Proposed(CommandEffect("touch ran", 300.0), "run 'touch ran'")
+    assert not (bench.root / "ran").exists()
+    assert await bench.view() == {}
+
+
+# RU171, RU172
+@pytest.mark.parametrize("tool", ["sh", "env"])
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_accepted_command_leaves_a_terse_record_and_two_channels(bench, tool):
+    done = await bench.run(f"<{tool}>printf 'one\\ntwo'</{tool}>")
+    base = f"{tool}://turn_3/printf_'one%5Cntwo'"
+    assert done.body == f"ran 'printf 'one\\ntwo'', exit=0, Output: {base}_1 (2 lines), {base}_2 (empty)"
+    assert (done.state, done.outcome) == (State.RESOLVED, "")
+    first, second = await bench.entry(f"{base}_1"), await bench.entry(f"{base}_2")
+    assert (first.body, first.state, first.visibility) == ("one\ntwo", State.RESOLVED, SUMMARIZED)
+    assert (second.body, second.state, second.visibility) == ("", State.RESOLVED, SUMMARIZED)
+    said = {"command": "printf 'one\\ntwo'", "channel": 1, "summary": "printf 'one\\ntwo'"}
+    assert await bench.attributes(f"{base}_1") == said
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_record_says_exit_code_duration_and_sizes(bench):
+    done = await bench.run("<sh>echo a; echo bb >&2</sh>")
+    attributes = dict(done.attributes)
+    assert attributes.pop("duration_s") >= 0
+    sizes = [{"lines": 1, "bytes": 2}, {"lines": 1, "bytes": 3}]
+    paths = list(await bench.view())
+    channels = [{"path": path, **size} for path, size in zip(paths, sizes, strict=True)]
+    assert attributes == {"exit_code": 0, "channels": channels}
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_command_that_fails_shows_its_output(bench):
+    done = await bench.run("<sh>echo before; echo reason >&2; exit 3</sh>")
+    assert (done.state, done.outcome, done.attributes["exit_code"]) == (State.FAILED, "exit_3:500", 3)
+    assert "exit=3" in done.body
+    entries = list(await bench.rows())
+    assert [(entry.body, entry.state, entry.status, entry.visibility) for entry in entries] == [
+        ("before\n", State.FAILED, 500, VISIBLE),
+        ("reason\n", State.FAILED, 500, VISIBLE),
+    ]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_empty_channel_stays_out_of_sight(bench):
+    await bench.run("<sh>false</sh>")
+    assert set((await bench.view()).values()) == {SUMMARIZED}
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_command_that_takes_too_long_is_stopped(bench):
+    tool = build_tools(ToolLimits(command_timeout_s=0.3))["sh"]
+    sent = command("<sh>echo started; sleep 60</sh>")
+    proposal = await tool.prepare(sent, bench.context(sent))
+    assert proposal.effect == CommandEffect("echo started; sleep 60", 0.3)
+    done = await tool.perform(proposal.effect, sent, bench.context(sent))
+    await bench.entries.write(done.writes)
+    assert (done.state, done.outcome) == (State.FAILED, "timeout:504")
+    assert "stopped after 0.3 s" in done.body
+    assert [entry.body for entry in (await bench.rows())] == ["started\n", ""]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_command_that_a_signal_ended_says_which(bench):
+    assert (await bench.run("<sh>kill -9 $$</sh>")).outcome == "signal_9:500"
+
+
+# RU174
+@pytest.mark.asyncio(loop_scope="module")
+async def test_output_is_in_the_store_while_the_command_runs(bench):
+    text = "<sh>echo early; until [ -e go ]; do sleep 0.02; done; echo late</sh>"
+    proposal = await bench.prepare(text)
+    running = asyncio.create_task(bench.perform(text, proposal))
+    assert await has_output(bench)
+    partial = next(iter(await bench.rows()))
+    assert (partial.body, partial.state, partial.status) == ("early\n", State.STREAMING, 102)
+    (bench.root / "go").touch()
+    await running
+    assert next(iter(await bench.rows())).body == "early\nlate\n"
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_cancelled_command_closes_its_channels(bench):
+    text = "<sh>echo early; sleep 60</sh>"
+    running = asyncio.create_task(bench.perform(text, await bench.prepare(text)))
+    assert await has_output(bench)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert {(entry.state, entry.outcome, entry.status) for entry in (await bench.rows())} == {
+        (State.CANCELLED, "aborted:499", 499)
+    }
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_command_that_cannot_start_fails(bench):
+    text = "<sh>true</sh>"
+    proposal = await bench.prepare(text)
+    bench.root.rmdir()
+    done = await bench.perform(text, proposal)
+    assert (done.state, done.outcome) == (State.FAILED, "unstartable:500")
+    assert {entry.state for entry in (await bench.rows())} == {State.FAILED}
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_empty_command_is_refused(bench):
+    for tool in ("sh", "env"):
+        done = await TOOLS[tool].prepare(built(tool, {"command": " "}), bench.context(built(tool, {})))
+        assert (done.state, done.outcome) == (State.FAILED, "invalid:400")
+
+
+# C30
+@pytest.mark.asyncio(loop_scope="module")
+async def test_env_is_refused_where_nobody_looks(bench):
+    bench.yolo = True
+    done = await bench.prepare("<env>ls</env>")
+    assert (done.state, done.outcome) == (State.FAILED, "permission:403")
+    assert "<sh>" in done.body
+    assert isinstance(await bench.prepare("<sh>ls</sh>"), Proposed)
+
+
+def test_only_commands_have_effects_that_cannot_be_told_afterwards():
+    assert {name for name, tool in TOOLS.items() if tool.outside} == {"sh", "env"}
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_thought_has_no_effect_and_says_nothing_twice(bench):
+    assert await bench.prepare("<think>hm</think>") == Done("")
+
+
+@pytest.mark.parametrize("status", [102, 200, 204, 422])
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_update_keeps_its_text_and_status(bench, status):
+    done = await bench.prepare(f'<update status="{status}">All is well.</update>')
+    assert done == Done("All is well.", attributes={"status": status})
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_update_without_a_status_goes_on(bench):
+    assert (await bench.prepare("<update>Reading on.</update>")).attributes == {"status": 102}
+
+
+@pytest.mark.parametrize("status", ["500", "abc", "0200", "²00", "-200"])
+@pytest.mark.asyncio(loop_scope="module")
+async def test_another_status_fails_and_counts_as_102(bench, status):
+    done = await bench.prepare(f'<update status="{status}">done</update>')
+    assert (done.state, done.outcome, done.attributes) == (State.FAILED, "invalid:400", {"status": 102})
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_effect_of_another_kind_is_not_carried_out(bench):
+    effect = CommandEffect("true", 1.0)
+    for text in ('<get path="a"/>', '<set path="a">x</set>', '<mv path="a" to="b"/>'):
+        sent = command(text)
+        done = await TOOLS[sent.name].perform(effect, sent, bench.context(sent))
+        assert done.state is State.FAILED

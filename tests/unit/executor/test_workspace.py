@@ -1,0 +1,246 @@
+"""The files of a project on a real disk. Rows RU204, RU205; architecture 6 (confinement), 11 (hashes)."""
+
+import asyncio
+import hashlib
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from turnwright_executor.edge.workspace import DiskWorkspace
+from turnwright_executor.tools.ports import FileText, OutsideProjectError
+
+
+def digest(data: str | bytes) -> str:
+    return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    """A project, beside a directory that is none of its business."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "canary").write_text("canary")
+    root = tmp_path / "project"
+    (root / "src").mkdir(parents=True)
+    (root / "src" / "a.py").write_text("a\n")
+    (root / "out").symlink_to(tmp_path / "outside")
+    (root / "canary").symlink_to(tmp_path / "outside" / "canary")
+    (root / "dangling").symlink_to(tmp_path / "outside" / "new")
+    (root / "inner").symlink_to("src")
+    (root / "loop").symlink_to("loop")
+    return root
+
+
+@pytest.fixture
+def workspace(root) -> DiskWorkspace:
+    return DiskWorkspace(root, 1000)
+
+
+@pytest.mark.parametrize(
+    ("path", "spelling"),
+    [
+        ("src/a.py", "src/a.py"),
+        ("./src//a.py", "src/a.py"),
+        ("src/../src/a.py", "src/a.py"),
+        ("src/.", "src"),
+        ("new/dir/b.py", "new/dir/b.py"),
+        ("inner/a.py", "src/a.py"),
+        ("..a/..b", "..a/..b"),
+        ("a\\b", "a\\b"),
+    ],
+)
+def test_a_path_has_one_spelling(workspace, path, spelling):
+    assert workspace.normalise(path) == spelling
+
+
+def test_an_absolute_path_inside_becomes_relative(workspace, root, tmp_path):
+    (tmp_path / "alias").symlink_to(root)
+    assert workspace.normalise(f"{root}/src/a.py") == "src/a.py"
+    assert DiskWorkspace(tmp_path / "alias", 10).normalise(f"{tmp_path}/alias/src/a.py") == "src/a.py"
+
+
+ESCAPES = [
+    "../outside/canary",
+    "/etc/passwd",
+    "src/../../outside/canary",
+    "out/canary",
+    "canary",
+    "dangling",
+    "..",
+    "",
+    "\0",
+]
+
+
+@pytest.mark.parametrize("path", [*ESCAPES, "."])
+@pytest.mark.asyncio
+async def test_a_path_that_leaves_the_root_is_refused_whatever_the_operation(workspace, tmp_path, path):
+    for operation in (
+        workspace.read(path),
+        workspace.replace(path, "x", None),
+        workspace.replace(path, None, digest("canary")),
+    ):
+        with pytest.raises(OutsideProjectError):
+            await operation
+    with pytest.raises(OutsideProjectError):
+        workspace.normalise(path)
+    assert (tmp_path / "outside" / "canary").read_text() == "canary"
+    assert names(tmp_path / "outside") == ["canary"]
+
+
+@pytest.mark.parametrize("path", [".git/config", "sub/.git/hooks/x", ".GIT/config", ".turnwright/workspace", ".git"])
+@pytest.mark.asyncio
+async def test_version_control_and_the_marker_are_not_written(workspace, root, path):
+    with pytest.raises(OutsideProjectError):
+        workspace.normalise(path, writing=True)
+    with pytest.raises(OutsideProjectError):
+        await workspace.replace(path, "x", None)
+    assert not (root / path).exists()
+    assert workspace.normalise(path) == path
+
+
+PARTS = st.sampled_from(
+    ["..", ".", "src", "out", "canary", "dangling", "inner", "loop", "a.py", "new", "", "/", "~", "..."]
+)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(PARTS, min_size=1, max_size=8).map("/".join))
+def test_no_path_writes_outside(workspace, root, tmp_path, path):
+    async def write():
+        try:
+            await workspace.replace(path, "written", None)
+            await workspace.replace(path, None, digest("written"))
+        except (OutsideProjectError, OSError):
+            pass
+
+    asyncio.run(write())
+    assert names(tmp_path) == ["outside", "project"]
+    assert names(tmp_path / "outside") == ["canary"]
+    assert (tmp_path / "outside" / "canary").read_text() == "canary"
+
+
+@pytest.mark.asyncio
+async def test_a_link_that_appears_after_the_check_is_not_followed(workspace, root, tmp_path):
+    relative = workspace.normalise("src/a.py")
+    (root / "src" / "a.py").unlink()
+    (root / "src").rmdir()
+    (root / "src").symlink_to(tmp_path / "outside")
+    with pytest.raises((OutsideProjectError, NotADirectoryError)), workspace._folder_of(relative):
+        pass
+
+
+@pytest.mark.asyncio
+async def test_a_file_is_read_with_its_hash(workspace, root):
+    assert await workspace.read("src/a.py") == FileText("a\n", digest("a\n"), 2)
+    assert await workspace.read("inner/a.py") == FileText("a\n", digest("a\n"), 2)
+    assert await workspace.read("nowhere/b.py") is None
+    assert await workspace.read("src/a.py/b") is None
+    assert await workspace.read("loop/b") is None
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe", b"a\0b", b"\xed\xa0\x80"], ids=["latin", "nul", "surrogate"])
+@pytest.mark.asyncio
+async def test_what_is_no_text_has_a_hash_only(workspace, root, data):
+    (root / "b.bin").write_bytes(data)
+    assert await workspace.read("b.bin") == FileText(None, digest(data), len(data))
+
+
+@pytest.mark.asyncio
+async def test_a_file_over_the_limit_has_a_hash_only(workspace, root):
+    (root / "big").write_text("x" * 1001)
+    (root / "fits").write_text("x" * 1000)
+    assert await workspace.read("big") == FileText(None, digest("x" * 1001), 1001)
+    assert (await workspace.read("fits")).text == "x" * 1000
+
+
+@pytest.mark.asyncio
+async def test_a_folder_and_a_pipe_are_no_files(workspace, root):
+    os.mkfifo(root / "pipe")
+    assert await workspace.read("pipe") is None
+    with pytest.raises(IsADirectoryError):
+        await workspace.read("src")
+
+
+@pytest.mark.asyncio
+async def test_a_new_file_is_made_with_its_folders(workspace, root):
+    assert await workspace.replace("new/deep/b.py", "b", None)
+    assert (root / "new/deep/b.py").read_text() == "b"
+    umask = os.umask(0)
+    os.umask(umask)
+    assert stat.S_IMODE((root / "new/deep/b.py").stat().st_mode) == 0o666 & ~umask
+
+
+@pytest.mark.asyncio
+async def test_a_replaced_file_keeps_its_mode_and_gets_exactly_the_text(workspace, root):
+    file = root / "run.sh"
+    file.write_bytes(b"old\r\n")
+    file.chmod(0o754)
+    assert await workspace.replace("run.sh", "new\r\nline\n", digest("old\r\n"))
+    assert file.read_bytes() == b"new\r\nline\n"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o754
+    assert names(root / "src") == ["a.py"]
+    assert not [name for name in names(root) if name.endswith(".tmp")]
+
+
+@pytest.mark.asyncio
+async def test_a_file_behind_a_link_is_replaced_and_the_link_stays(workspace, root):
+    (root / "link.py").symlink_to("src/a.py")
+    assert await workspace.replace("link.py", "b", digest("a\n"))
+    assert (root / "link.py").is_symlink()
+    assert (root / "src/a.py").read_text() == "b"
+
+
+@pytest.mark.parametrize(
+    ("content", "base"),
+    [("new", digest("other")), ("new", None), (None, digest("other")), (None, None)],
+    ids=["edit", "create", "delete", "delete of a new one"],
+)
+@pytest.mark.asyncio
+async def test_a_file_that_is_not_what_it_was_is_left_alone(workspace, root, content, base):
+    assert not await workspace.replace("src/a.py", content, base)
+    assert (root / "src/a.py").read_text() == "a\n"
+
+
+@pytest.mark.asyncio
+async def test_a_file_that_is_gone_is_not_written_again(workspace, root):
+    assert not await workspace.replace("gone/b.py", "b", digest("x"))
+    assert not (root / "gone").exists()
+
+
+@pytest.mark.asyncio
+async def test_work_that_is_done_counts_as_done(workspace, root):
+    assert await workspace.replace("src/a.py", "a\n", digest("before"))
+    assert await workspace.replace("src/gone.py", None, digest("before"))
+    assert await workspace.replace("nowhere/gone.py", None, digest("before"))
+
+
+@pytest.mark.asyncio
+async def test_a_file_is_deleted(workspace, root):
+    assert await workspace.replace("src/a.py", None, digest("a\n"))
+    assert names(root / "src") == []
+
+
+@pytest.mark.asyncio
+async def test_of_two_who_make_a_file_one_wins(workspace, root):
+    answers = await asyncio.gather(*(workspace.replace("one.py", f"text {n}", None) for n in range(8)))
+    assert answers.count(True) == 1
+    assert (root / "one.py").read_text() == f"text {answers.index(True)}"
+
+
+@pytest.mark.asyncio
+async def test_a_write_that_fails_leaves_nothing_behind(workspace, root):
+    with pytest.raises(OSError, match="File name too long"):
+        await workspace.replace("x" * 300, "text", None)
+    (root / "src" / "a.py").unlink()
+    (root / "src" / "a.py").mkdir()
+    with pytest.raises(IsADirectoryError):
+        await workspace.replace("src/a.py", "text", None)
+    assert not list(root.rglob("*.tmp"))
