@@ -1,0 +1,40 @@
+"""`turnwright`, also `python -m turnwright_cli`."""
+# ruff: noqa: PLC0415 - nothing is loaded before it is needed
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+class _LastResort:
+    """Turns what a command raised into one exit code and a sentence. No traceback reaches the terminal."""
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _at: TracebackType | None
+    ) -> None:
+        if error is None or isinstance(error, SystemExit):
+            return
+        from turnwright_cli.failing import report
+
+        raise SystemExit(report(error)) from None
+
+
+def main() -> None:
+    """Run the command line; always ends with SystemExit."""
+    # The C core of gRPC writes to standard error about connections that come and go; we tell what matters ourselves.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    with _LastResort():
+        from turnwright_cli.app import app
+
+        app(prog_name="turnwright")
+
+
+if __name__ == "__main__":
+    main()

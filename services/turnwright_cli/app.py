@@ -1,0 +1,222 @@
+"""The commands and their options. Each body loads what it needs when it is called."""
+# ruff: noqa: PLC0415 - imports stand in the bodies, so that --help and usage errors load nothing else
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from turnwright_cli.config import CliSettings
+
+app = typer.Typer(
+    name="turnwright",
+    help="Give an agent work, follow it, decide on what it proposes, and serve the runtime behind it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+runs_app = typer.Typer(help="The runs of a project.", invoke_without_command=True, rich_markup_mode=None)
+app.add_typer(runs_app, name="runs")
+
+Project = Annotated[
+    str | None, typer.Option("--project", metavar="DIR", help="Directory of the project [TURNWRIGHT_PROJECT; .]")
+]
+Server = Annotated[
+    str | None,
+    typer.Option("--server", metavar="ADDR", help="Executor to use [TURNWRIGHT_SERVER; live stack, else an own one]"),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print messages as JSON, one a line, and nothing else.")]
+Model = Annotated[str | None, typer.Option("--model", metavar="ALIAS", help="Model; a run that exists keeps its own.")]
+Run = Annotated[
+    str | None, typer.Option("--run", metavar="ALIAS", help="Run to continue or create [TURNWRIGHT_RUN; a new one]")
+]
+Yolo = Annotated[bool, typer.Option("--yolo", help="Accept every proposal without asking.")]
+Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="What to do; - reads standard input.")]
+Alias = Annotated[str, typer.Argument(metavar="RUN", help="Alias of the run.")]
+
+
+def _settings(**options: object) -> CliSettings:
+    from turnwright_cli.config import CliSettings
+    from turnwright_core.kit.settings import load
+
+    return load(CliSettings, **options)
+
+
+def _finish(work: Awaitable[int]) -> None:
+    """Run a command's coroutine and exit with its code."""
+    from turnwright_core.kit.server import run
+
+    codes: list[int] = []
+
+    async def main() -> None:
+        codes.append(await work)
+
+    run(main())
+    raise typer.Exit(codes[0])
+
+
+def _task(mode: str, prompt: str, options: dict[str, Any]) -> None:
+    from turnwright_cli.tasks import Task, project_root, read_prompt, run_task
+    from turnwright_core.runs import Mode
+
+    settings = _settings(server=options["server"], run=options["run"])
+    root = project_root(settings, options["project"])
+    task = Task(Mode[mode], read_prompt(prompt), root, options["model"] or "", settings.run, options["yolo"])
+    _finish(run_task(settings, task, as_json=options["as_json"]))
+
+
+@app.command()
+def act(
+    prompt: Prompt,
+    project: Project = None,
+    model: Model = None,
+    run: Run = None,
+    yolo: Yolo = False,
+    as_json: AsJson = False,
+    server: Server = None,
+) -> None:
+    """Have work done: files may change and commands may run, as you decide."""
+    _task("ACT", prompt, locals())
+
+
+@app.command()
+def ask(
+    prompt: Prompt,
+    project: Project = None,
+    model: Model = None,
+    run: Run = None,
+    yolo: Yolo = False,
+    as_json: AsJson = False,
+    server: Server = None,
+) -> None:
+    """Have a question answered: nothing changes."""
+    _task("ASK", prompt, locals())
+
+
+@app.command()
+def resolve(
+    run: Alias,
+    path: Annotated[str, typer.Argument(metavar="[PATH]", help="The proposal; may be left out when one waits.")] = "",
+    accept: Annotated[bool | None, typer.Option("--accept/--reject", help="The decision.")] = None,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="With --reject: what the model reads.")] = "",
+    project: Project = None,
+    as_json: AsJson = False,
+    server: Server = None,
+) -> None:
+    """Decide on a proposal; the loop goes on and is followed to its end."""
+    from turnwright_cli.prompting import Decision, cut_comment
+    from turnwright_cli.tasks import Verdict, project_root
+    from turnwright_cli.tasks import resolve as decide
+
+    if accept is None:
+        raise typer.BadParameter("Say --accept or --reject.")
+    if accept and reason:
+        raise typer.BadParameter("--reason goes with --reject.")
+    settings = _settings(server=server)
+    verdict = Verdict(project_root(settings, project), run, path, Decision(accept, cut_comment(reason)))
+    _finish(decide(settings, verdict, as_json=as_json))
+
+
+@runs_app.callback()
+def runs(context: typer.Context, project: Project = None, as_json: AsJson = False, server: Server = None) -> None:
+    """List the runs of a project, latest first."""
+    from turnwright_cli.lists import list_runs
+    from turnwright_cli.tasks import project_root
+
+    context.obj = {"project": project, "as_json": as_json, "server": server}
+    if context.invoked_subcommand is None:
+        settings = _settings(server=server)
+        _finish(list_runs(settings, project_root(settings, project), as_json=as_json))
+
+
+def _one_run(context: typer.Context, **options: Any) -> tuple[CliSettings, str, bool]:
+    """Options may stand before or after the name of the subcommand."""
+    from turnwright_cli.tasks import project_root
+
+    given = {name: options[name] or context.obj[name] for name in options}
+    settings = _settings(server=given["server"])
+    return settings, project_root(settings, given["project"]), bool(given["as_json"])
+
+
+@runs_app.command("show")
+def runs_show(
+    context: typer.Context, run: Alias, project: Project = None, as_json: AsJson = False, server: Server = None
+) -> None:
+    """Show one run: its loops, and what waits for a decision."""
+    from turnwright_cli.lists import show_run
+
+    settings, root, json = _one_run(context, project=project, as_json=as_json, server=server)
+    _finish(show_run(settings, root, run, as_json=json))
+
+
+@runs_app.command("abort")
+def runs_abort(
+    context: typer.Context, run: Alias, project: Project = None, as_json: AsJson = False, server: Server = None
+) -> None:
+    """End the active loop of a run."""
+    from turnwright_cli.lists import abort_run
+
+    settings, root, json = _one_run(context, project=project, as_json=as_json, server=server)
+    _finish(abort_run(settings, root, run, as_json=json))
+
+
+@app.command()
+def models(as_json: AsJson = False, server: Server = None) -> None:
+    """List the models that runs may name, and whether each could be called now."""
+    from turnwright_cli.lists import list_models
+
+    _finish(list_models(_settings(server=server), as_json=as_json))
+
+
+@app.command()
+def doctor(as_json: AsJson = False, server: Server = None) -> None:
+    """Tell what is configured, what answers, and what is missing."""
+    from turnwright_cli.doctor import doctor as examine
+
+    _finish(examine(_settings(server=server), as_json=as_json))
+
+
+@app.command()
+def serve(
+    only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Run this service; repeatable.")] = None,
+    listen: Annotated[
+        list[str] | None,
+        typer.Option("--listen", metavar="[NAME=]ADDR", help="Where a service listens; without NAME the executor."),
+    ] = None,
+    store: Annotated[str | None, typer.Option(metavar="ADDR", help="A store elsewhere.")] = None,
+    assembler: Annotated[str | None, typer.Option(metavar="ADDR", help="An assembler elsewhere.")] = None,
+    provider: Annotated[str | None, typer.Option(metavar="ADDR", help="A provider elsewhere.")] = None,
+) -> None:
+    """Run the services in this process, all four or those named, until SIGINT or SIGTERM."""
+    from turnwright_cli.serving import serve as run_services
+    from turnwright_cli.serving import serve_plan, words
+
+    settings = _settings()
+    peers = {"store": store, "assembler": assembler, "provider": provider}
+    plan = serve_plan(only or words(settings.only), listen or words(settings.listen), peers)
+    _finish(run_services(plan, settings))
+
+
+@app.command()
+def token(
+    tier: Annotated[str, typer.Option(metavar="TIER", help="client, model or plugin.")],
+    principal: Annotated[str, typer.Option(metavar="NAME", help="Who will use it.")],
+) -> None:
+    """Print a token of a lower tier, derived from this deployment's own."""
+    from turnwright_cli.tokens import derived
+
+    print(derived(_settings().secret(), tier, principal))
+
+
+@app.command()
+def demo(source: Annotated[Path | None, typer.Option(hidden=True, exists=True, file_okay=False)] = None) -> None:
+    """Show the whole of it on a small project, without a key and without a network."""
+    from turnwright_cli.demonstration import demo as show
+
+    _finish(show(source))

@@ -1,0 +1,3 @@
+"""What things cost, in cents."""
+
+PRICES = {"apple": 40, "bread": 250, "cheese": 1200}

@@ -1,0 +1,152 @@
+"""`demo`: a small project with a failing test, repaired by written replies through the real four services.
+
+Nothing of the user's is touched: project and home are temporary, and the model is the script `demo` of the provider.
+The project's own test decides before and after; the demo succeeds only when it was red and is green.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import difflib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
+
+from turnwright_cli.config import CliSettings
+from turnwright_cli.effects import diff_view
+from turnwright_cli.exits import DONE, FAILED, FailureError
+from turnwright_cli.output import console
+from turnwright_cli.plain import safe_text
+from turnwright_cli.tasks import Task, run_task
+from turnwright_core.kit.settings import PREFIX
+from turnwright_core.runs import Mode
+
+MODEL: Final = "demo"
+VENDOR_MODEL: Final = "scripted/demo"
+PROMPT: Final = "The test of this project fails. Find the bug, fix it, and show that the test passes."
+TEST_TIMEOUT_S: Final = 60.0
+_IGNORED: Final = shutil.ignore_patterns("__pycache__", ".*")
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """How the project's own test ended."""
+
+    passed: bool
+    output: str
+
+
+async def demo(source: Path | None) -> int:
+    """Run the demo on the bundled project, or on a copy of `source`. Returns the exit code, raises FailureError."""
+    with _default_settings():
+        scratch = Path(tempfile.mkdtemp(prefix="turnwright-demo-"))
+        try:
+            await _show(console(), scratch, source)
+        except FailureError as error:
+            # What the services wrote tells more than the sentence does.
+            raise FailureError(
+                error.exit_code, f"{error.message}\nProject, database and log are in {scratch}."
+            ) from None
+        shutil.rmtree(scratch, ignore_errors=True)
+    return DONE
+
+
+async def _show(out: Console, scratch: Path, source: Path | None) -> None:
+    root = scratch / "project"
+    with as_file(files("turnwright_cli") / "demo" / "project") as bundled:
+        shutil.copytree(source or bundled, root, ignore=_IGNORED)
+    before = _texts(root)
+    await _red(out, root)
+    await _work(out, root, scratch / "home")
+    await _green(out, root)
+    _show_diff(out, before, _texts(root))
+    out.print(Text("The demo is complete: red, repaired, green.", style="bold green"))
+
+
+@contextlib.contextmanager
+def _default_settings() -> Iterator[None]:
+    """Run on the defaults: what the user has set for real work must neither break the demo nor be touched by it."""
+    hidden = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(PREFIX)}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
+
+
+async def _red(out: Console, root: Path) -> None:
+    out.print(Text("A small project with a bug. Its own test first:", style="bold"))
+    run = await _own_test(out, root)
+    if run.passed:
+        raise FailureError(FAILED, "The project's test passes already: there is nothing to show.")
+
+
+async def _work(out: Console, root: Path, home: Path) -> None:
+    out.print(Text(f'\nNow the model is asked: "{PROMPT}"', style="bold"))
+    settings = CliSettings(home=home)
+    task = Task(Mode.ACT, PROMPT, str(root), model=MODEL, yolo=True)
+    exit_code = await run_task(settings, task, as_json=False, models={MODEL: VENDOR_MODEL})
+    if exit_code != DONE:
+        raise FailureError(FAILED, f"The run did not get to its end (it would exit with {exit_code}).")
+
+
+async def _green(out: Console, root: Path) -> None:
+    out.print(Text("\nThe project's own test again:", style="bold"))
+    run = await _own_test(out, root)
+    if not run.passed:
+        raise FailureError(FAILED, "The project's test still fails: the demo did not repair it.")
+
+
+async def _own_test(out: Console, root: Path) -> Tested:
+    """Run the project's test and show its output. Raises FailureError when it does not end."""
+    out.print(Text("$ python3 -m unittest", style="dim"))
+    # Compiled files would be new files of the project, and may be stale within the second of an edit.
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "unittest"),
+        cwd=root,
+        env=environment,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        async with asyncio.timeout(TEST_TIMEOUT_S):
+            output, _ = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise FailureError(FAILED, f"The project's test did not end within {TEST_TIMEOUT_S:g} s.") from None
+    run = Tested(process.returncode == 0, safe_text(output.decode("utf-8", "replace")).strip())
+    out.print(Text(run.output, style="green" if run.passed else "red"))
+    return run
+
+
+def _texts(root: Path) -> dict[str, str]:
+    """The project's files by their paths."""
+    found = (path for path in sorted(root.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
+    visible = (path for path in found if not path.relative_to(root).parts[0].startswith("."))
+    return {path.relative_to(root).as_posix(): path.read_text("utf-8", "replace") for path in visible}
+
+
+def _show_diff(out: Console, before: dict[str, str], after: dict[str, str]) -> None:
+    out.print(Text("\nWhat changed:", style="bold"))
+    out.print(diff_view("".join(_patches(before, after)), styled=out.is_terminal))
+
+
+def _patches(before: dict[str, str], after: dict[str, str]) -> Iterator[str]:
+    for path in sorted(before.keys() | after.keys()):
+        old, new = before.get(path, ""), after.get(path, "")
+        yield from difflib.unified_diff(
+            old.splitlines(keepends=True), new.splitlines(keepends=True), f"a/{path}", f"b/{path}"
+        )

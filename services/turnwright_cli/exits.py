@@ -1,0 +1,120 @@
+"""Exit codes, and what a person is told when something fails: the two tables that decide both.
+
+Source: architecture 15; the reasons are those of turnwright.types.v1.ErrorReason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from turnwright_core import runs
+from turnwright_core.errors import Reason, TurnwrightError
+
+DONE: Final = 0
+USAGE: Final = 2
+UNPROCESSABLE: Final = 3
+ABORTED: Final = 4
+FAILED: Final = 5
+UNDECIDED: Final = 6
+INTERRUPTED: Final = 130
+"""A second Ctrl-C; what a shell reports for a process that SIGINT ended."""
+
+EXIT_OF_LOOP: Final[Mapping[int, int]] = {
+    runs.COMPLETED: DONE,
+    runs.NO_CONTENT: DONE,
+    runs.PROPOSED: UNDECIDED,
+    runs.UNPROCESSABLE: UNPROCESSABLE,
+    runs.ABORTED: ABORTED,
+    runs.TOO_LARGE: FAILED,
+    runs.FAILED: FAILED,
+}
+"""The exit code of each status at which a command stops following its loop."""
+
+
+@dataclass(slots=True)
+class FailureError(Exception):
+    """The command ends here: its exit code, and the sentence for standard error."""
+
+    exit_code: int
+    message: str
+
+    def __str__(self) -> str:
+        """The sentence."""
+        return self.message
+
+
+def usage(message: str) -> FailureError:
+    """The call itself is wrong."""
+    return FailureError(USAGE, message)
+
+
+def failure_of(error: TurnwrightError) -> FailureError:
+    """The exit code of an error, and its sentence with what to do next."""
+    exit_code, advice = _RULES[error.reason]
+    hint = advice(error.metadata)
+    return FailureError(exit_code, f"{error.message}\n{hint}" if hint else error.message)
+
+
+Advice = Callable[[Mapping[str, str]], str]
+
+
+def _nothing(_values: Mapping[str, str]) -> str:
+    return ""
+
+
+def _say(hint: str) -> Advice:
+    return lambda _values: hint
+
+
+_MODELS: Final = (
+    "Name one with --model. To add one, set TURNWRIGHT_MODEL_<alias>=<vendor>/<model> where the executor's store runs."
+)
+
+
+def _limit(values: Mapping[str, str]) -> str:
+    if not values.get("limit"):
+        return ""
+    return f"The limit of {values.get('field', 'it')} is {values['limit']} {values.get('unit', '')}.".replace(" .", ".")
+
+
+_TOKEN: Final = "Set TURNWRIGHT_TOKEN to the token of that deployment (the file `token` in its home)."  # noqa: S105 - advice
+_DOCTOR: Final = "`turnwright doctor` tells which service or vendor is not as it should be."
+_RUNS: Final = "`turnwright runs` lists the runs of this project."
+
+_RULES: Final[Mapping[Reason, tuple[int, Advice]]] = {
+    Reason.INTERNAL: (FAILED, _nothing),
+    Reason.UNAUTHENTICATED: (FAILED, _say(_TOKEN)),
+    Reason.TIER_FORBIDDEN: (FAILED, _say(_TOKEN)),
+    Reason.WRITER_FORBIDDEN: (FAILED, _nothing),
+    Reason.INVALID_FIELD: (USAGE, _nothing),
+    Reason.LIMIT_EXCEEDED: (USAGE, _limit),
+    Reason.PROJECT_NOT_FOUND: (USAGE, _say("Name the project's directory with --project.")),
+    Reason.RUN_NOT_FOUND: (USAGE, _say(_RUNS)),
+    Reason.ENTRY_NOT_FOUND: (USAGE, _say("`turnwright runs show RUN` tells what waits for a decision.")),
+    Reason.MODEL_NOT_FOUND: (USAGE, _say(_MODELS)),
+    Reason.MODEL_REQUIRED: (USAGE, _say(_MODELS)),
+    Reason.RUN_EXISTS: (USAGE, _say("Choose another alias with --run.")),
+    Reason.TRANSITION_FORBIDDEN: (USAGE, _say(_RUNS)),
+    Reason.LEASE_LOST: (FAILED, _say("Another executor has taken the run over; call again.")),
+    Reason.REVISION_CONFLICT: (FAILED, _say("Call again.")),
+    Reason.NOT_PROPOSED: (USAGE, _say("`turnwright runs show RUN` tells what waits for a decision.")),
+    Reason.CURSOR_FOREIGN: (FAILED, _say("Call again.")),
+    Reason.WORKSPACE_UNAVAILABLE: (USAGE, _say("Name an existing directory on the executor's host with --project.")),
+    Reason.QUEUE_FULL: (FAILED, _say("Wait until the run has worked off some of its tasks, or use another run.")),
+    Reason.REQUEST_ID_REUSED: (FAILED, _say("Call again.")),
+    Reason.SERVICE_UNAVAILABLE: (FAILED, _say(_DOCTOR)),
+    Reason.VENDOR_NOT_CONFIGURED: (FAILED, _say(_DOCTOR)),
+    Reason.VENDOR_UNREACHABLE: (FAILED, _say(_DOCTOR)),
+    Reason.VENDOR_AUTH: (FAILED, _say(_DOCTOR)),
+    Reason.VENDOR_REJECTED: (FAILED, _nothing),
+    Reason.VENDOR_RATE_LIMIT: (FAILED, _say("Wait, then give the run its task again.")),
+    Reason.VENDOR_FAILED: (FAILED, _say("Give the run its task again later.")),
+    Reason.STREAM_INTERRUPTED: (FAILED, _say("Give the run its task again.")),
+    Reason.VENDOR_PROTOCOL: (FAILED, _nothing),
+    Reason.CONTEXT_EXCEEDED: (FAILED, _say("Use a model with a larger context window, or a new run.")),
+    Reason.VENDOR_TIMEOUT: (FAILED, _say("Give the run its task again later.")),
+    Reason.DRAINING: (FAILED, _say("The service is being restarted; call again in a moment.")),
+}
+"""Exit code and advice for every reason; a test proves the table total."""

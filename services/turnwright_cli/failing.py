@@ -1,0 +1,58 @@
+"""The last resort: what a person is told of an error that ended the command, and where the rest of it is."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import structlog
+
+from turnwright_cli.exits import FAILED, INTERRUPTED, USAGE, FailureError, failure_of
+from turnwright_cli.output import complain
+from turnwright_cli.plain import safe_text
+from turnwright_core.errors import TurnwrightError
+from turnwright_core.kit.home import default_home
+from turnwright_core.kit.logs import configure_logs
+from turnwright_core.kit.settings import Settings, SettingsError, load
+
+
+def report(error: BaseException) -> int:
+    """Say on standard error what went wrong; returns the exit code."""
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    failure = expected(error) or _unexpected(error)
+    complain(safe_text(failure.message))
+    return failure.exit_code
+
+
+def expected(error: BaseException) -> FailureError | None:
+    """The failure that an error of ours stands for; None for a fault of the program."""
+    if isinstance(error, FailureError):
+        return error
+    if isinstance(error, TurnwrightError):
+        return failure_of(error)
+    if isinstance(error, SettingsError):
+        return FailureError(USAGE, f"a setting is wrong.\n{error}")
+    if isinstance(error, OSError):
+        return FailureError(FAILED, f"{error}")
+    return None
+
+
+def _unexpected(error: BaseException) -> FailureError:
+    """One line with an id; the text, which may hold anything, goes to the log."""
+    error_id = secrets.token_hex(8)
+    try:
+        home = load(Settings).home
+    except SettingsError:
+        home = default_home()
+    place = _log(home / "turnwright.log", error, error_id)
+    return FailureError(FAILED, f"this is a fault of the program, not yours. Look for {error_id} in {place}.")
+
+
+def _log(file: Path, error: BaseException, error_id: str) -> str:
+    try:
+        configure_logs("info", file)
+    except OSError:
+        return "nothing: the log cannot be written"
+    structlog.get_logger("cli").error("command_failed", error_id=error_id, exc_info=error)
+    return str(file)

@@ -1,0 +1,186 @@
+"""Following one loop to its end: events to the screen, proposals to whoever decides, Ctrl-C to the executor.
+
+Source: architecture 7, 15; rows RU013, RU138; decisions C20, C36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from turnwright.executor.v1 import executor_service_pb2
+from turnwright.types.v1 import loop_pb2, proposal_pb2, run_pb2
+
+from turnwright_cli.interrupts import Interrupts
+from turnwright_cli.prompting import Decider
+from turnwright_cli.render import Screen
+from turnwright_client import Client, QueuedLoop, RunView
+from turnwright_client.client import loop_in
+from turnwright_core import runs
+from turnwright_core.errors import Reason, TurnwrightError
+
+Event = executor_service_pb2.WatchRunResponse
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """How following ended: the run, the loop at its last status, and what is left undecided."""
+
+    run: run_pb2.Run
+    loop: loop_pb2.Loop
+    undecided: tuple[proposal_pb2.Proposal, ...] = ()
+
+
+class Follower:
+    """Follows the loop that a command queued or continued.
+
+    Without a decider a proposal ends following, with the run at 202. `yolo` leaves the loop's own proposals to the
+    executor, which accepts them.
+    """
+
+    def __init__(
+        self, client: Client, screen: Screen, decider: Decider | None, interrupts: Interrupts, *, yolo: bool
+    ) -> None:
+        """Prepare; `follow` does the work."""
+        self._client = client
+        self._screen = screen
+        self._decider = decider
+        self._interrupts = interrupts
+        self._yolo = yolo
+        self._view = RunView()
+        self._deciding: asyncio.Task[bool] | None = None
+        self._asked = ""
+        self._aborted = False
+        self._status = runs.QUEUED
+
+    async def follow(self, queued: QueuedLoop) -> Followed:
+        """Show and steer the loop until it has ended, or until a decision is needed that nobody here can take."""
+        self._queued = queued
+        self._screen.begin(queued.state, queued.sequence)
+        # A run that waits already told of its proposal before we came: only a snapshot has it.
+        after = None if queued.state.status == runs.PROPOSED else queued.cursor
+        async with contextlib.aclosing(self._client.watch(queued.project, queued.run, after)) as events:
+            followed = await self._pump(events)
+        self._screen.end(followed.run, followed.loop)
+        return followed
+
+    async def _pump(self, events: Any) -> Followed:
+        """Wait for whatever comes first: an event, Ctrl-C, a decision that was carried out or left for later."""
+        upcoming: asyncio.Task[Event] = asyncio.ensure_future(anext(events))
+        asked: asyncio.Task[bool] = asyncio.ensure_future(self._interrupts.asked.wait())
+        try:
+            while True:
+                waiting = [task for task in (upcoming, self._deciding, None if self._aborted else asked) if task]
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                if asked.done() and not self._aborted:
+                    await self._abort()
+                if self._deciding is not None and self._deciding.done() and not self._finish_deciding():
+                    return await self._leave()
+                if upcoming.done():
+                    followed = await self._on_event(upcoming.result())
+                    if followed is not None:
+                        return followed
+                    upcoming = asyncio.ensure_future(anext(events))
+        finally:
+            await _settle(task for task in (upcoming, asked, self._deciding) if task)
+
+    async def _on_event(self, event: Event) -> Followed | None:
+        self._view.apply(event)
+        self._screen.show(event)
+        loop = loop_in(event)
+        mine = self._queued.sequence
+        if loop is not None and loop.sequence == mine and loop.status in runs.LOOP_ENDED:
+            return Followed(self._view.run or self._queued.state, loop)
+        if loop is not None and loop.sequence > mine:
+            return await self._ended_unseen()
+        if loop is not None and loop.sequence == mine:
+            await self._on_status(loop.status)
+        return await self._on_proposals()
+
+    async def _on_status(self, status: int) -> None:
+        """Abort a loop that began after Ctrl-C: the first abort met it while it was queued."""
+        began = status == runs.RUNNING and self._status == runs.QUEUED
+        self._status = status
+        if began and self._aborted:
+            await self._client.abort(self._queued.project, self._queued.run)
+
+    async def _ended_unseen(self) -> Followed | None:
+        """A later loop is active: ours may have ended in a moment that a snapshot skipped."""
+        loop = await self._client.get_loop(self._queued.project, self._queued.run, self._queued.sequence)
+        if loop.status not in runs.LOOP_ENDED:
+            return None
+        return Followed(self._view.run or self._queued.state, loop)
+
+    async def _on_proposals(self) -> Followed | None:
+        if self._deciding is not None and self._asked and self._asked not in self._view.proposals:
+            self._asked = ""
+            self._deciding.cancel()
+            if not self._aborted:
+                self._screen.note("It was decided elsewhere.")
+        proposal = next((found for found in self._view.proposals.values() if self._concerns(found)), None)
+        if proposal is None or self._deciding is not None or self._aborted:
+            return None
+        if self._decider is None:
+            return await self._leave_if_waiting()
+        self._screen.propose(proposal)
+        self._asked = proposal.path
+        self._deciding = asyncio.ensure_future(self._decide(self._decider, proposal))
+        return None
+
+    def _concerns(self, proposal: proposal_pb2.Proposal) -> bool:
+        """Under yolo the executor accepts what this loop proposes; what an earlier one proposed still holds us up."""
+        return not self._yolo or proposal.turn <= self._queued.state.turn
+
+    async def _decide(self, decider: Decider, proposal: proposal_pb2.Proposal) -> bool:
+        """Carry out a decision; False when it is left for later."""
+        decision = await decider.decide(proposal)
+        # From here on the event that tells of the decision is our own.
+        self._asked = ""
+        if decision is None:
+            return False
+        try:
+            await self._client.resolve(
+                self._queued.project,
+                self._queued.run,
+                proposal.path,
+                accept=decision.accept,
+                comment=decision.comment,
+            )
+        except TurnwrightError as error:
+            if error.reason is not Reason.NOT_PROPOSED:
+                raise
+            self._screen.note("It was decided elsewhere.")
+        self._view.proposals.pop(proposal.path, None)
+        return True
+
+    def _finish_deciding(self) -> bool:
+        """Whether to go on after a decision; raises what deciding raised."""
+        task, self._deciding = self._deciding, None
+        return task is None or task.cancelled() or task.result()
+
+    async def _leave_if_waiting(self) -> Followed | None:
+        """Leave once the run says itself that it waits; the proposal is told a moment earlier."""
+        followed = await self._leave()
+        return followed if followed.run.status == runs.PROPOSED else None
+
+    async def _leave(self) -> Followed:
+        """What is left behind: the loop that waits, and for what."""
+        answer = await self._client.get_run(self._queued.project, self._queued.run)
+        return Followed(answer.run, answer.run.loop, tuple(self._view.proposals.values()))
+
+    async def _abort(self) -> None:
+        """Ask the executor to end the run's active loop; its end comes as an event."""
+        self._aborted = True
+        self._screen.note("Stopping the run; Ctrl-C again leaves at once.")
+        await self._client.abort(self._queued.project, self._queued.run)
+
+
+async def _settle(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel what is still under way and wait until it is gone."""
+    pending = list(tasks)
+    for task in pending:
+        task.cancel()
+    await asyncio.gather(*pending, return_exceptions=True)

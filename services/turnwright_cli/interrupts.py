@@ -1,0 +1,49 @@
+"""Ctrl-C: the first asks, the second leaves at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+
+from turnwright_cli.exits import INTERRUPTED
+
+_SHOW_CURSOR = "\x1b[?25h\x1b[0m"
+
+
+class Interrupts:
+    """SIGINT and SIGTERM while it is entered. `asked` is set by the first; the second ends the process."""
+
+    def __init__(self) -> None:
+        """Nothing was asked yet."""
+        self.asked = asyncio.Event()
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[Interrupts]:
+        """Listen for signals within the block."""
+        loop = asyncio.get_running_loop()
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        for number in numbers:
+            loop.add_signal_handler(number, self._on_signal)
+        try:
+            yield self
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+    def _on_signal(self) -> None:
+        if self.asked.is_set():
+            leave_at_once()
+        self.asked.set()
+
+
+def leave_at_once() -> None:
+    """End the process without waiting for anything; the terminal is left as it was found."""
+    with contextlib.suppress(OSError, ValueError):
+        if sys.stdout.isatty():
+            sys.stdout.write(_SHOW_CURSOR)
+        sys.stdout.flush()
+    os._exit(INTERRUPTED)

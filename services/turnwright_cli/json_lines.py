@@ -1,0 +1,53 @@
+"""`--json`: the messages of WatchRun as proto3 JSON with the contract's field names, one a line, nothing else.
+
+The last line is always a `run_state` whose `loop.status` says how the loop ended, or 202 where a decision is awaited.
+Source: architecture 15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from google.protobuf.json_format import MessageToJson
+from google.protobuf.message import Message
+from turnwright.executor.v1 import event_pb2, executor_service_pb2
+from turnwright.types.v1 import loop_pb2, proposal_pb2, run_pb2
+
+Event = executor_service_pb2.WatchRunResponse
+
+
+def to_line(message: Message) -> str:
+    """A message as one line. Escaped to ASCII: any terminal and any locale can take it."""
+    return MessageToJson(message, preserving_proto_field_name=True, indent=None)
+
+
+class JsonScreen:
+    """Prints every event. What a person would be told besides goes nowhere, or to standard error by the caller."""
+
+    def __init__(self, write_line: Callable[[str], None]) -> None:
+        """Give each line, without its line feed, to the function."""
+        self._write_line = write_line
+        self._last: Event | None = None
+
+    def begin(self, run: run_pb2.Run, sequence: int) -> None:
+        """Nothing: the events say it."""
+
+    def show(self, event: Event) -> None:
+        """One line."""
+        self._last = event
+        self._write_line(to_line(event))
+
+    def propose(self, proposal: proposal_pb2.Proposal) -> None:
+        """Nothing: `proposal_pending` says it."""
+
+    def note(self, text: str) -> None:
+        """Nothing: standard output holds messages only."""
+
+    def end(self, run: run_pb2.Run, loop: loop_pb2.Loop) -> None:
+        """Repeat the state as a run_state, unless the last line is one that says it."""
+        last = self._last
+        told = last is not None and last.WhichOneof("event") == "run_state" and last.run_state.loop
+        if told and (told.sequence, told.status) == (loop.sequence, loop.status):
+            return
+        cursor, time = (last.cursor, last.time) if last is not None else (None, None)
+        self.show(Event(cursor=cursor, time=time, run_state=event_pb2.RunState(run=run, loop=loop)))

@@ -1,0 +1,159 @@
+"""`runs`, `runs show`, `runs abort` and `models`: what there is, as tables or as JSON lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+from rich.table import Table
+from rich.text import Text
+from turnwright.types.v1 import loop_pb2, model_pb2, proposal_pb2
+
+from turnwright_cli.config import CliSettings
+from turnwright_cli.effects import effect_lines
+from turnwright_cli.json_lines import to_line
+from turnwright_cli.output import console, write_line
+from turnwright_cli.plain import safe_line, safe_text
+from turnwright_cli.render import usage_words
+from turnwright_cli.session import open_session
+from turnwright_client import pending_proposals
+from turnwright_core import runs
+from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
+
+SUMMARY_CHARS = 60
+_WORDS = {
+    100: "queued",
+    102: "running",
+    200: "done",
+    202: "waits",
+    204: "done",
+    413: "too large",
+    422: "cannot",
+    499: "stopped",
+    500: "failed",
+}
+
+
+async def list_runs(settings: CliSettings, project: str, *, as_json: bool) -> int:
+    """Every run of the project, latest first."""
+    async with open_session(settings) as session:
+        name = (await session.client.init_project(project)).name
+        found = [run async for run in session.client.list_runs(name)]
+    if as_json:
+        return _json_lines(found)
+    if not found:
+        console().print("No runs yet. Begin one with `turnwright act PROMPT`.", markup=False)
+        return 0
+    table = _table("run", "status", "turns", "model", "changed", "summary")
+    for run in found:
+        table.add_row(
+            Text(safe_line(run.run)),
+            status_words(run.status),
+            str(run.turn),
+            Text(safe_line(run.loop.settings.model or run.settings.model)),
+            _when(run.update_time),
+            Text(safe_line(run.summary or run.loop.prompt, SUMMARY_CHARS)),
+        )
+    console().print(table, soft_wrap=False)
+    return 0
+
+
+async def show_run(settings: CliSettings, project: str, alias: str, *, as_json: bool) -> int:
+    """One run: its loops, and what waits for a decision."""
+    async with open_session(settings) as session:
+        name = (await session.client.init_project(project)).name
+        answer = await session.client.get_run(name, alias)
+        waits = answer.run.status == runs.PROPOSED
+        pending = await pending_proposals(session.client, name, alias) if waits else ()
+    if as_json:
+        return _json_lines([answer])
+    out = console()
+    out.print(Text(f"{safe_line(answer.run.run)}: {status_words(answer.run.status)}, {answer.run.turn} turns"))
+    for loop in reversed(answer.loops):
+        out.print(Text(_loop_line(loop)))
+        if loop.summary:
+            out.print(Text(f"   {safe_text(loop.summary)}"))
+    _show_pending(alias, pending)
+    return 0
+
+
+def _show_pending(alias: str, pending: Sequence[proposal_pb2.Proposal]) -> None:
+    out = console()
+    for proposal in pending:
+        for part in effect_lines(proposal, styled=out.is_terminal):
+            out.print(part)
+        out.print(Text(f"Decide with: turnwright resolve {alias} {safe_line(proposal.path)} --accept (or --reject)"))
+
+
+def _loop_line(loop: loop_pb2.Loop) -> str:
+    reason = f" ({safe_line(loop.reason)})" if loop.reason else ""
+    parts = [f"{status_words(loop.status)}{reason}", f"{loop.turns} turns", *usage_words(loop.usage)]
+    return f"{loop.sequence}. {safe_line(loop.prompt, SUMMARY_CHARS)}: {', '.join(parts)}"
+
+
+async def abort_run(settings: CliSettings, project: str, alias: str, *, as_json: bool) -> int:
+    """End the active loop of a run."""
+    async with open_session(settings) as session:
+        name = (await session.client.init_project(project)).name
+        answer = await session.client.abort(name, alias)
+    if as_json:
+        return _json_lines([answer.run])
+    console().print(Text(f"{safe_line(answer.run.run)}: {status_words(answer.run.status)}"))
+    return 0
+
+
+async def list_models(settings: CliSettings, *, as_json: bool) -> int:
+    """Every model that runs may name, and whether it could be called now."""
+    async with open_session(settings) as session:
+        models = await session.client.list_models()
+        status = await session.client.get_status(check_models=True, timeout_s=settings.doctor_timeout_s)
+    if as_json:
+        return _json_lines(models)
+    if not models:
+        console().print("No models yet. Add one: TURNWRIGHT_MODEL_<alias>=<vendor>/<model>.", markup=False)
+        return 0
+    problems = {check.alias: "" if check.usable else check.problem or "not usable" for check in status.models}
+    table = _table("alias", "vendor/model", "context", "usable")
+    for model in models:
+        problem = problems.get(model.alias, "not checked")
+        table.add_row(
+            Text(safe_line(model.alias)),
+            Text(safe_line(model.vendor_model)),
+            context_words(model),
+            Text(safe_line(problem) or "yes", style="red" if problem else "green"),
+        )
+    console().print(table, soft_wrap=False)
+    return 0
+
+
+def context_words(model: model_pb2.Model) -> str:
+    """The context window of a model in tokens, and whether that is known or assumed."""
+    if model.context_length:
+        return f"{model.context_length:,}"
+    return f"{CONTEXT_LENGTH_DEFAULT:,} (assumed)"
+
+
+def status_words(status: int) -> str:
+    """A status with its word."""
+    return f"{status} {_WORDS[status]}" if status in _WORDS else str(status)
+
+
+def _json_lines(messages: Sequence[Message]) -> int:
+    for message in messages:
+        write_line(to_line(message))
+    return 0
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _when(time: Timestamp) -> str:
+    if not time.seconds:
+        return ""
+    return datetime.fromtimestamp(time.seconds).astimezone().strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,63 @@
+"""Standard output that may go away: when its reader has gone (`| head`), the work goes on and the rest is unread."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import IO, Any, cast
+
+from rich.console import Console
+
+
+class _Lasting:
+    """A text stream that never raises BrokenPipeError: from the first one on, everything goes nowhere."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            self._forget()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Point the descriptor at nothing: what the stream still buffers must not fail at exit either."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def lasting_stdout() -> IO[str]:
+    """Standard output; characters that its encoding does not have are replaced."""
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="replace")
+    return cast("IO[str]", _Lasting(sys.stdout))
+
+
+def console() -> Console:
+    """A console on standard output: no colours under NO_COLOR, nothing but text in a pipe."""
+    return Console(file=lasting_stdout(), highlight=False, soft_wrap=True)
+
+
+def write_line(text: str) -> None:
+    """One line on standard output, at once."""
+    stream = lasting_stdout()
+    stream.write(text + "\n")
+    stream.flush()
+
+
+def complain(text: str) -> None:
+    """A sentence on standard error, under the command's name."""
+    print(f"turnwright: {text}", file=sys.stderr)

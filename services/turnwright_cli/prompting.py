@@ -1,0 +1,120 @@
+"""Asking a person at the terminal what to do with a proposal, without blocking the run's events.
+
+Source: architecture 15; row RU013.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import termios
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from turnwright.types.v1 import proposal_pb2
+
+from turnwright_core.limits import COMMENT_BYTES_MAX
+
+QUESTION: Final = "[a]ccept, [r]eject, reject with [c]omment, accept a[l]l? "
+COMMENT: Final = "comment for the model: "
+ANSWERS: Final = "Answer with a, r, c or l; Ctrl-D leaves the decision for later."
+_READ_BYTES: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Accept, or reject with or without a comment."""
+
+    accept: bool
+    comment: str = ""
+
+
+class Decider(Protocol):
+    """Takes decisions on proposals."""
+
+    async def decide(self, proposal: proposal_pb2.Proposal) -> Decision | None:
+        """The decision, or None to leave it for later."""
+        ...
+
+
+class Person:
+    """Somebody at the terminal. After `accept all` nothing is asked any more."""
+
+    def __init__(self, lines: TerminalLines, say: Callable[[str], None]) -> None:
+        """Read answers from the lines, and say what was not understood."""
+        self._lines = lines
+        self._say = say
+        self._accepts_all = False
+
+    async def decide(self, proposal: proposal_pb2.Proposal) -> Decision | None:
+        """Ask until the answer is one of those offered."""
+        del proposal  # it was shown before
+        while not self._accepts_all:
+            self._lines.forget()
+            answer = await self._lines.read(QUESTION)
+            if answer is None:
+                return None
+            match answer.strip().lower():
+                case "a" | "accept" | "y" | "yes":
+                    return Decision(accept=True)
+                case "l" | "all":
+                    self._accepts_all = True
+                case "r" | "reject" | "n" | "no":
+                    return Decision(accept=False)
+                case "c" | "comment":
+                    comment = await self._lines.read(COMMENT)
+                    return None if comment is None else Decision(accept=False, comment=cut_comment(comment.strip()))
+                case _:
+                    self._say(ANSWERS)
+        return Decision(accept=True)
+
+
+def _set(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
+
+
+def cut_comment(text: str) -> str:
+    """The comment, cut to what the contract takes."""
+    return text.encode("utf-8", "replace")[:COMMENT_BYTES_MAX].decode("utf-8", "ignore")
+
+
+class TerminalLines:
+    """Lines typed at a terminal, read without a thread: one that waits for a line could not be ended by Ctrl-C."""
+
+    def __init__(self, descriptor: int, write: Callable[[str], None]) -> None:
+        """Read from the descriptor; `write` shows the question."""
+        self._descriptor = descriptor
+        self._write = write
+        self._buffer = b""
+
+    def forget(self) -> None:
+        """Drop what was typed before the question was seen: it was not meant as an answer."""
+        self._buffer = b""
+        termios.tcflush(self._descriptor, termios.TCIFLUSH)
+
+    async def read(self, question: str) -> str | None:
+        """The next line without its end; None at the end of input."""
+        self._write(question)
+        while b"\n" not in self._buffer:
+            data = await self._more()
+            if not data:
+                self._write("\n")
+                return None
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line.decode("utf-8", "replace")
+
+    async def _more(self) -> bytes:
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(self._descriptor, _set, ready)
+        try:
+            await ready
+        except asyncio.CancelledError:
+            self._write("\n")
+            raise
+        finally:
+            loop.remove_reader(self._descriptor)
+        return os.read(self._descriptor, _READ_BYTES)

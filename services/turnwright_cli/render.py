@@ -1,0 +1,260 @@
+"""What a person sees of a run: turns as they happen, each command with its outcome, retries, costs, the end.
+
+Everything that comes from a model, a file or a tool is stripped of control characters before it is printed. In a pipe
+the same lines come without styles and without anything that moves a cursor.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from rich.console import Console
+from rich.text import Text
+from turnwright.executor.v1 import event_pb2, executor_service_pb2
+from turnwright.types.v1 import entry_pb2, loop_pb2, proposal_pb2, run_pb2, turn_pb2, usage_pb2
+
+from turnwright_cli.effects import effect_lines
+from turnwright_cli.plain import safe_line, safe_text
+from turnwright_cli.status_line import StatusLine
+from turnwright_core.entries import State
+from turnwright_core.text import scheme_of
+
+Event = executor_service_pb2.WatchRunResponse
+
+BODY_CHARS: Final = 100
+TARGET_CHARS: Final = 80
+RULE_CHARS_MAX: Final = 72
+
+
+class Screen(Protocol):
+    """Where a followed loop is shown."""
+
+    def begin(self, run: run_pb2.Run, sequence: int) -> None:
+        """The loop that will be shown."""
+        ...
+
+    def show(self, event: Event) -> None:
+        """One event of the run, in order."""
+        ...
+
+    def propose(self, proposal: proposal_pb2.Proposal) -> None:
+        """A proposal that is about to be decided, or that is left undecided."""
+        ...
+
+    def note(self, text: str) -> None:
+        """A sentence of the command itself."""
+        ...
+
+    def end(self, run: run_pb2.Run, loop: loop_pb2.Loop) -> None:
+        """The loop ended, or waits for a decision that this command cannot take."""
+        ...
+
+
+_STATES: Final[Mapping[int, tuple[str, str, str]]] = {
+    State.RESOLVED: ("✓", "ok", "green"),
+    State.FAILED: ("✗", "failed", "red"),
+    State.CANCELLED: ("⊘", "cancelled", "yellow"),
+}
+"""Icon, word for terminals that cannot show it, and style of a command that is settled."""
+
+_ENDS: Final[Mapping[int, tuple[str, str]]] = {
+    200: ("Done", "bold green"),
+    202: ("Waiting for a decision", "bold yellow"),
+    204: ("Done, with nothing to report", "bold green"),
+    413: ("Failed: the context does not fit the model's window", "bold red"),
+    422: ("Cannot be done", "bold yellow"),
+    499: ("Stopped", "bold yellow"),
+    500: ("Failed", "bold red"),
+}
+"""What the status of a loop says to a person, and its style."""
+
+
+class TextScreen:
+    """Lines for people, on a terminal or in a pipe."""
+
+    def __init__(self, console: Console) -> None:
+        """Print to the console."""
+        self._console = console
+        self._status = StatusLine(console)
+        self._sequence = 0
+        self._told: set[str] = set()
+        self._streaming = ""
+        self._mid_line = False
+        self._icons = "utf" in (console.encoding or "").lower()
+
+    def begin(self, run: run_pb2.Run, sequence: int) -> None:
+        """Name the run once."""
+        if not self._sequence:
+            self._line(Text(f"run {safe_line(run.run)} in {safe_line(run.project)}", style="dim"))
+        self._sequence = sequence
+
+    def show(self, event: Event) -> None:
+        """Print what the event says to a person; most kinds say nothing."""
+        kind = event.WhichOneof("event")
+        act = _SHOWN.get(kind or "")
+        if act is not None:
+            act(self, event)
+
+    def propose(self, proposal: proposal_pb2.Proposal) -> None:
+        """Show what would happen, in full."""
+        for part in effect_lines(proposal, styled=self._console.is_terminal):
+            self._line(part)
+
+    def note(self, text: str) -> None:
+        """A line of our own."""
+        self._line(Text(text, style="yellow"))
+
+    def end(self, run: run_pb2.Run, loop: loop_pb2.Loop) -> None:
+        """Status, reason, summary and totals."""
+        words, style = _ENDS.get(loop.status, (f"Ended with {loop.status}", "bold"))
+        reason = f" ({loop.status} {safe_line(loop.reason)})" if loop.reason else f" ({loop.status})"
+        self._line(Text.assemble((words, style), (reason, "dim")))
+        if loop.summary:
+            self._line(Text(safe_text(loop.summary)))
+        turns = f"{loop.turns} turn{'' if loop.turns == 1 else 's'}"
+        parts = [f"run {safe_line(run.run)}", turns, *usage_words(loop.usage), *_seconds(loop)]
+        self._line(Text(" · ".join(parts) if self._icons else ", ".join(parts), style="dim"))
+
+    def pause(self) -> None:
+        """Leave the terminal to somebody else: a prompt, or the end."""
+        self._status.clear()
+        self._break()
+
+    def _line(self, what: Any) -> None:
+        self.pause()
+        self._console.print(what, soft_wrap=isinstance(what, Text), markup=False, highlight=False)
+
+    def _break(self) -> None:
+        """End a line that streamed text left open."""
+        if self._mid_line:
+            self._console.print()
+            self._mid_line = False
+        self._streaming = ""
+
+    def turn_started(self, event: Event) -> None:
+        """A rule with the number of the turn."""
+        title = f"turn {event.turn_started.turn.number} "
+        line = ("─" if self._icons else "-") * max(2, min(self._console.width, RULE_CHARS_MAX) - len(title))
+        self._line(Text(title + line if self._console.is_terminal else title.strip(), style="bold"))
+        self._status.waiting("waiting for the model")
+
+    def delta(self, event: Event) -> None:
+        """The model's text as it comes: reasoning in italics, content plain."""
+        delta = event.stream_delta.delta
+        kind = delta.WhichOneof("change")
+        if kind not in ("append_content", "append_reasoning"):
+            return
+        text = safe_text(getattr(delta, kind))
+        if not text:
+            return
+        self._status.clear()
+        if self._streaming not in ("", kind):
+            self._break()
+        self._streaming = kind
+        style = "italic dim" if kind == "append_reasoning" else "none"
+        self._console.print(Text(text, style=style), end="", soft_wrap=True, markup=False, highlight=False)
+        self._mid_line = not text.endswith("\n")
+
+    def cancelled(self, event: Event) -> None:
+        """A reply that ended before its end."""
+        reason = safe_line(event.stream_cancelled.reason)
+        self._line(Text(f"the reply broke off: {reason}", style="yellow"))
+
+    def entry(self, event: Event) -> None:
+        """An entry that appeared or changed: a line when it is a command that is settled now."""
+        kind = event.WhichOneof("event")
+        self._command(event.message_added.entry if kind == "message_added" else event.message_updated.entry)
+
+    def snapshot(self, event: Event) -> None:
+        """After a reconnect: the commands that settled meanwhile."""
+        for entry in event.snapshot.entries:
+            self._command(entry)
+
+    def progress(self, event: Event) -> None:
+        """What is going on: retries are printed and counted down, the rest only shows while it lasts."""
+        progress = event.run_progress
+        detail = safe_line(progress.detail, BODY_CHARS)
+        if progress.phase == event_pb2.RunProgress.PHASE_RETRYING:
+            self._line(
+                Text(f"{self._icon('↻', 'retry')} {detail}: next try in {progress.wait_s:.1f} s", style="yellow")
+            )
+            self._status.countdown("next try", progress.wait_s)
+        elif not self._mid_line:
+            self._status.waiting(detail or "working")
+
+    def turn_finished(self, event: Event) -> None:
+        """What the turn cost."""
+        words = turn_words(event.turn_finished.turn)
+        self._line(Text("  " + (" · " if self._icons else ", ").join(words), style="dim"))
+
+    def _icon(self, icon: str, word: str) -> str:
+        return icon if self._icons else word
+
+    def _command(self, entry: entry_pb2.Entry) -> None:
+        ours = entry.loop in (0, self._sequence) and entry.turn > 0 and scheme_of(entry.path) == "log"
+        if not ours or entry.state not in _STATES or entry.path in self._told:
+            return
+        self._told.add(entry.path)
+        icon, word, style = _STATES[entry.state]
+        tool, target = _named(entry)
+        line = Text.assemble(("  ", ""), (self._icon(icon, word), style), (f" {tool}", "bold"))
+        if target:
+            line.append(f" {target}")
+        line.append(f" {entry.status}", style)
+        if entry.outcome:
+            line.append(f" {safe_line(entry.outcome)}", style)
+        if body := safe_line(entry.body.partition("\n")[0], BODY_CHARS):
+            line.append(f"  {body}", "dim")
+        self._line(line)
+
+
+_SHOWN: Final[Mapping[str, Callable[[TextScreen, Event], None]]] = {
+    "snapshot": TextScreen.snapshot,
+    "turn_started": TextScreen.turn_started,
+    "stream_delta": TextScreen.delta,
+    "stream_cancelled": TextScreen.cancelled,
+    "turn_finished": TextScreen.turn_finished,
+    "message_added": TextScreen.entry,
+    "message_updated": TextScreen.entry,
+    "run_progress": TextScreen.progress,
+}
+"""What each kind of event prints; the others are for programs."""
+
+
+def _named(entry: entry_pb2.Entry) -> tuple[str, str]:
+    """Tool and target of a record, from its attributes; from its path where they do not say."""
+    try:
+        attributes = json.loads(entry.attributes_json or "{}")
+    except ValueError:
+        attributes = {}
+    tool = attributes.get("tool") or [*entry.path.split("/"), "", "", "", ""][3]
+    return safe_line(str(tool)), safe_line(str(attributes.get("target") or ""), TARGET_CHARS)
+
+
+def usage_words(usage: usage_pb2.Usage) -> list[str]:
+    """Tokens and price in words; empty for what nobody reported."""
+    words = []
+    if usage.prompt_tokens or usage.completion_tokens:
+        words.append(f"{usage.prompt_tokens:,} tokens in, {usage.completion_tokens:,} out")
+    if usage.HasField("cost_usd"):
+        words.append(f"${usage.cost_usd:.4f}")
+    return words
+
+
+def turn_words(turn: turn_pb2.Turn) -> list[str]:
+    """Tokens, seconds and, where the turn failed, its error."""
+    words = [*usage_words(turn.result.usage), f"{_between(turn.begin_time, turn.end_time):.1f} s"]
+    if turn.result.error:
+        words.append(safe_line(turn.result.error))
+    return words
+
+
+def _seconds(loop: loop_pb2.Loop) -> list[str]:
+    return [f"{_between(loop.create_time, loop.end_time):.1f} s"] if loop.HasField("end_time") else []
+
+
+def _between(begin: Timestamp, end: Timestamp) -> float:
+    return max(0.0, (end.ToNanoseconds() - begin.ToNanoseconds()) / 1e9)

@@ -1,0 +1,78 @@
+"""`serve`: all four services in this process, or some of them beside others elsewhere.
+
+Source: architecture 13, 15.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+
+from turnwright_cli.config import CliSettings
+from turnwright_cli.exits import FAILED, FailureError, usage
+from turnwright_cli.interrupts import Interrupts
+from turnwright_cli.stack import LISTEN, START_ORDER, Stack, StackPlan
+from turnwright_core.kit.logs import configure_logs
+
+_NAMES = ", ".join(START_ORDER)
+
+
+def serve_plan(only: Sequence[str], listen: Sequence[str], peers: Mapping[str, str | None]) -> StackPlan:
+    """The plan that the options describe. Raises FailureError naming the option that is wrong."""
+    names = tuple(dict.fromkeys(only)) or START_ORDER
+    for name in names:
+        if name not in LISTEN:
+            raise usage(f"--only: there is no service {name!r}; there are {_NAMES}.")
+    given = {peer: address for peer, address in peers.items() if address}
+    for peer in given:
+        if peer in names:
+            raise usage(f"--{peer}: this process runs the {peer} itself. Leave it out with --only, or the option.")
+    addresses = {name: LISTEN[name] for name in names}
+    for item in listen:
+        name, address = _named(item, names)
+        addresses[name] = address
+    return StackPlan(addresses, given)
+
+
+def _named(item: str, names: Sequence[str]) -> tuple[str, str]:
+    """Service and address of a `--listen`: `NAME=ADDR`, or the address of the executor or of the only service."""
+    name, separator, address = item.partition("=")
+    if not separator:
+        name, address = (names[0] if len(names) == 1 else "executor"), item
+    if name not in names:
+        raise usage(f"--listen: {name!r} does not run in this process ({', '.join(names)}).")
+    if not is_address(address):
+        raise usage(f"--listen: {address!r} is no address. Write HOST:PORT or unix:/path/of/socket.")
+    return name, address
+
+
+def is_address(text: str) -> bool:
+    """Whether a service can listen there, by its form: `host:port` or `unix:path`."""
+    if text.startswith("unix:"):
+        return len(text) > len("unix:")
+    host, separator, port = text.rpartition(":")
+    return bool(separator and host and port.isascii() and port.isdigit() and int(port) < 65536)
+
+
+async def serve(plan: StackPlan, settings: CliSettings) -> int:
+    """Run the services until SIGINT or SIGTERM. Raises FailureError when one cannot start."""
+    configure_logs(settings.log_level)
+    stack = Stack(plan)
+    with Interrupts().entered() as interrupts:
+        try:
+            await stack.start()
+        except OSError as error:
+            raise FailureError(FAILED, f"{error}\n`turnwright doctor` tells what already serves this home.") from None
+        try:
+            for name, address in stack.addresses.items():
+                print(f"{name} serves at {address}", file=sys.stderr, flush=True)
+            await interrupts.asked.wait()
+        finally:
+            await asyncio.shield(stack.stop())
+    return 0
+
+
+def words(text: str) -> list[str]:
+    """The parts of a setting that holds several, separated by commas or spaces."""
+    return text.replace(",", " ").split()

@@ -1,0 +1,153 @@
+"""A client for one command: of the given server, of the home's live stack, or of a stack embedded in this process.
+
+Source: architecture 13, 15.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, replace
+
+from turnwright.store.v1 import ledger_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.types.v1 import model_pb2
+
+from turnwright_cli.config import CliSettings
+from turnwright_cli.exits import FAILED, FailureError
+from turnwright_cli.interrupts import Interrupts
+from turnwright_cli.stack import Stack, embedded_plan
+from turnwright_client import Client, WatchPolicy, locate, read_record
+from turnwright_core.kit.logs import configure_logs
+from turnwright_core.kit.peer import Peer
+from turnwright_core.limits import PAGE_SIZE_MAX
+
+JOINED_RETRIES_MAX = 3
+"""Reconnects to a stack that another command embeds: when that command ends, we start our own."""
+JOIN_POLL_S = 0.2
+"""Seconds between two tries to get the database or to find who has it."""
+LOG_FILE = "turnwright.log"
+
+Work = frozenset[tuple[str, str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A connected client. `joined`: the stack belongs to another command and may end with it."""
+
+    client: Client
+    joined: bool = False
+
+
+@contextlib.asynccontextmanager
+async def open_session(settings: CliSettings, models: Mapping[str, str] | None = None) -> AsyncGenerator[Session, None]:
+    """A session for the time of the block; an embedded stack lives as long, or until others need it no more.
+
+    `models` (alias -> vendor/model) are added to those of an embedded stack. Raises FailureError.
+    """
+    configure_logs(settings.log_level, settings.home / LOG_FILE)
+    address = await locate(settings.home, settings.server, settings.locate_timeout_s)
+    if address is None:
+        stack, address = await _embed_or_join(settings)
+    else:
+        stack = None
+    async with contextlib.AsyncExitStack() as leaving:
+        if stack is not None:
+            leaving.push_async_callback(stack.stop)
+            store = await leaving.enter_async_context(_store(stack.addresses["store"], settings))
+            await store.add(models or {})
+            found = await store.work()
+        joined = stack is None and not settings.server and _is_embedded(settings, address)
+        async with _connect(settings, address, joined=joined) as client:
+            yield Session(client, joined)
+        if stack is not None:
+            await _serve_until_idle(store, found, settings.idle_poll_s)
+
+
+def _is_embedded(settings: CliSettings, address: str) -> bool:
+    """Whether a stack that was found belongs to another command; a server is waited for, not replaced."""
+    record = read_record(settings.home)
+    return record is not None and record.embedded and record.executor == address
+
+
+def _connect(settings: CliSettings, address: str, *, joined: bool) -> contextlib.AbstractAsyncContextManager[Client]:
+    policy: WatchPolicy = settings.watch_policy()
+    if joined:
+        policy = replace(policy, retries_max=min(policy.retries_max, JOINED_RETRIES_MAX))
+    return Client.connect(address, settings.secret(), settings.rpc_timeout_s, policy)
+
+
+async def _embed_or_join(settings: CliSettings) -> tuple[Stack | None, str]:
+    """A started stack and its executor, or the executor of the stack that was quicker.
+
+    Between a stack's taking of the database and its first answer there is a moment in which it can be neither
+    replaced nor found; that moment is waited out.
+    """
+    from turnwright_store.edge.lock import DatabaseInUseError  # noqa: PLC0415 - only an embedding process needs the store
+
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + settings.join_wait_s
+    while True:
+        stack = Stack(embedded_plan(settings.home))
+        try:
+            await stack.start()
+            return stack, stack.addresses["executor"]
+        except DatabaseInUseError as error:
+            reason = str(error)
+        if address := await locate(settings.home, timeout_s=settings.locate_timeout_s):
+            return None, address
+        if clock() >= deadline:
+            raise FailureError(FAILED, _in_use(settings, reason))
+        await asyncio.sleep(JOIN_POLL_S)
+
+
+def _in_use(settings: CliSettings, reason: str) -> str:
+    return (
+        f"{reason}\nIts owner has not answered as an executor for {settings.join_wait_s:g} s. If it is a store that "
+        "serves elsewhere, name the executor with --server; else stop that process, or set another TURNWRIGHT_HOME."
+    )
+
+
+class _Store:
+    """The store of our own stack, spoken to as its owner: models to add, and what is still to be done."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._stub: store_service_pb2_grpc.StoreServiceAsyncStub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
+
+    async def add(self, models: Mapping[str, str]) -> None:
+        """Add models, or replace those with the same alias."""
+        added = [model_pb2.Model(alias=alias, vendor_model=name) for alias, name in models.items()]
+        if added:
+            await self._peer.call(self._stub.PutModels, registry_pb2.PutModelsRequest(models=added))
+
+    async def work(self) -> Work:
+        """The loops that are queued or running: project, run, sequence."""
+        answer = await self._peer.call(self._stub.ListWork, ledger_pb2.ListWorkRequest(page_size=PAGE_SIZE_MAX))
+        return frozenset((run.project, run.run, run.loop.sequence) for run in answer.runs)
+
+
+@contextlib.asynccontextmanager
+async def _store(address: str, settings: CliSettings) -> AsyncGenerator[_Store, None]:
+    peer = Peer("store", address, settings.secret(), settings.rpc_timeout_s)
+    try:
+        yield _Store(peer)
+    finally:
+        await peer.close()
+
+
+async def _serve_until_idle(store: _Store, found: Work, poll_s: float) -> None:
+    """Other commands may have joined our stack: stay while a loop of theirs is worked on. Ctrl-C leaves.
+
+    What was already there when we came does not hold us: it may wait for something that never happens here.
+    """
+    with Interrupts().entered() as interrupts:
+        told = False
+        while not interrupts.asked.is_set() and (theirs := await store.work() - found):
+            if not told:
+                names = ", ".join(sorted(run for _, run, _ in theirs))
+                print(f"turnwright: still serving others ({names}); Ctrl-C leaves.", file=sys.stderr)
+                told = True
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(interrupts.asked.wait(), poll_s)

@@ -1,0 +1,124 @@
+"""Some or all of the four services in this process, each a real gRPC server: `serve`, and the embedded stack.
+
+Peers follow the addresses that services really listen on. Source: architecture 13, 15.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from turnwright_client.discovery import StackRecord
+from turnwright_core.kit.home import ensure_home, socket_address
+from turnwright_core.kit.server import RunningServer
+from turnwright_core.kit.settings import Settings, load
+
+START_ORDER: Final = ("store", "provider", "assembler", "executor")
+"""Each service after those that it calls; stopped in reverse. The store comes first because it alone notices a
+second stack on the same home, before that one takes over any socket."""
+
+LISTEN: Final[Mapping[str, str]] = {
+    "executor": "127.0.0.1:7440",
+    "store": "127.0.0.1:7441",
+    "assembler": "127.0.0.1:7442",
+    "provider": "127.0.0.1:7443",
+}
+"""Where each service listens when nothing else is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class StackPlan:
+    """What runs in this process: where each service listens, and where the peers are that do not run in it."""
+
+    listen: Mapping[str, str]
+    peers: Mapping[str, str] = field(default_factory=dict)
+    home: Path | None = None
+    """The home of the services; None leaves it to the environment."""
+    embedded: bool = False
+    """Whether the stack belongs to one command and ends with it."""
+
+
+def embedded_plan(home: Path) -> StackPlan:
+    """All four services on sockets in the home."""
+    ensure_home(home)
+    listen = {name: socket_address(home, name) for name in START_ORDER}
+    return StackPlan(listen, home=home, embedded=True)
+
+
+class Stack:
+    """The services of a plan. Settings are read at once, so that wrong ones are told before anything starts."""
+
+    def __init__(self, plan: StackPlan) -> None:
+        """Read every service's settings. Raises SettingsError, and OSError where there is no home."""
+        self._plan = plan
+        self._settings = {name: _load(name, plan) for name in START_ORDER if name in plan.listen}
+        self.addresses: dict[str, str] = {}
+        """Where the services listen, by name; complete once started."""
+        self._running = contextlib.AsyncExitStack()
+
+    @property
+    def home(self) -> Path:
+        """The home that the services share."""
+        return next(iter(self._settings.values())).home
+
+    @property
+    def secret(self) -> str:
+        """The token of this deployment."""
+        return next(iter(self._settings.values())).secret()
+
+    async def start(self) -> None:
+        """Start the services in order, and write down where the executor is.
+
+        Raises OSError when an address cannot be bound or the database belongs to another process; nothing runs then.
+        """
+        async with contextlib.AsyncExitStack() as starting:
+            for name, settings in self._settings.items():
+                server = self._server(name, settings)
+                await server.start()
+                starting.push_async_callback(server.stop)
+                self.addresses[name] = reachable(server.address)
+            if executor := self.addresses.get("executor"):
+                record = StackRecord(executor, os.getpid(), self._plan.embedded)
+                record.write(self.home)
+                starting.callback(record.remove, self.home)
+            self._running = starting.pop_all()
+
+    def _server(self, name: str, settings: Settings) -> RunningServer:
+        build = importlib.import_module(f"turnwright_{name}.wiring").build
+        peers = {peer: self.addresses[peer] for peer in _peers_of(settings) if peer in self.addresses}
+        known, secret = settings.model_copy(update=peers), self.secret
+        return RunningServer(build(known, secret), self._plan.listen[name], secret, settings.drain_s)
+
+    async def stop(self) -> None:
+        """Take the record back and stop the services in reverse order."""
+        await self._running.aclose()
+
+
+def _load(name: str, plan: StackPlan) -> Settings:
+    kind = settings_class(name)
+    given = {**plan.peers, "home": plan.home, "listen": plan.listen[name]}
+    return load(kind, **{key: value for key, value in given.items() if key in kind.model_fields})
+
+
+def settings_class(name: str) -> type[Settings]:
+    """The class of a service's settings, loaded when asked for."""
+    module: Any = importlib.import_module(f"turnwright_{name}.config")
+    kind: type[Settings] = getattr(module, f"{name.capitalize()}Settings")
+    return kind
+
+
+def _peers_of(settings: Settings) -> Sequence[str]:
+    return [name for name in START_ORDER if name in type(settings).model_fields]
+
+
+def reachable(address: str) -> str:
+    """Where a service of this host that listens on an address is called: a wildcard listens, but is no destination."""
+    for wildcard, loopback in (("0.0.0.0:", "127.0.0.1:"), ("[::]:", "[::1]:")):
+        if address.startswith(wildcard):
+            return loopback + address.removeprefix(wildcard)
+    return address

@@ -1,0 +1,59 @@
+"""One line at the bottom that says what is being waited for, counts, and vanishes. On terminals only."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+from rich.console import Console
+
+_ERASE: Final = "\r\x1b[2K"
+_TICK_S: Final = 0.5
+
+
+class StatusLine:
+    """A line that is rewritten in place until `clear`. Where there is no terminal, nothing is written."""
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        """Write to the console's file."""
+        self._console = console
+        self._clock = clock
+        self._live = console.is_terminal and not console.is_dumb_terminal
+        self._ticker: asyncio.Task[None] | None = None
+        self._shown = False
+
+    def waiting(self, text: str) -> None:
+        """Show the text with the seconds that have passed since now."""
+        start = self._clock()
+        self._run(lambda: f"{text} ({self._clock() - start:.0f} s)")
+
+    def countdown(self, text: str, seconds: float) -> None:
+        """Show the text with the seconds that are left."""
+        end = self._clock() + seconds
+        self._run(lambda: f"{text} in {max(0.0, end - self._clock()):.0f} s")
+
+    def clear(self) -> None:
+        """Stop counting and erase the line."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+            self._ticker = None
+        if self._shown:
+            self._shown = False
+            self._console.file.write(_ERASE)
+            self._console.file.flush()
+
+    def _run(self, text: Callable[[], str]) -> None:
+        self.clear()
+        if self._live:
+            self._ticker = asyncio.get_running_loop().create_task(self._tick(text))
+
+    async def _tick(self, text: Callable[[], str]) -> None:
+        # Nothing flashes for what is over at once.
+        await asyncio.sleep(_TICK_S)
+        while True:
+            self._shown = True
+            self._console.file.write(_ERASE + text()[: max(1, self._console.width - 1)])
+            self._console.file.flush()
+            await asyncio.sleep(_TICK_S)

@@ -1,0 +1,201 @@
+"""`act`, `ask` and `resolve`: give a run work or a decision, follow the loop, and exit as it ends.
+
+Source: architecture 13, 15.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from turnwright.types.v1 import proposal_pb2, settings_pb2
+
+from turnwright_cli.config import CliSettings
+from turnwright_cli.effects import effect_title
+from turnwright_cli.exits import EXIT_OF_LOOP, FAILED, usage
+from turnwright_cli.following import Followed, Follower
+from turnwright_cli.interrupts import Interrupts
+from turnwright_cli.json_lines import JsonScreen
+from turnwright_cli.output import complain, console, lasting_stdout, write_line
+from turnwright_cli.plain import safe_line
+from turnwright_cli.prompting import Decision, Person, TerminalLines
+from turnwright_cli.render import Screen, TextScreen
+from turnwright_cli.session import open_session
+from turnwright_client import Client, QueuedLoop, pending_proposals
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.limits import PROMPT_BYTES_MAX
+from turnwright_core.runs import Mode
+
+REJOINS_MAX: Final = 5
+"""How often a command goes on with another stack after the one that it had joined ended."""
+_GONE: Final = (Reason.SERVICE_UNAVAILABLE, Reason.DRAINING)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What `act` and `ask` were called with. An empty model is the run's, an empty run a new one."""
+
+    mode: Mode
+    prompt: str
+    project: str
+    model: str = ""
+    run: str = ""
+    yolo: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What `resolve` was called with. An empty path is the only proposal that waits."""
+
+    project: str
+    run: str
+    path: str
+    decision: Decision
+
+
+Begin = Callable[[Client], Awaitable[QueuedLoop]]
+"""Queues a task or carries out a decision; repeating it is harmless."""
+
+
+async def run_task(settings: CliSettings, task: Task, *, as_json: bool, models: Mapping[str, str] | None = None) -> int:
+    """Give the task to a run and follow it. Returns the exit code."""
+    interactive = not as_json and _has_terminal()
+    request_id = secrets.token_hex(16)
+
+    async def begin(client: Client) -> QueuedLoop:
+        project = await client.init_project(task.project)
+        give = client.act if task.mode is Mode.ACT else client.ask
+        return await give(
+            project.name,
+            task.prompt,
+            run=task.run,
+            settings=settings_pb2.LoopSettings(
+                mode=int(task.mode),  # type: ignore[arg-type]
+                model=task.model,
+                yolo=task.yolo,
+                no_interaction=task.yolo and not interactive,
+            ),
+            run_settings=settings_pb2.RunSettings(model=task.model),
+            request_id=request_id,
+        )
+
+    return await _follow(settings, begin, yolo=task.yolo, as_json=as_json, models=models)
+
+
+async def resolve(settings: CliSettings, verdict: Verdict, *, as_json: bool) -> int:
+    """Decide on a proposal, then follow the loop. Returns the exit code."""
+    request_id = secrets.token_hex(16)
+
+    async def begin(client: Client) -> QueuedLoop:
+        project = (await client.init_project(verdict.project)).name
+        path = verdict.path or await _only_proposal(client, project, verdict.run)
+        answer = await client.resolve(
+            project,
+            verdict.run,
+            path,
+            accept=verdict.decision.accept,
+            comment=verdict.decision.comment,
+            request_id=request_id,
+        )
+        return QueuedLoop(project, verdict.run, answer.run.loop.sequence, answer.cursor, answer.run)
+
+    return await _follow(settings, begin, yolo=False, as_json=as_json)
+
+
+async def _only_proposal(client: Client, project: str, run: str) -> str:
+    found = [proposal.path for proposal in await pending_proposals(client, project, run)]
+    if not found:
+        raise usage(f"Nothing in run {run} waits for a decision. `turnwright runs` lists the runs of this project.")
+    if len(found) > 1:
+        raise usage("More than one proposal waits; name one:\n" + "\n".join(f"  {safe_line(path)}" for path in found))
+    return found[0]
+
+
+async def _follow(
+    settings: CliSettings,
+    begin: Begin,
+    *,
+    yolo: bool,
+    as_json: bool,
+    models: Mapping[str, str] | None = None,
+) -> int:
+    """Begin, and follow to the end. When the stack of another command that we joined ends, go on with another."""
+    screen, person = _screen(as_json=as_json)
+    queued: QueuedLoop | None = None
+    with Interrupts().entered() as interrupts:
+        for attempt in range(REJOINS_MAX + 1):
+            async with open_session(settings, models) as session:
+                try:
+                    queued = queued or await begin(session.client)
+                    follower = Follower(session.client, screen, person, interrupts, yolo=yolo)
+                    return _exit(await follower.follow(queued))
+                except TurnwrightError as error:
+                    if not session.joined or error.reason not in _GONE or attempt == REJOINS_MAX:
+                        raise
+            complain("the stack of the command that served this one has ended; going on with another")
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _screen(*, as_json: bool) -> tuple[Screen, Person | None]:
+    """Where events are shown, and who decides: nobody without a terminal."""
+    if as_json:
+        return JsonScreen(write_line), None
+    screen = TextScreen(console())
+    if not _has_terminal():
+        return screen, None
+    stdout = lasting_stdout()
+
+    def ask(question: str) -> None:
+        screen.pause()
+        stdout.write(question)
+        stdout.flush()
+
+    return screen, Person(TerminalLines(sys.stdin.fileno(), ask), screen.note)
+
+
+def _has_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _exit(followed: Followed) -> int:
+    """The exit code of a followed loop; says how to go on where a decision is awaited."""
+    if followed.undecided:
+        complain("a decision is awaited. Go on with")
+        for proposal in followed.undecided:
+            print(f"  {_how_to_resolve(followed.run.run, proposal)}", file=sys.stderr)
+    return EXIT_OF_LOOP.get(followed.loop.status, FAILED)
+
+
+def _how_to_resolve(run: str, proposal: proposal_pb2.Proposal) -> str:
+    command = f"turnwright resolve {shlex.quote(run)} {shlex.quote(proposal.path)}"
+    return f"{safe_line(command)} --accept (or --reject): {effect_title(proposal)}"
+
+
+def project_root(settings: CliSettings, option: str | None) -> str:
+    """The absolute path of the project. Raises FailureError unless it is a directory here, or a server is used."""
+    named = option or settings.project or "."
+    path = Path(named).expanduser().absolute()
+    if not settings.server and not path.is_dir():
+        raise usage(f"{named!r} is no directory. Name an existing one with --project.")
+    return str(path if settings.server else path.resolve())
+
+
+def read_prompt(argument: str) -> str:
+    """The prompt; `-` reads standard input. Raises FailureError for an empty one, one that is too long or no text."""
+    data = (
+        sys.stdin.buffer.read(PROMPT_BYTES_MAX + 1) if argument == "-" else argument.encode("utf-8", "surrogateescape")
+    )
+    if len(data) > PROMPT_BYTES_MAX:
+        raise usage(f"The prompt is longer than {PROMPT_BYTES_MAX} bytes. Put the long part into a file and name that.")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise usage(f"The prompt is no UTF-8 text (byte {error.start}).") from None
+    if not text.strip():
+        raise usage("The prompt is empty. Say what to do, or give `-` and write it to standard input.")
+    return text

@@ -1,0 +1,19 @@
+"""`token`: tokens of lower tiers for others, derived from the deployment's secret. Source: architecture 10, 15."""
+
+from __future__ import annotations
+
+from turnwright_cli.exits import usage
+from turnwright_core.entries import Tier
+from turnwright_core.kit.auth import derive_token
+
+TIERS = {"client": Tier.CLIENT, "model": Tier.MODEL, "plugin": Tier.PLUGIN}
+
+
+def derived(secret: str, tier: str, principal: str) -> str:
+    """The token of a principal at a tier. Raises FailureError for another tier or a name that cannot be one."""
+    if tier not in TIERS:
+        raise usage(f"--tier: {tier!r} is none of {', '.join(TIERS)}.")
+    try:
+        return derive_token(secret, TIERS[tier], principal)
+    except ValueError as error:
+        raise usage(f"--principal: {error}.") from None

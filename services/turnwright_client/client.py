@@ -1,0 +1,240 @@
+"""The client: one connection to an executor, at the tier of a client, with every call of the executor's contract.
+
+Source: architecture 7, 14; protos/turnwright/executor/v1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from turnwright.executor.v1 import (
+    executor_service_pb2,
+    executor_service_pb2_grpc,
+    query_pb2,
+    task_pb2,
+)
+from turnwright.types.v1 import (
+    entry_pb2,
+    loop_pb2,
+    model_pb2,
+    project_pb2,
+    proposal_pb2,
+    run_pb2,
+    settings_pb2,
+)
+
+from turnwright_client.fold import RunView
+from turnwright_client.watch import Event, WatchPolicy, watch_events
+from turnwright_core.entries import Tier
+from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.peer import Peer
+from turnwright_core.limits import PAGE_SIZE_MAX
+from turnwright_core.runs import LOOP_ENDED
+
+Cursor = task_pb2.EventCursor
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedLoop:
+    """A task in a run's queue: which loop of which run, and the moment after which to watch it."""
+
+    project: str
+    run: str
+    sequence: int
+    cursor: Cursor
+    state: run_pb2.Run
+    """The run as it was when the task was queued."""
+
+
+class Client:
+    """Calls an executor. Every method raises TurnwrightError; unary calls end within the timeout given at connect."""
+
+    def __init__(self, peer: Peer, policy: WatchPolicy) -> None:
+        """Use a prepared connection; `Client.connect` makes one."""
+        self._peer = peer
+        self._policy = policy
+        self._stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub = executor_service_pb2_grpc.ExecutorServiceStub(
+            peer.channel
+        )
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def connect(
+        cls,
+        address: str,
+        token: str,
+        timeout_s: float = 30.0,
+        policy: WatchPolicy | None = None,
+    ) -> AsyncGenerator[Client, None]:
+        """A client for the time of the block. Nothing is sent before the first call."""
+        peer = Peer("executor", address, token, timeout_s, Tier.CLIENT)
+        try:
+            yield cls(peer, policy or WatchPolicy())
+        finally:
+            await peer.close()
+
+    @property
+    def address(self) -> str:
+        """Where the executor is."""
+        return self._peer.address
+
+    async def init_project(self, root: str) -> project_pb2.Project:
+        """Make a directory of the executor's host known; harmless to repeat."""
+        request = executor_service_pb2.InitProjectRequest(root=root)
+        return (await self._peer.call(self._stub.InitProject, request)).project
+
+    async def ask(
+        self,
+        project: str,
+        prompt: str,
+        *,
+        run: str = "",
+        settings: settings_pb2.LoopSettings | None = None,
+        run_settings: settings_pb2.RunSettings | None = None,
+        request_id: str = "",
+    ) -> QueuedLoop:
+        """Queue a read-only task; an empty run makes a new one."""
+        task = task_pb2.Task(
+            project=project, run=run, prompt=prompt, settings=settings, run_settings=run_settings, request_id=request_id
+        )
+        answer = await self._peer.call(self._stub.Ask, executor_service_pb2.AskRequest(task=task))
+        return _queued(project, answer.queued)
+
+    async def act(
+        self,
+        project: str,
+        prompt: str,
+        *,
+        run: str = "",
+        settings: settings_pb2.LoopSettings | None = None,
+        run_settings: settings_pb2.RunSettings | None = None,
+        request_id: str = "",
+    ) -> QueuedLoop:
+        """Queue a task; an empty run makes a new one."""
+        task = task_pb2.Task(
+            project=project, run=run, prompt=prompt, settings=settings, run_settings=run_settings, request_id=request_id
+        )
+        answer = await self._peer.call(self._stub.Act, executor_service_pb2.ActRequest(task=task))
+        return _queued(project, answer.queued)
+
+    def watch(self, project: str, run: str, after: Cursor | None = None) -> AsyncGenerator[Event, None]:
+        """Every event of the run after the cursor, or a snapshot and then every event; reconnects by itself.
+
+        Close it (`contextlib.aclosing`) when you stop before it ends.
+        """
+
+        def open_stream(cursor: Cursor | None) -> AsyncGenerator[Event, None]:
+            request = executor_service_pb2.WatchRunRequest(project=project, run=run, after=cursor)
+            stream: Any = self._peer.stream(self._stub.WatchRun, request, None)
+            return stream  # type: ignore[no-any-return]
+
+        return watch_events(open_stream, after, self._policy)
+
+    async def resolve(
+        self,
+        project: str,
+        run: str,
+        path: str,
+        *,
+        accept: bool,
+        comment: str = "",
+        request_id: str = "",
+    ) -> executor_service_pb2.ResolveResponse:
+        """Decide on a proposal. A rejection without a comment ends the loop, with one the model reads it."""
+        request = executor_service_pb2.ResolveRequest(project=project, run=run, path=path, request_id=request_id)
+        if accept:
+            request.accept.SetInParent()
+        else:
+            request.reject.comment = comment
+            request.reject.SetInParent()
+        return await self._peer.call(self._stub.Resolve, request)
+
+    async def abort(self, project: str, run: str, request_id: str = "") -> executor_service_pb2.AbortResponse:
+        """End the active loop with 499; harmless when nothing is active."""
+        request = executor_service_pb2.AbortRequest(project=project, run=run, request_id=request_id)
+        return await self._peer.call(self._stub.Abort, request)
+
+    async def get_run(self, project: str, run: str, turns_max: int = 0) -> query_pb2.GetRunResponse:
+        """The run, its loops and at most so many turns, latest first."""
+        request = query_pb2.GetRunRequest(project=project, run=run, turns_max=turns_max)
+        return await self._peer.call(self._stub.GetRun, request)
+
+    async def get_loop(self, project: str, run: str, sequence: int) -> loop_pb2.Loop:
+        """One loop of the run. Raises RUN_NOT_FOUND when it is not among the latest hundred."""
+        answer = await self.get_run(project, run)
+        for loop in answer.loops:
+            if loop.sequence == sequence:
+                return loop
+        raise fault(Reason.RUN_NOT_FOUND, f"Run {run} has no loop {sequence}.", project=project, run=run)
+
+    async def list_runs(self, project: str) -> AsyncIterator[run_pb2.Run]:
+        """Every run of the project, latest written first."""
+        request = query_pb2.ListRunsRequest(project=project, page_size=PAGE_SIZE_MAX)
+        async for page in self._pages(self._stub.ListRuns, request):
+            for run in page.runs:
+                yield run
+
+    async def list_models(self) -> list[model_pb2.Model]:
+        """Every model that runs may name."""
+        request = query_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)
+        return [model async for page in self._pages(self._stub.ListModels, request) for model in page.models]
+
+    async def _pages(self, method: Callable[..., Any], request: Any) -> AsyncIterator[Any]:
+        while True:
+            page: Any = await self._peer.call(method, request)  # type: ignore[arg-type]
+            yield page
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    async def get_entry(self, project: str, run: str, path: str) -> entry_pb2.Entry:
+        """One entry with its whole body."""
+        request = query_pb2.GetEntryRequest(project=project, run=run, path=path)
+        return (await self._peer.call(self._stub.GetEntry, request)).entry
+
+    async def get_status(
+        self, *, check_models: bool = False, timeout_s: float | None = None
+    ) -> query_pb2.GetStatusResponse:
+        """How the services are; with `check_models` the vendors are asked as well."""
+        request = query_pb2.GetStatusRequest(check_models=check_models)
+        return await self._peer.call(self._stub.GetStatus, request, timeout_s)
+
+    async def wait_loop(self, project: str, run: str, sequence: int, after: Cursor | None = None) -> loop_pb2.Loop:
+        """The loop once it has ended. Waits for as long as it takes; bound it with `asyncio.timeout`."""
+        async with contextlib.aclosing(self.watch(project, run, after)) as events:
+            async for event in events:
+                loop = loop_in(event)
+                if loop is not None and loop.sequence == sequence and loop.status in LOOP_ENDED:
+                    return loop
+                if loop is not None and loop.sequence > sequence:
+                    break
+        return await self.get_loop(project, run, sequence)
+
+
+def loop_in(event: Event) -> loop_pb2.Loop | None:
+    """The loop that an event tells of; None for events that tell of none."""
+    match event.WhichOneof("event"):
+        case "run_state":
+            return event.run_state.loop
+        case "snapshot" if event.snapshot.last and event.snapshot.run.HasField("loop"):
+            return event.snapshot.run.loop
+        case _:
+            return None
+
+
+async def pending_proposals(client: Client, project: str, run: str) -> Sequence[proposal_pb2.Proposal]:
+    """The proposals of a run that wait for a decision now."""
+    view = RunView()
+    async with contextlib.aclosing(client.watch(project, run)) as events:
+        async for event in events:
+            view.apply(event)
+            if view.run is not None:
+                break
+    return list(view.proposals.values())
+
+
+def _queued(project: str, queued: task_pb2.QueuedTask) -> QueuedLoop:
+    return QueuedLoop(project, queued.run.run, queued.loop.sequence, queued.cursor, queued.run)

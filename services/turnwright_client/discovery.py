@@ -1,0 +1,76 @@
+"""Finding the stack that serves a home: whoever serves writes down where, whoever comes later looks and asks.
+
+Source: architecture 15 ("a second command attaches to a live stack").
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+
+@dataclass(frozen=True, slots=True)
+class StackRecord:
+    """What a serving process writes down: the address of its executor, and its own process id.
+
+    `embedded`: the stack belongs to one command and ends with it.
+    """
+
+    executor: str
+    pid: int
+    embedded: bool = False
+
+    def write(self, home: Path) -> None:
+        """Record this stack for the home; readers see the old or the new record, never half of one."""
+        file = record_file(home)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        scratch = file.with_name(f"{file.name}.{self.pid}.{secrets.token_hex(4)}")
+        scratch.write_text(json.dumps(asdict(self)))
+        scratch.chmod(0o600)
+        scratch.replace(file)
+
+    def remove(self, home: Path) -> None:
+        """Take the record back, unless another stack has written its own since."""
+        if read_record(home) == self:
+            record_file(home).unlink(missing_ok=True)
+
+
+def record_file(home: Path) -> Path:
+    """Where a home's record lies."""
+    return home / "run" / "stack.json"
+
+
+def read_record(home: Path) -> StackRecord | None:
+    """The record, whether or not its stack lives; None where there is none or it is no record."""
+    try:
+        found = json.loads(record_file(home).read_bytes())
+        return StackRecord(str(found["executor"]), int(found["pid"]), bool(found.get("embedded")))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+async def locate(home: Path, server: str = "", timeout_s: float = 1.0) -> str | None:
+    """The executor to use: `server` where it is given, unasked; else the home's live stack; else None."""
+    if server:
+        return server
+    record = read_record(home)
+    if record is None:
+        return None
+    return record.executor if await is_serving(record.executor, timeout_s) else None
+
+
+async def is_serving(address: str, timeout_s: float) -> bool:
+    """Whether the executor at the address says within the time that it serves."""
+    async with grpc.aio.insecure_channel(address, options=(("grpc.use_local_subchannel_pool", 1),)) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        try:
+            request = health_pb2.HealthCheckRequest(service="turnwright.executor.v1.ExecutorService")
+            answer = await stub.Check(request, timeout=timeout_s)
+        except grpc.aio.AioRpcError:
+            return False
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)

@@ -1,0 +1,173 @@
+"""Events to state: a `RunView` is what a watcher knows of a run after the events it was given.
+
+Folding any prefix of a run's events gives the same view as a snapshot taken at that moment (row RE08); the tests
+hold it to that. Snapshots come in parts and replace everything at the last one. Heartbeats and progress change
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from turnwright.executor.v1 import event_pb2, executor_service_pb2, task_pb2
+from turnwright.types.v1 import delta_pb2, entry_pb2, proposal_pb2, run_pb2
+
+Event = executor_service_pb2.WatchRunResponse
+
+
+@dataclass(slots=True)
+class Partial:
+    """A message that is still streaming. Increments are kept apart: joining each time is quadratic."""
+
+    turn: int
+    _content: list[str] = field(default_factory=list)
+    _reasoning: list[str] = field(default_factory=list)
+
+    @property
+    def content(self) -> str:
+        """Content so far."""
+        return "".join(self._content)
+
+    @property
+    def reasoning(self) -> str:
+        """Reasoning so far."""
+        return "".join(self._reasoning)
+
+    def add(self, delta: delta_pb2.Delta) -> None:
+        """Grow by one increment. Tool calls and usage are no part of what a snapshot holds."""
+        match delta.WhichOneof("change"):
+            case "append_content":
+                self._content.append(delta.append_content)
+            case "append_reasoning":
+                self._reasoning.append(delta.append_reasoning)
+            case _:
+                pass
+
+    def __eq__(self, other: object) -> bool:
+        """Equal texts are equal, however they were split."""
+        if not isinstance(other, Partial):
+            return NotImplemented
+        mine, theirs = (self.turn, self.content, self.reasoning), (other.turn, other.content, other.reasoning)
+        return mine == theirs
+
+    __hash__ = None  # type: ignore[assignment] # it grows
+
+
+@dataclass(slots=True)
+class RunView:
+    """The state of a run as far as its events told it. Start empty, or with a run that a call answered.
+
+    `entries` and `proposals` are keyed by path. Bodies are cut after 16384 bytes, as they are in events.
+    """
+
+    run: run_pb2.Run | None = None
+    entries: dict[str, entry_pb2.Entry] = field(default_factory=dict)
+    proposals: dict[str, proposal_pb2.Proposal] = field(default_factory=dict)
+    partial: Partial | None = None
+    cursor: task_pb2.EventCursor | None = field(default=None, compare=False)
+    _parts: list[event_pb2.Snapshot] = field(default_factory=list, compare=False, repr=False)
+
+    def apply(self, event: Event) -> None:
+        """Fold one event in. Kinds that this version does not know change nothing."""
+        kind = event.WhichOneof("event")
+        if kind is None or kind == "heartbeat":
+            return
+        fold = _FOLDS.get(kind)
+        if fold is not None:
+            fold(self, event)
+        if kind != "snapshot" or event.snapshot.last:
+            self.cursor = event.cursor
+
+    def apply_all(self, events: Iterable[Event]) -> RunView:
+        """Fold events in order; returns the view itself."""
+        for event in events:
+            self.apply(event)
+        return self
+
+    def timeline(self) -> list[entry_pb2.Entry]:
+        """The entries in order of position."""
+        return sorted(self.entries.values(), key=lambda entry: entry.position)
+
+
+def _snapshot(view: RunView, event: Event) -> None:
+    part = event.snapshot
+    if part.part == 0:
+        view._parts.clear()  # noqa: SLF001 - the folds are the view's own methods, by kind
+    view._parts.append(part)  # noqa: SLF001
+    if part.last:
+        parts = list(view._parts)  # noqa: SLF001
+        view._parts.clear()  # noqa: SLF001
+        _replace(view, parts)
+
+
+def _replace(view: RunView, parts: list[event_pb2.Snapshot]) -> None:
+    last = parts[-1]
+    view.run = last.run
+    view.entries = {entry.path: entry for part in parts for entry in part.entries}
+    view.proposals = {proposal.path: proposal for proposal in last.proposals}
+    view.partial = None
+    if last.HasField("partial"):
+        view.partial = Partial(last.partial.turn, [last.partial.content], [last.partial.reasoning])
+
+
+def _stream_started(view: RunView, event: Event) -> None:
+    view.partial = Partial(event.stream_started.turn)
+
+
+def _stream_delta(view: RunView, event: Event) -> None:
+    if view.partial is not None:
+        view.partial.add(event.stream_delta.delta)
+
+
+def _stream_cancelled(view: RunView, _event: Event) -> None:
+    view.partial = None
+
+
+def _added(view: RunView, event: Event) -> None:
+    _keep(view, event.message_added.entry)
+
+
+def _updated(view: RunView, event: Event) -> None:
+    _keep(view, event.message_updated.entry)
+
+
+def _keep(view: RunView, entry: entry_pb2.Entry) -> None:
+    """The entry of a reply takes the place of its partial message: until it comes, the text stays to be seen."""
+    view.entries[entry.path] = entry
+    if view.partial is not None and entry.path == f"assistant://{view.partial.turn}":
+        view.partial = None
+
+
+def _removed(view: RunView, event: Event) -> None:
+    view.entries.pop(event.message_removed.path, None)
+    view.proposals.pop(event.message_removed.path, None)
+
+
+def _pending(view: RunView, event: Event) -> None:
+    proposal = event.proposal_pending.proposal
+    view.proposals[proposal.path] = proposal
+
+
+def _decided(view: RunView, event: Event) -> None:
+    view.proposals.pop(event.proposal_resolved.path, None)
+
+
+def _run_state(view: RunView, event: Event) -> None:
+    view.run = event.run_state.run
+
+
+_FOLDS: Final[Mapping[str, Callable[[RunView, Event], None]]] = {
+    "snapshot": _snapshot,
+    "stream_started": _stream_started,
+    "stream_delta": _stream_delta,
+    "stream_cancelled": _stream_cancelled,
+    "message_added": _added,
+    "message_updated": _updated,
+    "message_removed": _removed,
+    "proposal_pending": _pending,
+    "proposal_resolved": _decided,
+    "run_state": _run_state,
+}
+"""What each kind of event does to the view; turns, stream ends, progress and heartbeats change nothing of it."""

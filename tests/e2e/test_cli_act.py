@@ -1,0 +1,220 @@
+"""act, ask and resolve through an embedded stack, as a shell sees them. Rows RU013, RU249, RU250; architecture 15."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+
+import pytest
+
+from e2e.cli_process import WAIT_S, Bench, json_lines, loop_status, run_alias
+
+EDIT = '<set path="a.txt"><<SEARCH\nold\nSEARCH\n<<REPLACE\nnew\nREPLACE</set>\n<update status="102">Edited.</update>'
+DONE = '<update status="200">All is done.</update>'
+
+
+@pytest.fixture
+def bench(tmp_path) -> Bench:
+    made = Bench(tmp_path)
+    (made.project / "a.txt").write_text("old\n")
+    made.script("m", EDIT, DONE, DONE, DONE)
+    return made
+
+
+def test_yolo_with_json_prints_messages_only_and_the_status_last(bench) -> None:
+    done = bench.run("act", "Edit it.", "--model", "m", "--yolo", "--json")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    messages = json_lines(done.stdout)
+    assert loop_status(done.stdout) == 200
+    assert messages[-1]["run_state"]["loop"]["summary"] == "All is done."
+    assert {"turn_started", "stream_delta", "message_added", "turn_finished"} <= {key for m in messages for key in m}
+    assert (bench.project / "a.txt").read_text() == "new\n"
+    assert not (bench.home / "run" / "stack.json").exists()
+
+
+def test_a_pipe_gets_plain_lines_with_each_command_once(bench) -> None:
+    done = bench.run("act", "Edit it.", "--model", "m", "--yolo")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("✓ set a.txt 200") == 1
+    assert "Done (200 update)" in done.stdout
+    assert "All is done." in done.stdout
+    assert not [c for c in done.stdout if ord(c) < 32 and c != "\n"]
+
+
+def test_the_prompt_may_come_from_standard_input(bench) -> None:
+    done = bench.run("ask", "-", "--model", "m2", "--json", stdin="What is it?\n", TURNWRIGHT_MODEL_m2="scripted/m")
+
+    assert loop_status(done.stdout) == 200
+    assert json_lines(done.stdout)[-1]["run_state"]["loop"]["prompt"] == "What is it?\n"
+    assert (bench.project / "a.txt").read_text() == "old\n"
+
+
+@pytest.mark.parametrize(("status", "exit_code"), [("204", 0), ("422", 3)])
+def test_the_exit_code_follows_the_loop(bench, status, exit_code) -> None:
+    bench.script("end", f'<update status="{status}">Said.</update>')
+
+    done = bench.run("act", "Do it.", "--model", "end", "--json")
+
+    assert (done.returncode, loop_status(done.stdout)) == (exit_code, int(status))
+
+
+def test_a_model_that_fails_exits_with_5_and_says_why(bench) -> None:
+    bench.script("broken", "=== error class=auth detail=key_refused ===")
+
+    done = bench.run("act", "Do it.", "--model", "broken")
+
+    assert done.returncode == 5
+    assert "Failed (500 " in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_giving_up_exits_with_4(bench) -> None:
+    bench.script("lost", *(['<get path="none.txt"/>'] * 8))
+
+    done = bench.run("act", "Do it.", "--model", "lost", "--json")
+
+    assert (done.returncode, loop_status(done.stdout)) == (4, 499)
+
+
+@pytest.mark.parametrize(("arguments", "named"), [([], "Name a model"), (["--model", "mm"], "'mm'")])
+def test_a_missing_or_unknown_model_lists_what_there_is(bench, arguments, named) -> None:
+    done = bench.run("act", "Do it.", *arguments)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert named in done.stderr
+    assert "Available: m" in done.stderr
+    assert "TURNWRIGHT_MODEL_<alias>=" in done.stderr
+
+
+def test_a_run_that_exists_keeps_its_model(bench) -> None:
+    first = bench.run("act", "One.", "--model", "m", "--run", "mine", "--yolo", "--json")
+    second = bench.run("act", "Two.", "--run", "mine", "--yolo", "--json")
+
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert json_lines(second.stdout)[-1]["run_state"]["loop"]["sequence"] == 2
+
+
+def test_without_a_terminal_a_proposal_waits_and_a_later_process_accepts_it(bench) -> None:
+    # RU013, RU250: the run is durable at 202, and an acceptance goes on with the loop.
+    waits = bench.run("act", "Edit it.", "--model", "m", "--run", "r", "--json")
+    assert (waits.returncode, loop_status(waits.stdout)) == (6, 202)
+    assert "turnwright resolve r log://turn_1/set/" in waits.stderr
+    assert (bench.project / "a.txt").read_text() == "old\n"
+    shown = bench.run("runs", "show", "r")
+    assert "change a.txt" in shown.stdout
+    assert "+new" in shown.stdout
+
+    goes_on = bench.run("resolve", "r", "--accept", "--json")
+
+    assert (goes_on.returncode, loop_status(goes_on.stdout)) == (0, 200)
+    assert (bench.project / "a.txt").read_text() == "new\n"
+
+
+def test_a_path_may_be_named_and_a_second_decision_is_refused(bench) -> None:
+    waits = bench.run("act", "Edit it.", "--model", "m", "--run", "r", "--json")
+    pending = [m["proposal_pending"]["proposal"]["path"] for m in json_lines(waits.stdout) if "proposal_pending" in m]
+
+    assert bench.run("resolve", "r", pending[0], "--accept").returncode == 0
+    again = bench.run("resolve", "r", pending[0], "--accept")
+
+    assert (again.returncode, again.stdout) == (2, "")
+
+
+def test_a_rejection_ends_the_loop_with_4(bench) -> None:
+    # RU249
+    bench.run("act", "Edit it.", "--model", "m", "--run", "r")
+
+    done = bench.run("resolve", "r", "--reject", "--json")
+
+    assert (done.returncode, loop_status(done.stdout)) == (4, 499)
+    assert (bench.project / "a.txt").read_text() == "old\n"
+    assert bench.run("resolve", "r", "--accept").returncode == 2
+
+
+def test_a_rejection_with_a_reason_is_read_by_the_model(bench) -> None:
+    bench.run("act", "Edit it.", "--model", "m", "--run", "r")
+
+    done = bench.run("resolve", "r", "--reject", "--reason", "Not this file.", "--json")
+
+    assert (done.returncode, loop_status(done.stdout)) == (0, 200)
+    assert (bench.project / "a.txt").read_text() == "old\n"
+
+
+def test_resolving_where_nothing_waits_is_a_usage_error(bench) -> None:
+    bench.run("act", "Do.", "--model", "m", "--run", "r", "--yolo")
+
+    done = bench.run("resolve", "r", "--accept")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Nothing in run r waits" in done.stderr
+    assert bench.run("resolve", "nobody", "--accept").returncode == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_the_run_and_exits_with_4(bench, number) -> None:
+    bench.script("slow", "=== reply after_ms=50000 ===\nToo late.")
+
+    with bench.running("act", "Do it.", "--model", "slow", "--run", "r", "--json") as process:
+        process.wait_for("turn_started")
+        process.signal(number)
+        assert process.end() == 4
+
+    assert loop_status("\n".join(process.lines["out"])) == 499
+    assert "stopped" in bench.run("runs").stdout
+
+
+def test_a_second_ctrl_c_leaves_at_once(bench) -> None:
+    bench.script("slow", "=== reply after_ms=50000 ===\nToo late.")
+
+    with bench.running("act", "Do it.", "--model", "slow") as process:
+        process.wait_for("turn 1")
+        process.signal(signal.SIGINT)
+        process.signal(signal.SIGINT)
+        code = process.end()
+
+    # The first may have been done before the second came.
+    assert code in (130, 4)
+
+
+def test_when_the_reader_goes_away_the_work_is_done_all_the_same(bench) -> None:
+    process = subprocess.Popen(
+        bench.command("act", "Edit it.", "--model", "m", "--yolo", "--json"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=bench.project,
+        env=bench.env(),
+    )
+    process.stdout.readline()
+    process.stdout.close()
+    code = process.wait(WAIT_S)
+    said = process.stderr.read()
+    process.stderr.close()
+
+    assert (code, said) == (0, "")
+    assert (bench.project / "a.txt").read_text() == "new\n"
+
+
+def test_escape_sequences_of_a_model_reach_no_terminal(bench) -> None:
+    bench.script("evil", 'Look:\x1b]52;c;aGk=\x07 \x1b[2J<update status="200">fine\x1b[31m</update>')
+
+    done = bench.run("act", "Do it.", "--model", "evil")
+
+    assert done.returncode == 0
+    assert not [c for c in done.stdout if ord(c) < 32 and c != "\n"]
+
+
+def test_runs_are_listed_and_shown(bench) -> None:
+    alias = run_alias(bench.run("act", "Edit it.", "--model", "m", "--yolo", "--json").stdout)
+
+    listed = bench.run("runs")
+    shown = bench.run("runs", "show", alias)
+    unknown = bench.run("runs", "show", "nobody")
+
+    assert alias in listed.stdout
+    assert "All is done." in listed.stdout
+    assert "1. Edit it.: 200 done (update)" in shown.stdout
+    assert unknown.returncode == 2
+    assert json_lines(bench.run("runs", "--json").stdout)[0]["run"] == alias

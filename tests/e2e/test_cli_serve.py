@@ -1,0 +1,212 @@
+"""Stacks and their clients: serve and attach, four processes, commands that share an embedded stack, the library."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+
+import pytest
+from turnwright.types.v1 import settings_pb2
+
+from e2e.cli_process import Bench, Process, loop_status
+from turnwright_client import Client, RunView, WatchPolicy
+from turnwright_core.errors import Reason, TurnwrightError
+
+EDIT = '<set path="a.txt">new</set><update status="102">Edited.</update>'
+DONE = '<update status="200">All is done.</update>'
+SLOW = "=== reply after_ms=3000 ===\n" + DONE
+PORTS = ("--listen", "127.0.0.1:0", "--listen", "store=127.0.0.1:0", "--listen", "assembler=127.0.0.1:0",
+         "--listen", "provider=127.0.0.1:0")  # fmt: skip
+
+
+@pytest.fixture
+def bench(tmp_path) -> Bench:
+    made = Bench(tmp_path)
+    made.script("m", EDIT, DONE, DONE)
+    made.script("slow", SLOW)
+    return made
+
+
+def address_of(process: Process, name: str = "executor") -> str:
+    return process.wait_for(rf"^{name} serves at (\S+)$", "err")[1]
+
+
+def record(bench: Bench) -> dict:
+    return json.loads((bench.home / "run" / "stack.json").read_text())
+
+
+def settings(model: str, **more) -> settings_pb2.LoopSettings:
+    return settings_pb2.LoopSettings(mode=settings_pb2.MODE_ACT, model=model, **more)
+
+
+def test_commands_attach_to_what_serves_the_home(bench) -> None:
+    with bench.running("serve", *PORTS) as server:
+        address = address_of(server)
+        assert record(bench) == {"executor": address, "pid": server.popen.pid, "embedded": False}
+
+        done = bench.run("act", "Edit it.", "--model", "m", "--yolo", "--json")
+        models = bench.run("models")
+        doctor = bench.run("doctor")
+
+        assert (done.returncode, loop_status(done.stdout)) == (0, 200)
+        assert record(bench)["pid"] == server.popen.pid
+        assert "scripted/m" in models.stdout
+        assert "32,768 (assumed)" in models.stdout
+        assert doctor.returncode == 0
+        assert f"executor: serves at {address}" in doctor.stdout
+        assert "commands run under limits only" in doctor.stdout
+        assert server.stop() == 0
+    assert not (bench.home / "run" / "stack.json").exists()
+
+
+def test_a_second_stack_on_one_home_is_refused(bench) -> None:
+    with bench.running("serve", *PORTS) as server:
+        address_of(server)
+        second = bench.run("serve", *PORTS)
+
+        assert second.returncode == 5
+        assert "in use" in second.stderr
+        assert record(bench)["pid"] == server.popen.pid
+
+
+def test_four_processes_work_as_one(bench) -> None:
+    with contextlib.ExitStack() as stack:
+
+        def started(name: str, *options: str) -> str:
+            arguments = ("serve", "--only", name, "--listen", "127.0.0.1:0", *options)
+            return address_of(stack.enter_context(bench.running(*arguments)), name)
+
+        store, provider = started("store"), started("provider")
+        assembler = started("assembler", "--store", store)
+        executor = started("executor", "--store", store, "--assembler", assembler, "--provider", provider)
+
+        done = bench.run("act", "Edit it.", "--model", "m", "--yolo", "--json", "--server", executor)
+        stranger = bench.run(
+            "act", "Edit it.", "--model", "m", "--json", "--server", executor, TURNWRIGHT_TOKEN="wrong"
+        )
+
+    assert (done.returncode, loop_status(done.stdout)) == (0, 200)
+    assert (bench.project / "a.txt").read_text() == "new"
+    assert (stranger.returncode, stranger.stdout) == (5, "")
+    assert "TURNWRIGHT_TOKEN" in stranger.stderr
+
+
+def test_a_stack_that_others_use_stays_until_they_are_done(bench) -> None:
+    bench.script("first", "=== reply after_ms=1500 ===\n" + DONE)
+    with bench.running("act", "One.", "--model", "first", "--json") as first:
+        first.wait_for("turn_started")
+        with bench.running("act", "Two.", "--model", "slow", "--json") as second:
+            second.wait_for("turn_started")
+
+            assert first.end() == 0
+            assert second.end() == 0
+
+    assert any("still serving others" in line for line in first.lines["err"])
+    assert loop_status("\n".join(second.lines["out"])) == 200
+    assert not (bench.home / "run" / "stack.json").exists()
+
+
+def test_a_command_goes_on_when_the_stack_it_joined_dies(bench) -> None:
+    with bench.running("act", "One.", "--model", "slow", "--json") as first:
+        first.wait_for("turn_started")
+        with bench.running("act", "Two.", "--model", "slow", "--json") as second:
+            second.wait_for("turn_started")
+            first.kill()
+
+            assert second.end() == 0, second.lines["err"]
+
+    assert any("going on with another" in line for line in second.lines["err"])
+    assert loop_status("\n".join(second.lines["out"])) == 200
+
+
+def test_two_commands_that_start_together_share_one_stack(bench) -> None:
+    with (
+        bench.running("act", "One.", "--model", "m", "--yolo", "--json", "--run", "a") as first,
+        bench.running("act", "Two.", "--model", "slow", "--json", "--run", "b") as second,
+    ):
+        assert (first.end(), second.end()) == (0, 0), (first.lines["err"], second.lines["err"])
+
+
+@pytest.mark.asyncio
+async def test_the_library_watches_across_a_restart_of_the_executor(bench) -> None:
+    with contextlib.ExitStack() as stack:
+
+        def started(name: str, *options: str) -> str:
+            arguments = ("serve", "--only", name, "--listen", "127.0.0.1:0", *options)
+            return address_of(stack.enter_context(bench.running(*arguments)), name)
+
+        store, provider = started("store"), started("provider")
+        peers = ("--store", store, "--assembler", started("assembler", "--store", store), "--provider", provider)
+        socket = f"unix:{bench.root}/e.sock"
+        await _watch_across_a_restart(bench, socket, ("serve", "--only", "executor", "--listen", socket, *peers))
+
+
+async def _watch_across_a_restart(bench: Bench, socket: str, arguments: tuple[str, ...]) -> None:
+    token = (bench.home / "token").read_text().strip()
+    with bench.running(*arguments) as executor:
+        await asyncio.to_thread(address_of, executor)
+        async with Client.connect(socket, token, policy=WatchPolicy(retries_max=60, backoff_s_max=0.5)) as client:
+            project = await client.init_project(str(bench.project))
+            queued = await client.act(project.name, "Wait.", settings=settings("slow"))
+            ended = asyncio.create_task(
+                client.wait_loop(project.name, queued.run, queued.sequence, after=queued.cursor)
+            )
+            events = client.watch(project.name, queued.run, queued.cursor)
+            async with contextlib.aclosing(events):
+                async for event in events:
+                    if event.WhichOneof("event") == "turn_started":
+                        break
+            executor.signal(signal.SIGKILL)
+            await asyncio.to_thread(executor.end)
+            with bench.running(*arguments):
+                async with asyncio.timeout(60):
+                    loop = await ended
+
+    assert (loop.sequence, loop.status) == (1, 200)
+
+
+@pytest.mark.asyncio
+async def test_the_library_folds_to_what_a_snapshot_says(bench) -> None:
+    # RE08 over a real executor: the fold of all events equals a snapshot taken after them.
+    with bench.running("serve", *PORTS) as server:
+        address = await asyncio.to_thread(address_of, server)
+        token = (bench.home / "token").read_text().strip()
+        async with Client.connect(address, token) as client:
+            project = (await client.init_project(str(bench.project))).name
+            queued = await client.act(project, "Edit it.", settings=settings("m"))
+            followed = RunView(run=queued.state)
+            async with contextlib.aclosing(client.watch(project, queued.run, queued.cursor)) as events:
+                async for event in events:
+                    followed.apply(event)
+                    await _compare_with_a_snapshot(client, project, queued.run, followed)
+                    if followed.proposals and event.WhichOneof("event") == "run_state":
+                        path = next(iter(followed.proposals))
+                        await client.resolve(project, queued.run, path, accept=True)
+                    if event.WhichOneof("event") == "run_state" and event.run_state.loop.status == 200:
+                        break
+
+            entry = await client.get_entry(project, queued.run, "assistant://1")
+            answer = await client.get_run(project, queued.run, turns_max=10)
+            models = [model.alias for model in await client.list_models()]
+            runs = [run.run async for run in client.list_runs(project)]
+            with pytest.raises(TurnwrightError) as unknown:
+                await client.get_entry(project, queued.run, "log://none")
+
+    assert entry.body == EDIT
+    assert [turn.number for turn in answer.turns] == [2, 1]
+    assert (sorted(models), runs) == (["m", "slow"], [queued.run])
+    assert unknown.value.reason is Reason.ENTRY_NOT_FOUND
+
+
+async def _compare_with_a_snapshot(client: Client, project: str, run: str, followed: RunView) -> None:
+    """Where a snapshot says the same moment, it says the same state."""
+    taken = RunView()
+    async with contextlib.aclosing(client.watch(project, run)) as events:
+        async for event in events:
+            taken.apply(event)
+            if taken.run is not None:
+                break
+    if taken.cursor == followed.cursor:
+        assert taken == followed

@@ -1,0 +1,177 @@
+"""The prompt for a decision, at a real (pseudo) terminal. Rows RU013, RU138; decision C20."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from e2e.cli_process import WAIT_S, Bench
+
+QUESTION = r"accept a\[l\]l\? $"
+EDIT = '<set path="a.txt">new</set><update status="102">Edited.</update>'
+TWO = '<set path="a.txt">new</set><set path="b.txt">new</set><update status="102">Edited.</update>'
+DONE = '<update status="200">All is done.</update>'
+
+
+class Terminal:
+    """What a person sees and types."""
+
+    def __init__(self, descriptor: int, process: subprocess.Popen[bytes]) -> None:
+        self.seen = ""
+        self.process = process
+        self._descriptor = descriptor
+
+    def expect_text(self, pattern: str) -> None:
+        """Read until the text matches."""
+        deadline = time.monotonic() + WAIT_S
+        while not re.search(pattern, self.seen):
+            assert time.monotonic() < deadline, f"{pattern!r} did not come: {self.seen!r}"
+            assert self._read(), f"{pattern!r} did not come before the end: {self.seen!r}"
+
+    def _read(self) -> bool:
+        ready, _, _ = select.select([self._descriptor], [], [], 0.2)
+        if not ready:
+            return True
+        try:
+            data = os.read(self._descriptor, 65536)
+        except OSError:
+            return False
+        self.seen += data.decode()
+        return bool(data)
+
+    def type(self, text: str) -> None:
+        self.seen = ""
+        os.write(self._descriptor, text.encode())
+
+    def end(self) -> int:
+        while self._read() and self.process.poll() is None:
+            pass
+        while self._read() and select.select([self._descriptor], [], [], 0)[0]:
+            pass
+        return self.process.wait(WAIT_S)
+
+
+@contextmanager
+def terminal(bench: Bench, *arguments: str) -> Iterator[Terminal]:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        bench.command(*arguments),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=bench.project,
+        env=bench.env(TERM="xterm-256color"),
+        start_new_session=True,
+    )
+    os.close(theirs)
+    try:
+        yield Terminal(ours, process)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        os.close(ours)
+
+
+@pytest.fixture
+def bench(tmp_path) -> Bench:
+    made = Bench(tmp_path)
+    (made.project / "a.txt").write_text("old\n")
+    made.script("m", EDIT, DONE)
+    made.script("two", TWO, DONE)
+    return made
+
+
+def test_a_person_sees_the_diff_and_accepts(bench) -> None:
+    with terminal(bench, "act", "Edit it.", "--model", "m") as person:
+        person.expect_text(QUESTION)
+        assert "change a.txt" in person.seen
+        assert "+new" in re.sub(r"\x1b\[[0-9;]*m", "", person.seen)
+        assert (bench.project / "a.txt").read_text() == "old\n"
+        person.type("a\n")
+        assert person.end() == 0
+
+    assert (bench.project / "a.txt").read_text() == "new"
+    assert "All is done." in person.seen
+
+
+def test_a_rejection_ends_the_loop(bench) -> None:
+    with terminal(bench, "act", "Edit it.", "--model", "m") as person:
+        person.expect_text(QUESTION)
+        person.type("r\n")
+        assert person.end() == 4
+
+    assert (bench.project / "a.txt").read_text() == "old\n"
+
+
+def test_a_rejection_with_a_comment_gives_the_model_another_turn(bench) -> None:
+    with terminal(bench, "act", "Edit it.", "--model", "m", "--run", "r") as person:
+        person.expect_text(QUESTION)
+        person.type("what?\n")
+        person.expect_text("Answer with a, r, c or l")
+        person.expect_text(QUESTION)
+        person.type("c\n")
+        person.expect_text("comment for the model: $")
+        person.type("Not this file.\n")
+        assert person.end() == 0
+
+    assert (bench.project / "a.txt").read_text() == "old\n"
+
+
+def test_accept_all_asks_no_second_time(bench) -> None:
+    with terminal(bench, "act", "Edit them.", "--model", "two") as person:
+        person.expect_text(QUESTION)
+        person.type("l\n")
+        assert person.end() == 0
+
+    assert "[a]ccept" not in person.seen
+    assert (bench.project / "b.txt").read_text() == "new"
+
+
+def test_the_end_of_input_leaves_the_decision_for_later(bench) -> None:
+    with terminal(bench, "act", "Edit it.", "--model", "m", "--run", "r") as person:
+        person.expect_text(QUESTION)
+        person.type("\x04")
+        assert person.end() == 6
+
+    assert "turnwright resolve r log://turn_1/set/" in person.seen
+    assert bench.run("resolve", "r", "--accept").returncode == 0
+
+
+def test_what_was_typed_before_the_question_is_no_answer(bench) -> None:
+    bench.script("later", "=== reply after_ms=700 ===\n" + EDIT, DONE)
+    with terminal(bench, "act", "Edit it.", "--model", "later") as person:
+        person.expect_text("turn 1")
+        person.type("a\n")
+        person.expect_text(QUESTION)
+        assert (bench.project / "a.txt").read_text() == "old\n"
+        person.type("r\n")
+        assert person.end() == 4
+
+
+def test_ctrl_c_at_the_question_ends_the_run(bench) -> None:
+    with terminal(bench, "act", "Edit it.", "--model", "m") as person:
+        person.expect_text(QUESTION)
+        person.process.send_signal(signal.SIGINT)
+        assert person.end() == 4
+
+    assert (bench.project / "a.txt").read_text() == "old\n"
+
+
+def test_a_decision_elsewhere_ends_the_question(bench) -> None:
+    with terminal(bench, "act", "Edit it.", "--model", "m", "--run", "r") as person:
+        person.expect_text(QUESTION)
+        elsewhere = bench.run("resolve", "r", "--accept", "--json")
+        assert elsewhere.returncode == 0
+        assert person.end() == 0
+
+    assert "decided elsewhere" in person.seen

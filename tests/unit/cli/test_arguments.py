@@ -1,0 +1,87 @@
+"""What the command line refuses before it talks to anybody: exit code 2 and a sentence."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def turnwright(*arguments: str, home, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("TURNWRIGHT_")}
+    return subprocess.run(
+        [sys.executable, "-m", "turnwright_cli", *arguments],
+        input=stdin,
+        capture_output=True,
+        env={**inherited, "TURNWRIGHT_HOME": str(home), **environment},
+        timeout=60,
+        check=False,
+    )
+
+
+REFUSED = {
+    "no such project": (["act", "x", "--project", "/no/such/dir"], b"", b"/no/such/dir"),
+    "project is a file": (["act", "x", "--project", __file__], b"", b"is no directory"),
+    "empty prompt": (["act", " "], b"", b"The prompt is empty"),
+    "empty standard input": (["ask", "-"], b"", b"The prompt is empty"),
+    "ten megabytes": (["act", "-"], b"x" * 10_000_000, b"longer than 1048576 bytes"),
+    "no text": (["act", "-"], b"a\xff", b"no UTF-8 text (byte 1)"),
+    "no decision": (["resolve", "r"], b"", b"--accept or --reject"),
+    "reason for an acceptance": (["resolve", "r", "--accept", "--reason", "x"], b"", b"--reason"),
+    "unknown service": (["serve", "--only", "stor"], b"", b"--only"),
+    "bad address": (["serve", "--listen", "7440"], b"", b"--listen"),
+    "unknown tier": (["token", "--tier", "system", "--principal", "x"], b"", b"--tier"),
+    "bad principal": (["token", "--tier", "client", "--principal", "a b"], b"", b"--principal"),
+    "unknown command": (["fly"], b"", b"No such command"),
+    "unknown option": (["act", "x", "--fly"], b"", b"No such option"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "stdin", "said"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_wrong_call_exits_with_2_and_says_what_is_wrong(arguments, stdin, said, tmp_path) -> None:
+    done = turnwright(*arguments, home=tmp_path / "home", stdin=stdin)
+
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert said in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_wrong_setting_is_named(tmp_path) -> None:
+    done = turnwright("act", "x", home=tmp_path, TURNWRIGHT_RPC_TIMEOUT_S="soon")
+
+    assert done.returncode == 2
+    assert b"TURNWRIGHT_RPC_TIMEOUT_S" in done.stderr
+
+
+def test_a_server_that_is_not_there_is_unreachable(tmp_path) -> None:
+    done = turnwright("act", "x", "--server", "127.0.0.1:1", "--project", str(tmp_path), home=tmp_path)
+
+    assert (done.returncode, done.stdout) == (5, b"")
+    assert b"127.0.0.1:1 does not answer" in done.stderr
+    assert b"turnwright doctor" in done.stderr
+
+
+def test_a_token_is_derived_from_the_deployments_own(tmp_path) -> None:
+    from turnwright_core.entries import Tier
+    from turnwright_core.kit.auth import authenticate
+
+    done = turnwright("token", "--tier", "client", "--principal", "ci", home=tmp_path)
+
+    caller = authenticate(done.stdout.decode().strip(), (tmp_path / "token").read_text().strip())
+    assert (done.returncode, caller.principal, caller.tier) == (0, "ci", Tier.CLIENT)
+
+
+def test_help_loads_neither_grpc_nor_a_service(tmp_path) -> None:
+    code = (
+        "import sys; sys.argv[1:] = ['--help']\n"
+        "from turnwright_cli.__main__ import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print([m for m in ('grpc', 'sqlalchemy', 'pydantic') if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False)
+
+    assert done.stderr.strip() == b"[]"
+    assert b"Commands:" in done.stdout

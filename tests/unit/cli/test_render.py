@@ -1,0 +1,194 @@
+"""What a person sees: each thing once, without control characters, as plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+from rich.console import Console
+from turnwright.executor.v1 import event_pb2, executor_service_pb2, task_pb2
+from turnwright.types.v1 import (
+    delta_pb2,
+    entry_pb2,
+    loop_pb2,
+    proposal_pb2,
+    run_pb2,
+    turn_pb2,
+    usage_pb2,
+)
+
+from turnwright_cli.effects import effect_title
+from turnwright_cli.json_lines import JsonScreen
+from turnwright_cli.render import TextScreen
+
+Event = executor_service_pb2.WatchRunResponse
+RUN = run_pb2.Run(project="p", run="r\x1b[2Jun", status=102)
+
+
+def record(path: str, state: int, outcome: str = "", status: int = 200, body: str = "", **attributes) -> Event:
+    entry = entry_pb2.Entry(
+        path=path, state=state, outcome=outcome, status=status, body=body, turn=1, loop=1,
+        attributes_json=json.dumps({"tool": path.split("/")[3], **attributes}),
+    )  # fmt: skip
+    return Event(message_updated=event_pb2.MessageUpdated(entry=entry))
+
+
+def delta(**change) -> Event:
+    return Event(stream_delta=event_pb2.StreamDelta(turn=1, delta=delta_pb2.Delta(**change)))
+
+
+STORY = [
+    Event(turn_started=event_pb2.TurnStarted(turn=turn_pb2.Turn(number=1, loop=1))),
+    delta(append_reasoning="Hm\x1b]0;title\x07. "),
+    delta(append_content="I look\x1b[31m first."),
+    delta(append_content="\r\nThen I edit."),
+    record("log://turn_1/get/a", entry_pb2.STATE_RECORDED),
+    record("log://turn_1/get/a", entry_pb2.STATE_RESOLVED, target="a\x9b\n.py", body="12 lines\nand more"),
+    record("log://turn_1/get/a", entry_pb2.STATE_RESOLVED, target="a.py"),
+    record("log://turn_1/set/b", entry_pb2.STATE_FAILED, "conflict:409", 409, "SEARCH not found", target="b.py"),
+    record("log://turn_1/sh/c", entry_pb2.STATE_CANCELLED, "aborted:499", 499),
+    Event(run_progress=event_pb2.RunProgress(phase=3, turn=1, detail="rate limit\x1b[A", wait_s=2.5)),
+    Event(
+        turn_finished=event_pb2.TurnFinished(
+            turn=turn_pb2.Turn(
+                number=1,
+                result=turn_pb2.TurnResult(usage=usage_pb2.Usage(prompt_tokens=1234, completion_tokens=5)),
+                begin_time=Timestamp(seconds=10),
+                end_time=Timestamp(seconds=11, nanos=500_000_000),
+            )
+        )
+    ),
+    Event(heartbeat=event_pb2.Heartbeat()),
+]
+LOOP = loop_pb2.Loop(
+    sequence=1, status=499, reason="max_strikes", summary="Given up\x07.", turns=1,
+    usage=usage_pb2.Usage(prompt_tokens=1234, completion_tokens=5, cost_usd=0.0125),
+    create_time=Timestamp(seconds=10), end_time=Timestamp(seconds=12),
+)  # fmt: skip
+
+
+def told(**console) -> str:
+    out = io.StringIO()
+    screen = TextScreen(Console(file=out, highlight=False, soft_wrap=True, **console))
+    screen.begin(RUN, 1)
+    for event in STORY:
+        screen.show(event)
+    screen.end(RUN, LOOP)
+    return out.getvalue()
+
+
+def test_a_pipe_gets_plain_lines() -> None:
+    assert told(width=80).splitlines() == [
+        "run r[2Jun in p",
+        "turn 1",
+        "Hm]0;title. ",
+        "I look[31m first.",
+        "Then I edit.",
+        "  ✓ get a .py 200  12 lines",
+        "  ✗ set b.py 409 conflict:409  SEARCH not found",
+        "  ⊘ sh 499 aborted:499",
+        "↻ rate limit[A: next try in 2.5 s",
+        "  1,234 tokens in, 5 out · 1.5 s",
+        "Stopped (499 max_strikes)",
+        "Given up.",
+        "run r[2Jun · 1 turn · 1,234 tokens in, 5 out · $0.0125 · 2.0 s",
+    ]
+
+
+@pytest.mark.parametrize("width", [10, 40, 200])
+def test_a_pipe_gets_no_control_characters_at_any_width(width) -> None:
+    assert not [c for c in told(width=width) if ord(c) < 32 and c != "\n"]
+
+
+@pytest.mark.asyncio
+async def test_no_color_leaves_no_colour() -> None:
+    text = told(width=80, force_terminal=True, no_color=True, legacy_windows=False)
+
+    assert "\x1b[31" not in text
+    assert "\x1b[32" not in text
+    assert "conflict:409" in text
+
+
+@pytest.mark.asyncio
+async def test_a_rule_fits_a_narrow_terminal() -> None:
+    lines = told(width=30, force_terminal=True, color_system=None).splitlines()
+
+    assert next(line for line in lines if line.startswith("turn 1 ")) == "turn 1 " + "─" * 23
+
+
+def test_an_ascii_terminal_gets_words_for_icons() -> None:
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict")
+    screen = TextScreen(Console(file=out, highlight=False, soft_wrap=True))
+    screen.begin(RUN, 1)
+    for event in STORY:
+        screen.show(event)
+    screen.end(RUN, LOOP)
+    out.flush()
+
+    assert b"  failed set b.py 409" in out.buffer.getvalue()
+
+
+def test_commands_of_other_loops_and_of_the_runtime_are_not_told() -> None:
+    out = io.StringIO()
+    screen = TextScreen(Console(file=out, highlight=False))
+    screen.begin(RUN, 2)
+    screen.show(record("log://turn_1/get/a", entry_pb2.STATE_RESOLVED))
+    manifest = record("log://turn_0/repo/manifest", entry_pb2.STATE_RESOLVED)
+    manifest.message_updated.entry.turn = 0
+    screen.show(manifest)
+
+    assert out.getvalue().count("\n") == 1
+
+
+def test_a_proposal_is_shown_whole_with_what_hides_written_out() -> None:
+    out = io.StringIO()
+    screen = TextScreen(Console(file=out, highlight=False, width=80))
+    patch = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n+new\x1b[8m hidden\n"
+    change = proposal_pb2.FileChange(path="x\x1b[2K", kind=proposal_pb2.FILE_CHANGE_KIND_MODIFY, patch=patch)
+    files = proposal_pb2.Proposal(path="p", tool="set", files=proposal_pb2.FileChanges(changes=[change]))
+    command = proposal_pb2.CommandRun(command="ls\n\rrm -rf /", timeout_s=9)
+
+    screen.propose(files)
+    screen.propose(proposal_pb2.Proposal(path="p", tool="sh", command=command))
+
+    text = out.getvalue()
+    assert "\x1b" not in text
+    assert r"+new\x1b[8m hidden" in text
+    assert r"  $ \rrm -rf /" in text
+    assert effect_title(files) == r"change x\x1b[2K"
+
+
+def test_json_lines_are_ascii_with_the_contracts_names_and_integer_statuses() -> None:
+    lines: list[str] = []
+    screen = JsonScreen(lines.append)
+    run = run_pb2.Run(run="ä", status=102, loops_queued=1)
+    screen.show(Event(run_state=event_pb2.RunState(run=run, loop=loop_pb2.Loop(sequence=1, status=102))))
+
+    assert lines[0].isascii()
+    assert json.loads(lines[0]) == {
+        "run_state": {"run": {"run": "ä", "status": 102, "loops_queued": 1}, "loop": {"sequence": 1, "status": 102}}
+    }
+
+
+@pytest.mark.parametrize("last", ["none", "snapshot", "earlier", "other", "same"])
+def test_the_last_json_line_is_the_state_of_the_loop_exactly_once(last) -> None:
+    lines: list[str] = []
+    screen = JsonScreen(lines.append)
+    cursor = task_pb2.EventCursor(epoch="e", seq=3)
+    events = {
+        "snapshot": Event(cursor=cursor, snapshot=event_pb2.Snapshot(last=True)),
+        "earlier": Event(run_state=event_pb2.RunState(loop=loop_pb2.Loop(sequence=1, status=102))),
+        "other": Event(run_state=event_pb2.RunState(loop=loop_pb2.Loop(sequence=2, status=499))),
+        "same": Event(run_state=event_pb2.RunState(loop=LOOP)),
+    }
+    if last in events:
+        screen.show(events[last])
+
+    screen.end(RUN, LOOP)
+
+    ends = [json.loads(line) for line in lines if json.loads(line).get("run_state", {}).get("loop", {}) != {}]
+    assert (ends[-1]["run_state"]["loop"]["sequence"], ends[-1]["run_state"]["loop"]["status"]) == (1, 499)
+    assert json.loads(lines[-1]) == ends[-1]
+    assert len(lines) == {"none": 1, "same": 1}.get(last, 2)
