@@ -39,7 +39,7 @@ class Peer:
         self.name = name
         self.address = address
         self.channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._metadata = call_metadata(token, tier)
 
     async def call(
@@ -49,7 +49,7 @@ class Peer:
         timeout_s: float | None = None,
     ) -> Response:
         """One answer, within the deadline. Raises TurnwrightError."""
-        deadline = timeout_s or self._timeout_s
+        deadline = timeout_s or self.timeout_s
         try:
             return await method(request, timeout=deadline, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:

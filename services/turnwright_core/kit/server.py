@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,12 +59,20 @@ class Service:
 class RunningServer:
     """One service that listens on one address."""
 
-    def __init__(self, service: Service, address: str, secret: str, drain_s: float) -> None:
-        """Prepare; `drain_s` are the seconds that calls have when it stops."""
+    def __init__(
+        self,
+        service: Service,
+        address: str,
+        secret: str,
+        drain_s: float,
+        observers: Sequence[grpc.aio.ServerInterceptor] = (),
+    ) -> None:
+        """Prepare; `drain_s` are the seconds that calls have when it stops, observers see every call first."""
         self.service = service
         self.address = address
         self._wanted = address
         self._secret = secret
+        self._observers = observers
         self._drain_s = drain_s
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
@@ -73,7 +81,7 @@ class RunningServer:
         """Start the service, then listen. Raises OSError when the address cannot be bound."""
         await self.service.start()
         server = grpc.aio.server(
-            interceptors=[ErrorInterceptor(), AuthInterceptor(self._secret)], options=SERVER_OPTIONS
+            interceptors=[*self._observers, ErrorInterceptor(), AuthInterceptor(self._secret)], options=SERVER_OPTIONS
         )
         self.service.register(server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
