@@ -53,15 +53,22 @@ class Follower:
         self._view = RunView()
         self._deciding: asyncio.Task[bool] | None = None
         self._asked = ""
+        self._decided: set[str] = set()
         self._aborted = False
         self._status = runs.QUEUED
 
-    async def follow(self, queued: QueuedLoop) -> Followed:
-        """Show and steer the loop until it has ended, or until a decision is needed that nobody here can take."""
+    async def follow(self, queued: QueuedLoop, decided: str = "") -> Followed:
+        """Show and steer the loop until it has ended, or until a decision is needed that nobody here can take.
+
+        `decided` is the path of the proposal whose decision made the loop go on; it is not asked for again.
+        """
         self._queued = queued
         self._screen.begin(queued.state, queued.sequence)
+        if decided:
+            self._decided.add(decided)
         # A run that waits already told of its proposal before we came: only a snapshot has it.
-        after = None if queued.state.status == runs.PROPOSED else queued.cursor
+        is_blocked = queued.state.status == runs.PROPOSED and not decided
+        after = None if is_blocked else queued.cursor
         async with contextlib.aclosing(self._client.watch(queued.project, queued.run, after)) as events:
             followed = await self._pump(events)
         self._screen.end(followed.run, followed.loop)
@@ -132,6 +139,8 @@ class Follower:
 
     def _concerns(self, proposal: proposal_pb2.Proposal) -> bool:
         """Under yolo the executor accepts what this loop proposes; what an earlier one proposed still holds us up."""
+        if proposal.path in self._decided:
+            return False
         return not self._yolo or proposal.turn <= self._queued.state.turn
 
     async def _decide(self, decider: Decider, proposal: proposal_pb2.Proposal) -> bool:
@@ -153,7 +162,7 @@ class Follower:
             if error.reason is not Reason.NOT_PROPOSED:
                 raise
             self._screen.note("It was decided elsewhere.")
-        self._view.proposals.pop(proposal.path, None)
+        self._decided.add(proposal.path)
         return True
 
     def _finish_deciding(self) -> bool:

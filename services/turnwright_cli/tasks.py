@@ -58,7 +58,15 @@ class Verdict:
     decision: Decision
 
 
-Begin = Callable[[Client], Awaitable[QueuedLoop]]
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What to follow. `decided` is the proposal whose decision began it."""
+
+    queued: QueuedLoop
+    decided: str = ""
+
+
+Begin = Callable[[Client], Awaitable[Begun]]
 """Queues a task or carries out a decision; repeating it is harmless."""
 
 
@@ -67,10 +75,10 @@ async def run_task(settings: CliSettings, task: Task, *, as_json: bool, models: 
     interactive = not as_json and _has_terminal()
     request_id = secrets.token_hex(16)
 
-    async def begin(client: Client) -> QueuedLoop:
+    async def begin(client: Client) -> Begun:
         project = await client.init_project(task.project)
         give = client.act if task.mode is Mode.ACT else client.ask
-        return await give(
+        queued = await give(
             project.name,
             task.prompt,
             run=task.run,
@@ -83,6 +91,7 @@ async def run_task(settings: CliSettings, task: Task, *, as_json: bool, models: 
             run_settings=settings_pb2.RunSettings(model=task.model),
             request_id=request_id,
         )
+        return Begun(queued)
 
     return await _follow(settings, begin, yolo=task.yolo, as_json=as_json, models=models)
 
@@ -91,7 +100,7 @@ async def resolve(settings: CliSettings, verdict: Verdict, *, as_json: bool) -> 
     """Decide on a proposal, then follow the loop. Returns the exit code."""
     request_id = secrets.token_hex(16)
 
-    async def begin(client: Client) -> QueuedLoop:
+    async def begin(client: Client) -> Begun:
         project = (await client.init_project(verdict.project)).name
         path = verdict.path or await _only_proposal(client, project, verdict.run)
         answer = await client.resolve(
@@ -102,7 +111,8 @@ async def resolve(settings: CliSettings, verdict: Verdict, *, as_json: bool) -> 
             comment=verdict.decision.comment,
             request_id=request_id,
         )
-        return QueuedLoop(project, verdict.run, answer.run.loop.sequence, answer.cursor, answer.run)
+        queued = QueuedLoop(project, verdict.run, answer.run.loop.sequence, answer.cursor, answer.run)
+        return Begun(queued, path)
 
     return await _follow(settings, begin, yolo=False, as_json=as_json)
 
@@ -126,14 +136,14 @@ async def _follow(
 ) -> int:
     """Begin, and follow to the end. When the stack of another command that we joined ends, go on with another."""
     screen, person = _screen(as_json=as_json)
-    queued: QueuedLoop | None = None
+    begun: Begun | None = None
     with Interrupts().entered() as interrupts:
         for attempt in range(REJOINS_MAX + 1):
             async with open_session(settings, models) as session:
                 try:
-                    queued = queued or await begin(session.client)
+                    begun = begun or await begin(session.client)
                     follower = Follower(session.client, screen, person, interrupts, yolo=yolo)
-                    return _exit(await follower.follow(queued))
+                    return _exit(await follower.follow(begun.queued, begun.decided))
                 except TurnwrightError as error:
                     if not session.joined or error.reason not in _GONE or attempt == REJOINS_MAX:
                         raise

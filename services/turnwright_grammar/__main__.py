@@ -47,8 +47,10 @@ def run(verb: str, source: TextIO, target: TextIO, *, lines: bool) -> int:
     """Answer each input of `source` on `target`; return the exit status."""
     failed = False
     for text in _inputs(source, lines=lines):
-        answer = _answered(verb, text, lines=lines)
-        failed = failed or ("error" in answer and verb != "match") or answer.pop("invalid", False) is True
+        try:
+            answer = _answered(verb, text, lines=lines)
+        except InputError as error:
+            answer, failed = {"error": str(error)}, True
         target.write(json.dumps(answer, ensure_ascii=False) + "\n")
     return 1 if failed else 0
 
@@ -60,13 +62,9 @@ def _inputs(source: TextIO, *, lines: bool) -> Iterable[str]:
 
 
 def _answered(verb: str, text: str, *, lines: bool) -> Answer:
-    try:
-        if verb == "read":
-            reply = _field(_object(text), "text") if lines else text
-            return reply_as_json(read_reply(reply))
-        return _VERBS[verb](_object(text))
-    except InputError as error:
-        return {"error": str(error), "invalid": True}
+    if verb == "read":
+        return reply_as_json(read_reply(_field(_object(text), "text") if lines else text))
+    return _VERBS[verb](_object(text))
 
 
 def reply_as_json(reply: Reply) -> Answer:

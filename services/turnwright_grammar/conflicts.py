@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 from turnwright_grammar.find import Finder
 
-HEAD = re.compile(r"^[ \t]*<{5,9} ?SEARCH>?[ \t]*$", re.MULTILINE)
-_DIVIDER = re.compile(r"^[ \t]*={5,9}[ \t]*$", re.MULTILINE)
-_TAIL = re.compile(r"^[ \t]*>{5,9} ?REPLACE[ \t]*$", re.MULTILINE)
+HEAD = re.compile(r"^[ \t]*<{5,9} ?SEARCH>?[ \t\r]*$", re.MULTILINE)
+_DIVIDER = re.compile(r"^[ \t]*={5,9}[ \t\r]*$", re.MULTILINE)
+_TAIL = re.compile(r"^[ \t]*>{5,9} ?REPLACE[ \t\r]*$", re.MULTILINE)
 _LINE_HINTS = re.compile(r"(?:[ \t]*:(?:start|end)_line:[ \t]*\d*[ \t]*\n)*(?:[ \t]*-{5,9}[ \t]*\n)?")
 _BAD_HINT = re.compile(r"^[ \t]*:(?:start|end)_line:", re.MULTILINE)
 _ESCAPED = re.compile(r"^\\(?=:(?:start|end)_line:|<{5,9} SEARCH|={5,9}$|>{5,9} REPLACE|-{5,9}$)", re.MULTILINE)

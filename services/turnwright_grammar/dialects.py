@@ -28,6 +28,8 @@ Call = tuple[str, Value]
 
 PYTHON_CALLS_MAX = 200
 _STRICT_CHARS_FIRST = 1_000
+# The tolerant reader is slower than the strict one, so it pays more from the budget.
+_LOOSE_COST = 4
 _NAME = r"[A-Za-z_][\w.\-]*"
 _WORDS = (
     r"tool_?calls?|tool_?use|function_?calls?|functions|longcat_tool_call|dots_function_call"
@@ -130,7 +132,7 @@ def _after_spaces(text: str, start: int) -> int:
     return _SPACES.match(text, start).end()  # type: ignore[union-attr]
 
 
-def read_json(finder: Finder, start: int) -> ReadValue | None:
+def read_json(finder: Finder, start: int, loose_chars_max: int = 1_000_000) -> ReadValue | None:
     """Return the value at `start`: strict JSON of any length, or repaired up to the next vendor's token.
 
     A strict value may hold tokens inside its strings; a broken one must not run into the next call.
@@ -146,7 +148,8 @@ def read_json(finder: Finder, start: int) -> ReadValue | None:
         if strict is NotStrict.BROKEN or start + size >= len(text):
             break
         size = min(size * 8, len(text) - start)
-    return read_value(text, start, end) if finder.spend(end - start) else None
+    end = min(end, start + loose_chars_max)
+    return read_value(text, start, end) if finder.spend(_LOOSE_COST * (end - start)) else None
 
 
 def _json(finder: Finder, start: int) -> Payload | None:

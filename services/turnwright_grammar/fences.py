@@ -123,4 +123,4 @@ def _run_of(length: int) -> re.Pattern[str]:
 
 
 def _fence_end(marks: str) -> re.Pattern[str]:
-    return re.compile(rf"^[ \t]*(?:>[ \t]*)?{marks[0]}{{{min(len(marks), 100)},}}[ \t]*$", re.MULTILINE)
+    return re.compile(rf"^[ \t]*(?:>[ \t]*)?{marks[0]}{{{min(len(marks), 100)},}}[ \t\r]*$", re.MULTILINE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-BUDGET_FACTOR = 2
+BUDGET_FACTOR = 4
 BUDGET_BASE_CHARS = 100_000
 
 
@@ -16,7 +16,7 @@ class Finder:
     reader needs this because hostile text repeats openers that never close.
 
     What cannot be amortised (attempts that fail after reading far ahead) is paid from a budget of
-    characters, twice the text; see `spend`.
+    characters, four times the text; see `spend`.
     """
 
     def __init__(self, text: str) -> None:

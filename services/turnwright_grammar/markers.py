@@ -41,6 +41,7 @@ _IDENT = re.compile(r"(?P<keyword>NEW|PREPEND|APPEND|REPLACE|DELETE|SEARCH)(?:[0
 _OPENER = re.compile(r"(?:(?<=[\s>])|\A)<<(?P<ident>[A-Z][A-Za-z0-9_]*)(?=\s|\Z)")
 _WORD = re.compile(r"(?<!\S)[A-Z][A-Za-z0-9_]*(?!\S)")
 _OPENS_NEXT = re.compile(r"\s*(?:<<[A-Z]|\Z)")
+_LINE_END = re.compile(r"[ \t]*\r?\n")
 _BLANK_TO_LINE_END = re.compile(r"[ \t]*\r?\n|[ \t]")
 _FENCE_LINE = re.compile(r"^[ \t]*```", re.MULTILINE)
 _SED_HEAD = re.compile(r"\s*;?\s*s(?P<mark>[^\sA-Za-z0-9\\])")
@@ -198,7 +199,7 @@ class _Markers:
     def _closer(self, opener: re.Match[str]) -> int | None:
         ident, start = opener["ident"], opener.end()
         first = _at_or_after(self.closers.get(ident, []), start)
-        if self.body[start : start + 1] != "\n":
+        if not _LINE_END.match(self.body, start):
             return first
         # In the many-line form a closer in the middle of a sentence is content, if a clean one follows.
         clean = _at_or_after(self.clean.get(ident, []), start)

@@ -33,8 +33,8 @@ _TRIGGER = re.compile(
     r"""
       (?P<fence>^[ \t]*(?:>[ \t]*)?(?P<marks>`{3,}|~{3,})(?P<info>[^`\n]*)$)
     | (?P<ticks>`+)
-    | (?P<conflict>^[ \t]*<{5,9}[ ]?SEARCH>?[ \t]*$)
-    | (?P<tail>^[ \t]*>{5,9}[ ]?REPLACE[ \t]*$)
+    | (?P<conflict>^[ \t]*<{5,9}[ ]?SEARCH>?[ \t\r]*$)
+    | (?P<tail>^[ \t]*>{5,9}[ ]?REPLACE[ \t\r]*$)
     | (?P<angle><(?=[A-Za-z/|\uff5c]))
     | (?P<bracket>\[/?TOOL_CALLS?\]|functools(?=\[))
     | (?P<json>(?<![\w"'\\])[\[{](?=\s*(?:[\[{]\s*)?["'](?:name|function|tool|tool_name|tool_calls|function_call

@@ -45,9 +45,14 @@ def _sharing_most(lines: list[str], wanted: list[str]) -> int | None:
     width = len(wanted)
     score = sum(hits[:width])
     best, best_at = score, 0
+
+    def begins(index: int) -> bool:
+        return lines[index].strip() == wanted[0]
+
     for index in range(1, max(1, len(lines) - width + 1)):
         score += (hits[index + width - 1] if index + width - 1 < len(hits) else 0) - hits[index - 1]
-        if score > best:
+        # Of equal windows the one that begins like the search is where it was meant.
+        if score > best or (score == best and begins(index) and not begins(best_at)):
             best, best_at = score, index
     return best_at if best else None
 

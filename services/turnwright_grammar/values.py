@@ -24,14 +24,8 @@ _NUMBER = re.compile(r"[+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?=\s*(?:[,
 _WORD = re.compile(r"[^\s,:\[\]{}()\"'=<>]+")
 _BARE = re.compile(r"[^,\]}\n\"]*")
 _WORDS: dict[str, Value] = {"true": True, "false": False, "null": None, "none": None, "undefined": None, "nan": None}
-_QUOTES = (
-    ('<|"|>', '<|"|>'),
-    ("<escape>", "<escape>"),
-    ('"', '"'),
-    ("'", "'"),
-    ("“", "”"),
-    ("`", "`"),
-)
+_QUOTE = re.compile(r"<\|\"\|>|<escape>|[\"'\u201c`]")
+_CLOSING_QUOTES = {"\u201c": "\u201d"}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "/": "/", "\\": "\\", '"': '"', "'": "'"}
 _CLOSERS = {"{": "}", "[": "]", "(": ")"}
 
@@ -372,7 +366,8 @@ class _Reader:
         return "\\" + char
 
     def _quote_at(self) -> tuple[str, str] | None:
-        return next((pair for pair in _QUOTES if self.text.startswith(pair[0], self.position)), None)
+        found = _QUOTE.match(self.text, self.position)
+        return (found[0], _CLOSING_QUOTES.get(found[0], found[0])) if found else None
 
     def _char(self) -> str:
         return self.text[self.position : self.position + 1]

@@ -11,6 +11,8 @@ from turnwright_grammar import dialects
 from turnwright_grammar.native import calls_of
 from turnwright_grammar.reading import Reading
 
+# A broken object that no vendor's token announces is not looked for further than this.
+_BARE_CHARS_MAX = 20_000
 _BLANKS = re.compile(r"\s*")
 _SEPARATORS = re.compile(r"[\s;,]*")
 _HARMONY_TO = re.compile(r"to=(?P<name>[\w.\-]+)")
@@ -84,7 +86,7 @@ def on_harmony(reading: Reading, found: re.Match[str]) -> int:
 
 def on_json(reading: Reading, found: re.Match[str]) -> int:
     """Take a JSON object that has the shape of a call, without any token."""
-    read = dialects.read_json(reading.finder, found.start())
+    read = dialects.read_json(reading.finder, found.start(), _BARE_CHARS_MAX)
     calls = calls_of(read.value, wrapped=False) if read and not read.cut else None
     if read is None or calls is None:
         return reading.narrate(found)

@@ -10,6 +10,7 @@ from typing import Final
 import grpc
 from turnwright.store.v1 import store_service_pb2, store_service_pb2_grpc
 
+from turnwright_core.entries import Tier
 from turnwright_core.kit.home import ensure_home
 from turnwright_core.kit.server import Service
 from turnwright_store.app.changes import Watches
@@ -55,7 +56,8 @@ def build(settings: StoreSettings, _secret: str) -> Service:
     def register(server: grpc.aio.Server) -> None:
         store_service_pb2_grpc.add_StoreServiceServicer_to_server(StoreServicer(store), server)
 
-    return Service("store", GRPC_NAME, register, start=start, drain=drain, close=database.close)
+    # Models write entries of their own schemes; which ones is for the schemes to say.
+    return Service("store", GRPC_NAME, register, floor=Tier.MODEL, start=start, drain=drain, close=database.close)
 
 
 async def _open(database: SqliteDatabase, settings: StoreSettings) -> Basis:

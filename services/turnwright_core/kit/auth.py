@@ -80,9 +80,10 @@ def call_metadata(token: str, tier: Tier | None = None) -> tuple[tuple[str, str]
 class AuthInterceptor(grpc.aio.ServerInterceptor):
     """Refuses calls without a valid token, and those that ask for a tier above it."""
 
-    def __init__(self, secret: str) -> None:
-        """Check tokens against this secret."""
+    def __init__(self, secret: str, floor: Tier) -> None:
+        """Check tokens against this secret; calls below the floor have no business with the service."""
         self._secret = secret
+        self._floor = floor
 
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
@@ -102,7 +103,15 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
                 "Send `authorization: Bearer <token>` with the token of this deployment (TURNWRIGHT_TOKEN).",
             )
         wanted = values.get(TIER)
-        return caller if wanted is None else _lowered(caller, wanted)
+        caller = caller if wanted is None else _lowered(caller, wanted)
+        if caller.tier < self._floor:
+            raise fault(
+                Reason.TIER_FORBIDDEN,
+                f"This service answers the tier {self._floor.name.lower()} and those above it.",
+                tier=caller.tier.name.lower(),
+                ceiling=caller.ceiling.name.lower(),
+            )
+        return caller
 
 
 def _lowered(caller: Caller, wanted: str) -> Caller:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -21,4 +22,8 @@ def run_service(kind: type[S], default_listen: str, build: Callable[[S, str], Se
         exit_with(error)
     configure_logs(settings.log_level)
     server = RunningServer(build(settings, secret), settings.listen or default_listen, secret, settings.drain_s)
-    run(serve_until_stopped(server))
+    try:
+        run(serve_until_stopped(server))
+    except OSError as error:
+        print(f"{server.service.name}: {error}", file=sys.stderr)  # noqa: T201 - the last word of a process
+        raise SystemExit(1) from None

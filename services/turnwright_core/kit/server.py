@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import grpc
 import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import AuthInterceptor
 from turnwright_core.kit.errors import ErrorInterceptor
 from turnwright_core.limits import MESSAGE_BYTES_MAX
@@ -48,6 +49,8 @@ class Service:
     """Full name of its gRPC service."""
     register: Callable[[grpc.aio.Server], None]
     """Adds the servicer."""
+    floor: Tier = Tier.CLIENT
+    """The lowest tier that has any business here."""
     start: Callable[[], Awaitable[None]] = _nothing
     """Runs before the first call is accepted."""
     drain: Callable[[], Awaitable[None]] = _nothing
@@ -81,7 +84,7 @@ class RunningServer:
         """Start the service, then listen. Raises OSError when the address cannot be bound."""
         await self.service.start()
         server = grpc.aio.server(
-            interceptors=[*self._observers, ErrorInterceptor(), AuthInterceptor(self._secret)], options=SERVER_OPTIONS
+            interceptors=[*self._observers, ErrorInterceptor(), AuthInterceptor(self._secret, self.service.floor)], options=SERVER_OPTIONS
         )
         self.service.register(server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
@@ -142,7 +145,7 @@ async def serve_until_stopped(*servers: RunningServer) -> None:
         await event.wait()
 
 
-def run(main: Awaitable[None]) -> None:
+def run(main: Coroutine[Any, Any, None]) -> None:
     """Run a process's main coroutine, on uvloop where it is installed."""
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     with contextlib.suppress(ImportError):
@@ -150,4 +153,4 @@ def run(main: Awaitable[None]) -> None:
 
         factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(main)  # type: ignore[arg-type]
+        runner.run(main)

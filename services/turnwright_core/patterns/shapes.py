@@ -22,9 +22,9 @@ _REGEX_ONLY = re.compile(r"[\^$+()|\\]")
 _GLOB_SHAPE = re.compile(
     r"""
       \* | \?
-    | \[ [^\]/]+ \]            # a class needs a member: `:AI[]` is text
-    | \{ [^{}]*,[^{}]* \}      # a brace list needs a comma
-    | [!@+] \( [^()]* \)       # extended groups
+    | \[ [^\]/]++ \]           # a class needs a member: `:AI[]` is text
+    | \{ [^{},]*+,[^{}]*+ \}   # a brace list needs a comma
+    | [!@+] \( [^()]*+ \)       # extended groups
     """,
     re.VERBOSE,
 )

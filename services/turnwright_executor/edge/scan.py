@@ -14,6 +14,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -83,7 +84,8 @@ class DiskScanner:
 
     def _paths(self) -> list[str]:
         os.stat(self.root)  # noqa: PTH116 - raises where there is no root
-        listed = self._listed_by_git() or walked(self.root)
+        # A walk stops when it has found enough: the root may be a whole disk.
+        listed = self._listed_by_git() or islice(filter(_is_usable, walked(self.root)), self._files_max)
         return sorted({path for path in listed if _is_usable(path)})[: self._files_max]
 
     def _listed_by_git(self) -> list[str]:
@@ -134,7 +136,7 @@ def walked(root: str) -> Iterator[str]:
     """The paths below a root, without hidden and generated folders, and never through a link."""
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if _is_walked(folder, name))
-        for name in names:
+        for name in sorted(names):
             if name in SECRET_FILES or name.startswith(".env."):
                 continue
             yield os.path.relpath(os.path.join(folder, name), root)  # noqa: PTH118

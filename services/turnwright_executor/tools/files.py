@@ -16,7 +16,7 @@ from turnwright_executor.domain.effects import Effect, FileEdit, FileEffect, eff
 from turnwright_executor.tools.attributes import summary_of, visibility_of
 from turnwright_executor.tools.contract import Context, Done, Proposed, failed
 from turnwright_executor.tools.listing import line_count, plural
-from turnwright_executor.tools.paths import Item, file_attributes, read_file, refused, removal
+from turnwright_executor.tools.paths import BATCH_PATHS_MAX, Item, file_attributes, read_file, refused, removal
 from turnwright_executor.tools.ports import FileText, OutsideProjectError
 from turnwright_grammar import Command, unified_patch
 
@@ -40,15 +40,19 @@ def removed(item: Item) -> FileEdit:
     return FileEdit(item.path, item.hash, None, patch)
 
 
-def proposed(edits: Sequence[FileEdit], command: Command) -> Proposed:
-    """The proposal of some edits. Raises RefusedError when they are too large to be kept."""
+def proposed(edits: Sequence[FileEdit], command: Command, notes: Sequence[str] = ()) -> Proposed:
+    """The proposal of some edits; notes tell how an edit was understood.
+
+    Raises RefusedError when they are too large to be kept.
+    """
     effect = FileEffect(tuple(_shortened(edits)))
     stored = [effect_to_json(effect), dict(command.attributes), command.body]
     size = len(json.dumps(stored, ensure_ascii=False, separators=(",", ":")).encode(errors="replace"))
     if size > EFFECT_BYTES_MAX:
         advice = "Change it in smaller parts, or use <sh>."
         raise refused("too_large:413", f"The change has {size} bytes; at most {EFFECT_BYTES_MAX} are kept. {advice}")
-    return Proposed(effect, "\n".join(map(summary_line, edits)))
+    body = "\n".join([*map(summary_line, edits), *notes])
+    return Proposed(effect, body, {"notes": list(notes)} if notes else {})
 
 
 async def carry_out(effect: Effect, command: Command, context: Context) -> Done:
@@ -57,14 +61,19 @@ async def carry_out(effect: Effect, command: Command, context: Context) -> Done:
         return failed("invalid:400", f"<{command.name}> changes files and runs no commands.")
     if stale := await _stale(effect.edits, context):
         return conflict(stale)
-    paths = [edit.path for edit in effect.edits]
-    entries = {entry.path: entry for entry in await context.entries.get(paths)}
+    entries = await _entries_of(effect.edits, context)
     writes: list[EntryWrite] = []
     for edit in effect.edits:
         if problem := await _replace(edit, context):
             return Done(problem.body, problem.state, problem.outcome, writes=tuple(writes))
         writes.extend(_mirrored(edit, command, entries))
     return Done("\n".join(map(summary_line, effect.edits)), writes=tuple(writes))
+
+
+async def _entries_of(edits: Sequence[FileEdit], context: Context) -> dict[str, Entry]:
+    paths = [edit.path for edit in edits]
+    batches = [paths[start : start + BATCH_PATHS_MAX] for start in range(0, len(paths), BATCH_PATHS_MAX)]
+    return {entry.path: entry for batch in batches for entry in await context.entries.get(batch)}
 
 
 def conflict(path: str) -> Done:

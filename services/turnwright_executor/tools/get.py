@@ -17,12 +17,12 @@ from turnwright_executor.tools.listing import described, listed
 from turnwright_executor.tools.paths import (
     Item,
     RefusedError,
+    caught_up,
     check_text,
     exactly,
     find_entries,
     find_items,
     get_item,
-    is_file,
     is_pattern,
     normal,
     refused,
@@ -79,21 +79,15 @@ class Get(Settled):
         if len(items) == 1:
             check_text(items[0])
         readable = [item for item in items if item.text is not None]
-        writes = tuple(write for item in readable for write in (*item.refresh, _promotion(item.path, visibility)))
-        lines = [described(item.path, item.text or "") for item in readable]
+        writes = (*await caught_up(readable, context), *(_promotion(item.path, visibility) for item in readable))
+        lines = [_line(item) for item in items]
         return Done(listed(lines, self._limits.listed_max), writes=writes)
 
     async def _matching(self, path: str, text: str, context: Context) -> list[Item]:
         if not text:
             return await self._by_path(path, context)
         pattern = path if is_pattern(path) else normal(path, context)
-        limit = self._limits.matches_max
-        found = await find_entries(pattern, text, context, limit, bodies=not is_file(path))
-        items = [
-            await exactly(entry.path, context) if is_file(entry.path) else Item(entry.path, entry.body, "", entry)
-            for entry in found
-        ]
-        return [item for item in items if item is not None]
+        return await find_items(pattern, context, self._limits.matches_max, text)
 
     async def _by_path(self, path: str, context: Context) -> list[Item]:
         if not is_pattern(path):
@@ -103,6 +97,10 @@ class Get(Settled):
 
 def _promotion(path: str, visibility: Visibility) -> EntryWrite:
     return EntryWrite(path, SetEntry(visibility=visibility), Tier.PLUGIN)
+
+
+def _line(item: Item) -> str:
+    return f"{item.path}: no text" if item.text is None else described(item.path, item.text)
 
 
 def _nothing(path: str, text: str) -> Done:

@@ -7,6 +7,7 @@ turn did to them (row RU204). What a command may not touch is a RefusedError, wh
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from posixpath import basename, dirname
@@ -29,6 +30,12 @@ from turnwright_executor.tools.ports import FileText, OutsideProjectError
 
 NEAR_MAX: Final = 3
 _NEIGHBOURS_MAX: Final = 200
+
+BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bodies that one read asks for, in bytes; one entry may be longer."""
+
+BATCH_PATHS_MAX: Final = 1000
+"""Paths that one read asks for."""
 
 
 class RefusedError(Exception):
@@ -104,13 +111,17 @@ async def find_item(path: str, context: Context) -> Item | None:
     """What stands at exactly this path, None where nothing does. Raises RefusedError."""
     path = normal(path, context)
     entry = next(iter(await context.entries.get([path])), None)
-    if not is_file(path):
-        hidden = entry is None or not scheme_for(entry.scheme).model_visible
-        return None if entry is None or hidden else Item(path, entry.body, "", entry)
-    file = await read_file(path, context)
-    if file is None:
+    if is_file(path):
+        return await _file_item(path, entry, context)
+    if entry is None or not scheme_for(entry.scheme).model_visible:
         return None
-    return Item(path, file.text, file.hash, entry, refreshed(path, file, entry))
+    return Item(path, entry.body, "", entry)
+
+
+async def _file_item(path: str, entry: Entry | None, context: Context) -> Item | None:
+    """A file as it is on the disk; `entry` is what the store has of it, its body is not looked at."""
+    file = await read_file(path, context)
+    return None if file is None else Item(path, file.text, file.hash, entry, refreshed(path, file, entry))
 
 
 async def get_item(path: str, context: Context) -> Item:
@@ -121,14 +132,38 @@ async def get_item(path: str, context: Context) -> Item:
     return item
 
 
-async def find_items(pattern: str, context: Context, limit: int) -> list[Item]:
-    """What a pattern stands for, a path that is spelled like one included; files are read. Raises RefusedError."""
-    exact = await exactly(pattern, context)
-    if exact is not None:
+async def find_items(pattern: str, context: Context, limit: int, body_pattern: str = "") -> list[Item]:
+    """What a pattern stands for, a path that is spelled like one included; files are read. Raises RefusedError.
+
+    A file that cannot be read is left out.
+    """
+    if not body_pattern and (exact := await exactly(pattern, context)):
         return [exact]
-    found = await find_entries(pattern, "", context, limit, bodies=not is_file(pattern))
-    items = [await find_item(entry.path, context) if is_file(entry.path) else _of_entry(entry) for entry in found]
+    # Without bodies first: a pattern may match more text than one message carries.
+    found = await find_entries(pattern, body_pattern, context, limit, bodies=False)
+    bodies = await _bodies([entry for entry in found if not is_file(entry.path)], context)
+    items: list[Item | None] = []
+    for entry in found:
+        if not is_file(entry.path):
+            items.append(bodies.get(entry.path))
+            continue
+        with suppress(RefusedError):
+            items.append(await _file_item(entry.path, entry, context))
     return [item for item in items if item is not None]
+
+
+async def _bodies(found: Sequence[Entry], context: Context) -> dict[str, Item]:
+    """Entries with their bodies, read in messages of a bounded size."""
+    items: dict[str, Item] = {}
+    batch: list[Entry] = []
+    for place, entry in enumerate(found):
+        batch.append(entry)
+        is_full = sum(each.body_bytes for each in batch) >= BATCH_BYTES_MAX or len(batch) >= BATCH_PATHS_MAX
+        if is_full or place == len(found) - 1:
+            read = await context.entries.get([each.path for each in batch])
+            items |= {each.path: Item(each.path, each.body, "", each) for each in read}
+            batch = []
+    return items
 
 
 async def exactly(path: str, context: Context) -> Item | None:
@@ -169,7 +204,7 @@ def check_pattern(pattern: str) -> None:
 
 def refreshed(path: str, file: FileText, entry: Entry | None) -> tuple[EntryWrite, ...]:
     """The write that brings the store to what the disk says of a file; none when it does already."""
-    if entry is not None and (entry.hash == file.hash or (file.text is None and not entry.body)):
+    if entry is not None and (entry.hash == file.hash or (file.text is None and not entry.body_bytes)):
         return ()
     attributes = file_attributes(file.text, file.bytes_, entry)
     change = SetEntry(file.text or "", to_attributes_json(attributes), initial_visibility=Visibility.ARCHIVED)
@@ -206,6 +241,16 @@ def check_text(item: Item) -> str:
     return item.text
 
 
+async def caught_up(items: Sequence[Item], context: Context) -> tuple[EntryWrite, ...]:
+    """The writes that bring the store to what the disk says; where they are large, they are written at once."""
+    writes = [write for item in items for write in item.refresh]
+    if sum(len(item.text or "") for item in items if item.refresh) < BATCH_BYTES_MAX:
+        return tuple(writes)
+    for write in writes:
+        await context.entries.write([write])
+    return ()
+
+
 async def missing(path: str, context: Context) -> Done:
     """The end of a command whose target does not exist, with paths that are nearly the same."""
     near = await _near(path, context)
@@ -235,12 +280,3 @@ async def _paths(pattern: str, context: Context) -> list[str]:
 def _plain(path: str) -> str:
     """A path as a glob that stands for itself and for paths with any character in place of the special ones."""
     return "".join("?" if char in "*?[]{}()!@+\\" else char for char in path)
-
-
-def _of_entry(entry: Entry) -> Item:
-    return Item(entry.path, entry.body, "", entry)
-
-
-def paths_of(items: Sequence[Item]) -> str:
-    """The paths of some items in one line."""
-    return ", ".join(item.path for item in items)

@@ -16,6 +16,7 @@ from turnwright_executor.tools.listing import described, listed
 from turnwright_executor.tools.paths import (
     Item,
     RefusedError,
+    caught_up,
     check_text,
     check_writable,
     exactly,
@@ -66,8 +67,9 @@ class Set:
             items = [await get_item(path, context)]
         if not items:
             raise refused("not_found:404", f"Nothing matches {path}.")
-        writes = [write for item in items for write in (*item.refresh, _shown(item, command))]
-        return Done(listed([item.path for item in items], self._limits.listed_max), writes=tuple(writes))
+        shown = [_shown(item, command) for item in items]
+        writes = (*await caught_up(items, context), *shown)
+        return Done(listed([item.path for item in items], self._limits.listed_max), writes=writes)
 
     async def _edit(self, path: str, command: Command, context: Context) -> Done | Proposed:
         # A bracket is common in the name of a new file; a star or a regex is a pattern.
@@ -85,7 +87,7 @@ class Set:
         if item is not None and result.text == item.text:
             return self._unchanged(item, command)
         if is_file(path):
-            return proposed([changed(item, path, result.text)], command)
+            return proposed([changed(item, path, result.text)], command, result.notes)
         return self._written(item, path, result, command)
 
     def _unchanged(self, item: Item, command: Command) -> Done:

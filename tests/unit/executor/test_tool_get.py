@@ -170,3 +170,31 @@ async def test_a_long_list_is_cut_in_the_record(bench):
     assert isinstance(done, Done)
     assert done.body.splitlines()[-1] == "... and 50 more"
     assert set((await bench.view()).values()) == {VISIBLE}
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_body_keeps_files_too(bench):
+    await bench.file("src/a.py", "import os\n")
+    await bench.file("src/b.py", "import sys\n")
+    assert (await bench.prepare('<get path="src/*.py">import os</get>')).body == "src/a.py: 1 line, 5 tokens"
+    assert await bench.view() == {"src/a.py": VISIBLE, "src/b.py": ARCHIVED}
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_of_many_files_those_that_are_no_text_stay_out(bench):
+    await bench.file("a.txt", "x")
+    await bench.put("b.bin", "", visibility=ARCHIVED, binary=True)
+    (bench.root / "b.bin").write_bytes(b"\xff")
+    assert (await bench.prepare('<get path="*"/>')).body == "a.txt: 1 line, 1 token\nb.bin: no text"
+    assert await bench.view() == {"a.txt": VISIBLE, "b.bin": ARCHIVED}
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_many_large_files_that_changed_are_caught_up_with(bench):
+    for number in range(60):
+        await bench.file(f"{number:02}.txt", "old")
+        await bench.file(f"{number:02}.txt", "x" * 90_000, known=False)
+    done = await bench.prepare('<get path="*.txt"/>')
+    assert len(done.writes) == 60
+    assert {entry.body_bytes for entry in await bench.rows()} == {90_000}
+    assert set((await bench.view()).values()) == {VISIBLE}

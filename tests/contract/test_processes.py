@@ -1,0 +1,193 @@
+"""Each service as a process of its own: health, reflection, authentication, logs, drain, settings. Architecture 10, 13."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from turnwright_core.entries import Tier
+from turnwright_core.kit.auth import call_metadata, derive_token
+
+SECRET = "process-secret"
+SERVICES = {
+    "store": "turnwright.store.v1.StoreService",
+    "assembler": "turnwright.assembler.v1.AssemblerService",
+    "provider": "turnwright.provider.v1.ProviderService",
+    "executor": "turnwright.executor.v1.ExecutorService",
+}
+CALLS = {
+    "store": "ListModels",
+    "assembler": "Assemble",
+    "provider": "ListVendors",
+    "executor": "ListModels",
+}
+WAIT_S = 30
+
+
+def start(name: str, home, **env: str) -> subprocess.Popen[str]:
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("TURNWRIGHT_", "OPENAI_"))}
+    ours = {
+        "TURNWRIGHT_HOME": str(home),
+        "TURNWRIGHT_TOKEN": SECRET,
+        "TURNWRIGHT_LISTEN": f"unix:{home}/{name}",
+        "TURNWRIGHT_STORE": f"unix:{home}/store",
+        "TURNWRIGHT_ASSEMBLER": f"unix:{home}/assembler",
+        "TURNWRIGHT_PROVIDER": f"unix:{home}/provider",
+    }
+    return subprocess.Popen(
+        [sys.executable, "-m", f"turnwright_{name}"],
+        env={**inherited, **ours, **env},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("h")
+    processes = []
+    for name in SERVICES:
+        processes.append(start(name, folder))
+        wait_serving(folder, name)
+    yield folder
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+    for process in processes:
+        process.communicate(timeout=WAIT_S)
+
+
+def wait_serving(home, name: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        with grpc.insecure_channel(f"unix:{home}/{name}") as channel:
+            try:
+                return health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=1)
+            except grpc.RpcError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+
+@pytest.fixture(params=SERVICES)
+def service(request, home):
+    with grpc.insecure_channel(f"unix:{home}/{request.param}") as channel:
+        yield request.param, channel
+
+
+def test_health_answers_for_the_server_and_for_the_service_without_a_token(service) -> None:
+    name, channel = service
+    stub = health_pb2_grpc.HealthStub(channel)
+    for asked in ("", SERVICES[name]):
+        answer = stub.Check(health_pb2.HealthCheckRequest(service=asked), timeout=5)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_reflection_lists_the_service_for_those_with_a_token(service) -> None:
+    name, channel = service
+    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+    asked = [reflection_pb2.ServerReflectionRequest(list_services="")]
+    answers = list(stub.ServerReflectionInfo(iter(asked), timeout=5, metadata=call_metadata(SECRET)))
+    assert SERVICES[name] in {item.name for item in answers[0].list_services_response.service}
+    with pytest.raises(grpc.RpcError) as refused:
+        list(stub.ServerReflectionInfo(iter(asked), timeout=5))
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+def call(channel, name: str, metadata) -> grpc.StatusCode:
+    """The status of a call with an empty request."""
+    method = f"/{SERVICES[name]}/{CALLS[name]}"
+    try:
+        if CALLS[name] == "Assemble":
+            list(channel.unary_stream(method)(b"", timeout=5, metadata=metadata))
+        else:
+            channel.unary_unary(method)(b"", timeout=5, metadata=metadata)
+    except grpc.RpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [(), (("authorization", "Bearer wrong"),), (("authorization", f"Basic {SECRET}"),), (("authorization", "Bearer "),)],
+    ids=["none", "wrong", "not-bearer", "empty"],
+)
+def test_a_call_without_a_valid_token_is_refused(service, metadata) -> None:
+    name, channel = service
+    assert call(channel, name, metadata) is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_a_call_cannot_raise_the_tier_of_its_token(service) -> None:
+    name, channel = service
+    token = derive_token(SECRET, Tier.MODEL, "m")
+    assert call(channel, name, call_metadata(token, Tier.SYSTEM)) is grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_the_executor_and_the_assembler_have_no_business_with_a_models_token(home) -> None:
+    token = derive_token(SECRET, Tier.MODEL, "m")
+    for name in ("executor", "assembler"):
+        with grpc.insecure_channel(f"unix:{home}/{name}") as channel:
+            assert call(channel, name, call_metadata(token)) is grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_an_unknown_method_is_unimplemented(service) -> None:
+    name, channel = service
+    with pytest.raises(grpc.RpcError) as refused:
+        channel.unary_unary(f"/{SERVICES[name]}/Nonsense")(b"", timeout=5, metadata=call_metadata(SECRET))
+    assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_a_request_that_is_no_message_is_refused_without_a_trace_of_our_code(home) -> None:
+    with grpc.insecure_channel(f"unix:{home}/store") as channel, pytest.raises(grpc.RpcError) as refused:
+        channel.unary_unary(f"/{SERVICES['store']}/GetRun")(b"\xff\xff\xff", timeout=5, metadata=call_metadata(SECRET))
+    assert "Traceback" not in refused.value.details()
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_sigterm_drains_and_ends_with_zero_and_logs_are_json(tmp_path, name) -> None:
+    process = start(name, tmp_path, TURNWRIGHT_RECOVER="false")
+    wait_serving(tmp_path, name)
+    process.send_signal(signal.SIGTERM)
+    _, logged = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0
+    lines = [json.loads(line) for line in logged.splitlines()]
+    assert [(line["event"], line["service"]) for line in lines] == [("serving", name), ("stopped", name)]
+    assert SECRET not in logged
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_wrong_setting_is_named_and_ends_with_two(tmp_path, name) -> None:
+    process = start(name, tmp_path, TURNWRIGHT_DRAIN_S="soon", TURNWRIGHT_LOG_LEVEL="loud")
+    _, told = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 2
+    assert "TURNWRIGHT_DRAIN_S" in told
+    assert "TURNWRIGHT_LOG_LEVEL" in told
+    assert "Traceback" not in told
+
+
+def test_two_stores_on_one_database_are_refused(home) -> None:
+    process = start("store", home, TURNWRIGHT_LISTEN=f"unix:{home}/second")
+    _, told = process.communicate(timeout=WAIT_S)
+    assert process.returncode != 0
+    assert "Traceback" not in told
+    assert str(home) in told
+
+
+def test_an_address_in_use_is_said_plainly(home, tmp_path) -> None:
+    first = start("provider", tmp_path, TURNWRIGHT_LISTEN="127.0.0.1:0")
+    line = json.loads(first.stderr.readline())
+    second = start("provider", tmp_path, TURNWRIGHT_LISTEN=line["address"])
+    _, told = second.communicate(timeout=WAIT_S)
+    first.send_signal(signal.SIGTERM)
+    first.communicate(timeout=WAIT_S)
+    assert second.returncode != 0
+    assert line["address"] in told
+    assert "Traceback" not in told

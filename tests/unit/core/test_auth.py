@@ -1,0 +1,65 @@
+"""Tokens: what they stand for, and that nobody can make one up. Architecture 10, 15."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from turnwright_core.entries import Tier
+from turnwright_core.kit.auth import Caller, authenticate, derive_token
+from turnwright_core.kit.home import read_or_make_token
+
+SECRET = "s3cret"
+
+
+def test_the_secret_itself_is_the_operators_token() -> None:
+    assert authenticate(SECRET, SECRET) == Caller("operator", Tier.SYSTEM, Tier.SYSTEM)
+
+
+@pytest.mark.parametrize("tier", [Tier.MODEL, Tier.CLIENT, Tier.PLUGIN])
+def test_a_derived_token_stands_for_its_tier_and_principal(tier) -> None:
+    assert authenticate(derive_token(SECRET, tier, "ci"), SECRET) == Caller("ci", tier, tier)
+
+
+@pytest.mark.parametrize(("old", "new"), [("client", "system"), ("client", "plugin"), ("ci", "root")])
+def test_an_altered_token_is_refused(old, new) -> None:
+    assert authenticate(derive_token(SECRET, Tier.CLIENT, "ci").replace(old, new, 1), SECRET) is None
+
+
+def test_a_token_of_another_deployment_is_refused() -> None:
+    assert authenticate(derive_token("another", Tier.CLIENT, "ci"), SECRET) is None
+
+
+@given(st.text())
+def test_no_text_but_the_secret_is_a_token(text) -> None:
+    assert (authenticate(text, SECRET) is None) == (text != SECRET)
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "a b", "x" * 65, "é"])
+def test_a_principal_that_cannot_stand_in_a_token_is_refused(name) -> None:
+    with pytest.raises(ValueError, match="principal"):
+        derive_token(SECRET, Tier.CLIENT, name)
+
+
+def test_the_token_file_is_private_and_made_once(tmp_path) -> None:
+    found: list[str] = []
+    home = tmp_path / "home"
+    threads = [threading.Thread(target=lambda: found.append(read_or_make_token(home))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 1
+    assert stat.S_IMODE((home / "token").stat().st_mode) == 0o600
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    assert os.listdir(home) == ["token"]
+
+
+def test_an_empty_token_file_is_said_to_be_empty(tmp_path) -> None:
+    (tmp_path / "token").touch()
+    with pytest.raises(ValueError, match="is empty"):
+        read_or_make_token(tmp_path)

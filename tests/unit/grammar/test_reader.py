@@ -1,0 +1,202 @@
+"""Facts about reading replies: our tags, their repairs, and where commands do not fire."""
+
+import pytest
+
+from turnwright_grammar import read_reply
+
+
+def calls(text: str) -> list[tuple]:
+    """Commands as (name, attributes, body), the empty parts left out."""
+    found = []
+    for one in read_reply(text).commands:
+        parts = [one.name, dict(one.attributes), one.body]
+        found.append(tuple(part for part in parts if part))
+    return found
+
+
+def kinds(text: str) -> list[str]:
+    return [warning.kind for warning in read_reply(text).warnings]
+
+
+GET_A, GET_B = ("get", {"path": "a"}), ("get", {"path": "b"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<get path="a"/>',
+        "<get path='a'/>",
+        "<get path=a/>",
+        "<get path=a />",
+        '<GET PATH = "a" />',
+        '<get\n  path="a"\n/>',
+        '<get path="a"></get>',
+        "<get>a</get>",
+        "<get> a\n</get>",
+        "<get><path>a</path></get>",
+        '<get path=\\"a\\"/>',
+        '<get file_path="a"/>',
+        '<get path="a"/>\r\n',
+        "<tool_call>\n<function=get>\n<parameter=path>\na\n</parameter>\n</function>\n</tool_call>",
+        '<invoke name="get"><parameter name="path">a</parameter></invoke>',
+        '<|start|>assistant<|channel|>commentary to=functions.get <|constrain|>json<|message|>{"path":"a"}<|call|>',
+        '{"type":"tool_use","id":"t1","name":"get","input":{"path":"a"}}',
+        '{"tool_calls":[{"id":"1","type":"function","function":{"name":"get","arguments":"{\\"path\\":\\"a\\"}"}}]}',
+        '<tool_call>{"tool": "get", "path": "a"}</tool_call>',
+        '<tool_call>{"name": "get", "arguments": {"path": "a"}</tool_call>',
+        '```tool_code\nprint(get(path="a"))\n```',
+        '```tool_code\n<get path="a"/>\n```',
+        '```json\n{"name": "get", "arguments": {"path": "a"}}\n```',
+    ],
+)
+def test_one_call_has_many_spellings(text):
+    assert calls(text) == [GET_A]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "kind"),
+    [
+        ('<get path="a/>\n<get path="b"/>', [GET_A, GET_B], "attribute_quotes"),
+        ('<get path="a>\n<get path="b"/>', [GET_A, GET_B], "attribute_quotes"),
+        ('<get path="a" <get path="b"/>', [GET_A, GET_B], "attribute_quotes"),
+        ('<get path="a"><get path="b"/>', [GET_A, GET_B], "empty_body"),
+        ('<get path="a">\n<get path="b"/></get>', [GET_A, GET_B], "empty_body"),
+        ('<update>x</get>\n<get path="b"/>', [("update", {"status": "102"}, "x"), GET_B], "mismatched_close"),
+        ('<set path="a">x\n<get path="b"/>', [("set", {"path": "a"}, "x\n"), GET_B], "unclosed"),
+        ("<update>x", [("update", {"status": "102"}, "x")], "unclosed"),
+        ('</set><get path="b"/>', [GET_B], "stray_close"),
+        ('<sh command="git commit -m "x y""/>', [("sh", {"command": 'git commit -m "x y"'})], "attribute_quotes"),
+        ('<get path="a', [GET_A], "attribute_quotes"),
+        ('<rm path="src/ma', [], "cut_call"),
+        ("the <get> tag", [], "stray_tag"),
+        ('<tool_call>{"name": "sh", "arguments": {"command": "rm -r', [], "cut_call"),
+        ("<tool_call>nothing to read</tool_call>", [], "unreadable_call"),
+        (">>>>>>> REPLACE", [], "conflict_block"),
+        ("<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE", [], "conflict_without_path"),
+    ],
+)
+def test_every_recovery_is_a_warning(text, expected, kind):
+    assert (calls(text), kind in kinds(text)) == (expected, True)
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        ("if x<y: pass\nfor <get in z", "set"),
+        ("<div class='a'>&amp;</div>", "set"),
+        ('<get path="x"/>', "set"),
+        ("</update></get>", "set"),
+        ('<set path="b">x</set>', "set"),
+        ("use `</set>` and `<set>`", "set"),
+        ("\n```xml\n</set>\n```\n", "set"),
+        ("<<SEARCH\n</set>\nSEARCH\n<<REPLACE\nx\nREPLACE", "set"),
+        ("it`s", "set"),
+        ('{"name": "get", "arguments": {}}', "set"),
+        ("[TOOL_CALLS]get{}", "set"),
+    ],
+)
+def test_a_body_is_opaque_and_ends_at_its_own_close(body, name):
+    text = f'<{name} path="a">{body}</{name}><get path="b"/>'
+    assert calls(text) == [(name, {"path": "a"}, body), GET_B]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '`<get path="a"/>`',
+        'write ``<get path="a"/>`` to read',
+        'it`s <get path="a"/> or`',
+        "```\ntext\n<get path='a'/>\n```",
+        "~~~xml\nsay:\n<get path='a'/>\n~~~",
+        "<thinking><get path='a'/></thinking>",
+        "<think><get path='a'/></think>",
+        "<|channel|>analysis<|message|><get path='a'/><|end|>",
+        "2 < 3 and <get",
+        '{"name": "get", "description": "d", "parameters": {"type": "object", "properties": {}}}',
+        "```bash\nls\n```",
+        '<div class="get">x</div>',
+    ],
+)
+def test_what_is_quoted_or_considered_does_not_fire(text):
+    assert [call for call in calls(text) if call[0] != "think"] == []
+
+
+def test_fenced_tags_fire_when_nothing_outside_does():
+    fenced = '```xml\n<get path="a"/>\n```\n'
+    assert (calls(fenced), kinds(fenced)) == ([GET_A], ["fenced_commands"])
+    assert (calls(fenced + '<get path="b"/>'), kinds(fenced + '<get path="b"/>')) == ([GET_B], ["fenced_inert"])
+
+
+def test_a_diff_with_a_file_name_is_an_edit():
+    text = "```diff\n--- a/x.py\n+++ b/x.py\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n```"
+    body = "<<SEARCH\na\nb\nSEARCH\n<<REPLACE\na\nc\nREPLACE"
+    assert calls(text) == [("set", {"path": "x.py"}, body)]
+
+
+def test_a_diff_creates_and_removes_files():
+    text = "```diff\n--- /dev/null\n+++ b/n\n@@ -0,0 +1 @@\n+x\n--- a/o\n+++ /dev/null\n@@ -1 +0,0 @@\n-y\n```"
+    assert calls(text) == [("set", {"path": "n"}, "<<NEW_FILE\nx\nNEW_FILE"), ("rm", {"path": "o"})]
+
+
+def test_a_conflict_block_is_an_edit_of_the_file_named_before_it():
+    text = "**a/b.py**\r\n```python\r\n<<<<<<< SEARCH\r\nx\r\n=======\r\ny\r\n>>>>>>> REPLACE\r\n```\r\n<get path='b'/>"
+    assert [(call[0], call[1]["path"]) for call in calls(text)] == [("set", "a/b.py"), ("get", "b")]
+
+
+def test_entities_are_decoded_in_attributes_and_never_in_bodies():
+    text = '<get path="a &amp; &#98; &lt;?x=1&copy=2"/><set path="a">&amp;</set>'
+    assert calls(text) == [("get", {"path": "a & b <?x=1&copy=2"}), ("set", {"path": "a"}, "&amp;")]
+
+
+def test_escaped_quotes_in_an_attribute_are_its_own():
+    assert calls('<sh command="echo \\"hi\\" there" timeout="5"/>') == [
+        ("sh", {"command": 'echo "hi" there', "timeout": "5"})
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "attributes"),
+    [
+        ("<read_file><path>a</path></read_file>", "read_file", {"path": "a"}),
+        ('<open path="a"/>', "open", {"path": "a"}),
+        (
+            '<tool_call>{"name": "Read", "arguments": {"n": 1, "l": [1], "x": null}}</tool_call>',
+            "Read",
+            {"n": "1", "l": "[1]"},
+        ),
+    ],
+)
+def test_unknown_tools_are_returned_as_unknown(text, name, attributes):
+    (command,) = read_reply(text).commands
+    assert (command.name, dict(command.attributes), command.known) == (name, attributes, False)
+
+
+def test_a_plugin_s_tool_is_known_when_it_is_named():
+    (command,) = read_reply("<lint>src</lint>", known_tools=frozenset({"lint"})).commands
+    assert (command.name, command.body, command.known) == ("lint", "src", True)
+
+
+def test_commands_over_the_cap_are_dropped_and_counted():
+    reply = read_reply('<get path="a"/>' * 5, commands_max=3)
+    assert (len(reply.commands), reply.dropped, [one.kind for one in reply.warnings]) == (3, 2, ["too_many_commands"])
+
+
+def test_spans_cut_the_commands_out_of_the_text():
+    text = 'see <get path=\'a\'/>, then\n```json\n{"name": "get", "arguments": {"path": "b"}}\n```\n<sh>ls</sh>.'
+    cut = [text[slice(*one.span)] for one in read_reply(text).commands]
+    assert cut == ["<get path='a'/>", '{"name": "get", "arguments": {"path": "b"}}', "<sh>ls</sh>"]
+
+
+def test_the_narration_is_what_is_no_command():
+    reply = read_reply("First <get path='a'/> then.<|im_end|>")
+    assert reply.narration == "First  then."
+
+
+def test_a_native_body_may_hold_our_tags():
+    text = '<tool_call>{"name": "set", "arguments": {"path": "a", "content": "x <get path=\\"b\\"/></tool_call>"}}</tool_call>'
+    assert calls(text) == [("set", {"path": "a"}, 'x <get path="b"/></tool_call>')]
+
+
+def test_no_text_is_no_reply():
+    assert read_reply(None) == read_reply("")
+    assert read_reply("").commands == ()
