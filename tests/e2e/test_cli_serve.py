@@ -37,6 +37,11 @@ def record(bench: Bench) -> dict:
     return json.loads((bench.home / "run" / "stack.json").read_text())
 
 
+def until(name: str) -> str:
+    """A reply whose command runs until the project has a file of this name."""
+    return f'<sh>while [ ! -e {name} ]; do sleep 0.1; done</sh><update status="102">Waiting.</update>'
+
+
 def settings(model: str, **more) -> settings_pb2.LoopSettings:
     return settings_pb2.LoopSettings(mode=settings_pb2.MODE_ACT, model=model, **more)
 
@@ -55,7 +60,8 @@ def test_commands_attach_to_what_serves_the_home(bench) -> None:
         assert "scripted/m" in models.stdout
         assert "32,768 (assumed)" in models.stdout
         assert doctor.returncode == 0
-        assert f"executor: serves at {address}" in doctor.stdout
+        assert "executor: serves at " in doctor.stdout
+        assert f"store: serves at {address_of(server, 'store')}" in doctor.stdout
         assert "commands run under limits only" in doctor.stdout
         assert server.stop() == 0
     assert not (bench.home / "run" / "stack.json").exists()
@@ -94,16 +100,19 @@ def test_four_processes_work_as_one(bench) -> None:
 
 
 def test_a_stack_that_others_use_stays_until_they_are_done(bench) -> None:
-    bench.script("first", "=== reply after_ms=1500 ===\n" + DONE)
-    with bench.running("act", "One.", "--model", "first", "--json") as first:
+    bench.script("one", until("one"), DONE)
+    bench.script("two", until("two"), DONE)
+    with bench.running("act", "One.", "--model", "one", "--yolo", "--json") as first:
         first.wait_for("turn_started")
-        with bench.running("act", "Two.", "--model", "slow", "--json") as second:
+        with bench.running("act", "Two.", "--model", "two", "--yolo", "--json") as second:
             second.wait_for("turn_started")
+            (bench.project / "one").touch()
+            first.wait_for("still serving others", "err")
+            assert loop_status("\n".join(first.lines["out"])) == 200
+            (bench.project / "two").touch()
 
-            assert first.end() == 0
-            assert second.end() == 0
+            assert (first.end(), second.end()) == (0, 0)
 
-    assert any("still serving others" in line for line in first.lines["err"])
     assert loop_status("\n".join(second.lines["out"])) == 200
     assert not (bench.home / "run" / "stack.json").exists()
 

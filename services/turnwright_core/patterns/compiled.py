@@ -19,7 +19,9 @@ from wcmatch._wcparse import PatternLimitException
 from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.shapes import Shape, shape_of, split_regex
 
-PATTERN_CHARS_MAX = 2_000
+# The engine prepares long literal runs in cubic time and outside its deadline: 2,000 equal characters
+# take seconds, 500 a few milliseconds.
+PATTERN_CHARS_MAX = 500
 PATTERN_TIMEOUT_S = 0.5
 PATTERN_CACHE_MAX = 512
 BRACE_EXPANSIONS_MAX = 200
@@ -34,7 +36,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A pattern that runs: `whole` are tried as full matches, `part` as substrings.
+    """A pattern that runs: `whole` are tried as full matches, `part` as substrings; a literal has none.
 
     `inverted` turns a glob's verdict around (`!*.js`); `every` is the `g` flag of a regex.
     """
@@ -50,16 +52,12 @@ class Compiled:
 @lru_cache(maxsize=PATTERN_CACHE_MAX)
 def compiled(pattern: str) -> Compiled:
     """Return `pattern` compiled. Raises PatternError; failures are not cached."""
+    shape = shape_of(pattern)
+    if shape is Shape.LITERAL:
+        return Compiled(pattern, shape, (), ())
     if len(pattern) > PATTERN_CHARS_MAX:
         raise PatternError("too_long", pattern, f"A pattern has at most {PATTERN_CHARS_MAX} characters")
-    match shape_of(pattern):
-        case Shape.REGEX:
-            return _compiled_regex(pattern)
-        case Shape.GLOB:
-            return _compiled_glob(pattern)
-        case Shape.LITERAL:
-            plain = (_engine(regex.escape(pattern, special_only=True), 0, pattern),)
-            return Compiled(pattern, Shape.LITERAL, plain, plain)
+    return _compiled_regex(pattern) if shape is Shape.REGEX else _compiled_glob(pattern)
 
 
 def within_deadline(pattern: str, run: Callable[[float], Result]) -> Result:

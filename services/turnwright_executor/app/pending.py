@@ -89,15 +89,15 @@ class Pending:
                 return True
         return False
 
-    @property
-    def _hides_something(self) -> bool:
-        return any(len(group.writes) > 1 for group in self._groups)
+    def _unwritten_paths(self) -> set[str]:
+        """What a reader would miss; records of commands are of no interest to other commands."""
+        return {write.path for group in self._groups for write in group.writes[1 if group.record else 0 :]}
 
     # ports for tools (tools.contract.Entries) ---------------------------------------------------------------------
 
     async def get(self, paths: Sequence[str]) -> list[Entry]:
         """The entries that exist among these paths, with what earlier commands wrote."""
-        if self._hides_something:
+        if not self._unwritten_paths().isdisjoint(paths):
             await self.flush()
         return await self._ledger.get_entries(self._address, paths)
 
@@ -105,7 +105,7 @@ class Pending:
         self, pattern: str, body_pattern: str = "", *, limit: int = 1000, bodies: bool = True
     ) -> list[Entry]:
         """The entries that match, with what earlier commands wrote."""
-        if self._hides_something:
+        if self._unwritten_paths():
             await self.flush()
         return await self._ledger.find_entries(self._address, pattern, body_pattern, limit, bodies=bodies)
 

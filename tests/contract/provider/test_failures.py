@@ -8,7 +8,7 @@ import pytest
 
 from sse_server import Answer, SseServer, chat, delta, error, events, hang_up, json_answer, never, plain
 
-KEY = "secret-key-of-tests"
+KEY = "unremarkable"  # of no shape: only its owner knows that it is one
 HELLO = events(delta(role="assistant", content=""), delta(content="Hel"), delta(content="lo"), done=False)
 
 
@@ -222,6 +222,7 @@ async def test_a_vendor_cannot_fill_the_memory(provider, settings, answer):
     heard, _ = await failed(provider, answer, **settings)
 
     assert (heard.reason, heard.retries) == ("VENDOR_PROTOCOL", [])
+    assert "1024 bytes" in heard.error.metadata["detail"]
 
 
 @pytest.mark.asyncio
@@ -268,10 +269,10 @@ async def test_cancelling_ends_the_wait_for_another_try(provider):
 
 @pytest.mark.asyncio
 async def test_details_hold_no_secret_and_are_short(provider):
-    words = f"key sk-proj-abcdef0123456789 of Bearer abcdefgh12345678 {KEY} " + "x" * 5000
+    words = f"I know sk-proj-abcdef0123456789 and Bearer abcdefgh12345678, not {KEY} " + "x" * 5000
     heard, _ = await failed(provider, error(400, words))
 
     detail = heard.error.metadata["detail"]
     assert "abcdef" not in detail
-    assert KEY not in detail
+    assert "not [redacted] x" in detail
     assert len(detail) <= 500

@@ -1,8 +1,8 @@
 import pytest
-from cases import load_cases
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cases import load_cases
 from turnwright_assembler.domain.blocks import active_prompt, make_block, stands_in_packet, summarized
 from turnwright_core.entries import State, Visibility
 from turnwright_core.schemes import scheme_for
@@ -93,6 +93,7 @@ BODIES = st.text(max_size=30).flatmap(lambda text: st.integers(0, 120).map(lambd
 
 
 # RU207, C15: the figure of a data entry counts its second block, the figure itself included.
+@settings(deadline=None)
 @given(body=BODIES, divisor=st.integers(1, 5))
 def test_the_figure_of_data_is_what_its_second_block_takes(body, divisor):
     made = make_block(entry("known://a", body), divisor)
@@ -103,6 +104,7 @@ def test_the_figure_of_data_is_what_its_second_block_takes(body, divisor):
 
 
 # RU206, RU207
+@settings(deadline=None)
 @given(body=BODIES, path=st.sampled_from(["log://turn_1/get/a", "unknown://a", "prompt://1"]))
 def test_the_figure_of_other_entries_is_what_condensing_them_frees(body, path):
     made = block(path, body)

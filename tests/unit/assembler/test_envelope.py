@@ -1,7 +1,7 @@
 from hashlib import sha256
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwright_assembler.domain.envelope import element, escape, fenced, open_tag, tag_name
@@ -27,6 +27,7 @@ FRAGMENTS = st.sampled_from([*HOSTILE, ":::p", ":::p#", "\n", "<", ">", "p", "#1
 
 
 # RU192
+@settings(deadline=None)
 @given(bodies=st.lists(st.lists(FRAGMENTS, max_size=8).map("".join), min_size=1, max_size=4))
 def test_bodies_of_neighbours_never_mix(bodies):
     texts = [element("known", {"path": "p", "n": n}, fenced("p", body)) for n, body in enumerate(bodies)]
@@ -51,6 +52,7 @@ def test_an_empty_body_has_no_sentinels_and_a_tag_that_closes_itself():
     assert element("known", {"path": "known://a"}, fenced("known://a", "")) == '<known path="known://a"/>'
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(codec=None)))
 def test_an_attribute_is_one_line_of_utf8_without_markup(text):
     escaped = escape(text)

@@ -1,10 +1,10 @@
 from dataclasses import dataclass
 
 import pytest
-from cases import load_cases
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cases import load_cases
 from turnwright_assembler.domain.blocks import Block
 from turnwright_assembler.domain.ladder import Budget, Rung, climb
 from turnwright_core.entries import State, Visibility
@@ -149,6 +149,7 @@ ROWS = st.lists(
 
 
 # RU213-RU218
+@settings(deadline=None)
 @given(rows=ROWS, ceiling=st.integers(1, 12_000))
 def test_the_ladder_demotes_no_more_than_it_must(rows, ceiling):
     made = blocks(

@@ -2,7 +2,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwright_assembler.app.packet import compose
@@ -155,6 +155,7 @@ ROWS = st.lists(
 
 
 # RU208, C15: the figures are those of the text that they stand in.
+@settings(deadline=None)
 @given(rows=ROWS, stored=st.booleans(), divisor=st.integers(1, 4), ceiling=st.integers(1, 40_000))
 def test_the_figures_are_true_to_the_token(rows, stored, divisor, ceiling):
     figures = {"tokenUsage": 7, "tokensFree": 8} if stored else {}
@@ -192,6 +193,7 @@ ANCHORS = [entry(path, position=99) for path in ("known://z", "log://turn_1/get/
 
 
 # RU206, RU207, C15
+@settings(deadline=None)
 @given(rows=ROWS.filter(bool), which=st.integers(0, 8))
 def test_demoting_an_entry_frees_the_tokens_on_its_tag(rows, which):
     made = [entry(f"{prefix}{n}", body, position=n) for n, (prefix, body, _) in enumerate(rows)] + ANCHORS

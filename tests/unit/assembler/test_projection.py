@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwright_assembler.domain.projection import RECORD_CHARS, SUMMARY_CHARS, summarize
@@ -50,6 +50,7 @@ def test_a_record_is_shown_by_its_first_line(scheme):
 
 
 # RU063
+@settings(deadline=None)
 @given(scheme=st.sampled_from(SCHEMES), body=st.text(max_size=80).map(lambda text: text * 12))
 def test_no_summary_is_longer_than_its_body(scheme, body):
     assert len(summarize("a.md", scheme, body)) <= len(body)

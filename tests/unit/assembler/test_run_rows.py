@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwright_assembler.app.packet import compose
@@ -53,6 +53,7 @@ def bytes_of(rows):
 
 
 # RU204, architecture 12.4 and 12.5
+@settings(deadline=None)
 @given(operations=st.lists(OPERATIONS, max_size=30), parts=st.integers(1, 4))
 def test_warm_rows_give_the_bytes_of_a_snapshot(operations, parts):
     warm, state, positions = RunRows(DIVISOR), {}, {}

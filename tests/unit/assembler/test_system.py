@@ -13,6 +13,11 @@ def test_tools_and_their_texts_stand_in_their_order():
     assert "[%TOOLDOCS%]" not in text
 
 
+def test_a_tool_without_a_text_is_listed_all_the_same():
+    text = render_system({"tools": ["get", "mine"], "tool_docs": {"get": "## get"}})
+    assert "Tools of this turn: get, mine\n\n## get\n\n" in text
+
+
 # RU181
 def test_the_persona_ends_the_message_and_a_missing_one_is_the_built_in():
     own = render_system({"persona": "You are Ada.\n", "tools": []})

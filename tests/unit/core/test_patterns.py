@@ -89,7 +89,7 @@ def test_a_literal_replacement_is_text():
         ("/(((a{1,1000}){1,1000}){1000})/", "too_large"),
         ("{a,b}" * 20 + "*", "invalid_glob"),
         ("{1..1000000000}*", "invalid_glob"),
-        ("*" * 3000, "too_long"),
+        ("*" * 501, "too_long"),
     ],
 )
 def test_a_bad_pattern_gives_a_reason(pattern, reason):
@@ -100,7 +100,18 @@ def test_a_bad_pattern_gives_a_reason(pattern, reason):
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(
-    "pattern", ["*a" * 100, "/(a+)+$/", "/(a|aa)+$/", "/(.*)*x/", "!(" * 200 + ")" * 200, "**/" * 300 + "x", "[" * 1900]
+    "pattern",
+    [
+        "*a" * 100,
+        "/(a+)+$/",
+        "/(a|aa)+$/",
+        "/(.*)*x/",
+        "!(" * 200 + ")" * 200,
+        "**/" * 160 + "x",
+        "[" * 100_000,
+        "/" + "a" * 490 + "/",
+        "a" * 490 + "*",
+    ],
 )
 @pytest.mark.parametrize("run", [match, search])
 def test_a_hostile_pattern_ends(pattern, run):

@@ -44,6 +44,7 @@ def test_there_are_cases():
         (b"event: error\ndata: x\n\ndata: y\n\n", [SseEvent("error", "x"), SseEvent("", "y")]),
         (b": comment\n\nid: 3\nretry: 5\n\n", []),
         (b"\xef\xbb\xbfdata: a\r\n\r\n", [SseEvent("", "a")]),
+        (b"data: a\r\ndata: b\r\n\r\n", [SseEvent("", "a\nb")]),
         (b"data: a\r\rdata: b\r\r", [SseEvent("", "a"), SseEvent("", "b")]),
         (b"data: a", [SseEvent("", "a")]),
         (b"data\n\n", [SseEvent("", "")]),

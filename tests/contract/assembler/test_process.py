@@ -1,0 +1,46 @@
+"""The assembler as a process of its own: it serves, and it stops when it is told to."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from contract.assembler.stack import SECRET
+
+NAME = "turnwright.assembler.v1.AssemblerService"
+
+
+@pytest.mark.asyncio
+async def test_the_process_serves_health_and_ends_cleanly(tmp_path):
+    address = f"unix:{tmp_path}/a.sock"
+    environment = os.environ | {
+        "TURNWRIGHT_TOKEN": SECRET,
+        "TURNWRIGHT_HOME": str(tmp_path),
+        "TURNWRIGHT_LISTEN": address,
+    }
+    process = subprocess.Popen([sys.executable, "-m", "turnwright_assembler"], env=environment, stderr=subprocess.PIPE)
+    try:
+        async with grpc.aio.insecure_channel(address) as channel:
+            request = health_pb2.HealthCheckRequest(service=NAME)
+            answer = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=60, wait_for_ready=True)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, SECRET.encode() in errors) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("TURNWRIGHT_BUDGET_CEILING", "1.5"), ("TURNWRIGHT_TOKEN_DIVISOR", "0")]
+)
+def test_a_wrong_setting_is_named_and_ends_the_start(tmp_path, variable, value):
+    environment = os.environ | {"TURNWRIGHT_TOKEN": SECRET, "TURNWRIGHT_HOME": str(tmp_path), variable: value}
+    done = subprocess.run(
+        [sys.executable, "-m", "turnwright_assembler"], env=environment, capture_output=True, timeout=60
+    )
+    assert (done.returncode, done.stderr.decode().startswith(f"{variable}: ")) == (2, True)

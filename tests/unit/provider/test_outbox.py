@@ -1,0 +1,79 @@
+"""What lies between the reading of a reply and its caller."""
+
+import asyncio
+
+import pytest
+
+from turnwright_provider.app.outbox import Outbox
+from turnwright_provider.domain.coalesce import DeltaBuffer
+from turnwright_provider.domain.deltas import AppendContent, Finish, Retry
+
+HOURS_S = 10_000.0
+RETRY = Retry(1, 2.0, "server", "oops")
+FINISH = Finish("stop", None, "tiny")
+
+
+def outbox(flush_bytes: int = 10, bytes_max: int = 1000) -> Outbox:
+    """One whose beat does not come within a test: its clock stands."""
+    return Outbox(DeltaBuffer(HOURS_S, flush_bytes), bytes_max, clock=lambda: 0.0)
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("urge", ["full", "notice", "close"])
+async def test_a_waiting_batch_goes_when_something_urgent_comes(urge):
+    box = outbox()
+    parts = box.parts()
+    await box.put(AppendContent("a"))
+    assert await anext(parts) == AppendContent("a")
+    following = asyncio.ensure_future(anext(parts))
+    await box.put(AppendContent("b"))
+    await settle()
+    assert not following.done()
+
+    match urge:
+        case "full":
+            await box.put(AppendContent("c" * 10))
+        case "notice":
+            box.tell(FINISH)
+        case "close":
+            box.close()
+
+    assert await following == AppendContent("b" + "c" * 10 * (urge == "full"))
+    await parts.aclose()
+
+
+@pytest.mark.asyncio
+async def test_everything_comes_in_order_and_then_the_end():
+    box = outbox()
+    box.tell(RETRY)
+    await box.put(AppendContent("a"))
+    box.tell(FINISH)
+    box.close()
+
+    # A retry is told before any delta exists, so deltas go first only where both wait.
+    assert [part async for part in box.parts()] == [AppendContent("a"), RETRY, FINISH]
+
+
+@pytest.mark.asyncio
+async def test_an_outbox_that_is_closed_empty_ends():
+    box = outbox()
+    box.close()
+    assert [part async for part in box.parts()] == []
+
+
+@pytest.mark.asyncio
+async def test_a_caller_who_does_not_read_stops_the_producer():
+    box = outbox(bytes_max=20)
+    putting = asyncio.ensure_future(box.put(AppendContent("x" * 25)))
+    await settle()
+    assert not putting.done()
+
+    parts = box.parts()
+    assert await anext(parts) == AppendContent("x" * 25)
+    await putting
+    await parts.aclose()
