@@ -57,6 +57,12 @@ def failure_of(error: TurnwrightError) -> FailureError:
     return FailureError(exit_code, f"{error.message}\n{hint}" if hint else error.message)
 
 
+def advice_after(loop_reason: str) -> str:
+    """What to do about a loop that failed, by the word its reason begins with; empty where there is nothing to say."""
+    word = loop_reason.partition(":")[0].strip().upper()
+    return _RULES[Reason[word]][1]({}) if word in Reason.__members__ else ""
+
+
 Advice = Callable[[Mapping[str, str]], str]
 
 

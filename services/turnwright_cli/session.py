@@ -47,6 +47,7 @@ async def open_session(settings: CliSettings, models: Mapping[str, str] | None =
     `models` (alias -> vendor/model) are added to those of an embedded stack. Raises FailureError.
     """
     configure_logs(settings.log_level, settings.home / LOG_FILE)
+    _check_token(settings)
     address = await locate(settings.home, settings.server, settings.locate_timeout_s)
     if address is None:
         stack, address = await _embed_or_join(settings)
@@ -63,6 +64,14 @@ async def open_session(settings: CliSettings, models: Mapping[str, str] | None =
             yield Session(client, joined)
         if stack is not None:
             await _serve_until_idle(store, found, settings.idle_poll_s)
+
+
+def _check_token(settings: CliSettings) -> None:
+    """Make the token where there is none. Raises FailureError for a file that holds none."""
+    try:
+        settings.secret()
+    except ValueError as error:
+        raise FailureError(FAILED, f"{error}.") from None
 
 
 def _is_embedded(settings: CliSettings, address: str) -> bool:

@@ -79,7 +79,7 @@ class Stack:
         async with contextlib.AsyncExitStack() as starting:
             for name, settings in self._settings.items():
                 server = self._server(name, settings)
-                await server.start()
+                await _started(server)
                 starting.push_async_callback(server.stop)
                 self.addresses[name] = reachable(server.address)
             if executor := self.addresses.get("executor"):
@@ -97,6 +97,16 @@ class Stack:
     async def stop(self) -> None:
         """Take the record back and stop the services in reverse order."""
         await self._running.aclose()
+
+
+async def _started(server: RunningServer) -> None:
+    """Start a server; a database of a newer version is told like any other start that failed."""
+    from turnwright_store.edge.schema import SchemaTooNewError  # noqa: PLC0415 - loads the store's libraries
+
+    try:
+        await server.start()
+    except SchemaTooNewError as error:
+        raise OSError(f"{error}.") from error
 
 
 def _load(name: str, plan: StackPlan) -> Settings:

@@ -30,9 +30,14 @@ class StatusLine:
         self._run(lambda: f"{text} ({self._clock() - start:.0f} s)")
 
     def countdown(self, text: str, seconds: float) -> None:
-        """Show the text with the seconds that are left."""
+        """Show the text with the seconds that are left; once none are, that it is being tried again."""
         end = self._clock() + seconds
-        self._run(lambda: f"{text} in {max(0.0, end - self._clock()):.0f} s")
+
+        def words() -> str:
+            left = end - self._clock()
+            return f"{text} in {left:.0f} s" if left > 0 else "trying again"
+
+        self._run(words)
 
     def clear(self) -> None:
         """Stop counting and erase the line."""

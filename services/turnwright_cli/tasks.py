@@ -17,7 +17,7 @@ from turnwright.types.v1 import proposal_pb2, settings_pb2
 
 from turnwright_cli.config import CliSettings
 from turnwright_cli.effects import effect_title
-from turnwright_cli.exits import EXIT_OF_LOOP, FAILED, usage
+from turnwright_cli.exits import EXIT_OF_LOOP, FAILED, advice_after, usage
 from turnwright_cli.following import Followed, Follower
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.json_lines import JsonScreen
@@ -178,6 +178,8 @@ def _exit(followed: Followed) -> int:
         complain("a decision is awaited. Go on with")
         for proposal in followed.undecided:
             print(f"  {_how_to_resolve(followed.run.run, proposal)}", file=sys.stderr)
+    if advice := advice_after(followed.loop.reason):
+        complain(advice)
     return EXIT_OF_LOOP.get(followed.loop.status, FAILED)
 
 

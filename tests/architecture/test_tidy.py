@@ -28,7 +28,7 @@ DOCUMENTED_ELSEWHERE = {"overload", "override", "setter", "deleter"}
 CATCH_ALL_ALLOWED = {
     "services/turnwright_core/kit/errors.py": "the interceptor: every error becomes one status with one reason",
     "services/turnwright_executor/app/dispatch.py": "tool dispatch: a crash of a tool is data in its entry",
-    "services/turnwright_executor/app/loop.py": "the loop: whatever happens, the run ends with a verdict",
+    "services/turnwright_executor/app/runner.py": "the loop: whatever happens, the run ends with a reason",
 }
 
 Finding = tuple[int, str]
@@ -44,8 +44,10 @@ class UnneededExceptionWarning(UserWarning):
 # ---- Rules for services/
 
 
-def long_functions(_path: str, tree: ast.Module) -> Iterator[Finding]:
+def long_functions(path: str, tree: ast.Module) -> Iterator[Finding]:
     """A function does one thing."""
+    if "/migrations/" in path:  # a migration is a list
+        return
     for node in walk(tree):
         if isinstance(node, FUNCTIONS) and (lines := (node.end_lineno or 0) - node.lineno + 1) > FUNCTION_LINES_MAX:
             yield node.lineno, f"{node.name} has {lines} lines; {FUNCTION_LINES_MAX} are the limit"
@@ -70,6 +72,8 @@ def prints(path: str, tree: ast.Module) -> Iterator[Finding]:
 def catch_alls(_path: str, tree: ast.Module) -> Iterator[Finding]:
     """Everything is caught at three places only."""
     for node in walk(tree):
+        if isinstance(node, ast.ExceptHandler) and passes_on(node):
+            continue
         if isinstance(node, ast.ExceptHandler) and (node.type is None or CATCHES_ALL & names_in(node.type)):
             yield node.lineno, "catches everything; name the errors, or give the file a reason in CATCH_ALL_ALLOWED"
         if isinstance(node, ast.Call) and called(node) == "suppress" and CATCHES_ALL & set(map(last_name, node.args)):
@@ -110,8 +114,9 @@ def checkless_tests(path: str, tree: ast.Module) -> Iterator[Finding]:
     """A test asserts, or calls something whose name says that it does."""
     if not Path(path).name.startswith("test_"):
         return
+    checking = checking_functions(tree)
     for node in collected_functions(tree.body):
-        if not any(is_check(inner) for inner in ast.walk(node)):
+        if not any(is_check(inner, checking) for inner in ast.walk(node)):
             yield node.lineno, f"{node.name} checks nothing: assert, pytest.raises, or call {'*, '.join(CHECKS)}*"
 
 
@@ -210,11 +215,28 @@ def collected_functions(body: list[ast.stmt]) -> Iterator[Function]:
             yield from collected_functions(node.body)
 
 
-def is_check(node: ast.AST) -> bool:
-    """An assert, `pytest.raises` and its kin, or a call that is named as a check."""
+def passes_on(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler ends by raising what it caught."""
+    last = handler.body[-1]
+    return isinstance(last, ast.Raise) and last.exc is None
+
+
+def checking_functions(tree: ast.Module) -> frozenset[str]:
+    """The functions of a file that check something themselves, or by one that does."""
+    checking: frozenset[str] = frozenset()
+    functions = [node for node in walk(tree) if isinstance(node, FUNCTIONS)]
+    while True:
+        found = frozenset(f.name for f in functions if any(is_check(inner, checking) for inner in ast.walk(f)))
+        if found == checking:
+            return checking
+        checking = found
+
+
+def is_check(node: ast.AST, checking: frozenset[str] = frozenset()) -> bool:
+    """An assert, `pytest.raises` and its kin, or a call of something that checks."""
     if isinstance(node, ast.Call):
         name = called(node)
-        return name.startswith(CHECKS) or (root_name(node.func) in {"pytest", name} and name in PYTEST_CHECKS)
+        return name in checking or name.startswith(CHECKS) or (root_name(node.func) in {"pytest", name} and name in PYTEST_CHECKS)
     return isinstance(node, ast.Assert)
 
 
@@ -266,8 +288,8 @@ BAD = [
     (long_functions, "class A:\n  async def f(self):\n" + "    x = 1\n" * FUNCTION_LINES_MAX),
     (prints, "print(1)"),
     (catch_alls, "try:\n    f()\nexcept Exception:\n    pass"),
-    (catch_alls, "try:\n    f()\nexcept (OSError, builtins.BaseException) as e:\n    raise"),
-    (catch_alls, "try:\n    f()\nexcept:\n    raise"),
+    (catch_alls, "try:\n    f()\nexcept (OSError, builtins.BaseException) as e:\n    g()"),
+    (catch_alls, "try:\n    f()\nexcept:\n    g()"),
     (catch_alls, "with contextlib.suppress(Exception):\n    f()"),
     (missing_docstrings, "x = 1"),
     (missing_docstrings, '"""M."""\ndef f(): pass'),
@@ -287,6 +309,8 @@ GOOD = [
     (long_functions, "def f():\n" + "    x = 1\n" * (FUNCTION_LINES_MAX - 1)),
     (prints, "console.print(1)\nlog.info('print(')"),
     (catch_alls, "try:\n    f()\nexcept (OSError, KeyError):\n    pass\nwith suppress(OSError):\n    f()"),
+    (catch_alls, "try:\n    f()\nexcept BaseException:\n    close()\n    raise"),
+    (checkless_tests, "def test_a(): agree()\ndef agree():\n    assert x"),
     (missing_docstrings, '"""M."""\ndef _f(): pass\nclass _A:\n    def f(self): pass'),
     (missing_docstrings, '"""M."""\nclass A:\n    """A."""\n    def __init__(self): pass'),
     (missing_docstrings, '"""M."""\n@x.setter\ndef x(self): pass'),
@@ -309,7 +333,7 @@ def test_a_rule_lets_good_code_pass(rule: Rule, source: str) -> None:
 
 
 def test_some_rules_depend_on_the_path() -> None:
-    tree = ast.parse("print(1)\ntry: f()\nexcept Exception: raise")
+    tree = ast.parse("print(1)\ntry: f()\nexcept Exception: g()")
     assert list(prints("services/turnwright_cli/x.py", tree)) == []
     assert list(prints("services/turnwright_x/__main__.py", tree)) == []
     assert list(catch_alls_outside_the_list(next(iter(CATCH_ALL_ALLOWED)), tree)) == []

@@ -27,7 +27,8 @@ def test_yolo_with_json_prints_messages_only_and_the_status_last(bench) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     messages = json_lines(done.stdout)
     assert loop_status(done.stdout) == 200
-    assert messages[-1]["run_state"]["loop"]["summary"] == "All is done."
+    loop = messages[-1]["run_state"]["loop"]
+    assert (loop["summary"], loop["settings"]["no_interaction"]) == ("All is done.", True)
     assert {"turn_started", "stream_delta", "message_added", "turn_finished"} <= {key for m in messages for key in m}
     assert (bench.project / "a.txt").read_text() == "new\n"
     assert not (bench.home / "run" / "stack.json").exists()
@@ -66,7 +67,8 @@ def test_a_model_that_fails_exits_with_5_and_says_why(bench) -> None:
     done = bench.run("act", "Do it.", "--model", "broken")
 
     assert done.returncode == 5
-    assert "Failed (500 " in done.stdout
+    assert "Failed (500 vendor_auth: " in done.stdout
+    assert "turnwright doctor" in done.stderr
     assert "Traceback" not in done.stdout + done.stderr
 
 
@@ -129,6 +131,8 @@ def test_a_rejection_ends_the_loop_with_4(bench) -> None:
     done = bench.run("resolve", "r", "--reject", "--json")
 
     assert (done.returncode, loop_status(done.stdout)) == (4, 499)
+    last = json_lines(done.stdout)[-1]["run_state"]
+    assert (last["run"]["status"], last["loop"]["reason"]) == (200, "rejected")
     assert (bench.project / "a.txt").read_text() == "old\n"
     assert bench.run("resolve", "r", "--accept").returncode == 2
 
@@ -218,3 +222,28 @@ def test_runs_are_listed_and_shown(bench) -> None:
     assert "1. Edit it.: 200 done (update)" in shown.stdout
     assert unknown.returncode == 2
     assert json_lines(bench.run("runs", "--json").stdout)[0]["run"] == alias
+
+
+def test_doctor_tells_what_is_set_without_secrets(bench) -> None:
+    secrets = {
+        "TURNWRIGHT_TOKEN": "tok-hidden",
+        "OPENAI_API_KEY": "sk-hidden",
+        "TURNWRIGHT_OPENAI_BASE_URL": "http://me:pw-hidden@127.0.0.1:1/v1",
+    }
+    done = bench.run("doctor", TURNWRIGHT_MAX_STRIKES="5", **secrets)
+
+    assert done.returncode == 0, done.stderr
+    assert "TURNWRIGHT_MAX_STRIKES=5" in done.stdout
+    assert "TURNWRIGHT_OPENAI_API_KEY=(set)" in done.stdout
+    assert "m: usable" in done.stdout
+    assert "hidden" not in done.stdout + done.stderr + (bench.home / "turnwright.log").read_text()
+
+
+def test_doctor_says_what_is_missing(bench) -> None:
+    bench.environment["TURNWRIGHT_MODEL_big"] = "openai/gpt"
+
+    done = bench.run("doctor")
+
+    assert done.returncode == 0
+    assert "OPENAI_BASE_URL" in done.stdout.split("vendors:")[1]
+    assert "big: usable" not in done.stdout

@@ -100,7 +100,7 @@ def test_a_person_sees_the_diff_and_accepts(bench) -> None:
         person.type("a\n")
         assert person.end() == 0
 
-    assert (bench.project / "a.txt").read_text() == "new"
+    assert (bench.project / "a.txt").read_text() == "new\n"
     assert "All is done." in person.seen
 
 
@@ -125,6 +125,23 @@ def test_a_rejection_with_a_comment_gives_the_model_another_turn(bench) -> None:
         assert person.end() == 0
 
     assert (bench.project / "a.txt").read_text() == "old\n"
+
+
+def test_proposals_come_one_by_one_in_the_order_of_the_reply(bench) -> None:
+    # RU138
+    with terminal(bench, "act", "Edit them.", "--model", "two") as person:
+        person.expect_text(QUESTION)
+        assert "change a.txt" in person.seen
+        assert "b.txt" not in person.seen.split("proposal:")[1]
+        person.type("a\n")
+        person.expect_text(QUESTION)
+        assert "create b.txt" in person.seen
+        assert (bench.project / "a.txt").read_text() == "new\n"
+        assert not (bench.project / "b.txt").exists()
+        person.type("a\n")
+        assert person.end() == 0
+
+    assert (bench.project / "b.txt").read_text() == "new"
 
 
 def test_accept_all_asks_no_second_time(bench) -> None:

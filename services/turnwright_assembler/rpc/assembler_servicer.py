@@ -28,10 +28,10 @@ class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
         """Answer from this assembler."""
         self._assembler = assembler
 
-    async def Assemble(  # noqa: N802 - the contract's name
+    async def Assemble(
         self,
         request: assembler_service_pb2.AssembleRequest,
-        context: grpc.aio.ServicerContext[Any, Any],  # noqa: ARG002 - grpc's shape
+        context: grpc.aio.ServicerContext[Any, Any],
     ) -> AsyncIterator[assembler_service_pb2.AssembleResponse]:
         """The packet's texts in parts, then the report."""
         assembled = await self._assembler.assemble(ask_from(request))

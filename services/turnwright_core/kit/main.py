@@ -25,5 +25,5 @@ def run_service(kind: type[S], default_listen: str, build: Callable[[S, str], Se
     try:
         run(serve_until_stopped(server))
     except OSError as error:
-        print(f"{server.service.name}: {error}", file=sys.stderr)  # noqa: T201 - the last word of a process
+        sys.stderr.write(f"{server.service.name}: {error}\n")
         raise SystemExit(1) from None

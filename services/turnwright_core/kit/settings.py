@@ -78,5 +78,5 @@ def _lines(error: ValidationError) -> str:
 
 def exit_with(error: Exception) -> NoReturn:
     """End a service's process over its settings, as a usage error."""
-    print(error, file=sys.stderr)  # noqa: T201 - before logging is set up
+    sys.stderr.write(f"{error}\n")
     raise SystemExit(2)

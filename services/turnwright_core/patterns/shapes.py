@@ -19,12 +19,13 @@ from enum import Enum
 _REGEX_SHAPE = re.compile(r"/(?P<inner>.+)/(?P<flags>[dgimsuvy]*)\Z", re.DOTALL)
 _BARE_SLASH = re.compile(r"(?<!\\)/")
 _REGEX_ONLY = re.compile(r"[\^$+()|\\]")
+# Counted, so that a long text of openers costs linear time.
 _GLOB_SHAPE = re.compile(
     r"""
       \* | \?
-    | \[ [^\]/]++ \]           # a class needs a member: `:AI[]` is text
-    | \{ [^{},]*+,[^{}]*+ \}   # a brace list needs a comma
-    | [!@+] \( [^()]*+ \)       # extended groups
+    | \[ [^\]/]{1,200}+ \]        # a class needs a member: `:x[]` is text
+    | \{ [^{},]{0,200}+,[^{}]{0,200}+ \} # a brace list needs a comma
+    | [!@+] \( [^()]{0,200}+ \) # extended groups
     """,
     re.VERBOSE,
 )

@@ -22,7 +22,8 @@ class Outbox:
         self._buffer = buffer
         self._bytes_max = bytes_max
         self._clock = clock
-        self._notices: list[Retry | Finish] = []
+        self._retries: list[Retry] = []
+        self._finish: list[Finish] = []
         self._awake = asyncio.Event()
         self._urgent = asyncio.Event()
         self._room = asyncio.Event()
@@ -39,8 +40,11 @@ class Outbox:
             await self._room.wait()
 
     def tell(self, notice: Retry | Finish) -> None:
-        """Hand over a notice at once, after what is held."""
-        self._notices.append(notice)
+        """Hand over a notice at once: retries before all deltas, the end after them."""
+        if isinstance(notice, Retry):
+            self._retries.append(notice)
+        else:
+            self._finish.append(notice)
         self._wake()
 
     def close(self) -> None:
@@ -60,8 +64,8 @@ class Outbox:
             closed = self._closed
             self._awake.clear()
             self._urgent.clear()
-            parts: list[Part] = [*self._take(), *self._notices]
-            self._notices = []
+            parts: list[Part] = [*self._retries, *self._take(), *self._finish]
+            self._retries, self._finish = [], []
             for part in parts:
                 yield part
             if closed:

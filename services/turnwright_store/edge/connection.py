@@ -38,6 +38,8 @@ class ThreadConnection(aiosqlite.Connection):
     def __init__(self, path: Path, pragmas: tuple[str, ...], counter: Counter) -> None:
         """Prepare; awaiting the object opens the file. `pragmas` run once, at the opening."""
         super().__init__(lambda: _open(path, pragmas), iter_chunk_size=64)
+        # Should the process's main fail before it closes us, the thread must not keep the process alive.
+        self._thread.daemon = True
         self._counter = counter
         self._core: sqlalchemy.Connection | None = None
 

@@ -1,7 +1,7 @@
 """The assembler as a process of its own: it serves, and it stops when it is told to."""
 
+import asyncio
 import os
-import signal
 import subprocess
 import sys
 
@@ -22,16 +22,19 @@ async def test_the_process_serves_health_and_ends_cleanly(tmp_path):
         "TURNWRIGHT_HOME": str(tmp_path),
         "TURNWRIGHT_LISTEN": address,
     }
-    process = subprocess.Popen([sys.executable, "-m", "turnwright_assembler"], env=environment, stderr=subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "turnwright_assembler", env=environment, stderr=asyncio.subprocess.PIPE
+    )
     try:
         async with grpc.aio.insecure_channel(address) as channel:
             request = health_pb2.HealthCheckRequest(service=NAME)
             answer = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=60, wait_for_ready=True)
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)
+        process.terminate()
+        _, errors = await asyncio.wait_for(process.communicate(), 60)
     finally:
-        process.kill()
+        if process.returncode is None:
+            process.kill()
     assert (process.returncode, SECRET.encode() in errors) == (0, False)
 
 
@@ -41,6 +44,6 @@ async def test_the_process_serves_health_and_ends_cleanly(tmp_path):
 def test_a_wrong_setting_is_named_and_ends_the_start(tmp_path, variable, value):
     environment = os.environ | {"TURNWRIGHT_TOKEN": SECRET, "TURNWRIGHT_HOME": str(tmp_path), variable: value}
     done = subprocess.run(
-        [sys.executable, "-m", "turnwright_assembler"], env=environment, capture_output=True, timeout=60
+        [sys.executable, "-m", "turnwright_assembler"], check=False, env=environment, capture_output=True, timeout=60
     )
     assert (done.returncode, done.stderr.decode().startswith(f"{variable}: ")) == (2, True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnwright_cli.exits import EXIT_OF_LOOP, FailureError, failure_of
+from turnwright_cli.exits import EXIT_OF_LOOP, FailureError, advice_after, failure_of
 from turnwright_cli.failing import expected, report
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.settings import SettingsError
@@ -44,6 +44,11 @@ def test_a_missing_model_tells_how_to_add_one() -> None:
 
     assert "Available: a, b." in failure.message
     assert "TURNWRIGHT_MODEL_<alias>=" in failure.message
+
+
+def test_a_loop_that_failed_tells_what_to_do() -> None:
+    assert "turnwright doctor" in advice_after("vendor_auth: The key was refused: check it.")
+    assert [advice_after(reason) for reason in ("", "update", "max_strikes", "internal: x")] == [""] * 4
 
 
 def test_a_limit_is_named_with_its_unit() -> None:

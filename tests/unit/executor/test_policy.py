@@ -99,4 +99,6 @@ def test_tools_without_a_target_need_none():
 
 
 def test_an_unknown_tool_is_not_found():
+    for name in ("known", "unknown"):
+        assert refusal(built(name, {"path": "a"}), Mode.ACT, TOOL_ORDER).outcome == "not_found:404"
     assert refusal(built("frobnicate", {"path": "a"}), Mode.ACT, TOOL_ORDER).outcome == "not_found:404"

@@ -2,11 +2,13 @@
 
 import pytest
 
-from turnwright_core.entries import State, Tier, Visibility
+from cases import load_cases
+from turnwright_core.entries import State, Tier, Visibility, status_of
 from turnwright_executor.domain.effects import FileEdit, FileEffect
 from turnwright_executor.tools.contract import Done, Proposed
 
 VISIBLE, SUMMARIZED, ARCHIVED = Visibility.VISIBLE, Visibility.SUMMARIZED, Visibility.ARCHIVED
+GATE = [case for case in load_cases("rummy/budget.jsonl") if "known_body_chars" in case["input"]]
 EDIT = '<set path="a.py"><<SEARCH\ntwo\nSEARCH\n<<REPLACE\nzwei\nREPLACE</set>'
 
 
@@ -68,6 +70,15 @@ async def test_a_known_entry_holds_512_tokens_however_it_gets_there(bench, earli
     assert (done.outcome, done.writes) == ("too_large:413", ())
     assert "512" in done.body
     assert "one fact per entry" in done.body
+
+
+@pytest.mark.parametrize("case", GATE, ids=[case["id"] for case in GATE])
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_gate_stands_where_the_cases_say(bench, case):
+    done = await bench.prepare(f'<set path="known://a">{"x" * case["input"]["known_body_chars"]}</set>')
+    assert (done.state is State.RESOLVED) is case["expected"]["accepted"]
+    assert f"{case['expected']['tokens']} tokens" in done.body
+    assert status_of(done.state, done.outcome) == case["expected"].get("status", 200)
 
 
 @pytest.mark.asyncio(loop_scope="module")

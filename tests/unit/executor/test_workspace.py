@@ -244,3 +244,10 @@ async def test_a_write_that_fails_leaves_nothing_behind(workspace, root):
     with pytest.raises(IsADirectoryError):
         await workspace.replace("src/a.py", "text", None)
     assert not list(root.rglob("*.tmp"))
+
+
+@pytest.mark.asyncio
+async def test_a_file_that_changes_while_its_successor_is_written_is_left_alone(workspace, root):
+    assert not workspace._write("src/a.py", b"new", digest("what it was a moment ago"))
+    assert (root / "src/a.py").read_text() == "a\n"
+    assert names(root / "src") == ["a.py"]

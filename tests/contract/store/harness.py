@@ -1,0 +1,195 @@
+"""A store over a real channel, and a driver of one run as its owner uses it."""
+
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from turnwright.store.v1 import ledger_pb2, read_pb2, registry_pb2, store_service_pb2_grpc, write_pb2
+from turnwright.types.v1 import entry_pb2, model_pb2, settings_pb2, turn_pb2
+
+from turnwright_core.entries import AppendEntry, EntryWrite, RemoveEntry, SetEntry, State, Tier, Visibility
+from turnwright_core.kit.auth import derive_token
+from turnwright_core.kit.peer import Peer
+from turnwright_core.kit.server import RunningServer
+from turnwright_core.wire.entries import write_to_pb
+from turnwright_store.config import StoreSettings
+from turnwright_store.wiring import build
+
+SECRET = "s3cret"
+MESSAGES = (registry_pb2, ledger_pb2, read_pb2)
+
+_owners = count()
+
+
+async def start_store(home: Path, **settings: Any) -> RunningServer:
+    """A running store on a unix socket in its home."""
+    server = RunningServer(build(StoreSettings(home=home, **settings), SECRET), f"unix:{home}/store.sock", SECRET, 1.0)
+    await server.start()
+    return server
+
+
+class Client:
+    """Calls rpcs by name; fields of the request are keywords. Errors are TurnwrightErrors."""
+
+    def __init__(self, address: str, token: str = SECRET, tier: Tier | None = None) -> None:
+        self.peer = Peer("store", address, token, 20.0, tier)
+        self.stub = store_service_pb2_grpc.StoreServiceStub(self.peer.channel)
+
+    async def call(self, rpc: str, **fields: Any) -> Any:
+        return await self.peer.call(getattr(self.stub, rpc), request_of(rpc, fields))
+
+    def stream(self, rpc: str, **fields: Any) -> Any:
+        return self.peer.stream(getattr(self.stub, rpc), request_of(rpc, fields), None)
+
+    async def close(self) -> None:
+        await self.peer.close()
+
+
+def request_of(rpc: str, fields: dict[str, Any]) -> Any:
+    kind = next(getattr(module, f"{rpc}Request") for module in MESSAGES if hasattr(module, f"{rpc}Request"))
+    return kind(**fields)
+
+
+def as_tier(address: str, tier: Tier, principal: str = "alice") -> Client:
+    """A client whose token allows this tier at most."""
+    return Client(address, derive_token(SECRET, tier, principal))
+
+
+def set_(path: str, body: str | None = None, attributes: str | None = None, **more: Any) -> write_pb2.EntryWrite:
+    """A SetEntry write; `writer`, `turn`, `loop`, `expected_revision` belong to the write, the rest to the change."""
+    outer = {key: more.pop(key) for key in ("writer", "turn", "loop", "expected_revision") if key in more}
+    return write_to_pb(EntryWrite(path, SetEntry(body, attributes, **more), **{"writer": _writer(path), **outer}))
+
+
+def append(path: str, text: str) -> write_pb2.EntryWrite:
+    return write_to_pb(EntryWrite(path, AppendEntry(text), _writer(path)))
+
+
+def remove(path: str) -> write_pb2.EntryWrite:
+    return write_to_pb(EntryWrite(path, RemoveEntry(), _writer(path)))
+
+
+def _writer(path: str) -> Tier:
+    """A tier that may write the path."""
+    audit = ("tool", "instructions", "system", "reasoning", "model", "user", "assistant", "content")
+    return Tier.SYSTEM if path.partition("://")[0] in audit else Tier.PLUGIN
+
+
+def request(**fields: Any) -> turn_pb2.TurnRequest:
+    """What a turn runs with."""
+    return turn_pb2.TurnRequest(**{"model": "fast", "vendor_model": "scripted/a", "temperature": 0.1, **fields})
+
+
+def act(**fields: Any) -> settings_pb2.LoopSettings:
+    """Settings of a loop that may act."""
+    return settings_pb2.LoopSettings(**{"mode": settings_pb2.MODE_ACT, "model": "fast", **fields})
+
+
+@dataclass
+class Run:
+    """One run, driven as its owner drives it."""
+
+    client: Client
+    project: str
+    alias: str
+    epoch: int = 0
+    address: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.address = {"project": self.project, "run": self.alias}
+
+    @property
+    def fence(self) -> write_pb2.Fence:
+        return write_pb2.Fence(epoch=self.epoch)
+
+    async def enqueue(self, prompt: str = "do it", **settings: Any) -> ledger_pb2.EnqueueLoopResponse:
+        return await self.client.call("EnqueueLoop", **self.address, prompt=prompt, settings=act(**settings))
+
+    async def claim(self) -> ledger_pb2.ClaimRunResponse:
+        claimed = await self.client.call("ClaimRun", **self.address, owner=f"owner-{next(_owners)}", address="here:1")
+        self.epoch = claimed.fence.epoch
+        return claimed
+
+    async def begin(self, *writes: write_pb2.EntryWrite) -> ledger_pb2.BeginTurnResponse:
+        return await self.client.call(
+            "BeginTurn", **self.address, fence=self.fence, request=request(), writes=writes
+        )
+
+    async def write(self, *writes: write_pb2.EntryWrite, **more: Any) -> ledger_pb2.WriteEntriesResponse:
+        return await self.client.call("WriteEntries", **self.address, fence=self.fence, writes=writes, **more)
+
+    async def end(
+        self, turn: int, *writes: write_pb2.EntryWrite, loop: tuple[int, str, str] | None = None, **result: Any
+    ) -> ledger_pb2.EndTurnResponse:
+        end = ledger_pb2.LoopEnd(status=loop[0], reason=loop[1], summary=loop[2]) if loop else None
+        return await self.client.call(
+            "EndTurn",
+            **self.address,
+            fence=self.fence,
+            turn=turn,
+            result=turn_pb2.TurnResult(**result) if turn else None,
+            writes=writes,
+            loop_end=end,
+        )
+
+    async def get(self) -> Any:
+        return (await self.client.call("GetRun", **self.address)).run
+
+    async def entry(self, path: str) -> entry_pb2.Entry | None:
+        found = (await self.client.call("GetEntries", **self.address, paths=[path])).entries
+        return found[0] if found else None
+
+    async def view(self, after: Any = None, **options: Any) -> "View":
+        view = View()
+        async for part in self.client.stream("ReadView", **self.address, after=after, **options):
+            view.parts += 1
+            view.entries += part.entries
+            view.removed += part.removed_paths
+            if part.HasField("cursor"):
+                view.cursor = part.cursor
+        return view
+
+
+@dataclass
+class View:
+    """What ReadView answered, joined."""
+
+    entries: list[entry_pb2.Entry] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    cursor: Any = None
+    parts: int = 0
+
+    @property
+    def paths(self) -> list[str]:
+        return [entry.path for entry in self.entries]
+
+    @property
+    def bodies(self) -> dict[str, str]:
+        return {entry.path: entry.body for entry in self.entries}
+
+
+async def new_project(client: Client, name: str = "demo") -> str:
+    """A project, and the model `fast`."""
+    await client.call("PutModels", models=[model_pb2.Model(alias="fast", vendor_model="scripted/a", context_length=8192)])
+    return (await client.call("InitProject", root=f"/work/{name}", workspace_id=f"ws-{name}")).project.name
+
+
+async def new_run(client: Client, project: str, alias: str = "") -> Run:
+    """A run without work."""
+    settings = settings_pb2.RunSettings(model="fast")
+    created = await client.call("CreateRun", project=project, run=alias, settings=settings)
+    return Run(client, project, created.run.run)
+
+
+async def working_run(client: Client, project: str, alias: str = "") -> Run:
+    """A run with a running loop, held by its owner."""
+    run = await new_run(client, project, alias)
+    await run.enqueue()
+    await run.claim()
+    return run
+
+
+VISIBLE, SUMMARIZED, ARCHIVED = Visibility.VISIBLE, Visibility.SUMMARIZED, Visibility.ARCHIVED
+RECORDED, PROPOSED, STREAMING = State.RECORDED, State.PROPOSED, State.STREAMING
+RESOLVED, FAILED, CANCELLED = State.RESOLVED, State.FAILED, State.CANCELLED

@@ -1,0 +1,108 @@
+"""Who may call and who may write."""
+
+import pytest
+
+from cases import expect, params
+from contract.store.harness import SECRET, Client, as_tier, set_
+from turnwright_core.entries import Tier
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.kit.auth import derive_token
+
+pytestmark = pytest.mark.asyncio
+
+
+async def reason_of(call):
+    with pytest.raises(TurnwrightError) as caught:
+        await call
+    return caught.value
+
+
+async def test_a_call_without_a_valid_token_is_refused(server):
+    stranger = Client(server.address, token="guess")
+    error = await reason_of(stranger.call("ListModels"))
+    assert error.reason is Reason.UNAUTHENTICATED
+    await stranger.close()
+
+
+async def test_a_derived_token_cannot_ask_for_a_higher_tier(server):
+    forged = Client(server.address, derive_token(SECRET, Tier.CLIENT, "alice"), tier=Tier.SYSTEM)
+    error = await reason_of(forged.call("ListModels"))
+    assert (error.reason, error.metadata) == (Reason.TIER_FORBIDDEN, {"tier": "system", "ceiling": "client"})
+    await forged.close()
+
+
+async def test_a_token_with_an_altered_tier_is_refused(server):
+    token = derive_token(SECRET, Tier.CLIENT, "alice").replace("client", "system")
+    forged = Client(server.address, token)
+    assert (await reason_of(forged.call("ListModels"))).reason is Reason.UNAUTHENTICATED
+    await forged.close()
+
+
+async def test_a_writer_above_the_tier_of_the_call_is_refused(server, run):
+    """RU032: the tier of the call bounds the writer."""
+    alice = as_tier(server.address, Tier.CLIENT)
+    write = set_("known://a", "x", writer=Tier.PLUGIN)
+    error = await reason_of(alice.call("WriteEntries", **run.address, writes=[write]))
+    assert (error.reason, error.metadata) == (Reason.TIER_FORBIDDEN, {"tier": "plugin", "ceiling": "client"})
+    assert await run.entry("known://a") is None
+    await alice.close()
+
+
+@pytest.mark.parametrize("rpc", ["ClaimRun", "BeginTurn", "EndTurn", "ListWork"])
+async def test_the_ledger_is_moved_by_the_runtime_only(server, run, rpc):
+    alice = as_tier(server.address, Tier.PLUGIN)
+    fields = {} if rpc == "ListWork" else run.address
+    fields = {**fields, "owner": "me"} if rpc == "ClaimRun" else fields
+    error = await reason_of(alice.call(rpc, **fields))
+    assert error.reason is Reason.TIER_FORBIDDEN
+    assert (await run.write(set_("known://a", "still mine"))).revisions
+    await alice.close()
+
+
+@pytest.mark.parametrize("rpc", ["EnqueueLoop", "RequestAbort", "PutModels", "InitProject"])
+async def test_the_model_gives_no_commands(server, project, rpc):
+    model = as_tier(server.address, Tier.MODEL)
+    fields = {} if rpc == "PutModels" else {"project": project, "run": "x", "prompt": "hi"}
+    fields = {"root": "/a", "workspace_id": "w"} if rpc == "InitProject" else fields
+    fields.pop("prompt", None) if rpc == "RequestAbort" else None
+    assert (await reason_of(model.call(rpc, **fields))).reason is Reason.TIER_FORBIDDEN
+    await model.close()
+
+
+@pytest.mark.parametrize("case", params("rummy/permissions.jsonl"))
+async def test_writable_by_is_an_exact_list(run, case):
+    """RU033, RU068-RU079, RU089 and C9."""
+    path, writer = case["input"]["path"], Tier[case["input"]["writer"].upper()]
+    try:
+        await run.write(set_(path, "x", writer=writer))
+        allowed, outcome = True, None
+    except TurnwrightError as error:
+        assert error.reason is Reason.WRITER_FORBIDDEN
+        assert error.metadata["path"] == path
+        assert error.metadata["writer"] == case["input"]["writer"]
+        allowed, outcome = False, error.metadata["outcome"]
+    verdict = (allowed, outcome) == (case["expected"]["allowed"], case["expected"].get("outcome"))
+    expect(case["id"], passed=verdict, exceptions={})
+    assert (await run.entry(path) is not None) is allowed
+
+
+async def test_one_forbidden_write_refuses_the_whole_request(run):
+    """RU034: the outcome is permission:403, and nothing of the request is stored."""
+    before = await run.view()
+    error = await reason_of(run.write(set_("known://a", "x"), set_("prompt://9", "x", writer=Tier.MODEL)))
+    assert error.metadata == {
+        "path": "prompt://9",
+        "scheme": "prompt",
+        "writer": "model",
+        "outcome": "permission:403",
+    }
+    assert (await run.view()) == before
+
+
+async def test_an_unregistered_scheme_is_run_scoped_logging_of_model_and_plugin(server, run):
+    """RU067, RU085."""
+    await run.write(set_("wiki://a", "x", writer=Tier.MODEL))
+    entry = await run.entry("wiki://a")
+    assert (entry.scheme, entry.scope.partition(":")[0]) == ("wiki", "run")
+    error = await reason_of(run.write(set_("wiki://a", "y", writer=Tier.CLIENT)))
+    assert error.reason is Reason.WRITER_FORBIDDEN
