@@ -23,6 +23,12 @@ class ExecutorSettings(PeerSettings):
     min_cycles: int = Field(default=3, ge=2, le=100, description="Repetitions at which a cycle is detected.")
     max_cycle_period: int = Field(default=4, ge=1, le=32, description="Longest cycle looked for, in turns.")
 
+    max_entry_tokens: int = Field(
+        default=512, ge=1, description="Longest `known://` entry that a model writes, in tokens."
+    )
+    reply_bytes_max: int = Field(
+        default=4 * 1024 * 1024, ge=65_536, description="Longest reply of a model, in bytes; more ends the loop."
+    )
     loops_max: int = Field(default=64, ge=1, le=10_000, description="Loops worked on at the same time.")
     recover: bool = Field(default=True, description="Whether a start continues the loops that an earlier one left.")
     generate_deadline_s: float = Field(default=3600.0, gt=0, description="Longest model call, in seconds.")

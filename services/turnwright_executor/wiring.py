@@ -66,11 +66,13 @@ class _Wired:
         owner, own_address = secrets.token_hex(8), settings.listen or DEFAULT_LISTEN
         ledger = StoreLedger(store, owner, own_address)
         models = ProviderModels(provider, settings.generate_deadline_s)
-        tools = build_tools(ToolLimits(command_timeout_s=settings.sh_timeout_s))
+        tools = build_tools(
+            ToolLimits(known_tokens_max=settings.max_entry_tokens, command_timeout_s=settings.sh_timeout_s)
+        )
         services = Services(
             ledger=ledger,
             packets=AssemblerPackets(assembler),
-            generation=Generation(models, settings.generate_attempts, time.monotonic),
+            generation=Generation(models, settings.generate_attempts, settings.reply_bytes_max, time.monotonic),
             tools=tools,
             tool_docs=docs_of(tools),
             settings=settings,

@@ -37,6 +37,7 @@ class FileSync:
         self._scanner = scanner
         self._known = dict(known)
         self._tokens: dict[str, int] = {}
+        self._has_scanned = False
 
     async def writes(self) -> list[EntryWrite]:
         """The writes that bring the run's view to what is on disk now; none when nothing changed.
@@ -44,9 +45,13 @@ class FileSync:
         Raises OSError when the project's root cannot be read.
         """
         scan = await self._scanner.scan()
+        # The first scan has nothing to compare with: what the run knows and the disk has not is gone.
+        found = {file.path for file in scan.changed}
+        gone = scan.removed if self._has_scanned else tuple(path for path in self._known if path not in found)
+        self._has_scanned = True
         writes = [_file_write(file) for file in scan.changed if self._known.get(file.path) != _body_hash(file)]
-        writes += [EntryWrite(path, RemoveEntry(), Tier.PLUGIN) for path in scan.removed if path in self._known]
-        for path in scan.removed:
+        writes += [EntryWrite(path, RemoveEntry(), Tier.PLUGIN) for path in gone if path in self._known]
+        for path in gone:
             self._known.pop(path, None)
             self._tokens.pop(path, None)
         self._known.update({file.path: _body_hash(file) for file in scan.changed})

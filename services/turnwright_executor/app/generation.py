@@ -13,7 +13,7 @@ from typing import Final, assert_never
 from turnwright.executor.v1.event_pb2 import RunProgress
 from turnwright.types.v1 import delta_pb2
 
-from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.runs import Model, Turn, Usage
 from turnwright_core.wire.runs import usage_to_pb
 from turnwright_executor.app import events
@@ -44,6 +44,7 @@ class Draft:
     finish: str = ""
     first_delta_ms: int = 0
     model_ms: int = 0
+    bytes_: int = 0
 
     @property
     def text(self) -> str:
@@ -59,10 +60,11 @@ class Draft:
 class Generation:
     """Makes the model call of a turn, again where its stream stopped in the middle."""
 
-    def __init__(self, models: Models, attempts: int, clock_s: Callable[[], float]) -> None:
+    def __init__(self, models: Models, attempts: int, reply_bytes_max: int, clock_s: Callable[[], float]) -> None:
         """`attempts` bounds the calls of one turn, `clock_s` is a monotonic clock in seconds."""
         self._models = models
         self._attempts = attempts
+        self._reply_bytes_max = reply_bytes_max
         self._clock_s = clock_s
 
     async def run(
@@ -95,6 +97,12 @@ class Generation:
                 draft.first_delta_ms = _elapsed_ms(begin_s, self._clock_s())
             _publish(hub, turn.number, event)
             _fold(draft, event)
+            if draft.bytes_ > self._reply_bytes_max:
+                raise fault(
+                    Reason.VENDOR_PROTOCOL,
+                    f"The reply is longer than {self._reply_bytes_max} bytes and does not end; it was given up.",
+                    detail="reply_bytes_max",
+                )
         draft.model_ms = _elapsed_ms(begin_s, self._clock_s())
         hub.publish(events.stream_finished(turn.number, draft.finish, draft.usage))
 
@@ -106,13 +114,14 @@ def _elapsed_ms(begin_s: float, end_s: float) -> int:
 def _empty(draft: Draft) -> None:
     draft.content.clear()
     draft.reasoning.clear()
-    draft.calls, draft.usage, draft.finish = (), Usage(), ""
+    draft.calls, draft.usage, draft.finish, draft.bytes_ = (), Usage(), "", 0
 
 
 def _fold(draft: Draft, event: ModelEvent) -> None:
     match event:
         case TextDelta(text, is_reasoning):
             (draft.reasoning if is_reasoning else draft.content).append(text)
+            draft.bytes_ += len(text.encode())
         case CallsDelta(calls):
             draft.calls = calls
         case Usage():

@@ -122,7 +122,7 @@ class LoopDriver:
         turn = self._claim.open_turn
         if turn is None:
             return None
-        entries = [entry for entry in self._claim.records if "command" in entry.attributes]
+        entries = [entry for entry in self._claim.records if "ordinal" in entry.attributes]
         note = CallNote()
         if entries:
             replies = await self._services.ledger.get_entries(self._address, [f"assistant://{turn.number}"])
@@ -130,7 +130,7 @@ class LoopDriver:
         records = [record_from_entry(entry) for entry in entries]
         if self._loop.status == PROPOSED and not any(record.state is State.PROPOSED for record in records):
             await self._services.ledger.write(self._address, self._claim.epoch, [], run_status=RUNNING)
-        return _OpenTurn(turn, None, records, note, Reading((), (), ""), [])
+        return _OpenTurn(turn, None, records, note, Reading(), [])
 
     async def _begin(self) -> _OpenTurn:
         """Open the next turn; with it goes what changed on disk, and with a loop's first turn its prompt."""
@@ -143,7 +143,7 @@ class LoopDriver:
         writes = await self._synced_files() + writes
         request = opening.turn_request(self._claim.run, self._model, self._tools)
         turn, ack = await self._services.ledger.begin_turn(self._address, self._claim.epoch, request, writes)
-        return _OpenTurn(turn, ack.cursor, [], CallNote(), Reading((), (), ""), [])
+        return _OpenTurn(turn, ack.cursor, [], CallNote(), Reading(), [])
 
     async def _synced_files(self) -> list[EntryWrite]:
         """The project's files as they are now: what does not fit the turn's own write is written before it."""
@@ -182,7 +182,7 @@ class LoopDriver:
     async def _record(self, open_turn: _OpenTurn) -> None:
         """Make the reply and its commands durable. A reply without commands is written with the verdict."""
         number, reading = open_turn.turn.number, open_turn.reading
-        open_turn.records = new_records(number, self._loop.settings.mode, self._tools, reading.commands)
+        open_turn.records = new_records(number, self._loop.settings.mode, self._tools, reading)
         writes = [*reply_writes(number, self.draft, reading, open_turn.note), *loss_writes(number, reading)]
         writes = [_in_turn(write, open_turn.turn) for write in (*writes, *record_writes(open_turn.records))]
         if not open_turn.records:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
+from turnwright_core.limits import ATTRIBUTES_BYTES_MAX
 from turnwright_core.runs import Mode
 from turnwright_executor.app.generation import Draft
 from turnwright_executor.app.note import CALL, CallNote
@@ -19,23 +21,50 @@ from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.tools.contract import failed
 from turnwright_grammar import Command, ReadWarning, command_from_call, read_reply
 
-LOST_KINDS = frozenset({"arguments_cut", "arguments_unreadable", "unreadable_call", "too_many_commands"})
+LOST_KINDS: Final = frozenset(
+    {
+        "arguments_cut",
+        "arguments_unreadable",
+        "conflict_without_path",
+        "cut_call",
+        "too_many_commands",
+        "unreadable_call",
+    }
+)
 """Warnings that tell of a command the runtime could not carry out; the rest tell of repairs that worked."""
+
+CUT_FINISHES: Final = frozenset({"length", "max_tokens"})
+"""Finish reasons of a reply that the vendor cut off."""
+
+COMMAND_BYTES_MAX: Final = ATTRIBUTES_BYTES_MAX // 2
+"""Longest command that a record keeps, in bytes of JSON: its effect has to fit beside it."""
+
+CUT = failed(
+    "cut:400",
+    "The reply was cut off at the model's output limit inside this command, so it was not carried out. "
+    "Send it again, in smaller parts.",
+)
+TOO_LARGE = failed(
+    "too_large:413",
+    f"A command has at most {COMMAND_BYTES_MAX} bytes, and this one is longer. Write it in several parts with APPEND.",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A reply as read: its commands, what was wrong with it, and the text around them."""
+    """A reply as read: its commands, what was wrong with it, and the text around them.
 
-    commands: tuple[Command, ...]
-    warnings: tuple[ReadWarning, ...]
-    narration: str
+    `is_cut`: the last command was still open when the vendor cut the reply off.
+    """
+
+    commands: tuple[Command, ...] = ()
+    warnings: tuple[ReadWarning, ...] = ()
+    narration: str = ""
+    is_cut: bool = False
 
     @property
     def losses(self) -> tuple[ReadWarning, ...]:
         """The warnings that the model must hear of, because something it wrote did not happen."""
-        if not self.commands:
-            return self.warnings
         return tuple(warning for warning in self.warnings if warning.kind in LOST_KINDS)
 
 
@@ -44,12 +73,15 @@ def read_draft(draft: Draft, commands_max: int) -> Reading:
     known = frozenset(TOOL_ORDER)
     reply = read_reply(draft.text, known_tools=known, commands_max=commands_max)
     commands, warnings = list(reply.commands), list(reply.warnings)
+    is_cut = draft.finish in CUT_FINISHES and any(
+        warning.kind == "unclosed" and commands and warning.span[1] == commands[-1].span[1] for warning in warnings
+    )
     for call in draft.calls:
         command, found = command_from_call(call.name, call.arguments, known)
         warnings.extend(found)
-        if len(commands) < commands_max:
+        if len(commands) < commands_max and not any(warning.kind in LOST_KINDS for warning in found):
             commands.append(command)
-    return Reading(tuple(commands), tuple(warnings), reply.narration.strip())
+    return Reading(tuple(commands), tuple(warnings), reply.narration.strip(), is_cut and not draft.calls)
 
 
 def reply_writes(turn: int, draft: Draft, reading: Reading, note: CallNote) -> list[EntryWrite]:
@@ -79,16 +111,26 @@ def loss_writes(turn: int, reading: Reading) -> list[EntryWrite]:
     ]
 
 
-def new_records(turn: int, mode: Mode, tools: Sequence[str], commands: Sequence[Command]) -> list[Record]:
-    """The records of the commands; one that policy refuses is failed before anything is dispatched (RU155)."""
+def new_records(turn: int, mode: Mode, tools: Sequence[str], reading: Reading) -> list[Record]:
+    """The records of the commands; one that is refused is failed before anything is dispatched (RU155)."""
     records: list[Record] = []
-    for ordinal, command in enumerate(commands):
+    for ordinal, command in enumerate(reading.commands):
         path = record_path(turn, command, ordinal, {record.path for record in records})
-        record = Record(path, command.name, command, record_attributes(command, ordinal), State.RECORDED)
-        if refused := refusal(command, mode, tools):
+        attributes = record_attributes(command, ordinal)
+        record = Record(path, command.name, command, attributes, State.RECORDED)
+        if _bytes(attributes) > COMMAND_BYTES_MAX:
+            record.attributes = {"tool": command.name, "ordinal": ordinal, "target": attributes["target"][:200]}
+            record.settle(TOO_LARGE)
+        elif reading.is_cut and ordinal == len(reading.commands) - 1:
+            record.settle(CUT)
+        elif refused := refusal(command, mode, tools):
             record.settle(failed(refused.outcome, refused.body))
         records.append(record)
     return records
+
+
+def _bytes(attributes: dict[str, object]) -> int:
+    return len(to_attributes_json(attributes).encode())
 
 
 def record_writes(records: Sequence[Record]) -> list[EntryWrite]:

@@ -56,9 +56,9 @@ class Record:
 
 
 def record_from_entry(entry: Entry) -> Record:
-    """A record as the ledger holds it. Raises KeyError for an entry that is no command's record."""
+    """A record as the ledger holds it; one that was too large to be kept has an empty command and is settled."""
     attributes = entry.attributes
-    command = command_from_record(attributes)
+    command = command_from_record(attributes) if "command" in attributes else Command(attributes["tool"])
     return Record(entry.path, attributes["tool"], command, attributes, entry.state, entry.outcome, entry.body)
 
 

@@ -79,4 +79,3 @@ class ExecutorServicer(executor_service_pb2_grpc.ExecutorServiceServicer):
     async def GetStatus(self, request: query_pb2.GetStatusRequest, context: Context) -> query_pb2.GetStatusResponse:
         """Tell how things are."""
         return await self._queries.get_status(request)
-

@@ -72,6 +72,7 @@ async def test_tls_to_a_server_without_it_fails_at_once(provider):
         pytest.param(Answer(chunks=[]), "VENDOR_PROTOCOL", "without a single event", id="200-no-events"),
         pytest.param(Answer(chunks=[b": ping\n\n", b"data: [DONE]\n\n"]), "VENDOR_PROTOCOL", "without a single event", id="200-only-done"),
         pytest.param(plain("<html><title>Log in</title></html>"), "VENDOR_PROTOCOL", "Log in", id="html"),
+        pytest.param(plain("<html><title>Log in</title></html>", "text/event-stream"), "VENDOR_PROTOCOL", "Log in", id="html-as-events"),
         pytest.param(plain("welcome to my server", "text/plain"), "VENDOR_PROTOCOL", "welcome", id="text"),
         pytest.param(json_answer({"status": "ok"}), "VENDOR_PROTOCOL", "no chat completion", id="other-json"),
         pytest.param(plain("{half a json", "application/json"), "VENDOR_PROTOCOL", "half", id="broken-json"),

@@ -43,6 +43,39 @@ async def test_the_request_carries_model_messages_settings_and_key(provider):
 
 
 @pytest.mark.asyncio
+async def test_a_query_of_the_base_url_stays(provider):
+    async with SseServer([chat("ok")]) as server:
+        await (await provider(openai_base_url=f"{server.url}/?api-version=7")).generate()
+
+    assert server.requests[0].path == "/v1/chat/completions?api-version=7"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("from_env", [False, True])
+async def test_a_proxy_of_the_environment_never_sees_what_goes_to_loopback(provider, monkeypatch, from_env):
+    async with SseServer([chat("through the proxy")]) as proxy, SseServer([chat("straight")]) as server:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url.removesuffix("/v1"))
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        heard = await (await provider(openai_base_url=server.url, proxy_from_env=from_env)).generate()
+
+    assert (heard.text, proxy.requests) == ("straight", [])
+
+
+@pytest.mark.asyncio
+async def test_a_proxy_of_the_environment_is_used_elsewhere_when_the_operator_says_so(provider, monkeypatch):
+    async with SseServer([chat("through the proxy")]) as proxy:
+        for name in ("HTTP_PROXY", "http_proxy"):
+            monkeypatch.setenv(name, proxy.url.removesuffix("/v1"))
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        heard = await (await provider(openai_base_url="http://vendor.invalid/v1", proxy_from_env=True)).generate()
+
+    assert heard.text == "through the proxy"
+
+
+@pytest.mark.asyncio
 async def test_without_a_key_and_settings_none_are_sent(provider):
     async with SseServer([chat("ok")]) as server:
         await (await provider(openai_base_url=server.url)).generate()

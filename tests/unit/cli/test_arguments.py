@@ -63,6 +63,23 @@ def test_a_server_that_is_not_there_is_unreachable(tmp_path) -> None:
     assert b"turnwright doctor" in done.stderr
 
 
+def test_a_token_file_that_holds_none_says_what_to_do(tmp_path) -> None:
+    (tmp_path / "token").touch()
+
+    done = turnwright("runs", home=tmp_path)
+
+    assert (done.returncode, done.stdout) == (5, b"")
+    assert b"is empty: delete it" in done.stderr
+
+
+def test_a_home_that_cannot_be_made_is_told_plainly(tmp_path) -> None:
+    done = turnwright("runs", home="/proc/nowhere/home")
+
+    assert (done.returncode, done.stdout) == (5, b"")
+    assert b"/proc/nowhere" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
 def test_a_token_is_derived_from_the_deployments_own(tmp_path) -> None:
     from turnwright_core.entries import Tier
     from turnwright_core.kit.auth import authenticate
