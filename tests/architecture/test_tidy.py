@@ -19,7 +19,7 @@ FUNCTION_LINES_MAX = 70
 NAMES_THAT_SAY_NOTHING = {"utils", "helpers", "manager", "common", "misc", "info"}
 CATCHES_ALL = {"Exception", "BaseException"}
 MOCK_MODULES = {"mock", "unittest.mock", "pytest_mock"}
-CHECKS = ("assert_", "check_", "expect_")
+CHECKS = ("assert_", "check_", "expect")
 PYTEST_CHECKS = {"raises", "warns", "fail"}
 # What a property or a narrower signature repeats is documented where it is first said.
 DOCUMENTED_ELSEWHERE = {"overload", "override", "setter", "deleter"}

@@ -118,7 +118,8 @@ class Process:
         with self._news:
             self._news.wait_for(lambda: found() or self.popen.poll() is not None, WAIT_S)
             match = found()
-        assert match, f"{pattern!r} did not come on {stream}: {self.lines}"
+        told = "\n".join(line[:200] for line in [*self.lines["out"][-5:], *self.lines["err"]])
+        assert match, f"{pattern!r} did not come on {stream}; exit code {self.popen.poll()}; the last lines:\n{told}"
         return match
 
     def signal(self, number: int) -> None:

@@ -61,7 +61,7 @@ class ChatFold:
 
     def chunk(self, chunk: Any) -> list[Delta]:
         """The deltas of one chunk. Raises VendorError for an error object."""
-        if not isinstance(chunk, Mapping):
+        if not isinstance(chunk, dict):
             raise failed(FailureClass.PROTOCOL, f"a chunk is no object: {str(chunk)[:100]}")
         if chunk.get("error") or chunk.get("object") == "error":
             raise _error_in_stream(chunk)
@@ -78,10 +78,10 @@ class ChatFold:
 
     def whole(self, body: Any) -> list[Delta]:
         """The deltas of a reply that came as one JSON body. Raises VendorError when it is none."""
-        choices = _objects(body.get("choices")) if isinstance(body, Mapping) else []
-        if isinstance(body, Mapping) and (body.get("error") or body.get("object") == "error"):
+        choices = _objects(body.get("choices")) if isinstance(body, dict) else []
+        if isinstance(body, dict) and (body.get("error") or body.get("object") == "error"):
             raise _error_in_stream(body)
-        if not any(isinstance(choice.get("message"), Mapping) for choice in choices):
+        if not any(isinstance(choice.get("message"), dict) for choice in choices):
             raise failed(FailureClass.PROTOCOL, f"the JSON body is no chat completion: {json.dumps(body)[:200]}")
         deltas = self.chunk(body)
         self.is_done = True
@@ -114,10 +114,10 @@ class ChatFold:
 
     def _choice(self, choice: Mapping[str, Any]) -> list[Delta]:
         body = choice.get("delta")
-        if not isinstance(body, Mapping):
+        if not isinstance(body, dict):
             # Perplexity repeats the whole so far in `message`; it counts only where there is no delta at all.
             body = {} if self._told else choice.get("message")
-        deltas = self._body(body) if isinstance(body, Mapping) else []
+        deltas = self._body(body) if isinstance(body, dict) else []
         self._reason = _text(choice.get("finish_reason")) or self._reason
         if self._reason == "error":
             raise _error_in_stream(choice)
@@ -137,8 +137,8 @@ class ChatFold:
 
     def _usages(self, chunk: Mapping[str, Any]) -> Iterable[SetUsage]:
         groq = chunk.get("x_groq")
-        for raw in (chunk.get("usage"), groq.get("usage") if isinstance(groq, Mapping) else None):
-            if isinstance(raw, Mapping) and raw:
+        for raw in (chunk.get("usage"), groq.get("usage") if isinstance(groq, dict) else None):
+            if isinstance(raw, dict) and raw:
                 self._usage = merge_usage(self._usage, read_usage(raw))
                 yield SetUsage(self._usage)
 
@@ -175,7 +175,7 @@ def _content(content: Any) -> list[AppendContent | AppendReasoning]:
 def _part(part: Any) -> list[AppendContent | AppendReasoning]:
     if isinstance(part, str):
         part = {"type": "text", "text": part}
-    if not isinstance(part, Mapping):
+    if not isinstance(part, dict):
         return []
     if part.get("type") == "thinking":
         thinking = part.get("thinking")
@@ -186,7 +186,7 @@ def _part(part: Any) -> list[AppendContent | AppendReasoning]:
 
 
 def _objects(value: Any) -> list[Mapping[str, Any]]:
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _text(value: Any) -> str:

@@ -42,10 +42,10 @@ def read_error(body: Any) -> ErrorBody:
     """The error of a parsed body."""
     if isinstance(body, list) and body:
         body = body[0]
-    if not isinstance(body, Mapping):
+    if not isinstance(body, dict):
         return ErrorBody(_words(body))
     error = body.get("error")
-    if isinstance(error, Mapping):
+    if isinstance(error, dict):
         return _of_object(error)
     message = _words(error) or _first_words(body, ("message", "detail", "title"))
     return ErrorBody(
@@ -61,7 +61,7 @@ def _of_object(error: Mapping[str, Any]) -> ErrorBody:
     message = _first_words(error, ("message", "detail", "msg"))
     metadata = error.get("metadata")
     # OpenRouter says "Provider returned error"; what the provider said is in `raw`.
-    raw = _words(metadata.get("raw")) if isinstance(metadata, Mapping) else ""
+    raw = _words(metadata.get("raw")) if isinstance(metadata, dict) else ""
     return ErrorBody(
         (f"{message}: {raw}" if raw and raw not in message else message) or json.dumps(error)[:TEXT_CHARS_MAX],
         _words(error.get("type")) or _words(error.get("status")),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any, Final
 
 from turnwright_core.errors import Reason, fault
@@ -30,8 +29,8 @@ def listed_models(body: bytes) -> frozenset[str] | None:
         parsed: Any = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    items = parsed.get("data") if isinstance(parsed, Mapping) else parsed
-    models = [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
+    items = parsed.get("data") if isinstance(parsed, dict) else parsed
+    models = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
     if not models or any(model.get("owned_by") in _ANY_NAME for model in models):
         return None
     names = {name for model in models for name in (model.get("id"), model.get("name")) if isinstance(name, str)}

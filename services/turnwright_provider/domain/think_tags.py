@@ -26,6 +26,9 @@ class ThinkRouter:
         """The parts that are certain by now."""
         deltas: list[AppendContent | AppendReasoning] = []
         text = self._held + text
+        if "<" not in text:
+            self._add(deltas, text)
+            return deltas
         lowered = text.lower() if text.isascii() else "".join(c.lower() if c.isascii() else c for c in text)
         start = 0
         while (found := lowered.find(tag := self._tag(), start)) >= 0:

@@ -66,7 +66,7 @@ class ToolCallFold:
     def feed(self, fragments: Any) -> SetToolCalls | None:
         """Add one delta's fragments; the calls so far when they have changed enough to be told."""
         for fragment in fragments if isinstance(fragments, list) else ():
-            if isinstance(fragment, Mapping):
+            if isinstance(fragment, dict):
                 self._add(fragment)
         return self._snapshot() if self._is_due() else None
 
@@ -79,7 +79,7 @@ class ToolCallFold:
 
     def _add(self, fragment: Mapping[str, Any]) -> None:
         function = fragment.get("function")
-        function = function if isinstance(function, Mapping) else {}
+        function = function if isinstance(function, dict) else {}
         call_id, name = _text(fragment.get("id")), _text(function.get("name"))
         slot = self._slot(fragment.get("index"), call_id, name)
         if not 0 <= slot < CALLS_MAX:

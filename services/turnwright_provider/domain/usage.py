@@ -72,7 +72,7 @@ def _figure(raw: Mapping[str, Any], names: tuple[str, ...]) -> int:
 
 def _cost(raw: Mapping[str, Any]) -> float | None:
     ticks, cost = raw.get("cost_in_usd_ticks"), raw.get("cost")
-    if isinstance(cost, Mapping):
+    if isinstance(cost, dict):
         cost = cost.get("total_cost")
     if isinstance(cost, str):
         cost = _number(cost)
@@ -91,5 +91,5 @@ def _number(text: str) -> float | None:
 def _at(raw: Mapping[str, Any], dotted: str) -> Any:
     value: Any = raw
     for key in dotted.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
+        value = value.get(key) if isinstance(value, dict) else None
     return value

@@ -20,6 +20,7 @@ from turnwright_provider.config import ProviderSettings
 from turnwright_provider.wiring import build
 
 SECRET = "contract-secret"
+NO_PROXY = (("grpc.enable_http_proxy", 0),)  # tests set proxies for the vendors; gRPC would use them for loopback
 QUICK = {"backoff_s_min": 0.001, "backoff_s_max": 0.002, "flush_ms": 0}
 
 
@@ -105,7 +106,7 @@ async def provider(tmp_path: Path, monkeypatch) -> AsyncIterator[Start]:
             server = RunningServer(build(chosen, SECRET), "127.0.0.1:0", SECRET, drain_s=0.5)
             await server.start()
             stack.push_async_callback(server.stop)
-            channel = await stack.enter_async_context(grpc.aio.insecure_channel(server.address))
+            channel = await stack.enter_async_context(grpc.aio.insecure_channel(server.address, options=NO_PROXY))
             return Client(server.address, channel)
 
         yield start

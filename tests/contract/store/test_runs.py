@@ -4,7 +4,7 @@ import pytest
 from turnwright.types.v1 import model_pb2, settings_pb2, usage_pb2
 
 from cases import params
-from contract.store.harness import FAILED, PROPOSED, RECORDED, Run, act, new_project, new_run, set_, start_store
+from contract.store.harness import FAILED, PROPOSED, RECORDED, Client, Run, act, new_project, new_run, set_, start_store
 from turnwright_core.errors import Reason, TurnwrightError
 
 pytestmark = pytest.mark.asyncio
@@ -120,19 +120,17 @@ async def test_unknown_names_are_not_found(client, project):
     assert (error.reason, error.metadata) == (Reason.RUN_NOT_FOUND, {"project": project, "run": "r"})
 
 
-async def test_the_queue_of_a_run_is_bounded(tmp_path, client):
-    home = tmp_path / "small"
-    home.mkdir()
-    server = await start_store(home, loops_queued_max=2)
-    run = await new_run(type(client)(server.address), await new_project(small := type(client)(server.address)), "r")
+async def test_the_queue_of_a_run_is_bounded(tmp_path):
+    server = await start_store(tmp_path, loops_queued_max=2)
+    client = Client(server.address)
+    run = await new_run(client, await new_project(client), "r")
     await run.enqueue()
     await run.enqueue()
     error = await refused(run.enqueue())
     assert (error.reason, error.metadata) == (Reason.QUEUE_FULL, {"queue": "loops", "limit": "2"})
     await run.claim()
     assert (await run.enqueue()).loop.sequence == 3
-    await run.client.close()
-    await small.close()
+    await client.close()
     await server.stop()
 
 

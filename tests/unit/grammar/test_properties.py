@@ -112,7 +112,8 @@ def test_pairs_survive_the_marker_grammar(pairs):
 @given(st.text())
 def test_any_text_is_repaired_json(text):
     repair_json(text)
-    command_from_call("set", text)
+    command, _ = command_from_call("set", text)
+    assert command.name == "set"
 
 
 @given(BODIES, BODIES)

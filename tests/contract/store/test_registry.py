@@ -1,0 +1,126 @@
+"""Projects, models, schemes."""
+
+import pytest
+from turnwright.types.v1 import entry_pb2, model_pb2
+
+from contract.store.harness import Client, new_project, start_store
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.kit.settings import SettingsError
+from turnwright_core.schemes import BUILTIN
+
+pytestmark = pytest.mark.asyncio
+
+
+async def refused(call) -> TurnwrightError:
+    with pytest.raises(TurnwrightError) as caught:
+        await call
+    return caught.value
+
+
+async def test_a_project_is_found_again_by_its_workspace(client):
+    first = await client.call("InitProject", root="/work/app", workspace_id="ws")
+    moved = await client.call("InitProject", root="/elsewhere/other", workspace_id="ws")
+    assert (first.project.name, moved.project.name, moved.project.root) == ("app", "app", "/elsewhere/other")
+    assert moved.project.create_time == first.project.create_time
+    assert list((await client.call("ListProjects")).projects) == [moved.project]
+
+
+async def test_made_project_names_are_unique(client):
+    names = [
+        (await client.call("InitProject", root=root, workspace_id=f"ws-{place}")).project.name
+        for place, root in enumerate(["/a/app", "/b/app", "/c/my app!", "/"])
+    ]
+    assert names == ["app", "app-2", "my-app", "project"]
+    error = await refused(client.call("InitProject", root="/d", workspace_id="ws-d", name="app"))
+    assert error.metadata == {"field": "name"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"root": "relative"}, "root"),
+        ({"root": ""}, "root"),
+        ({"root": "/" + "x" * 4096}, "root"),
+        ({"workspace_id": ""}, "workspace_id"),
+        ({"workspace_id": "x" * 129}, "workspace_id"),
+        ({"name": "a b"}, "name"),
+    ],
+)
+async def test_a_malformed_project_is_refused(client, fields, field):
+    error = await refused(client.call("InitProject", **{"root": "/a", "workspace_id": "w"} | fields))
+    assert error.metadata["field"] == field
+    assert not (await client.call("ListProjects")).projects
+
+
+async def test_models_are_added_replaced_and_removed(client):
+    """RU099: at run time, by rpc."""
+    models = [model_pb2.Model(alias=alias, vendor_model=f"v/{alias}", context_length=1) for alias in "cab"]
+    assert list((await client.call("PutModels", models=models)).models) == models
+    newer = model_pb2.Model(alias="b", vendor_model="w/x/y:z")
+    await client.call("PutModels", models=[newer])
+    assert list((await client.call("ListModels")).models) == [models[1], newer, models[0]]
+    await client.call("DeleteModel", alias="a")
+    error = await refused(client.call("DeleteModel", alias="a"))
+    assert (error.reason, error.metadata) == (Reason.MODEL_NOT_FOUND, {"model": "a", "available": "b,c"})
+
+
+@pytest.mark.parametrize(("alias", "vendor_model"), [("a b", "v/m"), ("", "v/m"), ("a", "m"), ("a", "/m"), ("a", "v/")])
+async def test_a_malformed_model_is_refused(client, alias, vendor_model):
+    models = [model_pb2.Model(alias="ok", vendor_model="v/m"), model_pb2.Model(alias=alias, vendor_model=vendor_model)]
+    assert (await refused(client.call("PutModels", models=models))).reason is Reason.INVALID_FIELD
+    assert not (await client.call("ListModels")).models
+
+
+async def test_the_registered_schemes_are_listed(client):
+    """RU084: rows of name, model_visible, category, default_scope, writable_by."""
+    listed = (await client.call("ListSchemes")).schemes
+    assert [scheme.name for scheme in listed] == sorted(scheme.name for scheme in BUILTIN)
+    by_name = {scheme.name: scheme for scheme in listed}
+    assert (by_name["known"].category, by_name["known"].default_scope) == ("data", "run")
+    assert list(by_name["known"].writable_by) == [entry_pb2.TIER_MODEL, entry_pb2.TIER_PLUGIN]
+    assert (by_name[""].category, by_name[""].default_scope, by_name[""].model_visible) == ("data", "project", True)
+    assert (by_name["tool"].category, by_name["tool"].model_visible) == ("audit", False)
+
+
+async def models_after_start(home, monkeypatch, **environment):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    server = await start_store(home)
+    client = Client(server.address)
+    models = [(one.alias, one.vendor_model, one.context_length) for one in (await client.call("ListModels")).models]
+    await client.call("PutModels", models=[model_pb2.Model(alias="by_rpc", vendor_model="v/rpc", context_length=7)])
+    await client.close()
+    await server.stop()
+    for name in environment:
+        monkeypatch.delenv(name)
+    return models
+
+
+async def test_models_are_seeded_from_the_environment(tmp_path, monkeypatch):
+    """RU099: upsert at the start; the alias is written as in the variable."""
+    first = await models_after_start(
+        tmp_path, monkeypatch, TURNWRIGHT_MODEL_Big="v/big", TURNWRIGHT_CONTEXT_Big="9", TURNWRIGHT_MODEL_small="v/s"
+    )
+    assert first == [("Big", "v/big", 9), ("small", "v/s", 0)]
+    second = await models_after_start(
+        tmp_path, monkeypatch, TURNWRIGHT_MODEL_Big="v/big", TURNWRIGHT_CONTEXT_by_rpc="8", TURNWRIGHT_MODEL_small="w/s"
+    )
+    assert second == [("Big", "v/big", 9), ("by_rpc", "v/rpc", 8), ("small", "w/s", 0)]
+
+
+async def test_a_context_length_without_its_model_is_an_error_that_names_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("TURNWRIGHT_CONTEXT_ghost", "5")
+    with pytest.raises(SettingsError, match="^TURNWRIGHT_CONTEXT_ghost: "):
+        await start_store(tmp_path)
+    monkeypatch.delenv("TURNWRIGHT_CONTEXT_ghost")
+    server = await start_store(tmp_path)
+    await server.stop()
+    assert server.service.name == "store"
+
+
+async def test_a_project_is_its_runs_address_for_everybody(server, client):
+    """RU097: no sessions; who knows the project's name reaches its runs."""
+    project = await new_project(client)
+    stranger = Client(server.address)
+    assert [one.name for one in (await stranger.call("ListProjects")).projects] == [project]
+    await stranger.close()
