@@ -28,6 +28,8 @@ class _LastResort:
 
 def main() -> None:
     """Run the command line; always ends with SystemExit."""
+    # Both are read while gRPC is imported. Its handlers in a fork may crash a command before it begins (signals 6, 11).
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     # The C core of gRPC writes to standard error about connections that come and go; we tell what matters ourselves.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     with _LastResort():

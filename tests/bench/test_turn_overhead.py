@@ -18,22 +18,12 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
-from turnwright.types.v1 import settings_pb2
-from turnwright_assembler.config import AssemblerSettings
-from turnwright_assembler.wiring import build as build_assembler
-from turnwright_client import Client
-from turnwright_core.kit.server import RunningServer
-from turnwright_executor.config import ExecutorSettings
-from turnwright_executor.wiring import build as build_executor
-from turnwright_provider.config import ProviderSettings
-from turnwright_provider.wiring import build as build_provider
-from turnwright_store.config import StoreSettings
-from turnwright_store.wiring import build as build_store
+
+from services import running
 
 pytestmark = pytest.mark.bench
 
 TURNS = 40
-SECRET = "bench"
 
 
 class Calls(grpc.aio.ServerInterceptor):
@@ -57,36 +47,13 @@ class Statements:
         self.counted[statement.split(None, 1)[0].upper()] += 1
 
 
-@contextlib.asynccontextmanager
-async def stack(tmp_path, calls):
-    home = tmp_path / "home"
-    home.mkdir()
-    at = {name: f"unix:{tmp_path}/{name}" for name in ("store", "provider", "assembler", "executor")}
-    common = {"home": home, "token": SECRET, "log_level": "error"}
-    services = [
-        build_store(StoreSettings(**common), SECRET),
-        build_provider(ProviderSettings(**common, scripted_dir=tmp_path, flush_ms=0), SECRET),
-        build_assembler(AssemblerSettings(**common, store=at["store"]), SECRET),
-        build_executor(
-            ExecutorSettings(**common, **{key: at[key] for key in ("store", "provider", "assembler")}), SECRET
-        ),
-    ]
-    async with contextlib.AsyncExitStack() as stopping:
-        for service in services:
-            server = RunningServer(service, at[service.name], SECRET, 1.0, [calls])
-            await server.start()
-            stopping.push_async_callback(server.stop)
-        yield at["executor"]
-
-
-def script(turns: int) -> str:
+def replies(turns: int) -> list[str]:
     """Each turn reads one file and notes something; the last one ends the loop."""
-    replies = [
+    return [
         f'<get path="a_{turn}.py"/>\n<set path="known://fact_{turn}">file {turn} was read</set>\n'
-        f'<update status="{200 if turn == turns - 1 else 102}">turn {turn}</update>\n'
+        f'<update status="{200 if turn == turns - 1 else 102}">turn {turn}</update>'
         for turn in range(turns)
     ]
-    return "".join(f"=== reply chunk_chars=100000 delay_ms=0 ===\n{reply}" for reply in replies)
 
 
 async def echoes(address: str, count: int) -> float:
@@ -117,36 +84,29 @@ def commits(file, count: int, *, full: bool) -> float:
 @pytest.mark.asyncio
 @pytest.mark.timeout(300)
 async def test_a_turn_costs_a_small_multiple_of_its_floor(tmp_path, monkeypatch):
-    (tmp_path / "bench.txt").write_text(script(TURNS))
-    project = tmp_path / "project"
-    project.mkdir()
-    for turn in range(TURNS):
-        (project / f"a_{turn}.py").write_text(f"value = {turn}\n" * 40)
-    monkeypatch.setenv("TURNWRIGHT_MODEL_bench", "scripted/bench")
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
     calls, statements = Calls(), Statements()
-    async with stack(tmp_path, calls) as address, Client.connect(address, SECRET) as client:
-        name = (await client.init_project(str(project))).name
+    async with running(tmp_path, [calls]) as services:
+        services.script(*replies(TURNS))
+        for turn in range(TURNS):
+            (services.files / f"a_{turn}.py").write_text(f"value = {turn}\n" * 40)
         event.listen(Engine, "before_cursor_execute", statements)
         calls.counted.clear()
         try:
             begin, begin_cpu = time.perf_counter(), time.process_time()
-            settings = settings_pb2.LoopSettings(model="bench", yolo=True)
-            queued = await client.act(name, "read everything", settings=settings)
-            async with contextlib.aclosing(client.watch(name, queued.run, queued.cursor)) as events:
-                async for one in events:
-                    if one.WhichOneof("event") == "run_state" and one.run_state.loop.end_time.seconds:
-                        loop = one.run_state.loop
-                        break
+            loop = await services.until(await services.act("Read everything."))
             wall, cpu = time.perf_counter() - begin, time.process_time() - begin_cpu
         finally:
             event.remove(Engine, "before_cursor_execute", statements)
         made = calls.counted.copy()
-        turns = (await client.get_run(name, queued.run, turns_max=TURNS)).turns
-        floor_calls = await asyncio.wait_for(echoes(address, made.total()), 60)
+        turns = (await services.client.get_run(services.project, "r", turns_max=TURNS)).turns
+        floor_calls = await asyncio.wait_for(echoes(services.addresses["executor"], made.total()), 60)
     assert loop.status == 200
     assert loop.turns == TURNS
     model_s = sum(turn.result.model_ms for turn in turns) / 1000
-    floor = floor_calls + commits(tmp_path / "f.db", 2 * TURNS, full=True) + commits(tmp_path / "n.db", TURNS, full=False)
+    floor = (
+        floor_calls + commits(tmp_path / "f.db", 2 * TURNS, full=True) + commits(tmp_path / "n.db", TURNS, full=False)
+    )
     overhead = wall - model_s
     median_ms = statistics.median(turn.result.model_ms for turn in turns)
     print()

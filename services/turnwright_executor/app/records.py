@@ -64,12 +64,14 @@ def record_from_entry(entry: Entry) -> Record:
 
 def record_write(record: Record) -> EntryWrite:
     """The write that brings the ledger's row to what the record says."""
+    # To the store a set to RECORDED is a new record, which never takes the place of another one.
+    state = State.UNSPECIFIED if record.state is State.RECORDED else record.state
     return EntryWrite(
         record.path,
         SetEntry(
             body=record.body,
             attributes_json=to_attributes_json(record.attributes),
-            state=record.state,
+            state=state,
             outcome=record.outcome,
         ),
         writer=Tier.SYSTEM,

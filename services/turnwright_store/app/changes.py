@@ -15,9 +15,12 @@ from sqlalchemy import Connection
 
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import Reason, fault
+from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.runs import Loop, Run, Turn
 from turnwright_store.app.reading import Address, Found, batches, find
 from turnwright_store.domain.basis import Basis
+from turnwright_store.domain.pages import in_parts
+from turnwright_store.domain.weights import loop_bytes, turn_bytes
 from turnwright_store.ports import Database
 from turnwright_store.sql.loops import changed_loops
 from turnwright_store.sql.runs import RunRow, get_run
@@ -44,10 +47,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What one read found: the first message, and entries whose bodies are still to be loaded."""
+    """What one read found: messages that are ready, and entries whose bodies are still to be loaded."""
 
     found: Found
-    first: Change
+    ready: list[Change]
     rest: list[list[Shown]]
 
 
@@ -77,12 +80,12 @@ class Watches:
             while True:
                 subscription.woken.clear()
                 read = await database.read(partial(_read, basis=basis, address=address, after=after, wanted=wanted))
-                if clock_s() >= due_s or not read.first.is_empty:
-                    yield read.first
+                if clock_s() >= due_s or not read.ready[-1].is_empty:
+                    for change in read.ready:
+                        yield change
                     due_s = clock_s() + basis.heartbeat_s
                 for place, batch in enumerate(read.rest, 1):
                     entries = await database.read(partial(_load, run=read.found.run, shown=batch, wanted=wanted))
-                    # Until the last message the cursor stays: whoever breaks off in between begins again.
                     yield Change(read.found.cursor if place == len(read.rest) else after, entries)
                 after = read.found.cursor
                 await self._wait(subscription.woken, max(0.0, due_s - clock_s()))
@@ -102,20 +105,23 @@ class Watches:
 
 
 def _read(connection: Connection, basis: Basis, address: Address, after: Cursor, wanted: Wanted) -> _Read:
+    """Until the last message of a read the cursor stays: whoever breaks off in between begins again."""
     found = find(connection, basis, address, after, wanted)
     run = found.run
+    # Whoever writes a loop or a turn writes the run's row too.
     is_run_changed = run.run.revision > after.run
-    rest = list(batches(found.shown, wanted))
-    first = Change(
-        cursor=found.cursor if len(rest) < 2 else after,
-        entries=load_entries(connection, run, rest[0], wanted) if rest else [],
-        removed=found.removed,
-        run=run.run if is_run_changed else None,
-        # Whoever writes a loop or a turn writes the run's row too.
-        loops=changed_loops(connection, run.id, after.run) if is_run_changed else [],
-        turns=changed_turns(connection, run.id, after.run) if is_run_changed else [],
-    )
-    return _Read(found, first, rest[1:])
+    loops = changed_loops(connection, run.id, after.run) if is_run_changed else []
+    turns = changed_turns(connection, run.id, after.run) if is_run_changed else []
+    ready: list[Change] = []
+    if sum(map(loop_bytes, loops)) + sum(map(turn_bytes, turns)) > CHUNK_BYTES:
+        ready += [Change(after, loops=part) for part in in_parts(loops, loop_bytes)]
+        ready += [Change(after, turns=part) for part in in_parts(turns, turn_bytes)]
+        loops, turns = [], []
+    first, *rest = list(batches(found.shown, wanted)) or [[]]
+    entries = load_entries(connection, run, first, wanted)
+    cursor = after if rest else found.cursor
+    ready.append(Change(cursor, entries, found.removed, run.run if is_run_changed else None, loops, turns))
+    return _Read(found, ready, rest)
 
 
 def _load(connection: Connection, run: RunRow, shown: list[Shown], wanted: Wanted) -> list[Entry]:

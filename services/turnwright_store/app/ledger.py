@@ -37,7 +37,9 @@ from turnwright_store.app.reading import Address
 from turnwright_store.app.writing import Turning, Written, apply_writes, check_writes
 from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import ROOT_CHARS_MAX, check_bytes, check_chars, invalid, page_size
+from turnwright_store.domain.pages import page_of
 from turnwright_store.domain.permissions import check_floor
+from turnwright_store.domain.weights import run_bytes
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import registry
@@ -335,4 +337,6 @@ def added(total: Usage, more: Usage) -> Usage:
 def list_work(connection: Connection, caller: Caller, size: int) -> list[Run]:
     """Runs that an owner can go on with, oldest work first."""
     check_floor(caller, Tier.SYSTEM, "ListWork")
-    return [row.run for row in list_work_rows(connection, page_size(size))]
+    size = page_size(size)
+    page, _ = page_of(list_work_rows(connection, size), size, lambda row: (row.id,), lambda row: run_bytes(row.run))
+    return [row.run for row in page]

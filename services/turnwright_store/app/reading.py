@@ -14,11 +14,11 @@ from sqlalchemy import Connection
 
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import Reason, fault
-from turnwright_core.limits import CHUNK_BYTES, MESSAGE_BYTES_MAX, PAGE_SIZE_MAX, PATTERN_CHARS_MAX
+from turnwright_core.limits import PAGE_SIZE_MAX, PATTERN_CHARS_MAX
 from turnwright_core.patterns import PatternError, Shape, match, search, shape_of
 from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import check_chars, check_count, invalid, over_limit, page_size
-from turnwright_store.domain.pages import place_of, token_of
+from turnwright_store.domain.pages import ANSWER_BYTES_MAX, in_parts, page_of, place_of
 from turnwright_store.ports import Database
 from turnwright_store.sql.runs import RunRow, get_run
 from turnwright_store.sql.views import Shown, ViewReader, Wanted, find_shown, list_shown, load_entries
@@ -28,9 +28,6 @@ INCLUDE_MAX: Final = 100
 
 ENTRY_BYTES: Final = 512
 """What an entry weighs in a message beside path, attributes and body, generously."""
-
-ANSWER_BYTES_MAX: Final = MESSAGE_BYTES_MAX - 1024 * 1024
-"""Most bytes of entries in an answer that is one message."""
 
 _SCANNED_A_STATEMENT: Final = 500
 _WILD: Final = frozenset("*?[]{}!@+()\\")
@@ -98,17 +95,7 @@ def find(connection: Connection, basis: Basis, address: Address, after: Cursor |
 
 def batches(shown: Sequence[Shown], wanted: Wanted) -> Iterator[list[Shown]]:
     """The entries in lists that make messages of about 256 KiB each."""
-    batch: list[Shown] = []
-    size = 0
-    for one in shown:
-        weight = weight_of(one, wanted)
-        if batch and size + weight > CHUNK_BYTES:
-            yield batch
-            batch, size = [], 0
-        batch.append(one)
-        size += weight
-    if batch:
-        yield batch
+    return in_parts(shown, lambda one: weight_of(one, wanted))
 
 
 def weight_of(one: Shown, wanted: Wanted) -> int:
@@ -116,7 +103,7 @@ def weight_of(one: Shown, wanted: Wanted) -> int:
     body = one.body_bytes if wanted.bodies else 0
     if wanted.body_bytes_max:
         body = min(body, wanted.body_bytes_max)
-    return ENTRY_BYTES + len(one.path) + one.attributes_chars + body
+    return ENTRY_BYTES + 3 * len(one.path) + one.attributes_bytes + body
 
 
 async def read_view(
@@ -178,18 +165,12 @@ def list_entries(
     (after,) = place_of(query.token, str) or ("",)
     run = get_run(connection, address.project, address.run)
     wanted = Wanted(bodies=query.bodies)
-    page: list[Shown] = []
-    weight = 0
-    more = False
     try:
-        for one in _fitting(connection, run, query, str(after), check_time):
-            weight += weight_of(one, wanted)
-            if more := bool(page) and (len(page) == size or weight > ANSWER_BYTES_MAX):
-                break
-            page.append(one)
+        fitting = _fitting(connection, run, query, str(after), check_time)
+        page, more = page_of(fitting, size, lambda one: (one.path,), lambda one: weight_of(one, wanted))
     except PatternError as error:
         raise invalid("pattern", str(error)) from None
-    return load_entries(connection, run, page, wanted), token_of((page[-1].path,) if more else None)
+    return load_entries(connection, run, page, wanted), more
 
 
 def time_limit(clock_s: Callable[[], float], limit_s: float) -> Callable[[], None]:

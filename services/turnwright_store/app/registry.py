@@ -22,7 +22,8 @@ from turnwright_store.domain.checks import (
     page_size,
 )
 from turnwright_store.domain.names import project_names, run_aliases
-from turnwright_store.domain.pages import place_of, token_of
+from turnwright_store.domain.pages import page_of, place_of
+from turnwright_store.domain.weights import loop_bytes, run_bytes, turn_bytes
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops, registry, runs, turns
 from turnwright_store.sql.scopes import add_scope, raise_revision
@@ -62,7 +63,7 @@ def list_projects(connection: Connection, size: int, token: str) -> tuple[list[P
     size = page_size(size)
     (after,) = place_of(token, str) or ("",)
     found = registry.list_projects(connection, str(after), size + 1)
-    return found[:size], token_of((found[size - 1].name,) if len(found) > size else None)
+    return page_of(found, size, lambda project: (project.name,))
 
 
 def put_models(tx: Transaction, models: Sequence[Model]) -> Sequence[Model]:
@@ -79,7 +80,7 @@ def list_models(connection: Connection, size: int, token: str) -> tuple[list[Mod
     size = page_size(size)
     (after,) = place_of(token, str) or ("",)
     found = registry.list_models(connection, str(after), size + 1)
-    return found[:size], token_of((found[size - 1].alias,) if len(found) > size else None)
+    return page_of(found, size, lambda model: (model.alias,))
 
 
 def delete_model(tx: Transaction, alias: str) -> None:
@@ -128,8 +129,8 @@ def list_runs(connection: Connection, project: str, size: int, token: str) -> tu
     at, key = place_of(token, int, int) or (_LAST_MS, 0)
     owner = registry.get_project(connection, project)
     found = runs.list_runs(connection, owner.id, (int(at), int(key)), size + 1)
-    last = found[size - 1] if len(found) > size else None
-    return [row.run for row in found[:size]], token_of((last.run.update_ms, last.id) if last else None)
+    page, more = page_of(found, size, lambda row: (row.run.update_ms, row.id), lambda row: run_bytes(row.run))
+    return [row.run for row in page], more
 
 
 def list_loops(connection: Connection, project: str, alias: str, size: int, token: str) -> tuple[list[Loop], str]:
@@ -138,7 +139,7 @@ def list_loops(connection: Connection, project: str, alias: str, size: int, toke
     (before,) = place_of(token, int) or (_LAST_MS,)
     run = runs.get_run(connection, project, alias)
     found = loops.list_loops(connection, run.id, int(before), size + 1)
-    return found[:size], token_of((found[size - 1].sequence,) if len(found) > size else None)
+    return page_of(found, size, lambda loop: (loop.sequence,), loop_bytes)
 
 
 def list_turns(connection: Connection, project: str, alias: str, size: int, token: str) -> tuple[list[Turn], str]:
@@ -147,4 +148,4 @@ def list_turns(connection: Connection, project: str, alias: str, size: int, toke
     (before,) = place_of(token, int) or (_LAST_MS,)
     run = runs.get_run(connection, project, alias)
     found = turns.list_turns(connection, run.id, int(before), size + 1)
-    return found[:size], token_of((found[size - 1].number,) if len(found) > size else None)
+    return page_of(found, size, lambda turn: (turn.number,), turn_bytes)

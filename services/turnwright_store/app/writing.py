@@ -201,8 +201,8 @@ def _store_content(tx: Transaction, touched: list[Slot], heads: dict[int, int], 
     for slot in drafted:
         if slot.content:
             slot.stored_as(slot.content.entry, heads[slot.scope])
-    for slot, entry in zip(fresh, ids, strict=True):
-        slot.stored_as(entry, heads[slot.scope])
+    for slot in fresh:
+        slot.stored_as(ids[slot.scope, slot.path], heads[slot.scope])
     rows.add_versions(tx.connection, [_version(slot, actor, tx.now_ms) for slot in drafted])
 
 
@@ -221,6 +221,7 @@ def _version(slot: Slot, actor: str, now_ms: int) -> dict[str, object]:
         "create_ms": now_ms,
         "hash": slot.draft.hash,
         "body_bytes": slot.draft.body_bytes,
+        "attributes_bytes": len(slot.draft.attributes.encode()),
         "attributes": slot.draft.attributes,
         "body": slot.draft.body,
     }

@@ -5,12 +5,18 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeVar
 
+from turnwright_core.limits import CHUNK_BYTES, MESSAGE_BYTES_MAX
 from turnwright_store.domain.checks import check_chars, invalid
 
 TOKEN_CHARS_MAX: Final = 16 * 1024
 
+ANSWER_BYTES_MAX: Final = MESSAGE_BYTES_MAX - 1024 * 1024
+"""Most bytes of items in an answer that is one message; the rest is for what stands around them."""
+
+T = TypeVar("T")
 Place = tuple[int | str, ...]
 
 
@@ -33,3 +39,35 @@ def place_of(token: str, *kinds: type[int | str]) -> Place | None:
     if not isinstance(place, list) or [type(part) for part in place] != list(kinds):
         raise invalid("page_token", "page_token must be the next_page_token of an earlier page of the same list.")
     return tuple(place)
+
+
+def page_of(
+    items: Iterable[T], size: int, place: Callable[[T], Place], weight: Callable[[T], int] | None = None
+) -> tuple[list[T], str]:
+    """The first items, as many as were asked for and as one message holds, and the token of the page after them.
+
+    `items` are taken one by one and may go on for longer than the page; `weight` is in bytes.
+    """
+    page: list[T] = []
+    total = 0
+    for item in items:
+        total += weight(item) if weight else 0
+        if page and (len(page) == size or total > ANSWER_BYTES_MAX):
+            return page, token_of(place(page[-1]))
+        page.append(item)
+    return page, ""
+
+
+def in_parts(items: Iterable[T], weight: Callable[[T], int]) -> Iterator[list[T]]:
+    """The items in lists that make messages of about 256 KiB each; a large item has its own."""
+    part: list[T] = []
+    total = 0
+    for item in items:
+        more = weight(item)
+        if part and total + more > CHUNK_BYTES:
+            yield part
+            part, total = [], 0
+        part.append(item)
+        total += more
+    if part:
+        yield part

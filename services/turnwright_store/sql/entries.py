@@ -71,7 +71,7 @@ _CHUNKS: Final = (
     )
     .order_by(chunks.c.offset)
 )
-_ENTRIES_ADD: Final = insert(entries).returning(entries.c.id, sort_by_parameter_order=True)
+_ENTRIES_ADD: Final = insert(entries).returning(entries.c.scope_id, entries.c.path, entries.c.id)
 _VERSIONS_ADD: Final = insert(versions)
 _HEADS_MOVE: Final = update(entries).where(entries.c.id == bindparam("entry")).values(head_rev=bindparam("new_head"))
 _VIEWS_CLOSE: Final = (
@@ -128,9 +128,11 @@ def body_reader(connection: Connection) -> Callable[[int, int, int], str]:
     return read
 
 
-def add_entries(connection: Connection, rows: Rows) -> list[int]:
-    """The ids of new entries, in the order of the rows."""
-    return list(connection.execute(_ENTRIES_ADD, rows).scalars()) if rows else []
+def add_entries(connection: Connection, rows: Rows) -> dict[tuple[int, str], int]:
+    """The ids of new entries, by scope and path: asking for them in the order of the rows would insert them singly."""
+    if not rows:
+        return {}
+    return {(scope, path): entry for scope, path, entry in connection.execute(_ENTRIES_ADD, rows)}
 
 
 def add_versions(connection: Connection, rows: Rows) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -91,18 +91,19 @@ def loop_of(row: Sequence[Any]) -> Loop | None:
     )
 
 
-def _loops(rows: Any) -> list[Loop]:
-    return [loop for loop in map(loop_of, rows) if loop]
+def _loops(rows: Any) -> Iterator[Loop]:
+    return (loop for loop in map(loop_of, rows) if loop)
 
 
-def list_loops(connection: Connection, run_id: int, before: int, page: int) -> list[Loop]:
+def list_loops(connection: Connection, run_id: int, before: int, page: int) -> Iterator[Loop]:
     """Loops of a run, latest first, those before a sequence."""
-    return _loops(connection.execute(_PAGE, {"run_id": run_id, "before": before, "page": page}))
+    with connection.execute(_PAGE, {"run_id": run_id, "before": before, "page": page}) as rows:
+        yield from _loops(rows)
 
 
 def changed_loops(connection: Connection, run_id: int, after: int) -> list[Loop]:
     """Loops of a run that were written after a revision, in the order of the writes."""
-    return _loops(connection.execute(_CHANGED, {"run_id": run_id, "after": after}))
+    return list(_loops(connection.execute(_CHANGED, {"run_id": run_id, "after": after})))
 
 
 def next_queued(connection: Connection, run_id: int) -> Loop | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -176,12 +176,11 @@ def get_run(connection: Connection, project: str, alias: str) -> RunRow:
     return found
 
 
-def list_runs(connection: Connection, project_id: int, before: tuple[int, int], page: int) -> list[RunRow]:
+def list_runs(connection: Connection, project_id: int, before: tuple[int, int], page: int) -> Iterator[RunRow]:
     """Runs of a project, latest written first, those before (update_ms, id)."""
-    rows = connection.execute(
-        _PAGE, {"project": project_id, "before_ms": before[0], "before_id": before[1], "page": page}
-    )
-    return [run_of(row) for row in rows]
+    values = {"project": project_id, "before_ms": before[0], "before_id": before[1], "page": page}
+    with connection.execute(_PAGE, values) as rows:
+        yield from map(run_of, rows)
 
 
 def add_run(connection: Connection, project_id: int, scope: int, run: Run) -> int:

@@ -186,6 +186,7 @@ Index(
 )
 Index(
     "ix_loops_open",
+    loops.c.run_id,
     loops.c.id,
     sqlite_where=loops.c.status.in_((100, 102, 202)),
     postgresql_where=loops.c.status.in_((100, 102, 202)),
@@ -233,6 +234,7 @@ Index("ix_entries_changed", entries.c.scope_id, entries.c.head_rev)
 versions = Table(
     "versions",
     metadata,
+    _key(),
     _refers("entry_id", "entries.id"),
     _number("from_rev", None),
     _number("writer", None),
@@ -240,10 +242,11 @@ versions = Table(
     _number("create_ms", None),
     _words("hash", None),
     _number("body_bytes", None),
-    _words("attributes", "{}"),
+    _number("attributes_bytes", None),
+    _words("attributes", None),
     # Last, so that reading what stands before does not walk the pages of a long body.
     _words("body", None),
-    PrimaryKeyConstraint("entry_id", "from_rev"),
+    UniqueConstraint("entry_id", "from_rev"),
     CheckConstraint("writer BETWEEN 1 AND 4", name="writer"),
     json_object("attributes"),
 )
@@ -287,8 +290,21 @@ Index(
     sqlite_where=(views.c.to_rev.is_(None)) & (views.c.state == 2),
     postgresql_where=(views.c.to_rev.is_(None)) & (views.c.state == 2),
 )
-Index("ix_views_opened", views.c.run_id, views.c.from_rev)
-Index("ix_views_closed", views.c.run_id, views.c.to_rev)
+# Each holds its own half of the intervals, so that no planner takes one for the other's question.
+Index(
+    "ix_views_opened",
+    views.c.run_id,
+    views.c.from_rev,
+    sqlite_where=views.c.to_rev.is_(None),
+    postgresql_where=views.c.to_rev.is_(None),
+)
+Index(
+    "ix_views_closed",
+    views.c.run_id,
+    views.c.to_rev,
+    sqlite_where=views.c.to_rev.is_not(None),
+    postgresql_where=views.c.to_rev.is_not(None),
+)
 
 chunks = Table(
     "chunks",

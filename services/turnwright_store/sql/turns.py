@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -61,10 +61,10 @@ def get_turn(connection: Connection, run_id: int, number: int) -> Turn:
     return _turn(connection.execute(_ONE, {"run_id_is": run_id, "number_is": number}).one())
 
 
-def list_turns(connection: Connection, run_id: int, before: int, page: int) -> list[Turn]:
+def list_turns(connection: Connection, run_id: int, before: int, page: int) -> Iterator[Turn]:
     """Turns of a run, latest first, those before a number."""
-    rows = connection.execute(_PAGE, {"run_id_is": run_id, "before": before, "page": page})
-    return [_turn(row) for row in rows]
+    with connection.execute(_PAGE, {"run_id_is": run_id, "before": before, "page": page}) as rows:
+        yield from map(_turn, rows)
 
 
 def changed_turns(connection: Connection, run_id: int, after: int) -> list[Turn]:

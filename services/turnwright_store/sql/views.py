@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, func, or_, select, true, tuple_
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, or_, select, true
 
 from turnwright_core.entries import Entry, State, Tier, Visibility
 from turnwright_store.sql.entries import SEEN_VERSION, parts
@@ -59,13 +59,14 @@ _COLUMNS: Final = (
     views.c.from_rev,
     views.c.chunk_bytes,
     views.c.create_ms,
-    entries.c.id,
+    versions.c.id,
+    versions.c.entry_id,
     versions.c.from_rev,
     versions.c.hash,
     versions.c.body_bytes,
     versions.c.writer,
     versions.c.create_ms,
-    func.length(versions.c.attributes),
+    versions.c.attributes_bytes,
 )
 
 
@@ -86,19 +87,23 @@ class Shown:
     revision: int
     chunk_bytes: int
     view_ms: int
+    content: int
     entry: int
     version: int
     hash: str
     version_bytes: int
     writer: int
     version_ms: int
-    attributes_chars: int
+    attributes_bytes: int
 
     @property
     def body_bytes(self) -> int:
         """Length of the whole body."""
         return self.version_bytes + self.chunk_bytes
 
+
+_FROM_REV: Final = views.c.from_rev + 0
+"""An expression that no index offers: few rows begin late, many begin early, and planners cannot know."""
 
 _ENTRY: Final = entries.c.id == views.c.entry_id
 _SHOWN: Final[Select[Any]] = (
@@ -116,7 +121,7 @@ _LEFT: Final = (
     .where(
         views.c.run_id == bindparam("run_id"),
         views.c.to_rev > bindparam("after"),
-        views.c.from_rev <= bindparam("after"),
+        bindparam("after") >= _FROM_REV,
     )
 )
 _MOVED: Final[Select[Any]] = (
@@ -128,7 +133,7 @@ _MOVED: Final[Select[Any]] = (
         entries.c.scope_id == bindparam("scope"),
         entries.c.head_rev > bindparam("after_shared"),
         views.c.entry_id == entries.c.id,
-        views.c.from_rev <= bindparam("after"),
+        bindparam("after") >= _FROM_REV,
     )
 )
 _PATHS: Final = _CURRENT.where(views.c.path.in_(bindparam("paths", expanding=True)))
@@ -155,11 +160,11 @@ OPENED: Final = {kind: _filtered(_OPENED, *kind).order_by(views.c.from_rev, view
 LEFT: Final = {kind: _filtered(_LEFT, *kind) for kind in _KINDS}
 MOVED: Final = {kind: _filtered(_MOVED, *kind) for kind in _KINDS}
 
-_BODIES: Final = select(versions.c.entry_id, versions.c.from_rev, versions.c.attributes, versions.c.body).where(
-    tuple_(versions.c.entry_id, versions.c.from_rev).in_(bindparam("keys", expanding=True))
+_BODIES: Final = select(versions.c.id, versions.c.attributes, versions.c.body).where(
+    versions.c.id.in_(bindparam("ids", expanding=True))
 )
-_ATTRIBUTES: Final = select(versions.c.entry_id, versions.c.from_rev, versions.c.attributes).where(
-    tuple_(versions.c.entry_id, versions.c.from_rev).in_(bindparam("keys", expanding=True))
+_ATTRIBUTES: Final = select(versions.c.id, versions.c.attributes).where(
+    versions.c.id.in_(bindparam("ids", expanding=True))
 )
 _CHUNKS: Final = (
     select(chunks.c.data)
@@ -240,13 +245,13 @@ def list_shown(connection: Connection, run_id: int, prefix: str, after_path: str
 
 def load_entries(connection: Connection, run: RunRow, shown: Sequence[Shown], wanted: Wanted) -> list[Entry]:
     """The entries with attributes, and with bodies where they are wanted."""
-    contents: dict[tuple[int, int], tuple[str, str]] = {}
+    contents: dict[int, tuple[str, str]] = {}
     statement = _BODIES if wanted.bodies else _ATTRIBUTES
     for part in parts(shown):
-        keys = [(one.entry, one.version) for one in part]
-        for entry, version, attributes, *body in connection.execute(statement, {"keys": keys}):
-            contents[entry, version] = (attributes, body[0] if body else "")
-    return [_entry(connection, run, one, contents[one.entry, one.version], wanted) for one in shown]
+        ids = [one.content for one in part]
+        for version, attributes, *body in connection.execute(statement, {"ids": ids}):
+            contents[version] = (attributes, body[0] if body else "")
+    return [_entry(connection, run, one, contents[one.content], wanted) for one in shown]
 
 
 def _entry(connection: Connection, run: RunRow, one: Shown, content: tuple[str, str], wanted: Wanted) -> Entry:

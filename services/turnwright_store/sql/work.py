@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from sqlalchemy import Connection, and_, bindparam, exists, literal_column, or_, select
@@ -31,9 +32,10 @@ _WORK: Final = (
 )
 
 
-def list_work(connection: Connection, page: int) -> list[RunRow]:
+def list_work(connection: Connection, page: int) -> Iterator[RunRow]:
     """Runs that an owner can go on with, those whose oldest loop waits longest first.
 
     A run that waits for a decision has none, whatever is queued behind.
     """
-    return [run_of(row) for row in connection.execute(_WORK, {"page": page})]
+    with connection.execute(_WORK, {"page": page}) as rows:
+        yield from map(run_of, rows)

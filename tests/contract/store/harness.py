@@ -112,9 +112,7 @@ class Run:
         return claimed
 
     async def begin(self, *writes: write_pb2.EntryWrite) -> ledger_pb2.BeginTurnResponse:
-        return await self.client.call(
-            "BeginTurn", **self.address, fence=self.fence, request=request(), writes=writes
-        )
+        return await self.client.call("BeginTurn", **self.address, fence=self.fence, request=request(), writes=writes)
 
     async def write(self, *writes: write_pb2.EntryWrite, **more: Any) -> ledger_pb2.WriteEntriesResponse:
         return await self.client.call("WriteEntries", **self.address, fence=self.fence, writes=writes, **more)
@@ -171,7 +169,9 @@ class View:
 
 async def new_project(client: Client, name: str = "demo") -> str:
     """A project, and the model `fast`."""
-    await client.call("PutModels", models=[model_pb2.Model(alias="fast", vendor_model="scripted/a", context_length=8192)])
+    await client.call(
+        "PutModels", models=[model_pb2.Model(alias="fast", vendor_model="scripted/a", context_length=8192)]
+    )
     return (await client.call("InitProject", root=f"/work/{name}", workspace_id=f"ws-{name}")).project.name
 
 

@@ -152,7 +152,7 @@ async def perform(run, op, case):
 
 async def check_entry(run, expected):
     entry = await run.entry(expected["path"])
-    words = {"state": lambda: State(entry.state).name.lower(), "scheme": lambda: entry.scheme or None}
+    words = {"state": State(entry.state).name.lower, "scheme": lambda: entry.scheme or None}
     words["attributes"] = lambda: json.loads(entry.attributes_json)
     for key, value in expected.items():
         assert words.get(key, lambda key=key: getattr(entry, key))() == value, key

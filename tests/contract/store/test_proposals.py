@@ -97,7 +97,9 @@ async def test_attributes_with_a_lone_surrogate_survive_the_decision(client, run
     assert json.loads(entry.attributes_json)["a"] == "\ud800"
 
 
-@pytest.mark.parametrize("case", [case for case in params("rummy/proposals.jsonl") if "entries" in case.values[0]["input"]])
+@pytest.mark.parametrize(
+    "case", [case for case in params("rummy/proposals.jsonl") if "entries" in case.values[0]["input"]]
+)
 async def test_unresolved_proposals_by_the_cases(run, case):
     """A proposed entry is kept from the packet, a resolved one is not."""
     for entry in case["input"]["entries"]:

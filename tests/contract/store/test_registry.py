@@ -110,7 +110,7 @@ async def test_models_are_seeded_from_the_environment(tmp_path, monkeypatch):
 
 async def test_a_context_length_without_its_model_is_an_error_that_names_it(tmp_path, monkeypatch):
     monkeypatch.setenv("TURNWRIGHT_CONTEXT_ghost", "5")
-    with pytest.raises(SettingsError, match="^TURNWRIGHT_CONTEXT_ghost: "):
+    with pytest.raises(SettingsError, match=r"^TURNWRIGHT_CONTEXT_ghost: "):
         await start_store(tmp_path)
     monkeypatch.delenv("TURNWRIGHT_CONTEXT_ghost")
     server = await start_store(tmp_path)

@@ -5,7 +5,19 @@ import asyncio
 import pytest
 from turnwright.types.v1 import cursor_pb2
 
-from contract.store.harness import ARCHIVED, PROPOSED, STREAMING, Client, Run, append, new_project, new_run, remove, set_, start_store
+from contract.store.harness import (
+    ARCHIVED,
+    PROPOSED,
+    STREAMING,
+    Client,
+    Run,
+    append,
+    new_project,
+    new_run,
+    remove,
+    set_,
+    start_store,
+)
 from turnwright_core.errors import Reason, TurnwrightError
 
 pytestmark = pytest.mark.asyncio
@@ -242,3 +254,24 @@ async def test_a_proposal_wakes_its_watcher(run):
     await watcher.until((await run.view()).cursor)
     assert [entry.status for entry in watcher.known.values()] == [202]
     await watcher.close()
+
+
+async def test_many_large_loops_come_in_parts(client, project):
+    """A reader from the beginning is told of 40 prompts of 1 MiB, more than one message holds."""
+    run = await new_run(client, project, "r")
+    start = (await run.view()).cursor
+    for _ in range(40):
+        await run.enqueue("x" * 1024 * 1024)
+    watcher = Watcher(run, after=start, body_bytes_max=1)
+    await watcher.until((await run.view(without_bodies=True)).cursor)
+    assert [loop.sequence for loop in watcher.loops] == list(range(1, 41))
+    assert watcher.runs[-1].loops_queued == 40
+    await watcher.close()
+    sequences, token = [], ""
+    while True:
+        page = await client.call("ListLoops", **run.address, page_token=token)
+        sequences += [loop.sequence for loop in page.loops]
+        token = page.next_page_token
+        if not token:
+            break
+    assert sequences == list(range(40, 0, -1))

@@ -174,7 +174,7 @@ def _ledger() -> None:
     op.create_index(
         "ix_loops_open",
         "loops",
-        ["id"],
+        ["run_id", "id"],
         unique=False,
         sqlite_where=sa.text("status IN (100, 102, 202)"),
         postgresql_where=sa.text("status IN (100, 102, 202)"),
@@ -242,6 +242,7 @@ def _entries() -> None:
     op.create_index("ix_entries_changed", "entries", ["scope_id", "head_rev"], unique=False)
     op.create_table(
         "versions",
+        sa.Column("id", KEY, nullable=False),
         sa.Column("entry_id", KEY, nullable=False),
         sa.Column("from_rev", sa.BigInteger(), nullable=False),
         sa.Column("writer", sa.BigInteger(), nullable=False),
@@ -249,12 +250,14 @@ def _entries() -> None:
         sa.Column("create_ms", sa.BigInteger(), nullable=False),
         sa.Column("hash", sa.Text(), nullable=False),
         sa.Column("body_bytes", sa.BigInteger(), nullable=False),
-        sa.Column("attributes", sa.Text(), server_default="{}", nullable=False),
+        sa.Column("attributes_bytes", sa.BigInteger(), nullable=False),
+        sa.Column("attributes", sa.Text(), nullable=False),
         sa.Column("body", sa.Text(), nullable=False),
         sa.CheckConstraint("attributes IS NULL OR json_valid(attributes)", name=op.f("ck_versions_attributes_json")),
         sa.CheckConstraint("writer BETWEEN 1 AND 4", name=op.f("ck_versions_writer")),
         sa.ForeignKeyConstraint(["entry_id"], ["entries.id"], name="fk_versions_entry_id"),
-        sa.PrimaryKeyConstraint("entry_id", "from_rev", name="pk_versions"),
+        sa.PrimaryKeyConstraint("id", name="pk_versions"),
+        sa.UniqueConstraint("entry_id", "from_rev", name="uq_versions_entry_id_from_rev"),
     )
     op.create_table(
         "views",
@@ -282,8 +285,22 @@ def _entries() -> None:
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name="fk_views_run_id"),
         sa.PrimaryKeyConstraint("id", name="pk_views"),
     )
-    op.create_index("ix_views_closed", "views", ["run_id", "to_rev"], unique=False)
-    op.create_index("ix_views_opened", "views", ["run_id", "from_rev"], unique=False)
+    op.create_index(
+        "ix_views_closed",
+        "views",
+        ["run_id", "to_rev"],
+        unique=False,
+        sqlite_where=sa.text("to_rev IS NOT NULL"),
+        postgresql_where=sa.text("to_rev IS NOT NULL"),
+    )
+    op.create_index(
+        "ix_views_opened",
+        "views",
+        ["run_id", "from_rev"],
+        unique=False,
+        sqlite_where=sa.text("to_rev IS NULL"),
+        postgresql_where=sa.text("to_rev IS NULL"),
+    )
     op.create_index(
         "ix_views_proposed",
         "views",

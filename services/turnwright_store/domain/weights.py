@@ -1,0 +1,30 @@
+"""About how many bytes rows of the ledger take in a message: their texts, and room for the rest."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from turnwright_core.runs import Loop, Run, Turn
+
+ROW_BYTES: Final = 1024
+"""What a row weighs beside its texts, generously."""
+
+
+def loop_bytes(loop: Loop) -> int:
+    """The weight of a loop."""
+    return ROW_BYTES + _bytes(loop.prompt, loop.reason, loop.summary)
+
+
+def run_bytes(run: Run) -> int:
+    """The weight of a run with the loop that it shows."""
+    return ROW_BYTES + _bytes(run.summary, run.settings.persona or "") + (loop_bytes(run.loop) if run.loop else 0)
+
+
+def turn_bytes(turn: Turn) -> int:
+    """The weight of a turn."""
+    result = _bytes(turn.result.error, turn.result.reason) if turn.result else 0
+    return ROW_BYTES + result + _bytes(*turn.request.tools) + 4 * len(turn.request.tools)
+
+
+def _bytes(*texts: str) -> int:
+    return sum(len(text.encode()) for text in texts)

@@ -1,0 +1,124 @@
+"""WatchRun: numbered events, snapshots, coming back. Rows RE02, RE03, RE05, RE08; architecture 7."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from services import running
+from turnwright_client import RunView
+
+pytestmark = pytest.mark.asyncio
+
+TURNS = [
+    '<get path="a.txt"/><set path="known://one">1</set><update status="102">One.</update>',
+    '<set path="a.txt"><<REPLACE\nnew\nREPLACE</set><sh>cat a.txt</sh><update status="102">Two.</update>',
+    '<update status="200">Three.</update>',
+]
+
+
+def seqs(events) -> list[int]:
+    return [event.cursor.seq for event in events if event.WhichOneof("event") not in ("snapshot", "heartbeat")]
+
+
+async def snapshot(services) -> RunView:
+    view = RunView()
+    async with contextlib.aclosing(services.client.watch(services.project, "r")) as events:
+        async for event in events:
+            view.apply(event)
+            if event.snapshot.last:
+                return view
+
+
+async def test_every_event_of_a_run_comes_once_in_order_without_holes(services) -> None:
+    services.script(*TURNS)
+    await services.until(await services.act())
+    numbers = seqs(services.events)
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert len({event.cursor.epoch for event in services.events}) == 1
+
+
+async def test_a_turn_is_told_in_the_order_of_its_steps(services) -> None:
+    services.script(TURNS[-1])
+    await services.until(await services.act())
+    told = [event.WhichOneof("event") for event in services.events]
+    order = ["turn_started", "stream_started", "stream_delta", "stream_finished", "message_added", "turn_finished"]
+    places = [told.index(name) for name in order[:4]]
+    places.append(
+        next(i for i, event in enumerate(services.events) if event.message_added.entry.path == "assistant://1")
+    )
+    places.append(told.index("turn_finished"))
+    assert places == sorted(places)
+    assert told[-1] == "run_state"
+
+
+async def test_folding_all_events_gives_what_a_snapshot_shows(services) -> None:
+    services.script(*TURNS)
+    await services.until(await services.act())
+    folded, shown = services.view(), await snapshot(services)
+    assert folded.entries == shown.entries
+    assert (folded.run.status, folded.run.loop.status) == (shown.run.status, shown.run.loop.status) == (200, 200)
+    assert folded.proposals == shown.proposals == {}
+
+
+async def test_folding_to_a_proposal_gives_what_a_snapshot_shows_there(services) -> None:
+    services.script(*TURNS[1:])
+    await services.until(await services.act(yolo=False), 202)
+    folded, shown = services.view(), await snapshot(services)
+    assert folded.proposals == shown.proposals
+    assert list(shown.proposals) == ["log://turn_1/set/a.txt"]
+    assert folded.entries == shown.entries
+
+
+async def test_a_watcher_that_comes_back_misses_nothing_and_gets_no_snapshot(services) -> None:
+    services.script(*TURNS)
+    queued = await services.act()
+    await services.until(queued)
+    middle = services.events[len(services.events) // 2]
+    rest = []
+    async with contextlib.aclosing(services.client.watch(services.project, "r", middle.cursor)) as events:
+        async for event in events:
+            rest.append(event)
+            if event.cursor.seq == services.events[-1].cursor.seq:
+                break
+    assert seqs(rest) == list(range(middle.cursor.seq + 1, services.events[-1].cursor.seq + 1))
+
+
+async def test_a_cursor_of_another_time_gets_a_snapshot(services) -> None:
+    services.script(*TURNS)
+    queued = await services.act()
+    await services.until(queued)
+    stale = services.events[2].cursor
+    stale.epoch = "another"
+    async with contextlib.aclosing(services.client.watch(services.project, "r", stale)) as events:
+        first = await anext(events)
+    assert first.WhichOneof("event") == "snapshot"
+
+
+async def test_a_watcher_that_fell_out_of_the_tail_gets_a_snapshot_in_band(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    async with running(tmp_path, tail_events=16) as services:
+        (services.files / "a.txt").write_text("old\n")
+        services.script(*TURNS)
+        queued = await services.act()
+        loop = await services.client.wait_loop(services.project, "r", queued.sequence)
+        assert loop.status == 200
+        async with contextlib.aclosing(services.client.watch(services.project, "r", queued.cursor)) as events:
+            first = await anext(events)
+        assert first.WhichOneof("event") == "snapshot"
+        assert first.snapshot.run.status == 200
+
+
+async def test_a_silent_run_sends_heartbeats_that_raise_no_number(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    async with running(tmp_path, heartbeat_s=0.05) as services:
+        services.script(TURNS[-1])
+        await services.until(await services.act())
+        seen = []
+        async with contextlib.aclosing(services.client.watch(services.project, "r")) as events:
+            async for event in events:
+                seen.append((event.WhichOneof("event"), event.cursor.seq))
+                if len(seen) == 3:
+                    break
+    assert [kind for kind, _ in seen] == ["snapshot", "heartbeat", "heartbeat"]
+    assert len({seq for _, seq in seen}) == 1

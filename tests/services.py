@@ -1,0 +1,105 @@
+"""All four services in the test's process, each a real server on a unix socket, with a client in front."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+from turnwright.executor.v1 import executor_service_pb2
+from turnwright.types.v1 import loop_pb2, settings_pb2
+
+from turnwright_assembler.config import AssemblerSettings
+from turnwright_assembler.wiring import build as build_assembler
+from turnwright_client import Client, RunView
+from turnwright_client.client import QueuedLoop, loop_in
+from turnwright_core.kit.server import RunningServer
+from turnwright_core.runs import LOOP_ENDED
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.wiring import build as build_executor
+from turnwright_provider.config import ProviderSettings
+from turnwright_provider.wiring import build as build_provider
+from turnwright_store.config import StoreSettings
+from turnwright_store.wiring import build as build_store
+
+SECRET = "services-secret"
+Event = executor_service_pb2.WatchRunResponse
+
+
+@dataclass
+class Services:
+    """A folder with a home, a project and scripts, and the client of the stack that runs in it."""
+
+    root: Path
+    client: Client
+    addresses: dict[str, str]
+    project: str = ""
+    events: list[Event] = field(default_factory=list)
+
+    @property
+    def files(self) -> Path:
+        return self.root / "project"
+
+    def script(self, *replies: str, name: str = "m") -> None:
+        """What the model `m` replies, in order."""
+        blocks = [f"=== reply chunk_chars=64 delay_ms=0 ===\n{reply}\n" for reply in replies]
+        (self.root / f"{name}.txt").write_text("".join(blocks))
+
+    async def act(self, prompt: str = "Do it.", run: str = "r", **settings: Any) -> QueuedLoop:
+        wanted = settings_pb2.LoopSettings(**{"model": "m", "yolo": True, **settings})
+        return await self.client.act(self.project, prompt, run=run, settings=wanted)
+
+    async def ask(self, prompt: str = "What is it?", run: str = "r", **settings: Any) -> QueuedLoop:
+        wanted = settings_pb2.LoopSettings(**{"model": "m", **settings})
+        return await self.client.ask(self.project, prompt, run=run, settings=wanted)
+
+    async def until(self, queued: QueuedLoop, *statuses: int) -> loop_pb2.Loop:
+        """Watch until the loop is at one of the statuses (ended, if none is named); the events are kept."""
+        wanted = frozenset(statuses) or LOOP_ENDED
+        async with contextlib.aclosing(self.client.watch(queued.project, queued.run, queued.cursor)) as events:
+            async for event in events:
+                self.events.append(event)
+                loop = loop_in(event)
+                if loop and loop.sequence == queued.sequence and loop.status in wanted:
+                    return loop
+        raise AssertionError("the watch ended")
+
+    async def entry(self, path: str, run: str = "r"):
+        return await self.client.get_entry(self.project, run, path)
+
+    async def status(self, path: str, run: str = "r") -> int:
+        return (await self.entry(path, run)).status
+
+    def view(self) -> RunView:
+        """What the events tell, folded."""
+        return RunView().apply_all(self.events)
+
+
+@contextlib.asynccontextmanager
+async def running(
+    root: Path, observers: Sequence[grpc.aio.ServerInterceptor] = (), **executor: Any
+) -> AsyncIterator[Services]:
+    """The four services in a folder; keywords are settings of the executor."""
+    for folder in (root / "home", root / "project"):
+        folder.mkdir(exist_ok=True)
+    at = {name: f"unix:{root}/{name}.sock" for name in ("store", "provider", "assembler", "executor")}
+    common = {"home": root / "home", "token": SECRET, "log_level": "error"}
+    peers = {name: at[name] for name in ("store", "provider", "assembler")}
+    services = [
+        build_store(StoreSettings(**common), SECRET),
+        build_provider(ProviderSettings(**common, scripted_dir=root, flush_ms=0), SECRET),
+        build_assembler(AssemblerSettings(**common, store=at["store"]), SECRET),
+        build_executor(ExecutorSettings(**common, **peers, listen=at["executor"], **executor), SECRET),
+    ]
+    async with contextlib.AsyncExitStack() as stopping:
+        for service in services:
+            server = RunningServer(service, at[service.name], SECRET, 1.0, observers)
+            await server.start()
+            stopping.push_async_callback(server.stop)
+        client = await stopping.enter_async_context(Client.connect(at["executor"], SECRET))
+        made = Services(root, client, at)
+        made.project = (await client.init_project(str(made.files))).name
+        yield made

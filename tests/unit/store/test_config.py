@@ -1,0 +1,64 @@
+"""Settings of the store: models of the environment, and errors that name their variables."""
+
+import pytest
+
+from turnwright_core.kit.settings import SettingsError, load
+from turnwright_store.config import StoreSettings, read_seeds
+
+
+def test_models_and_context_lengths_are_read_by_alias():
+    seeds = read_seeds(
+        {
+            "TURNWRIGHT_MODEL_Fast-1": "openai/gpt",
+            "TURNWRIGHT_CONTEXT_Fast-1": "8192",
+            "TURNWRIGHT_CONTEXT_b": "1",
+            "X": "y",
+        }
+    )
+    assert seeds.vendor_models == {"Fast-1": "openai/gpt"}
+    assert seeds.context_lengths == {"Fast-1": 8192, "b": 1}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("TURNWRIGHT_MODEL_a", "no-slash"),
+        ("TURNWRIGHT_MODEL_a", "/m"),
+        ("TURNWRIGHT_MODEL_", "v/m"),
+        ("TURNWRIGHT_MODEL_a b", "v/m"),
+        ("TURNWRIGHT_CONTEXT_a", "0"),
+        ("TURNWRIGHT_CONTEXT_a", "-1"),
+        ("TURNWRIGHT_CONTEXT_a", "8k"),
+        ("TURNWRIGHT_CONTEXT_a", "\u0663"),
+        ("TURNWRIGHT_CONTEXT_a", str(2**32)),
+        ("TURNWRIGHT_CONTEXT_", "1"),
+    ],
+)
+def test_a_wrong_variable_is_named(variable, value):
+    with pytest.raises(SettingsError) as caught:
+        read_seeds({variable: value, "TURNWRIGHT_MODEL_good": "v/m"})
+    assert str(caught.value).startswith(f"{variable}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_every_wrong_variable_has_its_line():
+    with pytest.raises(SettingsError) as caught:
+        read_seeds({"TURNWRIGHT_MODEL_a": "x", "TURNWRIGHT_CONTEXT_b": "y"})
+    assert [line.partition(":")[0] for line in str(caught.value).splitlines()] == [
+        "TURNWRIGHT_CONTEXT_b",
+        "TURNWRIGHT_MODEL_a",
+    ]
+
+
+def test_loading_settings_checks_the_models(tmp_path, monkeypatch):
+    monkeypatch.setenv("TURNWRIGHT_MODEL_a", "no-slash")
+    with pytest.raises(SettingsError, match="TURNWRIGHT_MODEL_a: "):
+        load(StoreSettings, home=tmp_path)
+    monkeypatch.setenv("TURNWRIGHT_MODEL_a", "v/m")
+    assert load(StoreSettings, home=tmp_path).seeds.vendor_models == {"a": "v/m"}
+
+
+def test_the_database_is_in_the_home_unless_it_is_said_otherwise(tmp_path, monkeypatch):
+    assert load(StoreSettings, home=tmp_path).database_file == tmp_path / "turnwright.db"
+    monkeypatch.setenv("TURNWRIGHT_DATABASE", str(tmp_path / "other.db"))
+    assert load(StoreSettings, home=tmp_path).database_file == tmp_path / "other.db"

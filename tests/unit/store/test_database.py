@@ -1,0 +1,241 @@
+"""The database: group commit, durability classes, bounds, wake-ups, snapshots."""
+
+import asyncio
+import threading
+
+import pytest
+import pytest_asyncio
+from sqlalchemy import select, text
+
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_store.edge.database import SqliteDatabase
+from turnwright_store.ports import Durability
+from turnwright_store.sql.scopes import add_scope, raise_revision
+from turnwright_store.sql.tables import scopes
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest_asyncio.fixture
+async def database(tmp_path):
+    one = SqliteDatabase(tmp_path / "x.db", lambda: 1, queue_max=100, batch_max=16, readers=2)
+    await one.start()
+    yield one
+    await one.close()
+
+
+def keys(connection):
+    return set(connection.execute(select(scopes.c.key)).scalars()) - {"global"}
+
+
+async def occupied(database):
+    """Keep the writer busy until the returned event is set."""
+    started, release = threading.Event(), threading.Event()
+
+    def hold(_tx):
+        started.set()
+        release.wait()
+
+    task = asyncio.ensure_future(database.write(hold, Durability.NORMAL))
+    await asyncio.to_thread(started.wait)
+    return task, release
+
+
+async def test_requests_that_wait_together_share_a_transaction(database):
+    task, release = await occupied(database)
+    before = database.stats()
+    waiting = [
+        asyncio.ensure_future(database.write(lambda tx, n=n: add_scope(tx, f"run:{n}"), Durability.NORMAL))
+        for n in range(16)
+    ]
+    await asyncio.sleep(0)
+    release.set()
+    ids = await asyncio.gather(*waiting)
+    await task
+    after = database.stats()
+    assert sorted(ids) == ids
+    assert (after.transactions - before.transactions, after.requests - before.requests) == (2, 17)
+
+
+async def test_a_batch_has_a_largest_size(database):
+    task, release = await occupied(database)
+    before = database.stats().transactions
+    waiting = [asyncio.ensure_future(database.write(lambda _tx: None, Durability.NORMAL)) for _ in range(33)]
+    await asyncio.sleep(0)
+    release.set()
+    await asyncio.gather(task, *waiting)
+    assert database.stats().transactions - before == 1 + 3
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), KeyError("mine"), AssertionError("mine")])
+async def test_an_error_reaches_its_own_caller_and_undoes_its_own_changes(database, error):
+    def fail(tx):
+        add_scope(tx, "run:bad")
+        raise error
+
+    with pytest.raises(type(error)) as alone:
+        await database.write(fail, Durability.NORMAL)
+    assert alone.value is error
+    task, release = await occupied(database)
+    waiting = [
+        asyncio.ensure_future(database.write(work, Durability.NORMAL))
+        for work in (lambda tx: add_scope(tx, "run:1"), fail, lambda tx: add_scope(tx, "run:2"))
+    ]
+    await asyncio.sleep(0)
+    release.set()
+    answers = await asyncio.gather(task, *waiting, return_exceptions=True)
+    assert answers[2] is error
+    assert await database.read(keys) == {"run:1", "run:2"}
+
+
+async def test_a_statement_that_the_database_refuses_leaves_the_others_alone(database):
+    """A failed constraint undoes its statement only; the savepoint undoes the rest of the request."""
+
+    def twice(tx):
+        add_scope(tx, "run:x")
+        add_scope(tx, "run:x")
+
+    task, release = await occupied(database)
+    bad = asyncio.ensure_future(database.write(twice, Durability.NORMAL))
+    good = asyncio.ensure_future(database.write(lambda tx: add_scope(tx, "run:y"), Durability.NORMAL))
+    await asyncio.sleep(0)
+    release.set()
+    await asyncio.gather(task, good)
+    assert "UNIQUE" in str((await asyncio.gather(bad, return_exceptions=True))[0])
+    assert await database.read(keys) == {"run:y"}
+
+
+async def test_a_transaction_that_is_lost_fails_its_whole_batch(database):
+    """Where SQLite gives up the transaction (a full disk), nobody is told that he was written."""
+
+    def lose(tx):
+        tx.connection.connection.driver_connection.execute("ROLLBACK")
+        raise OSError("disk full")
+
+    task, release = await occupied(database)
+    works = (lambda tx: add_scope(tx, "run:1"), lose, lambda tx: add_scope(tx, "run:2"))
+    waiting = [asyncio.ensure_future(database.write(work, Durability.NORMAL)) for work in works]
+    await asyncio.sleep(0)
+    release.set()
+    await task
+    answers = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [OSError] * 3
+    assert await database.read(keys) == set()
+    assert await database.write(lambda tx: add_scope(tx, "run:3"), Durability.NORMAL) > 0
+
+
+async def test_synchronous_follows_the_strongest_durability_of_a_batch(database):
+    async def synchronous(*durabilities):
+        task, release = await occupied(database)
+        waiting = [
+            asyncio.ensure_future(
+                database.write(lambda tx: tx.connection.execute(text("PRAGMA synchronous")).scalar_one(), durability)
+            )
+            for durability in durabilities
+        ]
+        await asyncio.sleep(0)
+        release.set()
+        await task
+        return set(await asyncio.gather(*waiting))
+
+    assert await synchronous(Durability.NORMAL, Durability.NORMAL) == {1}
+    assert await synchronous(Durability.NORMAL, Durability.FULL) == {2}
+    assert await synchronous(Durability.NORMAL) == {1}
+
+
+async def test_the_writers_queue_is_bounded(database):
+    task, release = await occupied(database)
+    waiting = [asyncio.ensure_future(database.write(lambda _tx: None, Durability.NORMAL)) for _ in range(100)]
+    await asyncio.sleep(0)
+    with pytest.raises(TurnwrightError) as caught:
+        await database.write(lambda _tx: None, Durability.NORMAL)
+    assert (caught.value.reason, caught.value.metadata) == (Reason.QUEUE_FULL, {"queue": "writer", "limit": "100"})
+    release.set()
+    await asyncio.gather(task, *waiting)
+
+
+async def test_a_reader_sees_one_moment_and_waits_for_no_writer(database):
+    task, release = await occupied(database)
+    assert await database.read(keys) == set()
+    release.set()
+    await task
+    entered, go_on = threading.Event(), threading.Event()
+
+    def twice(connection):
+        first = keys(connection)
+        entered.set()
+        go_on.wait()
+        return first, keys(connection)
+
+    reading = asyncio.ensure_future(database.read(twice))
+    await asyncio.to_thread(entered.wait)
+    await database.write(lambda tx: add_scope(tx, "run:1"), Durability.NORMAL)
+    go_on.set()
+    assert await reading == (set(), set())
+    assert await database.read(keys) == {"run:1"}
+
+
+async def test_readers_cannot_write(database):
+    with pytest.raises(Exception, match="readonly"):
+        await database.read(lambda connection: connection.execute(text("DELETE FROM scopes")))
+    assert await database.read(keys) == set()
+
+
+async def test_a_caller_that_goes_away_does_not_disturb_the_others(database):
+    task, release = await occupied(database)
+    gone = asyncio.ensure_future(database.write(lambda tx: add_scope(tx, "run:1"), Durability.NORMAL))
+    stays = asyncio.ensure_future(database.write(lambda tx: add_scope(tx, "run:2"), Durability.NORMAL))
+    await asyncio.sleep(0)
+    gone.cancel()
+    release.set()
+    await asyncio.gather(task, stays)
+    assert await database.read(keys) == {"run:1", "run:2"}
+
+
+async def test_a_commit_wakes_who_watches_its_scopes(database):
+    one, two = [await database.write(lambda tx, n=n: add_scope(tx, f"run:{n}"), Durability.NORMAL) for n in (1, 2)]
+    mine, theirs = database.subscribe([one]), database.subscribe([two])
+    await database.write(lambda tx: raise_revision(tx, one), Durability.NORMAL)
+    assert (mine.woken.is_set(), theirs.woken.is_set()) == (True, False)
+    mine.woken.clear()
+    mine.close()
+    theirs.close()
+    await database.write(lambda tx: raise_revision(tx, one), Durability.NORMAL)
+    assert not mine.woken.is_set()
+
+
+async def test_a_failed_request_wakes_nobody(database):
+    scope = await database.write(lambda tx: add_scope(tx, "run:1"), Durability.NORMAL)
+    mine = database.subscribe([scope])
+
+    def fail(tx):
+        raise_revision(tx, scope)
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        await database.write(fail, Durability.NORMAL)
+    assert not mine.woken.is_set()
+    mine.close()
+
+
+async def test_a_transaction_raises_a_scope_once(database):
+    def work(tx):
+        scope = add_scope(tx, "run:1")
+        return [raise_revision(tx, scope, places) for places in (0, 3, 2)]
+
+    assert await database.write(work, Durability.NORMAL) == [(1, 0), (1, 3), (1, 5)]
+
+
+async def test_closing_writes_what_waits(tmp_path):
+    database = SqliteDatabase(tmp_path / "y.db", lambda: 1, queue_max=100, batch_max=4, readers=1)
+    await database.start()
+    waiting = [
+        asyncio.ensure_future(database.write(lambda tx, n=n: add_scope(tx, f"run:{n}"), Durability.NORMAL))
+        for n in range(10)
+    ]
+    await asyncio.sleep(0)
+    await database.close()
+    assert len(await asyncio.gather(*waiting)) == 10
+    with pytest.raises(TurnwrightError) as caught:
+        await database.write(lambda _tx: None, Durability.NORMAL)
+    assert caught.value.reason is Reason.DRAINING

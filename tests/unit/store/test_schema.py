@@ -1,0 +1,387 @@
+"""The schema: migrations, rules that the database itself enforces, and the indexes that questions use."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+import sqlalchemy
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy.exc import IntegrityError
+
+from turnwright_core.runs import RUN_TRANSITIONS
+from turnwright_store.edge.schema import MIGRATIONS, REVISIONS, SchemaTooNewError, bring_to_head, current_revision
+from turnwright_store.sql import views
+from turnwright_store.sql.entries import seen
+from turnwright_store.sql.idempotency import forget
+from turnwright_store.sql.loops import changed_loops
+from turnwright_store.sql.runs import find_run, list_runs
+from turnwright_store.sql.tables import metadata
+from turnwright_store.sql.turns import changed_turns
+from turnwright_store.sql.work import list_work
+from turnwright_store.wiring import GRPC_NAME
+
+STATUSES = (100, 102, 200, 202, 499, 500)
+
+
+@pytest.fixture
+def raw():
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA foreign_keys = ON")
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def core(raw):
+    engine = sqlalchemy.create_engine(
+        "sqlite://", creator=lambda: raw, poolclass=sqlalchemy.StaticPool, isolation_level="AUTOCOMMIT"
+    )
+    with engine.connect() as connection:
+        bring_to_head(raw, connection)
+        yield connection
+
+
+def test_the_migrations_make_the_tables(core):
+    found = compare_metadata(MigrationContext.configure(core), metadata)
+    assert found == []
+
+
+def test_the_checks_of_the_migrations_are_those_of_the_tables(core, raw):
+    """Alembic does not compare checks; SQLite tells how it understood both."""
+
+    def checks(connection):
+        inspector = sqlalchemy.inspect(connection)
+        return {
+            (table, check["name"], check["sqltext"])
+            for table in metadata.tables
+            for check in inspector.get_check_constraints(table)
+        }
+
+    with sqlalchemy.create_engine("sqlite://").connect() as other:
+        metadata.create_all(other)
+        assert checks(core) == checks(other)
+
+
+def test_the_constant_names_the_head_of_the_migrations():
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    config.set_main_option("path_separator", "os")
+    script = ScriptDirectory.from_config(config)
+    assert script.get_heads() == [REVISIONS[-1]]
+    assert [one.revision for one in script.walk_revisions()] == list(reversed(REVISIONS))
+
+
+def test_a_database_at_head_is_left_alone(core, raw):
+    before = raw.total_changes
+    bring_to_head(raw, core)
+    assert (raw.total_changes, current_revision(raw)) == (before, REVISIONS[-1])
+
+
+def test_a_database_that_is_newer_than_the_code_is_refused(core, raw):
+    raw.execute("UPDATE alembic_version SET version_num = 'r9999'")
+    with pytest.raises(SchemaTooNewError, match="r9999"):
+        bring_to_head(raw, core)
+    assert current_revision(raw) == "r9999"
+
+
+def test_a_migration_that_fails_leaves_nothing(raw):
+    raw.execute("CREATE TABLE views (x)")
+    engine = sqlalchemy.create_engine(
+        "sqlite://", creator=lambda: raw, poolclass=sqlalchemy.StaticPool, isolation_level="AUTOCOMMIT"
+    )
+    with engine.connect() as connection, pytest.raises(sqlalchemy.exc.OperationalError):
+        bring_to_head(raw, connection)
+    assert raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall() == [("views",)]
+
+
+# ---- What the database enforces by itself
+
+
+def add_run(raw, status=100):
+    raw.execute("INSERT INTO scopes (id, key) VALUES (10, 'project:1'), (11, 'run:1')")
+    raw.execute(
+        "INSERT INTO projects (id, scope_id, name, root, workspace_id, create_ms) VALUES (1, 10, 'p', '/', 'w', 1)"
+    )
+    raw.execute(
+        "INSERT INTO runs (id, project_id, scope_id, alias, status, model, create_ms, update_ms)"
+        f" VALUES (1, 1, 11, 'r', {status}, 'm', 1, 1)"
+    )
+
+
+@pytest.mark.parametrize("target", [*STATUSES, 204, 413, 422, 99])
+@pytest.mark.parametrize("source", STATUSES)
+def test_the_database_enforces_the_run_state_machine(core, raw, source, target):
+    """RU101-RU108, C6: every pair."""
+    add_run(raw, source)
+    allowed = target == source or target in RUN_TRANSITIONS[source]
+    if allowed:
+        raw.execute(f"UPDATE runs SET status = {target}")
+    else:
+        with pytest.raises(sqlite3.IntegrityError):
+            raw.execute(f"UPDATE runs SET status = {target}")
+    assert raw.execute("SELECT status FROM runs").fetchone() == (target if allowed else source,)
+
+
+def add_loop(raw, sequence, status):
+    raw.execute(
+        "INSERT INTO loops (run_id, sequence, settings, prompt, status, create_ms, revision)"
+        f" VALUES (1, {sequence}, '{{}}', 'x', {status}, 1, 1)"
+    )
+
+
+def test_a_run_has_one_active_loop(core, raw):
+    """RU110."""
+    add_run(raw)
+    for sequence, status in enumerate((200, 102, 100, 100), 1):
+        add_loop(raw, sequence, status)
+    for status in (102, 202):
+        with pytest.raises(sqlite3.IntegrityError):
+            add_loop(raw, 9, status)
+    assert raw.execute("SELECT count(*) FROM loops").fetchone() == (4,)
+
+
+def test_a_run_has_one_open_turn(core, raw):
+    add_run(raw)
+    sql = "INSERT INTO turns (run_id, number, loop, request, begin_ms, end_ms, revision) VALUES (1, {}, 1, '{{}}', 1, {}, 1)"
+    raw.execute(sql.format(1, 5))
+    raw.execute(sql.format(2, 0))
+    with pytest.raises(sqlite3.IntegrityError):
+        raw.execute(sql.format(3, 0))
+    assert raw.execute("SELECT number FROM turns WHERE end_ms = 0").fetchall() == [(2,)]
+
+
+def add_entry(raw, path="a"):
+    raw.execute(
+        f"INSERT INTO entries (id, scope_id, path, scheme, head_rev, create_ms) VALUES (5, 11, '{path}', '', 1, 1)"
+    )
+
+
+def add_version(raw, attributes="{}", writer=1):
+    raw.execute(
+        "INSERT INTO versions (entry_id, from_rev, writer, actor, create_ms, hash, body_bytes, attributes_bytes, attributes, body)"
+        f" VALUES (5, 1, {writer}, 'x', 1, '', 0, 2, '{attributes}', '')"
+    )
+
+
+def add_view(raw, **more):
+    values = {"visibility": 1, "state": 4, "outcome": "''", "from_rev": 1, "to_rev": "NULL"} | more
+    raw.execute(
+        "INSERT INTO views (run_id, entry_id, path, position, write_count, create_ms, {}) "
+        "VALUES (1, 5, 'a', 1, 1, 1, {})".format(", ".join(values), ", ".join(map(str, values.values())))
+    )
+
+
+def test_a_path_is_unique_in_its_scope(core, raw):
+    """RU048, RU059."""
+    add_run(raw)
+    add_entry(raw)
+    with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
+        raw.execute("INSERT INTO entries (scope_id, path, scheme, head_rev, create_ms) VALUES (11, 'a', '', 1, 1)")
+    raw.execute("INSERT INTO entries (scope_id, path, scheme, head_rev, create_ms) VALUES (10, 'a', '', 1, 1)")
+    assert raw.execute("SELECT count(*) FROM entries").fetchone() == (2,)
+
+
+@pytest.mark.parametrize("path", ["", "x" * 2049])
+def test_a_path_has_1_to_2048_characters(core, raw, path):
+    """RU049."""
+    add_run(raw)
+    with pytest.raises(sqlite3.IntegrityError, match="CHECK"):
+        add_entry(raw, path)
+
+
+@pytest.mark.parametrize("fields", [{"attributes": "{"}, {"attributes": ""}, {"writer": 0}, {"writer": 5}])
+def test_a_version_holds_json_and_a_tier(core, raw, fields):
+    """RU051."""
+    add_run(raw)
+    add_entry(raw)
+    with pytest.raises(sqlite3.IntegrityError, match="CHECK"):
+        add_version(raw, **fields)
+
+
+def test_a_version_never_changes(core, raw):
+    add_run(raw)
+    add_entry(raw)
+    add_version(raw)
+    with pytest.raises(sqlite3.IntegrityError, match="immutable"):
+        raw.execute("UPDATE versions SET body = 'y'")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"visibility": 0}, {"visibility": 4}, {"state": 0}, {"state": 7}, {"outcome": "'x'"}, {"from_rev": 2, "to_rev": 2},
+    ],
+)  # fmt: skip
+def test_a_view_holds_what_the_contract_knows(core, raw, fields):
+    """RU016-RU018."""
+    add_run(raw)
+    add_entry(raw)
+    with pytest.raises(sqlite3.IntegrityError, match="CHECK"):
+        add_view(raw, **fields)
+
+
+def test_a_run_has_one_current_view_of_a_path(core, raw):
+    """RU054."""
+    add_run(raw)
+    add_entry(raw)
+    add_view(raw, from_rev=1, to_rev=2)
+    add_view(raw, from_rev=2)
+    with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
+        add_view(raw, from_rev=3)
+
+
+def test_rows_refer_to_rows_that_exist(core):
+    with pytest.raises(IntegrityError, match="FOREIGN KEY"):
+        core.execute(sqlalchemy.text("INSERT INTO loops (run_id, sequence, settings, prompt, status, create_ms, revision)"
+                                     " VALUES (99, 1, '{}', 'x', 100, 1, 1)"))  # fmt: skip
+
+
+# ---- Questions use their indexes
+
+
+class Sent:
+    """What was sent to the database, as it was sent, and how the database would find it."""
+
+    def __init__(self, core):
+        self.core = core
+        self.statements = []
+        sqlalchemy.event.listen(core, "before_cursor_execute", self._keep)
+
+    def _keep(self, _connection, _cursor, statement, parameters, *_rest):
+        if not statement.startswith("EXPLAIN"):
+            self.statements.append((statement, parameters))
+
+    def plans(self):
+        return [
+            [row[3] for row in self.core.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)]
+            for statement, parameters in list(self.statements)
+        ]
+
+
+def filled(raw):
+    """Enough rows that the planner has a choice: a long history, of which little is recent."""
+    add_run(raw)
+    raw.executemany(
+        "INSERT INTO entries (id, scope_id, path, scheme, head_rev, create_ms) VALUES (?, ?, ?, '', ?, 1)",
+        [(number, 10 + number % 2, f"p{number}", number) for number in range(100, 1100)],
+    )
+    raw.executemany(
+        "INSERT INTO versions (entry_id, from_rev, writer, actor, create_ms, hash, body_bytes, attributes_bytes, attributes, body)"
+        " VALUES (?, ?, 1, 'x', 1, '', 0, 2, '{}', '')",
+        [(number, number) for number in range(100, 1100)],
+    )
+    raw.executemany(
+        "INSERT INTO views (run_id, entry_id, path, from_rev, to_rev, visibility, state, position, write_count, create_ms)"
+        " VALUES (1, ?, ?, ?, ?, 1, 4, 1, 1, 1)",
+        [(n, f"p{n}", rev, None if rev == n + 3 else rev + 1) for n in range(100, 1100) for rev in range(n, n + 4)],
+    )
+    raw.execute("ANALYZE")
+
+
+def read_since(core, ask):
+    """The plans of one question of a reader that follows a run."""
+    run = find_run(core, "p", "r")
+    sent = Sent(core)
+    ask(views.ViewReader(core, run, views.Wanted(views.ViewFilter.PACKET), ["tool"]))
+    return sent.plans()
+
+
+@pytest.mark.parametrize(
+    ("ask", "uses"),
+    [
+        (lambda reader: reader.opened(1090), ["ix_views_opened (run_id=? AND from_rev>?)"]),
+        (lambda reader: reader.left(1090), ["ix_views_closed (run_id=? AND to_rev>?)"]),
+        (
+            lambda reader: reader.moved(10, 1090, 1090),
+            ["ix_entries_changed (scope_id=? AND head_rev>?)", "uq_views_current (run_id=? AND path=?)"],
+        ),
+    ],
+    ids=["opened", "left", "moved"],
+)
+@pytest.mark.parametrize("history", [False, True], ids=["empty", "long"])
+def test_a_read_since_a_cursor_does_not_walk_the_history(core, raw, ask, uses, history):
+    filled(raw) if history else add_run(raw)
+    (plan,) = read_since(core, ask)
+    for index in uses:
+        assert any(index in line for line in plan), plan
+    assert not [line for line in plan if line.startswith("SCAN")], plan
+
+
+def shown():
+    """A row that names a version."""
+    return views.Shown("a", "", 11, 1, 4, "", 0, 0, 1, 1, 100, 0, 1, 1, 100, 100, "", 0, 1, 1, 2)
+
+
+QUESTIONS = {
+    "bodies": (
+        lambda core, run: views.load_entries(core, run, [shown()], views.Wanted()),
+        "versions USING INTEGER PRIMARY KEY (rowid=?)",
+    ),
+    "paths": (lambda core, run: views.find_shown(core, run.id, ["p100"]), "uq_views_current (run_id=? AND path=?)"),
+    "range": (lambda core, run: views.list_shown(core, run.id, "p", "", 5), "uq_views_current (run_id=? AND path>?"),
+    "snapshot": (
+        lambda core, run: views.ViewReader(core, run, views.Wanted(), []).snapshot(),
+        "(run_id=?)",
+    ),
+    "write": (lambda core, run: seen(core, run.id, ["p100"]), "uq_views_current (run_id=? AND path=?)"),
+    "run": (lambda core, _run: find_run(core, "p", "r"), "sqlite_autoindex_runs_1 (project_id=? AND alias=?)"),
+    "loops": (lambda core, run: changed_loops(core, run.id, 5), "ix_loops_changed (run_id=? AND revision>?)"),
+    "turns": (lambda core, run: changed_turns(core, run.id, 5), "ix_turns_changed (run_id=? AND revision>?)"),
+    "runs": (lambda core, run: list_runs(core, run.project_id, (9, 9), 5), "ix_runs_latest (project_id=?"),
+    "work": (lambda core, _run: list_work(core, 5), "loops USING INDEX ix_loops_open"),
+    "undecided": (lambda core, _run: list_work(core, 5), "views USING INDEX ix_views_proposed (run_id=? AND turn=?)"),
+    "forgotten": (lambda core, _run: forget(core, 5), "ix_idempotency_age (create_ms<?)"),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_uses_its_index(core, raw, question):
+    ask, index = QUESTIONS[question]
+    add_run(raw)
+    run = find_run(core, "p", "r")
+    add_entry(raw)
+    add_version(raw)
+    sent = Sent(core)
+    ask(core, run)
+    plans = sent.plans()
+    assert len(plans) == 1
+    assert any(index in line for line in plans[0]), plans
+
+
+# ---- The start
+
+
+def test_a_start_on_a_database_at_head_imports_no_migrations(tmp_path):
+    code = """
+import asyncio, sys
+from pathlib import Path
+from turnwright_store.edge.database import SqliteDatabase
+async def main():
+    database = SqliteDatabase(Path(sys.argv[1]), lambda: 1, queue_max=1, batch_max=1, readers=1)
+    await database.start()
+    await database.close()
+asyncio.run(main())
+print("alembic" in sys.modules, "sqlalchemy.orm" in sys.modules, "sqlalchemy.ext.asyncio" in sys.modules)
+"""
+    environment = {**os.environ, "PYTHONWARNINGS": "error"}
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path / "x.db")],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=environment,
+        ).stdout.split()
+        for _ in range(2)
+    ]
+    assert [output[0] for output in outputs] == ["True", "False"]
+    assert outputs[1] == ["False", "False", "False"]
+
+
+def test_the_service_is_named_as_in_the_contract():
+    assert GRPC_NAME == "turnwright.store.v1.StoreService"
