@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Coroutine
 
     from turnwright_cli.config import CliSettings
 
@@ -48,8 +48,15 @@ def _settings(**options: object) -> CliSettings:
     return load(CliSettings, **options)
 
 
-def _finish(work: Awaitable[int]) -> None:
-    """Run a command's coroutine and exit with its code."""
+def _finish(work: Coroutine[Any, Any, int]) -> None:
+    """Run a command's coroutine and exit with its code. The standard loop does: one command waits for one run."""
+    import asyncio
+
+    raise typer.Exit(asyncio.run(work))
+
+
+def _serve(work: Coroutine[Any, Any, int]) -> None:
+    """Run a server's coroutine on the fastest loop there is, and exit with its code."""
     from turnwright_core.kit.server import run
 
     codes: list[int] = []
@@ -200,7 +207,7 @@ def serve(
     settings = _settings()
     peers = {"store": store, "assembler": assembler, "provider": provider}
     plan = serve_plan(only or words(settings.only), listen or words(settings.listen), peers)
-    _finish(run_services(plan, settings))
+    _serve(run_services(plan, settings))
 
 
 @app.command()

@@ -29,8 +29,9 @@ class ProviderSettings(Settings):
     scripted_dir: Path = Field(
         default=PACKAGED_SCRIPTS, description="Folder of the scripts that `scripted/{name}` replays."
     )
-    think_tags: Literal["reasoning", "content"] = Field(
-        default="reasoning", description="What `<think>...</think>` inside a model's content is."
+    think_tags: Literal["leading", "anywhere", "content"] = Field(
+        default="leading",
+        description="Which `<think>...</think>` in a model's content is reasoning: what leads a reply, any, or none.",
     )
     llm_deadline_s: float = Field(
         default=600.0, ge=0, le=86400, description="Seconds of retries after a rate limit or while a model is loading."

@@ -15,6 +15,7 @@ from turnwright_core.kit.server import Service
 from turnwright_provider.app.generate import Chance, Generation, Pace
 from turnwright_provider.config import ProviderSettings
 from turnwright_provider.domain.retry import RetryPolicy
+from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.ports import Vendor, VendorState
 from turnwright_provider.rpc.provider_servicer import ProviderServicer
 from turnwright_provider.vendors.openai import DEFAULT_BASE_URL, OpenAiAccess, OpenAiVendor, is_base_url, public_url
@@ -77,8 +78,8 @@ def _openai(settings: ProviderSettings, closers: list[Close]) -> Vendor:
     )
     transport = HttpxTransport(base_url, limits, from_environment=settings.proxy_from_env)
     closers.append(transport.close)
-    route = settings.think_tags == "reasoning"
-    access = OpenAiAccess(base_url, key, settings.event_bytes_max, settings.check_timeout_s, route)
+    think_tags = ThinkTags(settings.think_tags)
+    access = OpenAiAccess(base_url, key, settings.event_bytes_max, settings.check_timeout_s, think_tags)
     return OpenAiVendor(access, transport, time.time)
 
 

@@ -25,6 +25,8 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.use_local_subchannel_pool", 1),
+    # Our services are not behind the proxy that a shell names for the web.
+    ("grpc.enable_http_proxy", 0),
 )
 
 Request = TypeVar("Request")

@@ -18,7 +18,7 @@ from turnwright_provider.domain.classify import classify_in_stream
 from turnwright_provider.domain.deltas import AppendContent, AppendReasoning, Delta, Finish, SetUsage, VendorEvent
 from turnwright_provider.domain.failures import FailureClass, VendorError, failed
 from turnwright_provider.domain.sse import SseEvent
-from turnwright_provider.domain.think_tags import ThinkRouter
+from turnwright_provider.domain.think_tags import ThinkRouter, ThinkTags
 from turnwright_provider.domain.tool_calls import ToolCallFold
 from turnwright_provider.domain.usage import merge_usage, read_usage
 
@@ -28,11 +28,11 @@ _IDLE_EVENTS: Final = frozenset({"ping", "heartbeat", "keepalive"})
 
 
 class ChatFold:
-    """Folds one reply. `route_think_tags`: `<think>` in the content is reasoning."""
+    """Folds one reply; `think_tags` says which `<think>` in the content is reasoning."""
 
-    def __init__(self, *, route_think_tags: bool) -> None:
+    def __init__(self, think_tags: ThinkTags) -> None:
         """Start before the first event."""
-        self._router = ThinkRouter() if route_think_tags else None
+        self._router = ThinkRouter(think_tags)
         self._tools = ToolCallFold()
         self._usage: Usage | None = None
         self._reason = ""
@@ -89,7 +89,7 @@ class ChatFold:
 
     def flush(self) -> list[Delta]:
         """What was held back: to be told also when the stream breaks off."""
-        deltas: list[Delta] = [*self._router.end()] if self._router else []
+        deltas: list[Delta] = [*self._router.end()]
         tools = self._tools.end()
         return deltas if tools is None else [*deltas, tools]
 
@@ -128,7 +128,7 @@ class ChatFold:
         if reasoning := _reasoning(body):
             deltas.append(AppendReasoning(reasoning))
         for part in _content(body.get("content")):
-            deltas += self._router.feed(part.text) if self._router and isinstance(part, AppendContent) else [part]
+            deltas += self._router.feed(part.text) if isinstance(part, AppendContent) else [part]
         if refusal := _text(body.get("refusal")):
             deltas.append(AppendContent(refusal))
         if tools := self._tools.feed(body.get("tool_calls")):

@@ -1,11 +1,15 @@
 """`<think>...</think>` inside content is reasoning, wherever chunks split it.
 
+A reply that begins with the tag comes from a model that reasons in it. Later in a reply the same tag may be a command
+or stand in the text of a file, so that only what leads a reply is routed unless a setting says otherwise.
+
 Servers without a reasoning parser leave the tags in the content. A close without an open is text; what an open
 without a close began is reasoning to the end. Source: RD09; cases refact/think_tags.
 """
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Final
 
 from turnwright_provider.domain.deltas import AppendContent, AppendReasoning
@@ -14,31 +18,57 @@ _OPEN: Final = "<think>"
 _CLOSE: Final = "</think>"
 
 
+class ThinkTags(Enum):
+    """Which think tags are reasoning."""
+
+    LEADING = "leading"
+    """Those before anything else was said."""
+    ANYWHERE = "anywhere"
+    CONTENT = "content"
+    """None of them."""
+
+
 class ThinkRouter:
     """Takes content as it comes; gives content and reasoning. Holds back only what may become a tag."""
 
-    def __init__(self) -> None:
+    def __init__(self, tags: ThinkTags = ThinkTags.ANYWHERE) -> None:
         """Start outside of a tag."""
+        self._tags = tags
         self._inside = False
+        self._is_over = tags is ThinkTags.CONTENT
         self._held = ""
 
     def feed(self, text: str) -> list[AppendContent | AppendReasoning]:
         """The parts that are certain by now."""
         deltas: list[AppendContent | AppendReasoning] = []
-        text = self._held + text
-        if "<" not in text:
-            self._add(deltas, text)
-            return deltas
-        lowered = text.lower() if text.isascii() else "".join(c.lower() if c.isascii() else c for c in text)
+        text, self._held = self._held + text, ""
+        lowered = _ascii_lower(text)
         start = 0
-        while (found := lowered.find(tag := self._tag(), start)) >= 0:
+        while not self._is_over:
+            tag = _CLOSE if self._inside else _OPEN
+            found = lowered.find(tag, start)
+            if self._begins(text, start, found):
+                break
+            if found < 0:
+                keep = _partial(lowered[start:], tag)
+                self._held = text[len(text) - keep :]
+                self._add(deltas, text[start : len(text) - keep])
+                return deltas
             self._add(deltas, text[start:found])
             self._inside = not self._inside
             start = found + len(tag)
-        keep = _partial(lowered[start:], tag)
-        self._held = text[len(text) - keep :] if keep else ""
-        self._add(deltas, text[start : len(text) - keep])
+        self._add(deltas, text[start:])
         return deltas
+
+    def _begins(self, text: str, start: int, found: int) -> bool:
+        """Whether the reply itself begins before the next tag, so that no further one is routed."""
+        if self._tags is not ThinkTags.LEADING or self._inside:
+            return False
+        said = text[start:found] if found >= 0 else text[start:]
+        bare = _ascii_lower(said.lstrip())
+        # Without a whole tag, what is there may still become one.
+        self._is_over = bool(bare) and (found >= 0 or not _OPEN.startswith(bare))
+        return self._is_over
 
     def end(self) -> list[AppendContent | AppendReasoning]:
         """What was held back."""
@@ -47,12 +77,14 @@ class ThinkRouter:
         self._held = ""
         return deltas
 
-    def _tag(self) -> str:
-        return _CLOSE if self._inside else _OPEN
-
     def _add(self, deltas: list[AppendContent | AppendReasoning], text: str) -> None:
         if text:
             deltas.append(AppendReasoning(text) if self._inside else AppendContent(text))
+
+
+def _ascii_lower(text: str) -> str:
+    """Lower case without a change of length, so that offsets hold."""
+    return text.lower() if text.isascii() else "".join(c.lower() if c.isascii() else c for c in text)
 
 
 def _partial(text: str, tag: str) -> int:

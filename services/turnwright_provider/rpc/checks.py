@@ -9,7 +9,7 @@ from turnwright.provider.v1 import provider_service_pb2 as pb
 
 from turnwright_core.errors import Reason, fault
 
-MESSAGES_BYTES_MAX: Final = 32 * 1024 * 1024
+MESSAGES_BYTES_MAX: Final = 16 * 1024 * 1024
 """Longest conversation, in bytes of UTF-8."""
 
 MODELS_MAX: Final = 100

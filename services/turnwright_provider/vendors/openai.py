@@ -25,6 +25,7 @@ from turnwright_provider.domain.failures import FailureClass, VendorError, clean
 from turnwright_provider.domain.names import is_listed, listed_models
 from turnwright_provider.domain.redact import REDACTED
 from turnwright_provider.domain.sse import SseReader
+from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.ports import HttpReply, HttpRequest, Transport, VendorState
 
 DEFAULT_BASE_URL: Final = "https://api.openai.com/v1"
@@ -57,7 +58,7 @@ class OpenAiAccess:
     api_key: str = field(repr=False)
     event_bytes_max: int
     check_timeout_s: float
-    route_think_tags: bool
+    think_tags: ThinkTags
 
 
 class OpenAiVendor:
@@ -153,7 +154,7 @@ class OpenAiVendor:
 
     async def _read(self, reply: HttpReply) -> AsyncGenerator[VendorEvent, None]:
         """The events of a 200. What was held back is told also when the stream breaks off."""
-        fold = ChatFold(route_think_tags=self._access.route_think_tags)
+        fold = ChatFold(self._access.think_tags)
         try:
             async with aclosing(self._deltas(reply, fold)) as deltas:
                 async for delta in deltas:

@@ -151,11 +151,14 @@ async def test_a_full_batch_does_not_wait_for_the_beat(provider):
 async def test_think_tags_in_content_are_reasoning(provider):
     # RD09
     chunks = events(*(delta(content=c) for c in "<think>two plus two</think>The answer is 4."), delta(finish="stop"))
-    async with SseServer([Answer(chunks=chunks), Answer(chunks=chunks)]) as server:
+    later = events(*(delta(content=c) for c in "I note: <think>why</think> so."), delta(finish="stop"))
+    async with SseServer([Answer(chunks=chunks), Answer(chunks=later), Answer(chunks=chunks)]) as server:
         routed = await (await provider(openai_base_url=server.url)).generate()
+        late = await (await provider(openai_base_url=server.url)).generate()
         raw = await (await provider(openai_base_url=server.url, think_tags="content")).generate()
 
     assert (routed.text, routed.reasoning) == ("The answer is 4.", "two plus two")
+    assert (late.text, late.reasoning) == ("I note: <think>why</think> so.", "")
     assert (raw.text, raw.reasoning) == ("<think>two plus two</think>The answer is 4.", "")
 
 

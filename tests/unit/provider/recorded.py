@@ -19,6 +19,7 @@ from turnwright_provider.domain.deltas import (
     VendorEvent,
 )
 from turnwright_provider.domain.sse import SseReader
+from turnwright_provider.domain.think_tags import ThinkTags
 
 EVENT_BYTES_MAX = 8 * 1024 * 1024
 
@@ -49,9 +50,9 @@ class Message:
                 assert usage == self.usage
 
 
-def folded(chunks: Iterable[bytes], *, route_think_tags: bool = True) -> Message:
+def folded(chunks: Iterable[bytes], *, think_tags: ThinkTags = ThinkTags.ANYWHERE) -> Message:
     """The message of a body that arrives in these chunks. Raises VendorError."""
-    message, reader, fold = Message(), SseReader(EVENT_BYTES_MAX), ChatFold(route_think_tags=route_think_tags)
+    message, reader, fold = Message(), SseReader(EVENT_BYTES_MAX), ChatFold(think_tags)
     deltas = [d for chunk in chunks for event in reader.feed(chunk) for d in fold.event(event)]
     deltas += [d for event in reader.end() for d in fold.event(event)]
     for delta in [*deltas, *fold.close()]:

@@ -1,5 +1,6 @@
 """The folds below a reply: think tags, tool calls, usage."""
 
+import itertools
 import json
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from cases import expect, params
 from turnwright_core.runs import Usage
 from turnwright_provider.domain.deltas import AppendContent, AppendReasoning
-from turnwright_provider.domain.think_tags import ThinkRouter
+from turnwright_provider.domain.think_tags import ThinkRouter, ThinkTags
 from turnwright_provider.domain.tool_calls import CALLS_MAX, ToolCallFold
 from turnwright_provider.domain.usage import merge_usage, read_usage
 
@@ -21,6 +22,28 @@ def route(*chunks: str) -> tuple[str, str]:
     deltas = [delta for chunk in chunks for delta in router.feed(chunk)] + router.end()
     content = "".join(delta.text for delta in deltas if isinstance(delta, AppendContent))
     return content, "".join(delta.text for delta in deltas if isinstance(delta, AppendReasoning))
+
+
+@pytest.mark.parametrize(
+    ("text", "content", "reasoning"),
+    [
+        ("<think>a</think>b", "b", "a"),
+        (" \n<think>a</think>\n<think>c</think>b<think>d</think>", " \n\nb<think>d</think>", "ac"),
+        ("b<think>a</think>", "b<think>a</think>", ""),
+        ('<set path="x"><think>a</think></set>', '<set path="x"><think>a</think></set>', ""),
+        ("<b><think>a</think>", "<b><think>a</think>", ""),
+        ("<think>a", "", "a"),
+        ("<thin", "<thin", ""),
+    ],
+)
+@given(data=st.data())
+def test_only_what_leads_a_reply_is_routed_when_set_so(text, content, reasoning, data):
+    cuts = sorted({0, len(text), *data.draw(st.lists(st.integers(0, len(text)), max_size=6))})
+    router = ThinkRouter(ThinkTags.LEADING)
+    chunks = [text[a:b] for a, b in itertools.pairwise(cuts)]
+    deltas = [delta for chunk in chunks for delta in router.feed(chunk)] + router.end()
+    assert "".join(delta.text for delta in deltas if isinstance(delta, AppendContent)) == content
+    assert "".join(delta.text for delta in deltas if isinstance(delta, AppendReasoning)) == reasoning
 
 
 @pytest.mark.parametrize("case", params("refact/think_tags.jsonl"))

@@ -19,6 +19,7 @@ from turnwright_provider.domain.classify import classify
 from turnwright_provider.domain.deltas import Message as Prompt
 from turnwright_provider.domain.deltas import ModelCall, Role
 from turnwright_provider.domain.failures import FailureClass, VendorError
+from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.edge.http import HttpLimits, HttpxTransport
 from turnwright_provider.vendors.openai import OpenAiAccess, OpenAiVendor
 from unit.provider.recorded import EVENT_BYTES_MAX, Message, body_of, chunks_of, folded, recorded
@@ -73,7 +74,7 @@ def test_a_recorded_stream_folds_to_its_message(case_id):
 @pytest.mark.parametrize("case_id", EXCEPTIONS)
 def test_an_exception_differs_by_its_think_tags_only(case_id):
     case = WHOLE[case_id]
-    assert folded(chunks_of(case), route_think_tags=False) == expected(case)
+    assert folded(chunks_of(case), think_tags=ThinkTags.CONTENT) == expected(case)
 
 
 @pytest.mark.parametrize("case_id", BROKEN)
@@ -121,7 +122,7 @@ async def test_recorded_streams_arrive_whole_over_real_sockets():
     async with SseServer(answers) as server:
         transport = HttpxTransport(server.url, HttpLimits(10, 30, 1 << 30, 10), from_environment=False)
         vendor = OpenAiVendor(
-            OpenAiAccess(server.url, "", EVENT_BYTES_MAX, 5, route_think_tags=True), transport, lambda: 0
+            OpenAiAccess(server.url, "", EVENT_BYTES_MAX, 5, think_tags=ThinkTags.ANYWHERE), transport, lambda: 0
         )
         received = {}
         async with asyncio.timeout(100):

@@ -332,9 +332,12 @@ QUESTIONS = {
     "run": (lambda core, _run: find_run(core, "p", "r"), "sqlite_autoindex_runs_1 (project_id=? AND alias=?)"),
     "loops": (lambda core, run: changed_loops(core, run.id, 5), "ix_loops_changed (run_id=? AND revision>?)"),
     "turns": (lambda core, run: changed_turns(core, run.id, 5), "ix_turns_changed (run_id=? AND revision>?)"),
-    "runs": (lambda core, run: list_runs(core, run.project_id, (9, 9), 5), "ix_runs_latest (project_id=?"),
-    "work": (lambda core, _run: list_work(core, 5), "loops USING INDEX ix_loops_open"),
-    "undecided": (lambda core, _run: list_work(core, 5), "views USING INDEX ix_views_proposed (run_id=? AND turn=?)"),
+    "runs": (lambda core, run: list(list_runs(core, run.project_id, (9, 9), 5)), "ix_runs_latest (project_id=?"),
+    "work": (lambda core, _run: list(list_work(core, 5)), "loops USING INDEX ix_loops_open"),
+    "undecided": (
+        lambda core, _run: list(list_work(core, 5)),
+        "views USING INDEX ix_views_proposed (run_id=? AND turn=?)",
+    ),
     "forgotten": (lambda core, _run: forget(core, 5), "ix_idempotency_age (create_ms<?)"),
 }
 

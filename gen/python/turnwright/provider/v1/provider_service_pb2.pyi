@@ -99,7 +99,7 @@ class GenerateRequest(_message.Message):
 
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___Message]:
-        """The conversation; at least one message. At most 32 MiB together."""
+        """The conversation; at least one message. At most 16 MiB together."""
 
     def __init__(
         self,

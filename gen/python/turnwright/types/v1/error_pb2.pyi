@@ -75,11 +75,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_VENDOR_REJECTED: _ErrorReason.ValueType  # 25
     """FAILED_PRECONDITION. The vendor refused the request. Metadata: `vendor`, `http_status`, `detail`."""
     ERROR_REASON_VENDOR_RATE_LIMIT: _ErrorReason.ValueType  # 26
-    """RESOURCE_EXHAUSTED. The vendor's rate limit held beyond the deadline. Metadata: `vendor`, `http_status`."""
+    """RESOURCE_EXHAUSTED. The vendor's rate limit held beyond the deadline. Metadata: `vendor`, `http_status`, `detail`."""
     ERROR_REASON_VENDOR_FAILED: _ErrorReason.ValueType  # 27
     """UNAVAILABLE. The vendor failed, and retries did not help. Metadata: `vendor`, `http_status`, `detail`."""
     ERROR_REASON_STREAM_INTERRUPTED: _ErrorReason.ValueType  # 28
-    """UNAVAILABLE. The vendor's stream stopped in the middle. Metadata: `vendor`."""
+    """UNAVAILABLE. The vendor's stream stopped in the middle. Metadata: `vendor`, `detail`."""
     ERROR_REASON_VENDOR_PROTOCOL: _ErrorReason.ValueType  # 29
     """FAILED_PRECONDITION. The vendor's answer is not what its interface promises. Metadata: `vendor`, `detail`."""
     ERROR_REASON_CONTEXT_EXCEEDED: _ErrorReason.ValueType  # 30
@@ -147,11 +147,11 @@ ERROR_REASON_VENDOR_AUTH: ErrorReason.ValueType  # 24
 ERROR_REASON_VENDOR_REJECTED: ErrorReason.ValueType  # 25
 """FAILED_PRECONDITION. The vendor refused the request. Metadata: `vendor`, `http_status`, `detail`."""
 ERROR_REASON_VENDOR_RATE_LIMIT: ErrorReason.ValueType  # 26
-"""RESOURCE_EXHAUSTED. The vendor's rate limit held beyond the deadline. Metadata: `vendor`, `http_status`."""
+"""RESOURCE_EXHAUSTED. The vendor's rate limit held beyond the deadline. Metadata: `vendor`, `http_status`, `detail`."""
 ERROR_REASON_VENDOR_FAILED: ErrorReason.ValueType  # 27
 """UNAVAILABLE. The vendor failed, and retries did not help. Metadata: `vendor`, `http_status`, `detail`."""
 ERROR_REASON_STREAM_INTERRUPTED: ErrorReason.ValueType  # 28
-"""UNAVAILABLE. The vendor's stream stopped in the middle. Metadata: `vendor`."""
+"""UNAVAILABLE. The vendor's stream stopped in the middle. Metadata: `vendor`, `detail`."""
 ERROR_REASON_VENDOR_PROTOCOL: ErrorReason.ValueType  # 29
 """FAILED_PRECONDITION. The vendor's answer is not what its interface promises. Metadata: `vendor`, `detail`."""
 ERROR_REASON_CONTEXT_EXCEEDED: ErrorReason.ValueType  # 30
