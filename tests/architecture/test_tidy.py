@@ -236,7 +236,11 @@ def is_check(node: ast.AST, checking: frozenset[str] = frozenset()) -> bool:
     """An assert, `pytest.raises` and its kin, or a call of something that checks."""
     if isinstance(node, ast.Call):
         name = called(node)
-        return name in checking or name.startswith(CHECKS) or (root_name(node.func) in {"pytest", name} and name in PYTEST_CHECKS)
+        return (
+            name in checking
+            or name.startswith(CHECKS)
+            or (root_name(node.func) in {"pytest", name} and name in PYTEST_CHECKS)
+        )
     return isinstance(node, ast.Assert)
 
 

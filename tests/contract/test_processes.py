@@ -13,6 +13,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import call_metadata, derive_token
 
@@ -117,7 +118,12 @@ def call(channel, name: str, metadata) -> grpc.StatusCode:
 
 @pytest.mark.parametrize(
     "metadata",
-    [(), (("authorization", "Bearer wrong"),), (("authorization", f"Basic {SECRET}"),), (("authorization", "Bearer "),)],
+    [
+        (),
+        (("authorization", "Bearer wrong"),),
+        (("authorization", f"Basic {SECRET}"),),
+        (("authorization", "Bearer "),),
+    ],
     ids=["none", "wrong", "not-bearer", "empty"],
 )
 def test_a_call_without_a_valid_token_is_refused(service, metadata) -> None:

@@ -210,6 +210,17 @@ def test_escape_sequences_of_a_model_reach_no_terminal(bench) -> None:
     assert not [c for c in done.stdout if ord(c) < 32 and c != "\n"]
 
 
+def test_each_of_many_commands_runs(bench) -> None:
+    # A command is a child of a process with gRPC in it: none may die before it begins.
+    commands = "".join(f"<sh>test {number} = {number}</sh>" for number in range(40))
+    bench.script("many", f'{commands}<update status="102">Running.</update>', DONE)
+
+    done = bench.run("act", "Run them.", "--model", "many", "--yolo")
+
+    assert done.returncode == 0
+    assert (done.stdout.count("✓ sh"), done.stdout.count("✗ sh")) == (40, 0)
+
+
 def test_runs_are_listed_and_shown(bench) -> None:
     alias = run_alias(bench.run("act", "Edit it.", "--model", "m", "--yolo", "--json").stdout)
 

@@ -14,9 +14,9 @@ import subprocess
 from dataclasses import replace
 
 import pytest
-from sse_server import Answer, SseServer, chat, error, hang_up, plain
 
 from e2e.cli_process import Bench, json_lines, loop_status, run_alias
+from sse_server import Answer, SseServer, chat, error, hang_up, plain
 
 EDIT = (
     "I see the typo.\n\n"

@@ -84,7 +84,8 @@ class RunningServer:
         """Start the service, then listen. Raises OSError when the address cannot be bound."""
         await self.service.start()
         server = grpc.aio.server(
-            interceptors=[*self._observers, ErrorInterceptor(), AuthInterceptor(self._secret, self.service.floor)], options=SERVER_OPTIONS
+            interceptors=[*self._observers, ErrorInterceptor(), AuthInterceptor(self._secret, self.service.floor)],
+            options=SERVER_OPTIONS,
         )
         self.service.register(server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)

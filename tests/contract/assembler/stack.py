@@ -40,7 +40,7 @@ class ScriptedStore(store_service_pb2_grpc.StoreServiceServicer):
         self.script: list[list[read_pb2.ReadViewResponse | TurnwrightError]] = []
         self.requests: list[read_pb2.ReadViewRequest] = []
 
-    async def ReadView(self, request, context) -> AsyncIterator[read_pb2.ReadViewResponse]:  # noqa: N802
+    async def ReadView(self, request, context) -> AsyncIterator[read_pb2.ReadViewResponse]:
         self.requests.append(request)
         for answer in self.script.pop(0):
             if isinstance(answer, TurnwrightError):

@@ -1,6 +1,7 @@
 """The four services with the scripted model `m`."""
 
 import pytest_asyncio
+
 from services import running
 
 

@@ -9,6 +9,7 @@ import json
 import pytest
 from turnwright.executor.v1 import event_pb2
 from turnwright.types.v1 import entry_pb2, settings_pb2
+
 from turnwright_core.errors import ExistsError, InvalidError, MissingError, PreconditionError, Reason
 
 pytestmark = pytest.mark.asyncio

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
+
 from services import running
 from turnwright_client import RunView
 
@@ -27,7 +28,8 @@ async def snapshot(services) -> RunView:
         async for event in events:
             view.apply(event)
             if event.snapshot.last:
-                return view
+                break
+    return view
 
 
 async def test_every_event_of_a_run_comes_once_in_order_without_holes(services) -> None:

@@ -1,6 +1,6 @@
 import pytest
-from cases import load_cases
 
+from cases import load_cases
 from turnwright_assembler.domain.ladder import Budget
 from turnwright_assembler.domain.tokens import ceiling_of, count_tokens, tokens_of
 

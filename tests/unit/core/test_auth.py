@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import stat
 import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import Caller, authenticate, derive_token
 from turnwright_core.kit.home import read_or_make_token
@@ -56,7 +56,7 @@ def test_the_token_file_is_private_and_made_once(tmp_path) -> None:
     assert len(set(found)) == 1
     assert stat.S_IMODE((home / "token").stat().st_mode) == 0o600
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
-    assert os.listdir(home) == ["token"]
+    assert [file.name for file in home.iterdir()] == ["token"]
 
 
 def test_an_empty_token_file_is_said_to_be_empty(tmp_path) -> None:
