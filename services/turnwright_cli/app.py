@@ -49,23 +49,10 @@ def _settings(**options: object) -> CliSettings:
 
 
 def _finish(work: Coroutine[Any, Any, int]) -> None:
-    """Run a command's coroutine and exit with its code. The standard loop does: one command waits for one run."""
+    """Run a command's coroutine and exit with its code."""
     import asyncio
 
     raise typer.Exit(asyncio.run(work))
-
-
-def _serve(work: Coroutine[Any, Any, int]) -> None:
-    """Run a server's coroutine on the fastest loop there is, and exit with its code."""
-    from turnwright_core.kit.server import run
-
-    codes: list[int] = []
-
-    async def main() -> None:
-        codes.append(await work)
-
-    run(main())
-    raise typer.Exit(codes[0])
 
 
 def _task(mode: str, prompt: str, options: dict[str, Any]) -> None:
@@ -207,7 +194,7 @@ def serve(
     settings = _settings()
     peers = {"store": store, "assembler": assembler, "provider": provider}
     plan = serve_plan(only or words(settings.only), listen or words(settings.listen), peers)
-    _serve(run_services(plan, settings))
+    _finish(run_services(plan, settings))
 
 
 @app.command()

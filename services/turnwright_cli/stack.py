@@ -111,7 +111,10 @@ async def _started(server: RunningServer) -> None:
 
 def _load(name: str, plan: StackPlan) -> Settings:
     kind = settings_class(name)
-    given = {**plan.peers, "home": plan.home, "listen": plan.listen[name]}
+    given: dict[str, object] = {**plan.peers, "home": plan.home, "listen": plan.listen[name]}
+    if plan.embedded:
+        # A command that lists runs must not go on with the work of another one that was killed.
+        given["recover"] = False
     return load(kind, **{key: value for key, value in given.items() if key in kind.model_fields})
 
 

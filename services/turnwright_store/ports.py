@@ -45,7 +45,7 @@ class Stats:
     """What a database has done since it was opened."""
 
     statements: int
-    """Statements of use cases, on all connections."""
+    """Statements on all connections, those that begin and end transactions left out."""
     transactions: int
     """Commits of the writer."""
     requests: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 from functools import partial
@@ -43,12 +44,11 @@ def build(settings: StoreSettings, _secret: str) -> Service:
 
     async def start() -> None:
         ensure_home(settings.database_file.parent)
-        await database.start()
-        try:
+        async with contextlib.AsyncExitStack() as stack:
+            await database.start()
+            stack.push_async_callback(database.close)
             store.opened = await _open(database, settings)
-        except BaseException:
-            await database.close()
-            raise
+            stack.pop_all()
 
     async def drain() -> None:
         watches.drain()

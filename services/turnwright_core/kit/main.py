@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable
 from typing import TypeVar
 
 from turnwright_core.kit.logs import configure_logs
-from turnwright_core.kit.server import RunningServer, Service, run, serve_until_stopped
+from turnwright_core.kit.server import RunningServer, Service, serve_until_stopped
 from turnwright_core.kit.settings import Settings, SettingsError, exit_with, load
 
 S = TypeVar("S", bound=Settings)
@@ -23,7 +24,7 @@ def run_service(kind: type[S], default_listen: str, build: Callable[[S, str], Se
     configure_logs(settings.log_level)
     server = RunningServer(build(settings, secret), settings.listen or default_listen, secret, settings.drain_s)
     try:
-        run(serve_until_stopped(server))
+        asyncio.run(serve_until_stopped(server))
     except OSError as error:
         sys.stderr.write(f"{server.service.name}: {error}\n")
         raise SystemExit(1) from None

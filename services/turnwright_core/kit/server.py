@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import grpc
 import structlog
@@ -144,14 +144,3 @@ async def serve_until_stopped(*servers: RunningServer) -> None:
             await server.start()
             stack.push_async_callback(server.stop)
         await event.wait()
-
-
-def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run a process's main coroutine, on uvloop where it is installed."""
-    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
-    with contextlib.suppress(ImportError):
-        import uvloop  # noqa: PLC0415 - an extra that may be absent
-
-        factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(main)

@@ -18,6 +18,7 @@ from turnwright_core.runs import Model, Turn, Usage
 from turnwright_core.wire.runs import usage_to_pb
 from turnwright_executor.app import events
 from turnwright_executor.app.hub import RunHub
+from turnwright_executor.domain.endings import outcome_of
 from turnwright_executor.ports import (
     CallsDelta,
     Finished,
@@ -76,7 +77,7 @@ class Generation:
             try:
                 await self._stream(hub, turn, model, messages, call_index, draft)
             except TurnwrightError as error:
-                hub.publish(events.stream_cancelled(turn.number, f"{error.reason.name.lower()}:{error.code.value[0]}"))
+                hub.publish(events.stream_cancelled(turn.number, outcome_of(error)))
                 if error.reason is not Reason.STREAM_INTERRUPTED or attempt == self._attempts:
                     raise
                 wait_s = RESTART_WAIT_S * attempt

@@ -247,7 +247,7 @@ class RunHub:
             if position < self._seq:
                 continue
             try:
-                async with asyncio.timeout(self._settings.heartbeat_s):
+                async with asyncio.timeout(self._settings.event_heartbeat_s):
                     await changed.wait()
             except TimeoutError:
                 yield WatchRunResponse(cursor=self.cursor(), time=_now(), heartbeat=event_pb2.Heartbeat())

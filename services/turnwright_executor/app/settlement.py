@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, to_attributes_json
-from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.runs import ABORTED, FAILED, TOO_LARGE, LoopEnd, TurnResult
+from turnwright_core.errors import TurnwrightError
+from turnwright_core.runs import ABORTED, FAILED, LoopEnd, TurnResult
 from turnwright_executor.app.generation import Draft
 from turnwright_executor.app.records import error_write
+from turnwright_executor.domain.endings import status_of_error
 from turnwright_executor.domain.records import channel_path, error_path
 from turnwright_executor.ports import Claim, Ledger, RunAddress
 
@@ -43,9 +44,7 @@ def ending_of(error: TurnwrightError | OSError) -> Ending:
     """How a loop ends that ran into an error: 413 when the context was too long for the model, else 500."""
     if isinstance(error, OSError):
         return Ending(FAILED, "workspace_unavailable", f"The project's directory cannot be read: {error.strerror}.")
-    if error.reason is Reason.CONTEXT_EXCEEDED:
-        return Ending(TOO_LARGE, "context_exceeded", error.message)
-    return Ending(FAILED, error.reason.name.lower(), error.message)
+    return Ending(status_of_error(error), error.reason.name.lower(), error.message)
 
 
 async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft, ending: Ending) -> None:

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import aiosqlite
 import sqlalchemy
-from sqlalchemy import event
 from sqlalchemy.pool import StaticPool
 
 T = TypeVar("T")
@@ -25,23 +23,31 @@ STATEMENTS_CACHED = 512
 """Prepared statements that the driver keeps; ours are few, but IN lists of each length count."""
 
 
-@dataclass(slots=True)
-class Counter:
-    """How many statements were executed."""
+class CountingConnection(sqlite3.Connection):
+    """Counts the statements that SQLAlchemy sends: each takes a cursor. Those that end transactions take none."""
 
-    statements: int = 0
+    statements = 0
+
+    def cursor(self, *args: Any, **more: Any) -> Any:
+        """A cursor for one statement."""
+        self.statements += 1
+        return super().cursor(*args, **more)
 
 
 class ThreadConnection(aiosqlite.Connection):
     """One sqlite3 connection, its thread, and the SQLAlchemy connection on it."""
 
-    def __init__(self, path: Path, pragmas: tuple[str, ...], counter: Counter) -> None:
-        """Prepare; awaiting the object opens the file. `pragmas` run once, at the opening."""
+    def __init__(self, path: Path, pragmas: tuple[str, ...]) -> None:
+        """Prepare; `open` opens the file. `pragmas` run once, at the opening."""
         super().__init__(lambda: _open(path, pragmas), iter_chunk_size=64)
         # Should the process's main fail before it closes us, the thread must not keep the process alive.
         self._thread.daemon = True
-        self._counter = counter
         self._core: sqlalchemy.Connection | None = None
+
+    async def open(self) -> None:
+        """Open the file, and let SQLAlchemy look at it, so that the first request need not wait for that."""
+        await self
+        await self.run(lambda _raw, _core: None)
 
     async def run(self, function: Callable[[sqlite3.Connection, sqlalchemy.Connection], T]) -> T:
         """The function's result, called in the thread with both faces of the connection."""
@@ -55,9 +61,14 @@ class ThreadConnection(aiosqlite.Connection):
         await execute(self._close_core)
         await self.close()
 
+    @property
+    def statements(self) -> int:
+        """How many statements it was sent, those that begin and end transactions left out."""
+        return getattr(self._connection, "statements", 0)
+
     def _call(self, function: Callable[[sqlite3.Connection, sqlalchemy.Connection], T]) -> T:
         if self._core is None:
-            self._core = _core(self._conn, self._counter)
+            self._core = _core(self._conn)
         return function(self._conn, self._core)
 
     def _close_core(self) -> None:
@@ -69,19 +80,14 @@ class ThreadConnection(aiosqlite.Connection):
 
 
 def _open(path: Path, pragmas: tuple[str, ...]) -> sqlite3.Connection:
-    raw = sqlite3.connect(path, isolation_level=None, cached_statements=STATEMENTS_CACHED)
+    raw = sqlite3.connect(path, isolation_level=None, cached_statements=STATEMENTS_CACHED, factory=CountingConnection)
     for pragma in pragmas:
         raw.execute(f"PRAGMA {pragma}").close()
     return raw
 
 
-def _core(raw: sqlite3.Connection, counter: Counter) -> sqlalchemy.Connection:
+def _core(raw: sqlite3.Connection) -> sqlalchemy.Connection:
     engine = sqlalchemy.create_engine(
         "sqlite://", creator=lambda: raw, poolclass=StaticPool, isolation_level="AUTOCOMMIT", pool_reset_on_return=None
     )
-
-    @event.listens_for(engine, "before_cursor_execute")
-    def count(*_args: Any) -> None:
-        counter.statements += 1
-
     return engine.connect()

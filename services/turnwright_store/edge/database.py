@@ -11,6 +11,7 @@ Source: architecture 3, 12.2, 12.3; docs/adr/0003.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any, Final, TypeVar
 
 from turnwright_core.errors import Reason, fault
 from turnwright_store.edge.batch import Job, Writer, snapshot
-from turnwright_store.edge.connection import Counter, ThreadConnection
+from turnwright_store.edge.connection import ThreadConnection
 from turnwright_store.edge.lock import FileLock
 from turnwright_store.edge.schema import bring_to_head
 from turnwright_store.edge.wakeups import Wakeups
@@ -54,10 +55,9 @@ class SqliteDatabase:
         self._path = path
         self._queue_max = queue_max
         self._batch_max = batch_max
-        self._counter = Counter()
         self._writer = Writer(clock_ms)
-        self._writing = ThreadConnection(path, _WRITER_PRAGMAS, self._counter)
-        self._reading = [ThreadConnection(path, _READER_PRAGMAS, self._counter) for _ in range(readers)]
+        self._writing = ThreadConnection(path, _WRITER_PRAGMAS)
+        self._reading = [ThreadConnection(path, _READER_PRAGMAS) for _ in range(readers)]
         self._idle: asyncio.LifoQueue[ThreadConnection] = asyncio.LifoQueue()
         self._waiting_readers = 0
         self._jobs: deque[Job[Any]] = deque()
@@ -65,26 +65,23 @@ class SqliteDatabase:
         self._wakeups = Wakeups()
         self._task: asyncio.Task[None] | None = None
         self._closing = False
-        self._lock: FileLock | None = None
-        self._open: list[ThreadConnection] = []
+        self._resources = contextlib.AsyncExitStack()
 
     async def start(self) -> None:
         """Take the file, bring its schema to head, and begin to serve. Raises DatabaseInUseError, SchemaTooNewError."""
-        self._lock = FileLock(self._path)
-        try:
-            await self._start_connection(self._writing)
+        async with contextlib.AsyncExitStack() as stack:
+            stack.callback(FileLock(self._path).release)
+            await self._open(stack, self._writing)
             await self._writing.run(bring_to_head)
             for reader in self._reading:
-                await self._start_connection(reader)
+                await self._open(stack, reader)
                 self._idle.put_nowait(reader)
-        except BaseException:
-            await self.close()
-            raise
+            self._resources = stack.pop_all()
         self._task = asyncio.create_task(self._serve(), name="store-writer")
 
-    async def _start_connection(self, connection: ThreadConnection) -> None:
-        await connection
-        self._open.append(connection)
+    async def _open(self, stack: contextlib.AsyncExitStack, connection: ThreadConnection) -> None:
+        await connection.open()
+        stack.push_async_callback(connection.shut)
 
     async def close(self) -> None:
         """Write what waits, then let go of the file."""
@@ -93,11 +90,7 @@ class SqliteDatabase:
         if self._task is not None:
             await self._task
             self._task = None
-        while self._open:
-            await self._open.pop().shut()
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        await self._resources.aclose()
 
     async def write(self, work: Work[T], durability: Durability) -> T:
         """Run a function in a transaction and return its result after the commit. Raises QUEUE_FULL."""
@@ -131,7 +124,8 @@ class SqliteDatabase:
 
     def stats(self) -> Stats:
         """What was done so far."""
-        return Stats(self._counter.statements, self._writer.transactions, self._writer.requests)
+        statements = sum(connection.statements for connection in (self._writing, *self._reading))
+        return Stats(statements, self._writer.transactions, self._writer.requests)
 
     async def _serve(self) -> None:
         while not self._closing:

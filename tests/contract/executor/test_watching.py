@@ -113,7 +113,7 @@ async def test_a_watcher_that_fell_out_of_the_tail_gets_a_snapshot_in_band(tmp_p
 
 async def test_a_silent_run_sends_heartbeats_that_raise_no_number(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
-    async with running(tmp_path, heartbeat_s=0.05) as services:
+    async with running(tmp_path, event_heartbeat_s=0.05) as services:
         services.script(TURNS[-1])
         await services.until(await services.act())
         seen = []

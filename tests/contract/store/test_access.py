@@ -1,5 +1,7 @@
 """Who may call and who may write."""
 
+import asyncio
+
 import pytest
 
 from cases import expect, params
@@ -106,3 +108,50 @@ async def test_an_unregistered_scheme_is_run_scoped_logging_of_model_and_plugin(
     assert (entry.scheme, entry.scope.partition(":")[0]) == ("wiki", "run")
     error = await reason_of(run.write(set_("wiki://a", "y", writer=Tier.CLIENT)))
     assert error.reason is Reason.WRITER_FORBIDDEN
+
+
+MODEL, CLIENT, PLUGIN, SYSTEM = Tier.MODEL, Tier.CLIENT, Tier.PLUGIN, Tier.SYSTEM
+SCHEMES = [
+    # Row, path, category, shown to the model, scope, writers.
+    ("RU068", "src/a.py", "data", True, "project", {MODEL, PLUGIN}),
+    ("RU069", "known://a", "data", True, "run", {MODEL, PLUGIN}),
+    ("RU070", "skill://a", "data", True, "project", {MODEL, PLUGIN}),
+    ("RU071", "http://e.org/", "data", True, "project", {MODEL, PLUGIN}),
+    ("RU071", "https://e.org/", "data", True, "project", {MODEL, PLUGIN}),
+    ("RU072", "sh://turn_1/a_1", "data", True, "run", {MODEL, PLUGIN}),
+    ("RU072", "env://turn_1/a_1", "data", True, "run", {MODEL, PLUGIN}),
+    ("RU073", "unknown://a", "unknown", True, "run", {MODEL, PLUGIN}),
+    ("RU074", "prompt://9", "prompt", True, "run", {PLUGIN}),
+    ("RU075", "log://turn_1/get/a", "logging", True, "run", {MODEL, PLUGIN, SYSTEM}),
+    ("RU076", "update://a", "logging", True, "run", {MODEL, PLUGIN}),
+    ("RU077", "error://a", "logging", True, "run", {MODEL, PLUGIN}),
+    ("RU078", "tool://a", "audit", False, "run", {SYSTEM}),
+    *(
+        ("RU079", f"{name}://a", "audit", False, "run", {SYSTEM})
+        for name in ("instructions", "system", "reasoning", "model", "user", "assistant", "content")
+    ),
+    ("C32", "run://a", "audit", False, "run", {CLIENT, PLUGIN, SYSTEM}),
+    ("C32", "plan://a", "plan", True, "run", {MODEL, CLIENT, PLUGIN}),
+    ("C32", "event://a", "hidden", True, "run", {PLUGIN, SYSTEM}),
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "category", "shown", "scope", "writers"),
+    [row[1:] for row in SCHEMES],
+    ids=[f"{row[0]}-{row[1].partition(':')[0]}" for row in SCHEMES],
+)
+async def test_a_registered_scheme(run, path, category, shown, scope, writers):
+    """RU068-RU079, C32: who may write it, where it lives, which category it has, whether a packet shows it."""
+    allowed = set()
+    for writer in (MODEL, CLIENT, PLUGIN, SYSTEM):
+        (error,) = await asyncio.gather(run.write(set_(path, "x", writer=writer)), return_exceptions=True)
+        if isinstance(error, TurnwrightError):
+            assert error.reason is Reason.WRITER_FORBIDDEN
+        else:
+            allowed.add(writer)
+    assert allowed == writers
+    assert (await run.entry(path)).scope.partition(":")[0] == scope
+    assert (path in (await run.view(filter=2)).paths) is shown
+    schemes = {scheme.name: scheme for scheme in (await run.client.call("ListSchemes")).schemes}
+    assert schemes[path.partition("://")[0] if "://" in path else ""].category == category

@@ -3,7 +3,8 @@
 import pytest
 from turnwright.types.v1 import entry_pb2, model_pb2
 
-from contract.store.harness import Client, new_project, start_store
+from contract.store.harness import Client, Run, as_tier, new_project, set_, start_store, working_run
+from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.settings import SettingsError
 from turnwright_core.schemes import BUILTIN
@@ -120,7 +121,11 @@ async def test_a_context_length_without_its_model_is_an_error_that_names_it(tmp_
 
 async def test_a_project_is_its_runs_address_for_everybody(server, client):
     """RU097: no sessions; who knows the project's name reaches its runs."""
-    project = await new_project(client)
-    stranger = Client(server.address)
-    assert [one.name for one in (await stranger.call("ListProjects")).projects] == [project]
+    run = await working_run(client, await new_project(client), "r1")
+    await run.write(set_("known://a", "x"))
+    stranger = as_tier(server.address, Tier.CLIENT, "stranger")
+    same = Run(stranger, run.project, "r1")
+    assert (await same.get()) == (await run.get())
+    assert (await same.entry("known://a")).body == "x"
+    assert (await same.enqueue("more")).loop.sequence == 2
     await stranger.close()

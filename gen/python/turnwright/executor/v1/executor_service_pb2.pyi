@@ -481,7 +481,7 @@ class ResolveResponse(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def run(self) -> _run_pb2.Run:
-        """The run as it is now; its status is typically 102."""
+        """The run as it is now: its status is 202 until its owner has taken the decision up, then 102."""
 
     @_builtins.property
     def cursor(self) -> _task_pb2.EventCursor:
