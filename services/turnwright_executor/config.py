@@ -39,7 +39,7 @@ class ExecutorSettings(PeerSettings):
     tail_events: int = Field(default=4096, ge=16, description="Events kept for watchers that come back, per run.")
     tail_bytes: int = Field(default=4 * 1024 * 1024, ge=65_536, description="The same in bytes.")
     event_heartbeat_s: float = Field(
-        default=15.0, gt=0, description="Seconds of silence after which a watcher is told so."
+        default=15.0, gt=0, description="Seconds of silence after which a watcher is told."
     )
     linger_s: float = Field(default=60.0, ge=0, description="Seconds that a run's events are kept when nobody looks.")
 

@@ -179,6 +179,14 @@ def test_a_wrong_setting_is_named_and_ends_with_two(tmp_path, name) -> None:
     assert "Traceback" not in told
 
 
+def test_a_context_length_without_its_model_is_named_and_ends_with_two(tmp_path) -> None:
+    process = start("store", tmp_path, TURNWRIGHT_CONTEXT_nobody="4096")
+    _, told = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 2
+    assert "TURNWRIGHT_CONTEXT_nobody" in told
+    assert "Traceback" not in told
+
+
 def test_two_stores_on_one_database_are_refused(home) -> None:
     process = start("store", home, TURNWRIGHT_LISTEN=f"unix:{home}/second")
     _, told = process.communicate(timeout=WAIT_S)

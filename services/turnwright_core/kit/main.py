@@ -25,6 +25,8 @@ def run_service(kind: type[S], default_listen: str, build: Callable[[S, str], Se
     server = RunningServer(build(settings, secret), settings.listen or default_listen, secret, settings.drain_s)
     try:
         asyncio.run(serve_until_stopped(server))
+    except SettingsError as error:
+        exit_with(error)
     except OSError as error:
         sys.stderr.write(f"{server.service.name}: {error}\n")
         raise SystemExit(1) from None

@@ -13,7 +13,7 @@ from typing import Final
 
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, to_attributes_json
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.runs import ABORTED, FAILED, LoopEnd, TurnResult
+from turnwright_core.runs import ABORTED, FAILED, PROPOSED, RUNNING, LoopEnd, TurnResult, run_status_after
 from turnwright_executor.app.generation import Draft
 from turnwright_executor.app.records import error_write
 from turnwright_executor.domain.endings import status_of_error
@@ -49,6 +49,9 @@ def ending_of(error: TurnwrightError | OSError) -> Ending:
 
 async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft, ending: Ending) -> None:
     """End the active loop of a claim. Raises TurnwrightError."""
+    if claim.run.status == PROPOSED and run_status_after(ending.status, ending.word) == FAILED:
+        # Nothing fails while it waits: the run state machine has no way from 202 to 500.
+        await ledger.write(address, claim.epoch, [], run_status=RUNNING)
     writes = [*await _open_channels(ledger, address, claim.records, ending)]
     writes += [_settled(record, ending) for record in claim.records if not record.state.is_settled]
     turn = claim.open_turn.number if claim.open_turn else 0

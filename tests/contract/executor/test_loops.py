@@ -8,9 +8,13 @@ import json
 
 import pytest
 from turnwright.executor.v1 import event_pb2
-from turnwright.types.v1 import entry_pb2, settings_pb2
+from turnwright.store.v1 import registry_pb2, store_service_pb2_grpc
+from turnwright.types.v1 import entry_pb2, model_pb2, settings_pb2
 
+from services import SECRET, running
+from sse_server import SseServer, chat
 from turnwright_core.errors import ExistsError, InvalidError, MissingError, PreconditionError, Reason
+from turnwright_core.kit.peer import Peer
 
 pytestmark = pytest.mark.asyncio
 
@@ -273,3 +277,39 @@ async def test_many_runs_are_worked_on_at_the_same_time(services) -> None:
     queued = [await services.act(run=f"r{number}") for number in range(8)]
     loops = await asyncio.gather(*(services.until(one) for one in queued))
     assert [loop.status for loop in loops] == [200] * 8
+
+
+async def test_a_model_that_is_gone_when_the_decision_comes_fails_the_loop_and_the_run_goes_on_with_another(
+    services,
+) -> None:
+    # OM11 in part
+    services.script(f"{SET}{DONE}")
+    services.script(DONE, name="n")
+    queued = await services.act(yolo=False)
+    await services.until(queued, 202)
+    peer = Peer("store", services.addresses["store"], SECRET, 5.0)
+    stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
+    await peer.call(stub.DeleteModel, registry_pb2.DeleteModelRequest(alias="m"))
+    other = model_pb2.Model(alias="n", vendor_model="scripted/n")
+    await peer.call(stub.PutModels, registry_pb2.PutModelsRequest(models=[other]))
+    await peer.close()
+
+    await services.client.resolve(services.project, "r", PROPOSAL, accept=True)
+
+    loop = await services.until(queued)
+    assert (loop.status, loop.reason.partition(":")[0]) == (500, "model_not_found")
+    assert (await services.until(await services.act(model="n"))).status == 200
+
+
+async def test_a_reply_that_was_cut_off_inside_a_command_does_not_run_it(tmp_path, monkeypatch) -> None:
+    cut = chat(f'{NOTE}<set path="a.txt"><<REPLACE\nhalf', finish="length")
+    async with SseServer([cut, chat(DONE)]) as server:
+        monkeypatch.setenv("TURNWRIGHT_MODEL_tiny", "openai/tiny")
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            (services.files / "a.txt").write_text("old\n")
+            loop = await services.until(await services.act(model="tiny"))
+            record = await services.entry("log://turn_1/set/a.txt")
+            assert (loop.status, loop.turns, record.outcome) == (200, 2, "cut:400")
+            assert await services.status("known://fact") == 200
+            assert (services.files / "a.txt").read_text() == "old\n"

@@ -664,7 +664,7 @@ class WriteEntriesRequest(_message.Message):
     durability: _write_pb2.Durability.ValueType
     """How long they must survive."""
     run_status: _builtins.int
-    """Status that the run moves to; 0: none. The active loop moves along: 202 with 202, 102 with 102."""
+    """Status that the run moves to: 102 or 202, under a fence; 0: none. The active loop moves along."""
     request_id: _builtins.str
     """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
     @_builtins.property
@@ -714,7 +714,7 @@ class WriteEntriesResponse(_message.Message):
 
     @_builtins.property
     def paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The path of each write: a new record whose path was taken got a suffix."""
+        """The path of each write: a set to RECORDED of a `log://` path that was taken is a new record and got a suffix."""
 
     @_builtins.property
     def cursor(self) -> _cursor_pb2.Cursor:

@@ -89,9 +89,9 @@ class EntryWrite(_message.Message):
     expected_revision: _builtins.int
     """The view must still be at this revision, else ABORTED with reason REVISION_CONFLICT; 0: there must be none."""
     turn: _builtins.int
-    """Turn to stamp on the view. Absent: kept."""
+    """Turn to stamp on the view. Absent: kept; on a new view the run's current turn."""
     loop: _builtins.int
-    """Loop to stamp on the view. Absent: kept."""
+    """Loop to stamp on the view. Absent: kept; on a new view the active loop."""
     @_builtins.property
     def set(self) -> Global___SetEntry:
         """Create or update."""

@@ -180,7 +180,7 @@ class Entry(_message.Message):
     revision: _builtins.int
     """Revision of the run's scope at which this view was written."""
     hash: _builtins.str
-    """SHA-256 of the body, lower-case hexadecimal."""
+    """SHA-256 of the body, lower-case hexadecimal; empty while a streaming body grows."""
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
         """When the body or the attributes were last written."""
