@@ -141,7 +141,9 @@ async def _follow(
         for attempt in range(REJOINS_MAX + 1):
             async with open_session(settings, models) as session:
                 try:
-                    begun = begun or await begin(session.client)
+                    # Asked again after a stack has died: it is the same request, and its run is worked on again.
+                    again = await begin(session.client)
+                    begun = begun or again
                     follower = Follower(session.client, screen, person, interrupts, yolo=yolo)
                     return _exit(await follower.follow(begun.queued, begun.decided))
                 except TurnwrightError as error:

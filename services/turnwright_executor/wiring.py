@@ -83,7 +83,7 @@ class _Wired:
         queries = StoreQueries(store, assembler, provider, own_address)
         self._servicer = ExecutorServicer(desk, queries, self._hubs)
         if settings.recover:
-            await self._runner.recover()
+            self._runner.recover()
 
     async def _drain(self) -> None:
         await self._runner.drain()

@@ -169,6 +169,19 @@ def test_sigterm_drains_and_ends_with_zero_and_logs_are_json(tmp_path, name) -> 
     assert SECRET not in logged
 
 
+def test_services_start_in_any_order(tmp_path) -> None:
+    executor = start("executor", tmp_path)
+    wait_serving(tmp_path, "executor")
+    store = start("store", tmp_path)
+    wait_serving(tmp_path, "store")
+    with grpc.insecure_channel(f"unix:{tmp_path}/executor") as channel:
+        assert call(channel, "executor", call_metadata(SECRET)) is grpc.StatusCode.OK
+    for process in (executor, store):
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=WAIT_S)
+        assert process.returncode == 0
+
+
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_wrong_setting_is_named_and_ends_with_two(tmp_path, name) -> None:
     process = start(name, tmp_path, TURNWRIGHT_DRAIN_S="soon", TURNWRIGHT_LOG_LEVEL="loud")

@@ -5,6 +5,8 @@ Source: architecture 12; research/perf 1.1 (reconnect backoff).
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any, Final, TypeVar
 
@@ -29,6 +31,12 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
 )
 
+RECONNECT_WAIT_S: Final = 2.0
+"""Seconds that a call waits for a connection that was lost to come back, before it is tried whatever its state."""
+
+RECONNECT_POLL_S: Final = 0.02
+"""Seconds between two looks whether it is back."""
+
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 
@@ -51,6 +59,7 @@ class Peer:
         timeout_s: float | None = None,
     ) -> Response:
         """One answer, within the deadline. Raises TurnwrightError."""
+        await self._reconnected()
         deadline = timeout_s or self.timeout_s
         try:
             return await method(request, timeout=deadline, metadata=self._metadata)
@@ -64,6 +73,7 @@ class Peer:
         timeout_s: float | None,
     ) -> AsyncIterator[Response]:
         """The answers as they come; without a deadline the caller bounds the wait. Raises TurnwrightError."""
+        await self._reconnected()
         call: Any = method(request, timeout=timeout_s, metadata=self._metadata)
         try:
             async for message in call:
@@ -72,6 +82,18 @@ class Peer:
             raise from_rpc(error, self.name, self.address) from None
         finally:
             call.cancel()
+
+    async def _reconnected(self) -> None:
+        """Give a neighbour that has just been started again the moment it needs: nothing of the call was sent yet."""
+        failing = grpc.ChannelConnectivity.TRANSIENT_FAILURE
+        if self.channel.get_state(try_to_connect=True) is not failing:
+            return
+        # Polled: watching the state cannot be cancelled without leaving a watcher behind in the channel.
+        end_s = time.monotonic() + RECONNECT_WAIT_S
+        while time.monotonic() < end_s:
+            await asyncio.sleep(RECONNECT_POLL_S)
+            if self.channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY:
+                return
 
     async def close(self) -> None:
         """End the channel and what is under way on it."""

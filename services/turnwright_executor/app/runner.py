@@ -9,6 +9,7 @@ Source: architecture 3, 11; rows RU109-RU111, RU255; docs/adr/0002.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -53,11 +54,23 @@ class Runner:
         self._workers: dict[RunAddress, _Worker] = {}
         self._slots = asyncio.Semaphore(services.settings.loops_max)
         self._draining = False
+        self._recovery: asyncio.Task[None] | None = None
 
-    async def recover(self) -> None:
-        """Go on with what an earlier executor left."""
-        for address in await self._services.ledger.list_work():
-            self.kick(address)
+    def recover(self) -> None:
+        """Go on with what an earlier executor left, as soon as the store answers: services start in any order."""
+        self._recovery = asyncio.create_task(self._recover(), name="recovery")
+
+    async def _recover(self) -> None:
+        for wait_s in itertools.chain(SERVICE_BACKOFF_S, itertools.repeat(SERVICE_BACKOFF_S[-1])):
+            try:
+                found = await self._services.ledger.list_work()
+            except TurnwrightError as error:
+                _log.warning("recovery_waits", reason=error.reason.name, detail=error.message)
+                await asyncio.sleep(wait_s)
+            else:
+                for address in found:
+                    self.kick(address)
+                return
 
     def kick(self, address: RunAddress) -> None:
         """There may be something to do for a run: look, now or as soon as its worker comes round."""
@@ -88,6 +101,7 @@ class Runner:
         """Stop all workers where they are; their ledgers say how to go on."""
         self._draining = True
         tasks = [worker.task for worker in self._workers.values() if worker.task]
+        tasks += [self._recovery] if self._recovery else []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
