@@ -38,6 +38,8 @@ class FileSync:
         self._known = dict(known)
         self._tokens: dict[str, int] = {}
         self._has_scanned = False
+        self.is_spoiled = False
+        """Whether writes may not have reached the store: what is known here is not to be trusted then."""
 
     async def writes(self) -> list[EntryWrite]:
         """The writes that bring the run's view to what is on disk now; none when nothing changed.

@@ -134,15 +134,20 @@ class LoopDriver:
 
     async def _begin(self) -> _OpenTurn:
         """Open the next turn; with it goes what changed on disk, and with a loop's first turn its prompt."""
-        writes: list[EntryWrite] = []
+        standing: list[EntryWrite] = []
         if not self._turns_ended:
-            writes += [
+            standing = [
                 opening.instructions_write(self._claim.run, self._tools, self._services.tool_docs),
                 opening.prompt_write(self._loop),
             ]
-        writes = await self._synced_files() + writes
         request = opening.turn_request(self._claim.run, self._model, self._tools)
-        turn, ack = await self._services.ledger.begin_turn(self._address, self._claim.epoch, request, writes)
+        try:
+            writes = [*await self._synced_files(), *standing]
+            turn, ack = await self._services.ledger.begin_turn(self._address, self._claim.epoch, request, writes)
+        except BaseException:
+            if self._place.files:
+                self._place.files.is_spoiled = True
+            raise
         return _OpenTurn(turn, ack.cursor, [], CallNote(), Reading(), [])
 
     async def _synced_files(self) -> list[EntryWrite]:

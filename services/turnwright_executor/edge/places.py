@@ -49,7 +49,7 @@ class Places:
 
     async def _sync(self, address: RunAddress, root: Path) -> FileSync:
         sync = self._syncs.pop(address, None)
-        if sync is None:
+        if sync is None or sync.is_spoiled:
             entries, _ = await self._ledger.read_view(address, files=True, body_bytes_max=None)
             settings = self._settings
             scanner = DiskScanner(root, file_bytes_max=settings.file_bytes_max, files_max=settings.files_max)

@@ -313,3 +313,27 @@ async def test_a_reply_that_was_cut_off_inside_a_command_does_not_run_it(tmp_pat
             assert (loop.status, loop.turns, record.outcome) == (200, 2, "cut:400")
             assert await services.status("known://fact") == 200
             assert (services.files / "a.txt").read_text() == "old\n"
+
+
+async def test_what_a_command_does_to_files_stands_in_the_next_turn(services) -> None:
+    # RU204
+    services.script(
+        f'<get path="a.txt"/><sh>echo fresh > new.txt; rm a.txt</sh>{GO_ON}',
+        f'<get path="new.txt"/>{GO_ON}',
+        f'<get path="a.txt"/>{GO_ON}',
+        DONE,
+    )
+    loop = await services.until(await services.act())
+    assert (loop.status, loop.turns) == (200, 4)
+    assert (await services.entry("new.txt")).body == "fresh\n"
+    assert (await services.entry("log://turn_3/get/a.txt")).outcome == "not_found:404"
+    assert (await services.entry("log://turn_0/repo/manifest")).body == "* a.txt - 2 tokens"
+
+
+async def test_a_run_without_the_projects_files_has_no_manifest(services) -> None:
+    services.script(DONE)
+    await services.until(await services.act(no_repo=True))
+    with pytest.raises(MissingError):
+        await services.entry("log://turn_0/repo/manifest")
+    with pytest.raises(MissingError):
+        await services.entry("a.txt")
