@@ -172,7 +172,7 @@ async def new_project(client: Client, name: str = "demo") -> str:
     await client.call(
         "PutModels", models=[model_pb2.Model(alias="fast", vendor_model="scripted/a", context_length=8192)]
     )
-    return (await client.call("InitProject", root=f"/work/{name}", workspace_id=f"ws-{name}")).project.name
+    return (await client.call("InitProject", root=f"/srv/{name}", workspace_id=f"ws-{name}")).project.name
 
 
 async def new_run(client: Client, project: str, alias: str = "") -> Run:

@@ -19,7 +19,7 @@ async def refused(call) -> TurnwrightError:
 
 
 async def test_a_project_is_found_again_by_its_workspace(client):
-    first = await client.call("InitProject", root="/work/app", workspace_id="ws")
+    first = await client.call("InitProject", root="/srv/app", workspace_id="ws")
     moved = await client.call("InitProject", root="/elsewhere/other", workspace_id="ws")
     assert (first.project.name, moved.project.name, moved.project.root) == ("app", "app", "/elsewhere/other")
     assert moved.project.create_time == first.project.create_time

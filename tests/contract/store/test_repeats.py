@@ -23,7 +23,7 @@ def commands(project):
     at = {"project": project, "run": "r1"}
     record = "log://turn_1/sh/x"
     return {
-        "InitProject": {"root": "/work/new", "workspace_id": "ws-new"},
+        "InitProject": {"root": "/srv/new", "workspace_id": "ws-new"},
         "CreateRun": {"project": project, "settings": settings_pb2.RunSettings(model="fast")},
         "EnqueueLoop": {**at, "prompt": "again", "settings": act()},
         "RequestAbort": at,

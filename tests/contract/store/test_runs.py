@@ -402,7 +402,7 @@ async def test_a_claim_returns_the_ledger(client, run):
     await run.write(*(set_(path, "", '{"tool":"x"}', state=RECORDED) for path in paths))
     await run.write(set_(paths[0], "no", state=FAILED, outcome="conflict:409"))
     claimed = await run.claim()
-    assert (claimed.project_root, claimed.workspace_id) == ("/work/demo", "ws-demo")
+    assert (claimed.project_root, claimed.workspace_id) == ("/srv/demo", "ws-demo")
     assert (claimed.model.vendor_model, claimed.loop.turns, claimed.run.turn) == ("scripted/a", 35, 36)
     assert (claimed.open_turn.number, claimed.open_turn.HasField("result")) == (36, False)
     assert [record.path for record in claimed.records] == paths
