@@ -1,5 +1,7 @@
 """Facts about the marker grammar and about applying edits."""
 
+import subprocess
+
 import pytest
 
 from turnwright_grammar import (
@@ -159,3 +161,21 @@ def test_a_patch_of_large_texts_is_one_hunk():
     old = "".join(f"{n}\n" for n in range(6000))
     patch = unified_patch("f", old, old.replace("3000\n", "x\n"))
     assert patch == "--- a/f\n+++ b/f\n@@ -2998,7 +2998,7 @@\n 2997\n 2998\n 2999\n-3000\n+x\n 3001\n 3002\n 3003\n"
+
+
+def test_a_small_edit_of_a_long_text_of_equal_lines_is_a_small_patch():
+    old = "# one\n" + "value = 1\n" * 300
+    patch = unified_patch("m.py", old, old.replace("# one", "# two"))
+    assert patch.splitlines()[2:5] == ["@@ -1,4 +1,4 @@", "-# one", "+# two"]
+    middle = old.replace("value = 1\n" * 300, "value = 1\n" * 150 + "other\n" + "value = 1\n" * 150)
+    changed = [line for line in unified_patch("m.py", old, middle).splitlines()[2:] if line[0] in "+-"]
+    assert changed == ["+other"]
+
+
+def test_a_patch_applies_with_the_standard_tool(tmp_path):
+    old = "".join(f"line {number % 7}\n" for number in range(400))
+    new = old.replace("line 3\n", "line three\n", 5) + "last"
+    (tmp_path / "f").write_text(old)
+    patch = unified_patch("f", old, new)
+    subprocess.run(["git", "apply", "-p1"], cwd=tmp_path, input=patch, text=True, check=True)
+    assert (tmp_path / "f").read_text() == new
