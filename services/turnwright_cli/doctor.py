@@ -94,7 +94,8 @@ def shown_value(name: str, value: object, *, is_repr: bool) -> str:
 def _status_lines(status: query_pb2.GetStatusResponse, contexts: dict[str, str]) -> Iterator[Text]:
     yield Text("services:")
     for service in status.services:
-        words = f"serves at {service.address}" if service.serving else f"{service.address}: {service.problem}"
+        at = f"serves at {service.address}" if service.address else "serves"
+        words = at if service.serving else f"{service.address}: {service.problem}"
         yield _line(service.name, words, good=service.serving)
     yield Text("vendors:")
     for vendor in status.vendors:

@@ -35,7 +35,8 @@ class StoreQueries:
         self._store = store
         self._provider = provider
         self._peers: Sequence[Peer] = (store, assembler, provider)
-        self._own_address = own_address
+        # A port that the system chose is not known here; whoever asks has just called it.
+        self._own_address = "" if own_address.endswith(":0") else own_address
         self._rows = store_service_pb2_grpc.StoreServiceStub(store.channel)
         self._models = provider_service_pb2_grpc.ProviderServiceStub(provider.channel)
 

@@ -103,7 +103,7 @@ class ServiceStatus(_message.Message):
     name: _builtins.str
     """`store`, `assembler`, `provider` or `executor`."""
     address: _builtins.str
-    """Where it was asked."""
+    """Where it was asked; empty for an executor on a port that its system chose."""
     serving: _builtins.bool
     """True when it answered that it serves."""
     problem: _builtins.str
