@@ -205,7 +205,8 @@ class LoopDriver:
         return last.usage.prompt_tokens / last.packet_tokens
 
     async def _overflow(self, open_turn: _OpenTurn, packet: Packet) -> None:
-        reason = f"context_exceeded: the packet has {packet.tokens} tokens, {packet.ceiling} are allowed"
+        expected = round(packet.tokens * (self._calibration() or 1.0))
+        reason = f"context_exceeded: the packet is expected to take {expected} tokens, {packet.ceiling} are allowed"
         result = TurnResult(
             error="context_exceeded:413", status=413, reason="context_exceeded", packet_digest=packet.digest,
             packet_tokens=packet.tokens, cursor=packet.cursor,

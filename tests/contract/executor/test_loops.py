@@ -337,3 +337,18 @@ async def test_a_run_without_the_projects_files_has_no_manifest(services) -> Non
         await services.entry("log://turn_0/repo/manifest")
     with pytest.raises(MissingError):
         await services.entry("a.txt")
+
+
+async def test_a_packet_that_cannot_fit_ends_the_loop_with_413_and_says_what_was_tried(services) -> None:
+    # RU217; C6, C27
+    services.script(DONE)
+    limits = settings_pb2.RunSettings(model="m", context_limit=1024)
+    wanted = settings_pb2.LoopSettings(model="m", yolo=True)
+    queued = await services.client.act(services.project, "x" * 5000, run="r", settings=wanted, run_settings=limits)
+    loop = await services.until(queued)
+    run = (await services.client.get_run(services.project, "r")).run
+    assert (loop.status, run.status) == (413, 500)
+    assert "921 are allowed" in loop.reason
+    errors = [entry for path, entry in services.view().entries.items() if path.startswith("log://turn_1/error/")]
+    assert {entry.status for entry in errors} == {413}
+    assert any("921" in entry.body for entry in errors)
