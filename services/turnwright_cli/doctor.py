@@ -33,6 +33,9 @@ async def doctor(settings: CliSettings, *, as_json: bool) -> int:
     try:
         async with open_session(settings) as session:
             status = await session.client.get_status(check_models=True, timeout_s=settings.doctor_timeout_s)
+            for service in status.services:
+                # An executor does not know a port that its system chose; we have just called it.
+                service.address = service.address or session.client.address
             contexts = {model.alias: context_words(model) for model in await session.client.list_models()}
     except TurnwrightError as error:
         _own(console(), settings)
@@ -94,8 +97,7 @@ def shown_value(name: str, value: object, *, is_repr: bool) -> str:
 def _status_lines(status: query_pb2.GetStatusResponse, contexts: dict[str, str]) -> Iterator[Text]:
     yield Text("services:")
     for service in status.services:
-        at = f"serves at {service.address}" if service.address else "serves"
-        words = at if service.serving else f"{service.address}: {service.problem}"
+        words = f"serves at {service.address}" if service.serving else f"{service.address}: {service.problem}"
         yield _line(service.name, words, good=service.serving)
     yield Text("vendors:")
     for vendor in status.vendors:
