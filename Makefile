@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 GEN    := .gen-venv
 PROTOS := $(sort $(shell find protos -name '*.proto'))
 
-.PHONY: demo test check lint types imports protos gen gen-check format bench soak install clean
+.PHONY: demo test check lint types imports protos gen gen-check format bench install clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/turnwright demo
@@ -54,14 +54,12 @@ format: $(VENV)/.installed-dev node_modules/.installed
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m bench -s tests/bench
 
-soak: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m soak
-
 clean:
 	rm -rf $(VENV) $(GEN) node_modules
 
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo 'No virtual environment could be made. On Debian: apt-get install python3-venv' >&2; exit 1; }
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	@echo 'Installing Turnwright into $(VENV) ...'

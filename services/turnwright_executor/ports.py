@@ -43,7 +43,6 @@ class WriteAck:
 
     paths: tuple[str, ...]
     cursor: Cursor
-    abort_requested: bool
 
 
 @dataclass(frozen=True, slots=True)

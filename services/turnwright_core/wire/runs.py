@@ -32,11 +32,6 @@ def project_to_pb(project: Project) -> project_pb2.Project:
     )
 
 
-def project_from_pb(project: project_pb2.Project) -> Project:
-    """A project from the wire."""
-    return Project(project.name, project.root, project.workspace_id, time_from_pb(project.create_time))
-
-
 def model_to_pb(model: Model) -> model_pb2.Model:
     """A model for the wire."""
     return model_pb2.Model(alias=model.alias, vendor_model=model.vendor_model, context_length=model.context_length)

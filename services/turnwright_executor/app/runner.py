@@ -92,11 +92,6 @@ class Runner:
                 worker.step.cancel()
         self.kick(address)
 
-    @property
-    def busy(self) -> int:
-        """How many runs are being worked on."""
-        return len(self._workers)
-
     async def drain(self) -> None:
         """Stop all workers where they are; their ledgers say how to go on."""
         self._draining = True

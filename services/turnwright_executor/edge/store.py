@@ -69,7 +69,7 @@ class StoreLedger:
             writes=[write_to_pb(write) for write in writes],
         )
         answer = await self._peer.call(self.stub.BeginTurn, message)
-        ack = WriteAck((), cursor_from_pb(answer.cursor), answer.abort_requested)
+        ack = WriteAck((), cursor_from_pb(answer.cursor))
         return turn_from_pb(answer.turn), ack
 
     async def write(
@@ -91,7 +91,7 @@ class StoreLedger:
             run_status=run_status,
         )
         answer = await self._peer.call(self.stub.WriteEntries, message)
-        return WriteAck(tuple(answer.paths), cursor_from_pb(answer.cursor), answer.abort_requested)
+        return WriteAck(tuple(answer.paths), cursor_from_pb(answer.cursor))
 
     async def end_turn(
         self,
@@ -116,7 +116,7 @@ class StoreLedger:
                 ledger_pb2.LoopEnd(status=loop_end.status, reason=loop_end.reason, summary=loop_end.summary)
             )
         answer = await self._peer.call(self.stub.EndTurn, message)
-        return WriteAck((), cursor_from_pb(answer.cursor), answer.abort_requested)
+        return WriteAck((), cursor_from_pb(answer.cursor))
 
     async def get_entries(self, address: RunAddress, paths: Sequence[str]) -> list[Entry]:
         """The entries that exist among the paths."""

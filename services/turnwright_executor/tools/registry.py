@@ -45,11 +45,6 @@ TOOLS: Final = build_tools()
 """The tools under the default limits."""
 
 
-def handled_by(name: str, tools: Mapping[str, Tool] = TOOLS) -> Tool | None:
-    """The tool of this name, None where there is none."""
-    return tools.get(name)
-
-
 @cache
 def doc_of(name: str) -> str:
     """What the model reads about a tool. Raises FileNotFoundError for a name that is none."""

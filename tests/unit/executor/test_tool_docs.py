@@ -5,7 +5,7 @@ import re
 import pytest
 
 from turnwright_executor.domain.toolset import TOOL_ORDER
-from turnwright_executor.tools.registry import doc_of, docs_of, handled_by
+from turnwright_executor.tools.registry import TOOLS, doc_of, docs_of
 from turnwright_grammar import read_reply
 
 KEYWORD = re.compile(r"^\* .*\bYOU (MUST|MUST NOT|SHOULD|SHOULD NOT|MAY)\b")
@@ -60,5 +60,5 @@ def test_texts_come_in_the_order_in_which_they_are_asked_for():
 
 
 def test_a_name_that_is_no_tool_has_no_handler():
-    assert handled_by("get").name == "get"
-    assert handled_by("search") is None
+    assert TOOLS["get"].name == "get"
+    assert "search" not in TOOLS
