@@ -1,4 +1,4 @@
-"""Small rules about text that several packages share: slugs, schemes, slices of lines."""
+"""Small rules about text that several packages share: slugs, schemes, tokens, slices of lines."""
 
 from __future__ import annotations
 
@@ -41,6 +41,16 @@ def scheme_of(path: str | None) -> str | None:
     """Return the scheme of `scheme://...`, or None for a bare path, an empty one or None. Source: RU294."""
     found = _SCHEME.match(path or "")
     return found[1] if found else None
+
+
+def tokens_of(chars: int, divisor: int = 2) -> int:
+    """Return the tokens that so many code points are estimated at: the quotient by `divisor` (from 1), rounded up."""
+    return -(-chars // divisor)
+
+
+def count_tokens(text: str, divisor: int = 2) -> int:
+    """Return the tokens that `text` is estimated at. Source: RU223, RU294."""
+    return tokens_of(len(text), divisor)
 
 
 def slice_lines(body: str, line: int | None = None, limit: int | None = None) -> LineSlice:

@@ -13,8 +13,8 @@ from hashlib import sha256
 
 from turnwright_assembler.domain.account import account_for
 from turnwright_assembler.domain.blocks import Block, Figures, active_prompt
-from turnwright_assembler.domain.tokens import count_tokens, tokens_of
 from turnwright_assembler.sections import SECTIONS, Draft
+from turnwright_core.text import count_tokens, tokens_of
 
 _JOINT = "\n"
 

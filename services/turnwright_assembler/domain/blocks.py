@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from turnwright_assembler.domain.envelope import element, fenced, tag_name
 from turnwright_assembler.domain.projection import summarize
-from turnwright_assembler.domain.tokens import tokens_of
 from turnwright_core.entries import Entry, State, Visibility
 from turnwright_core.limits import SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
 from turnwright_core.schemes import scheme_for
+from turnwright_core.text import tokens_of
 
 SHOWN_CATEGORIES: Final = frozenset({"data", "logging", "unknown", "prompt"})
 """Categories that a section shows; entries of others cost nothing."""

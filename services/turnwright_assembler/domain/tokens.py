@@ -1,19 +1,9 @@
-"""The one formula for tokens, and the ceiling of a context window. Source: RU212, RU223."""
+"""The ceiling of a context window. Source: RU212."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 from math import floor
-
-
-def tokens_of(chars: int, divisor: int) -> int:
-    """The tokens that so many code points are estimated at: the quotient, rounded up."""
-    return -(-chars // divisor)
-
-
-def count_tokens(text: str, divisor: int) -> int:
-    """The tokens that a text is estimated at."""
-    return tokens_of(len(text), divisor)
 
 
 def ceiling_of(context_length: int, ratio: float) -> int:

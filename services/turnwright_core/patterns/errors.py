@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from typing import Literal
 
-Reason = Literal["invalid_regex", "invalid_glob", "too_long", "too_large", "timeout"]
+Reason = Literal[
+    "invalid_glob",
+    "invalid_jsonpath",
+    "invalid_regex",
+    "invalid_xpath",
+    "timeout",
+    "too_large",
+    "too_long",
+    "unsupported",
+]
 
 
 class PatternError(ValueError):
     """A pattern that cannot be used.
 
     `reason` says what happened in one word, `pattern` is the offender, and `str(error)` is a sentence
-    that a model or a user can act on. Raised instead of any error of the regex engines.
+    that a model or a user can act on. Raised instead of any error of the engines.
 
     Source: RU276.
     """

@@ -2,13 +2,17 @@ r"""What kind of pattern a text is, decided by its shape alone.
 
 | shape | kind |
 |---|---|
+| a whole path that begins with `//` or `(//`; one with a single `/` that no file path looks like | xpath |
 | `/inner/flags`, flags of JavaScript, and `inner` does not read as a path | regex |
-| holds `*`, `?`, a non-empty `[...]`, `{a,b}` or `!(...)` | glob |
+| `$` and segments: `$.name`, `$..name`, `$[0]`, `$.items[?@.id == 3]` | jsonpath |
+| holds `*`, `?`, a non-empty `[...]`, `{a,b}`, `{1..9}` or `!(...)` | glob |
 | anything else | literal |
 
 A path such as `/srv/app/` has the outer shape of a regex. It is one only if its inner slashes are
 escaped or it holds a character that globs do not use (`^ $ + ( ) | \\`), because models write
-absolute paths far more often than regexes with bare slashes.
+absolute paths far more often than regexes with bare slashes. For the same reason `/root/item` is a
+literal, and an xpath only where a step shows it: `@`, an axis such as `child::`, `text()`, or a
+predicate that compares.
 """
 
 from __future__ import annotations
@@ -25,24 +29,58 @@ _GLOB_SHAPE = re.compile(
       \* | \?
     | \[ [^\]/]{1,200}+ \]        # a class needs a member: `:x[]` is text
     | \{ [^{},]{0,200}+,[^{}]{0,200}+ \} # a brace list needs a comma
+    | \{ -?\w{1,20}+ \.\. -?\w{1,20}+ (?: \.\. -?\d{1,20}+ )? \}
     | [!@+] \( [^()]{0,200}+ \) # extended groups
     """,
     re.VERBOSE,
 )
 
+_AXIS = (
+    r"(?:ancestor(?:-or-self)?|attribute|child|descendant(?:-or-self)?|following(?:-sibling)?"
+    r"|namespace|parent|preceding(?:-sibling)?|self)::"
+)
+_NODE_TYPE = r"(?:comment|node|processing-instruction|text)\([^()\n]{0,100}\)"
+_NAME = r"[^\W\d][\w.-]*+(?::(?!:)(?:\*|[^\W\d][\w.-]*+))?+"
+_QUOTED = r"""'[^'\n]*+'|"[^"\n]*+\""""
+
+
+def _bracketed(depth: int) -> str:
+    """A bracket with its quotes and with brackets inside, so deep; deeper ones are no pattern."""
+    inner = rf"|{_bracketed(depth - 1)}" if depth else ""
+    return rf"""\[(?:[^\[\]'"\n]++|{_QUOTED}{inner})++\]"""
+
+
+_BRACKETS = _bracketed(3)
+_STEP = rf"(?:\.\.?+|(?:@|{_AXIS})?+(?:{_NODE_TYPE}|\*|{_NAME}))(?:{_BRACKETS})*+"
+_STEPS = rf"{_STEP}(?:[ ]?//?[ ]?{_STEP})*+"
+_XPATH_PART = rf"(?://?{_STEPS}|\(//{_STEPS}\)(?:{_BRACKETS})*+(?://?{_STEPS})?+)"
+_XPATH_SHAPE = re.compile(rf"{_XPATH_PART}(?:[ ]?\|[ ]?{_XPATH_PART})*+")
+_XPATH_MARK = re.compile(rf"\A\(?//|[/\[]@|/{_AXIS}|/{_NODE_TYPE}|\[[^\]=]{{0,200}}=")
+
+_SELECTOR = rf"(?:{_QUOTED}|\*|-?\d*+(?:\s?:\s?-?\d*+){{0,2}})"
+_JSON_BRACKETS = rf"(?:(?=\[\s?\?){_BRACKETS}|\[\s?{_SELECTOR}(?:\s?,\s?{_SELECTOR})*+\s?\])"
+_JSONPATH_SHAPE = re.compile(rf"\$(?:\.\.?+(?:\*|[^\W\d][\w-]*+)|(?:\.\.)?+{_JSON_BRACKETS})++")
+
 
 class Shape(Enum):
-    """The kinds of pattern. Source: RU274 (xpath and jsonpath are not offered)."""
+    """The kinds of pattern. Source: RU274."""
 
     GLOB = "glob"
+    JSONPATH = "jsonpath"
     LITERAL = "literal"
     REGEX = "regex"
+    XPATH = "xpath"
 
 
 def shape_of(pattern: str) -> Shape:
-    """Return the kind of `pattern` by its syntactic shape. Never raises."""
+    """Return the kind of `pattern` by its syntactic shape. Never raises; linear."""
+    # A path selects in a document before it is a regex or a glob: `//a[@b='c*']` would be those too.
+    if _XPATH_SHAPE.fullmatch(pattern) and _XPATH_MARK.search(pattern):
+        return Shape.XPATH
     if split_regex(pattern) is not None:
         return Shape.REGEX
+    if _JSONPATH_SHAPE.fullmatch(pattern):
+        return Shape.JSONPATH
     if _GLOB_SHAPE.search(pattern):
         return Shape.GLOB
     return Shape.LITERAL

@@ -12,13 +12,14 @@ from typing import Final
 
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, PATCH_BYTES_MAX
+from turnwright_core.patterns import unified_patch
 from turnwright_executor.domain.effects import Effect, FileEdit, FileEffect, effect_to_json
 from turnwright_executor.tools.attributes import summary_of, visibility_of
 from turnwright_executor.tools.contract import Context, Done, Proposed, failed
 from turnwright_executor.tools.listing import line_count, plural
 from turnwright_executor.tools.paths import BATCH_PATHS_MAX, Item, file_attributes, read_file, refused, removal
 from turnwright_executor.tools.ports import FileText, OutsideProjectError
-from turnwright_grammar import Command, unified_patch
+from turnwright_grammar import Command
 
 EFFECT_BYTES_MAX: Final = ATTRIBUTES_BYTES_MAX - 64 * 1024
 """Longest effect together with its command, in bytes of JSON: both stand in the attributes of one record."""

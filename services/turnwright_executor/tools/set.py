@@ -110,7 +110,7 @@ class Set:
 def _edited(item: Item | None, path: str, command: Command) -> EditResult:
     if item is not None and item.entry is not None and item.entry.state is State.STREAMING:
         raise refused("conflict:409", f"{path} is still growing; set it when it has ended.")
-    result = apply_edit(None if item is None else check_text(item), command.body)
+    result = apply_edit(None if item is None else check_text(item), command.body, path=path)
     match result:
         case EditConflict():
             raise refused("conflict:409", result.message)

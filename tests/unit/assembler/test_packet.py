@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from turnwright_assembler.app.packet import compose
 from turnwright_assembler.domain.account import account_for
 from turnwright_assembler.domain.blocks import make_block
-from turnwright_assembler.domain.tokens import count_tokens
 from turnwright_assembler.sections import SECTIONS
 from turnwright_core.entries import State, Visibility
+from turnwright_core.text import count_tokens
 from unit.assembler.entries import DIVISOR, blocks, entry
 from unit.assembler.packet_reader import names, paths, section
 

@@ -2,7 +2,8 @@ import pytest
 
 from cases import load_cases
 from turnwright_assembler.domain.ladder import Budget
-from turnwright_assembler.domain.tokens import ceiling_of, count_tokens, tokens_of
+from turnwright_assembler.domain.tokens import ceiling_of
+from turnwright_core.text import tokens_of
 
 BUDGET = load_cases("rummy/budget.jsonl")
 # Decisions C15, C16 and C24 override these; the size gate of known:// is the executor's.
@@ -13,18 +14,6 @@ MESSAGES = [case for case in BUDGET if case["id"] not in ELSEWHERE and "message_
 
 def ids(cases):
     return [case["id"] for case in cases]
-
-
-# RU223
-@pytest.mark.parametrize("case", load_cases("rummy/countTokens.jsonl"), ids=lambda case: case["id"])
-def test_tokens_are_half_the_code_points_rounded_up(case):
-    assert count_tokens(case["input"]["text"], 2) == case["expected"]
-
-
-# RU223
-def test_code_points_are_counted_and_not_bytes_or_utf16_units():
-    assert [count_tokens(text, 2) for text in ("äöü", "🙂🙂🙂", "漢字")] == [2, 2, 1]
-    assert count_tokens("abcdefg", 3) == 3
 
 
 # RU212

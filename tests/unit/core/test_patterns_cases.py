@@ -8,8 +8,6 @@ from turnwright_core.patterns import find, match, replace, search
 DECIDED = {
     "pat-024": "RU273: match is a full match for regexes too",
 }
-NOT_OFFERED = "xpath and jsonpath are not offered yet"
-OPEN = dict.fromkeys(("pat-029", "pat-031", "pat-035", "pat-038", "pat-039", "pat-040"), NOT_OFFERED)
 
 
 def answered(request: dict) -> object:
@@ -27,7 +25,7 @@ def test_patterns_answer_as_the_cases_say(case):
     if isinstance(expected, dict):
         found, part = answer
         answer = {"found": found} | ({"match": part} if "match" in expected else {})
-    expect(case["id"], passed=answer == expected, exceptions=DECIDED | OPEN)
+    expect(case["id"], passed=answer == expected, exceptions=DECIDED)
 
 
 @pytest.mark.parametrize("case", params("rummy/pattern_ops.jsonl"))

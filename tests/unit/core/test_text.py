@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright_core.text import LineSlice, scheme_of, slice_lines, slugify
+from turnwright_core.text import LineSlice, count_tokens, scheme_of, slice_lines, slugify
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,8 @@ def test_a_slice_holds_the_lines_it_names(body, line, limit):
     whole = slice_lines(body)
     assert cut.text == "\n".join(whole.text.split("\n")[cut.first - 1 : cut.last])
     assert (cut.total, 1 <= cut.first <= cut.total + 1, cut.last - cut.first >= -1) == (whole.total, True, True)
+
+
+@pytest.mark.parametrize(("text", "divisor", "tokens"), [("", 2, 0), ("a", 2, 1), ("😀😀", 2, 1), ("aaaaa", 4, 2)])
+def test_tokens_are_code_points_over_the_divisor_rounded_up(text, divisor, tokens):
+    assert count_tokens(text, divisor) == tokens

@@ -1,0 +1,48 @@
+"""How long one run of a pattern may take, and how much it may write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from typing import TypeVar
+
+from turnwright_core.patterns.errors import PatternError
+
+PATTERN_TIMEOUT_S = 0.5
+REPLACED_CHARS_MAX = 20_000_000
+
+Result = TypeVar("Result")
+
+
+def check_length(pattern: str, chars: int) -> None:
+    """Raise PatternError when a replacement would make a text of so many characters."""
+    if chars > REPLACED_CHARS_MAX:
+        detail = f"The replacement would make a text of more than {REPLACED_CHARS_MAX} characters; replace less at once"
+        raise PatternError("too_large", pattern, detail)
+
+
+class Deadline:
+    """A point in time that the run of `pattern` must not pass; begins when it is made."""
+
+    __slots__ = ("_end_s", "_pattern")
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+        self._end_s = monotonic() + PATTERN_TIMEOUT_S
+
+    def check(self) -> None:
+        """Raise PatternError when the time is over."""
+        if monotonic() > self._end_s:
+            raise self._overrun()
+
+    def bound(self, run: Callable[[float], Result]) -> Result:
+        """Return what `run` does with the seconds that are left; raise PatternError when it takes longer."""
+        self.check()
+        try:
+            return run(max(self._end_s - monotonic(), 0.001))
+        except TimeoutError:
+            raise self._overrun() from None
+
+    def _overrun(self) -> PatternError:
+        detail = f"The pattern took longer than {PATTERN_TIMEOUT_S} s; use a simpler one, or a smaller text"
+        return PatternError("timeout", self._pattern, detail)

@@ -1,0 +1,49 @@
+"""Giving a replacement the indentation of the file.
+
+A model that searched for `if (x) {` at the margin, while the file has it four spaces in, writes its
+replacement at the margin too. The lines of search and file that matched say how one indentation maps
+to the other; what is deeper keeps its extra depth.
+"""
+
+from __future__ import annotations
+
+
+def reindented(search: str, matched: str, new: str) -> str:
+    """Return `new` with its indentation moved as `search` stands to `matched`. Never raises."""
+    moves = _moves(search, matched)
+    if all(old == kept for old, kept in moves.items()):
+        return new
+    moved: dict[str, str] = {}
+    lines = new.split("\n")
+    for line in lines:
+        indent = _indent(line)
+        if indent not in moved:
+            moved[indent] = _moved(indent, moves)
+    return "\n".join(moved[_indent(line)] + line.lstrip() if line.strip() else line for line in lines)
+
+
+def _moves(search: str, matched: str) -> dict[str, str]:
+    """Map the indentations of the searched lines to those of the lines in the file."""
+    searched = [line for line in search.split("\n") if line.strip()]
+    existing = [line for line in matched.split("\n") if line.strip()]
+    moves: dict[str, str] = {}
+    for old, kept in zip(searched, existing, strict=False):
+        moves.setdefault(_indent(old), _indent(kept))
+    return moves
+
+
+def _moved(indent: str, moves: dict[str, str]) -> str:
+    if indent in moves:
+        return moves[indent]
+    known = max((old for old in moves if indent.startswith(old)), key=len, default=None)
+    if known is not None:
+        return moves[known] + indent[len(known) :]
+    # Shallower than anything searched: take off as much as the shallowest searched line moved.
+    shallowest = min(moves, key=len)
+    removed = len(shallowest) - len(indent)
+    kept = moves[shallowest]
+    return kept[:-removed] if removed <= len(kept) else ""
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]

@@ -1,0 +1,66 @@
+"""Unified diffs of two texts, for people and for telemetry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from turnwright_core.patterns.line_diff import Change, changes
+
+_NO_NEWLINE = "\\ No newline at end of file\n"
+
+
+def unified_patch(path: str, old: str, new: str, *, context_lines: int = 3) -> str:
+    r"""Return the unified diff of `old` and `new` under `path`; empty when they are equal.
+
+    Lines end at `\n` only, as the tools that apply patches see them. A small edit of a long text is a
+    small patch however often its lines repeat; a rewrite of a large text may be shown as fewer and larger
+    replacements than needed. Never raises. Source: RU273 (generatePatch).
+    """
+    if old == new:
+        return ""
+    before, after = _lines(old), _lines(new)
+    lines = [f"--- a/{path}\n", f"+++ b/{path}\n"]
+    for hunk in _hunks(changes(before, after), context_lines):
+        lines += _written(hunk, before, after, context_lines)
+    return "".join(line if line.endswith("\n") else f"{line}\n{_NO_NEWLINE}" for line in lines)
+
+
+def _lines(text: str) -> list[str]:
+    lines = [line + "\n" for line in text.split("\n")]
+    last = lines.pop().removesuffix("\n")
+    return [*lines, last] if last else lines
+
+
+def _hunks(found: list[Change], context_lines: int) -> Iterator[list[Change]]:
+    """Changes whose contexts touch, together."""
+    hunk: list[Change] = []
+    for change in found:
+        if hunk and change.old_from - hunk[-1].old_to > 2 * context_lines:
+            yield hunk
+            hunk = []
+        hunk.append(change)
+    if hunk:
+        yield hunk
+
+
+def _written(hunk: list[Change], before: list[str], after: list[str], context_lines: int) -> Iterator[str]:
+    first, last = hunk[0], hunk[-1]
+    above = min(context_lines, first.old_from)
+    below = min(context_lines, len(before) - last.old_to)
+    old_from, new_from = first.old_from - above, first.new_from - above
+    old_range = _range(old_from, last.old_to + below - old_from)
+    yield f"@@ -{old_range} +{_range(new_from, last.new_to + below - new_from)} @@\n"
+    at = old_from
+    for change in hunk:
+        yield from (" " + line for line in before[at : change.old_from])
+        yield from ("-" + line for line in before[change.old_from : change.old_to])
+        yield from ("+" + line for line in after[change.new_from : change.new_to])
+        at = change.old_to
+    yield from (" " + line for line in before[at : at + below])
+
+
+def _range(start: int, length: int) -> str:
+    """Lines of a hunk as the format counts them: from 1, and an empty range stands behind the line before it."""
+    if length == 1:
+        return str(start + 1)
+    return f"{start + 1 if length else start},{length}"

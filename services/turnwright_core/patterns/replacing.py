@@ -1,0 +1,93 @@
+"""Replacing one region of a text that a model wrote down from memory.
+
+The region is found as `regions` says. What is put in takes the indentation and the line ends of the
+text; every byte outside of the reported place stays as it was.
+
+Source: RU272, RU273, C37.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnwright_core.patterns.indentation import reindented
+from turnwright_core.patterns.lines import Place, with_line_ends_of
+from turnwright_core.patterns.regions import Way, find_region, without_numbers
+
+_WHOLE_LINES: frozenset[Way] = frozenset({"trailing", "indented", "spaced", "blanks", "unnumbered"})
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """The text after a replacement.
+
+    `place` is what was replaced, in the text as it was: with the line end when whole lines were taken
+    away. `way` says how it was found; anything but `lines` and `exact` was lenient.
+    """
+
+    text: str
+    place: Place
+    way: Way
+
+
+@dataclass(frozen=True, slots=True)
+class Unmatched:
+    """No single region fits: `candidates` are the places that fit equally well (at most 20), none when nothing does."""
+
+    candidates: tuple[Place, ...] = ()
+
+
+def replace_region(text: str, search: str, replacement: str) -> Replaced | Unmatched:
+    """Return `text` with the one region that `search` names replaced. Never raises; linear in the texts.
+
+    `replacement` is text: `$&` and backslashes mean themselves. An empty one removes the region, and the
+    line end with it when the region is whole lines.
+    """
+    found = find_region(text, search)
+    if found.way is None or len(found.places) > 1:
+        return Unmatched(found.places)
+    place, way = found.places[0], found.way
+    if way == "unnumbered":
+        search, replacement = without_numbers(search) or search, without_numbers(replacement) or replacement
+    fitted = _fitted(text, place, way, search, replacement)
+    if not replacement:
+        place = _with_line_end(text, place)
+    elif way == "exact" and search.endswith("\n") and not fitted.endswith("\n") and search.strip():
+        # The line end was part of what was searched; without it two lines would run together.
+        fitted += "\n"
+    after = text[: place.start] + with_line_ends_of(text, fitted) + text[place.end :]
+    return Replaced(after, place, way)
+
+
+def _fitted(text: str, place: Place, way: Way, search: str, replacement: str) -> str:
+    """The replacement under the indentation of the text, without the line end that the text keeps."""
+    matched = text[place.start : place.end]
+    if way in _WHOLE_LINES:
+        return _without_line_end(reindented(search, matched, replacement))
+    if way == "lines":
+        return _without_line_end(replacement)
+    before = _before(text, place)
+    if way == "exact" and before and not before.strip() and _ends_line(text, place):
+        return reindented(search, before + matched, replacement).removeprefix(before)
+    return replacement
+
+
+def _with_line_end(text: str, place: Place) -> Place:
+    """A region of whole lines disappears with its line end, and with the indentation before it."""
+    before = _before(text, place)
+    if before.strip() or not _ends_line(text, place) or place.end == len(text):
+        return place
+    end = place.end + (2 if text.startswith("\r\n", place.end) else 1)
+    return Place(place.start - len(before), end, place.first_line, place.last_line)
+
+
+def _without_line_end(text: str) -> str:
+    return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
+
+
+def _before(text: str, place: Place) -> str:
+    return text[text.rfind("\n", 0, place.start) + 1 : place.start]
+
+
+def _ends_line(text: str, place: Place) -> bool:
+    return text.startswith(("\n", "\r\n"), place.end) or place.end == len(text)

@@ -1,0 +1,74 @@
+"""The region of a text that most resembles a searched one: what a conflict shows to the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+LINES_SHOWN_MAX = 12
+_LINES_COMPARED_MAX = 2_000
+_LINES_MEASURED_MAX = 40
+_LINE_CHARS_MAX = 200
+_RATIO_MIN = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Lines of the text from `first_line` (counted from 1), at most 12."""
+
+    first_line: int
+    lines: tuple[str, ...]
+
+
+def nearest_region(text: str, search: str) -> Region | None:
+    """Return the most similar region, or None when nothing resembles it.
+
+    First the window that shares most lines with `search`; if none shares any, the line most like
+    the first searched line, among the first 2,000 lines. Never raises.
+    """
+    lines = [line.rstrip("\r") for line in text.split("\n")]
+    wanted = [line.strip() for line in search.split("\n") if line.strip()]
+    if not wanted:
+        return None
+    first = _sharing_most(lines, wanted)
+    if first is None:
+        first = _most_alike(lines, wanted[0])
+    if first is None:
+        return None
+    count = min(len(wanted), LINES_SHOWN_MAX)
+    return Region(first + 1, tuple(lines[first : first + count]))
+
+
+def _sharing_most(lines: list[str], wanted: list[str]) -> int | None:
+    # Short lines (`}`) are everywhere and say nothing.
+    telling = {line for line in wanted if len(line) > 2}
+    hits = [line.strip() in telling for line in lines]
+    width = len(wanted)
+    score = sum(hits[:width])
+    best, best_at = score, 0
+
+    def begins(index: int) -> bool:
+        return lines[index].strip() == wanted[0]
+
+    for index in range(1, max(1, len(lines) - width + 1)):
+        score += (hits[index + width - 1] if index + width - 1 < len(hits) else 0) - hits[index - 1]
+        # Of equal windows the one that begins like the search is where it was meant.
+        if score > best or (score == best and begins(index) and not begins(best_at)):
+            best, best_at = score, index
+    return best_at if best else None
+
+
+def _most_alike(lines: list[str], wanted: str) -> int | None:
+    matcher = SequenceMatcher(autojunk=False)
+    matcher.set_seq2(wanted[:_LINE_CHARS_MAX].casefold())
+
+    def prepared(index: int) -> SequenceMatcher[str]:
+        matcher.set_seq1(lines[index].strip()[:_LINE_CHARS_MAX].casefold())
+        return matcher
+
+    # The true ratio is cubic in the worst case: it is taken of the lines that the bound puts first.
+    bounds = [(prepared(index).quick_ratio(), -index) for index in range(min(len(lines), _LINES_COMPARED_MAX))]
+    hopeful = [-place for bound, place in sorted(bounds, reverse=True)[:_LINES_MEASURED_MAX] if bound > _RATIO_MIN]
+    measured = [(prepared(index).ratio(), -index) for index in hopeful]
+    best, place = max(measured, default=(0.0, 0))
+    return -place if best > _RATIO_MIN else None

@@ -1,0 +1,48 @@
+"""The replacement of a regex, which may refer to what was found.
+
+`$1` to `$99` and `$<name>` are groups, `$&` is the whole match, `$$` a dollar; anything else, and a
+reference to a group that is not there, means itself.
+"""
+
+from __future__ import annotations
+
+import regex
+
+from turnwright_core.patterns.bounds import check_length
+
+_REFERENCE = regex.compile(r"(\$(?:\d{1,2}|<\w+>|&|\$))")
+
+
+class Template:
+    """A replacement cut into plain pieces and references, for the matches of one call."""
+
+    def __init__(self, pattern: str, replacement: str, chars: int, *, literal: bool = False) -> None:
+        """Prepare `replacement` for a text of `chars` characters; a `literal` one refers to nothing."""
+        self.pattern = pattern
+        # Plain pieces and references by turns.
+        self.pieces: list[str] = [replacement] if literal else _REFERENCE.split(replacement)
+        self.written = chars
+
+    def fill(self, found: regex.Match[str]) -> str:
+        """Return the replacement of one match. Raises PatternError when the text grows too long."""
+        texts = {reference: _referred(reference, found) for reference in dict.fromkeys(self.pieces[1::2])}
+        pieces = [texts[piece] if place % 2 else piece for place, piece in enumerate(self.pieces)]
+        self.written += sum(map(len, pieces))
+        check_length(self.pattern, self.written)
+        return "".join(pieces)
+
+
+def _referred(reference: str, found: regex.Match[str]) -> str:
+    match reference[1]:
+        case "$":
+            return "$"
+        case "&":
+            return str(found[0])
+        case "<":
+            group: int | str = reference[2:-1]
+        case _:
+            group = int(reference[1:])
+    try:
+        return str(found[group] or "")
+    except (IndexError, KeyError):
+        return reference

@@ -1,0 +1,171 @@
+"""XPath 1.0 over texts that are XML, by lxml.
+
+Expression and document may both be hostile. The document is parsed without entities, DTDs or network
+and has a size that libxml2's worst step, quadratic in the nodes, finishes within a second; the
+expression is given a pulse (see `xpath_steps`) at which the deadline is checked.
+
+A name without a prefix also means the document's default namespace, because that is what a model
+means by `//dependency` or `//svg`; prefixes are those of the root element.
+
+This module loads lxml: import it where an xpath is about to run.
+
+Source: RU273, RU274.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+from xml.sax.saxutils import escape, quoteattr
+
+from lxml import etree
+
+from turnwright_core.patterns.bounds import Deadline, check_length
+from turnwright_core.patterns.errors import PatternError
+from turnwright_core.patterns.selection import NO_DOCUMENT, Selection, with_spans_replaced
+from turnwright_core.patterns.xml_spans import XmlSpans
+from turnwright_core.patterns.xpath_steps import prefixes_of, tokens_of, with_pulse
+
+XML_CHARS_MAX = 1_000_000
+# Elements, attributes and comments, counted by their signs before anything is parsed.
+XML_NODES_MAX = 10_000
+_EXPRESSIONS_KEPT = 64
+
+# A prefix and a namespace of our own, which no document has.
+_PREFIX = "turnwright.pulse"
+_NAMESPACE = "urn:turnwright:pulse"
+_UNDECLARED = "urn:turnwright:undeclared:"
+# Rules inside of the document change what its text means.
+_DOCTYPE_RULES = re.compile(r"<!DOCTYPE[^>]*\[")
+
+
+def select(pattern: str, text: str) -> Selection:
+    """Return what `pattern` selects in `text`, in document order. Raises PatternError.
+
+    The text of an element is all the text within it; that of an attribute is its value.
+    """
+    check(pattern)
+    root = _parsed(pattern, text)
+    if root is None:
+        return NO_DOCUMENT
+    for found in _evaluated(pattern, root):
+        return Selection(_text_of(found))
+    return Selection(None)
+
+
+def replace(pattern: str, replacement: str, text: str) -> str | None:
+    """Return `text` with what `pattern` selects replaced; None when `text` is no XML. Raises PatternError.
+
+    Elements that hold nothing but text, text nodes and attributes without a prefix are replaced, and no
+    byte beside them; anything else is refused.
+    """
+    check(pattern)
+    root = _parsed(pattern, text)
+    if root is None:
+        return None
+    selected = _evaluated(pattern, root)
+    if not selected:
+        return text
+    check_length(pattern, len(text) + len(selected) * len(replacement))
+    spans = None if _DOCTYPE_RULES.search(text) else XmlSpans.of(text)
+    order = {element: index for index, element in enumerate(root.getroottree().iter(etree.Element))}
+    as_text, as_attribute = escape(replacement), quoteattr(replacement)
+    replacements: dict[tuple[int, int], str] = {}
+    for found in selected:
+        span = _place_of(found, spans, order) if spans else None
+        if span is None:
+            raise PatternError("unsupported", pattern, "The xpath selects more than plain text; use an edit")
+        replacements[span] = as_attribute if getattr(found, "is_attribute", False) else as_text
+    replaced = with_spans_replaced(text, replacements)
+    if replaced is None:
+        raise PatternError("unsupported", pattern, "The xpath selects text inside of other text that it selects")
+    return replaced
+
+
+@lru_cache(maxsize=_EXPRESSIONS_KEPT)
+def check(pattern: str) -> None:
+    """Raise PatternError when `pattern` is no XPath 1.0 expression."""
+    try:
+        etree.XPath(_with_pulse(pattern)[0], namespaces={_PREFIX: _NAMESPACE})
+    except (ValueError, etree.XPathError) as error:
+        raise _invalid(pattern, error) from None
+
+
+@lru_cache(maxsize=_EXPRESSIONS_KEPT)
+def _with_pulse(pattern: str) -> tuple[str, frozenset[str]]:
+    tokens = tokens_of(pattern)
+    return with_pulse(tokens, f"{_PREFIX}:beat()"), prefixes_of(tokens)
+
+
+def _parsed(pattern: str, text: str) -> etree._Element | None:
+    if not text.lstrip("\ufeff \t\r\n").startswith("<"):
+        return None
+    nodes = text.count("<") - text.count("</") + text.count("=")
+    if len(text) > XML_CHARS_MAX or nodes > XML_NODES_MAX:
+        detail = f"An xpath reads documents of at most {XML_CHARS_MAX} characters and {XML_NODES_MAX} elements"
+        raise PatternError("too_large", pattern, f"{detail} and attributes; use a regex for this text")
+    parser = etree.XMLParser(
+        encoding="utf-8",
+        resolve_entities=False,
+        no_network=True,
+        load_dtd=False,
+        dtd_validation=False,
+        attribute_defaults=False,
+        huge_tree=False,
+    )
+    try:
+        root = etree.fromstring(text.lstrip("\ufeff \t\r\n").encode(), parser)
+    except (etree.XMLSyntaxError, ValueError):
+        return None
+    _without_default_namespaces(root, text)
+    return root
+
+
+def _without_default_namespaces(root: etree._Element, text: str) -> None:
+    if "xmlns" not in text:
+        return
+    for element in root.iter(etree.Element):
+        if element.prefix is None:
+            element.tag = etree.QName(element).localname
+
+
+def _evaluated(pattern: str, root: etree._Element) -> list[Any]:
+    expression, prefixes = _with_pulse(pattern)
+    deadline = Deadline(pattern)
+
+    def beat(_context: object) -> bool:
+        deadline.check()
+        return True
+
+    declared = {prefix: uri for prefix, uri in root.nsmap.items() if prefix}
+    # A prefix that this document does not declare selects nothing in it.
+    namespaces = {prefix: _UNDECLARED + prefix for prefix in prefixes} | declared | {_PREFIX: _NAMESPACE}
+    try:
+        evaluate = etree.XPath(expression, namespaces=namespaces, extensions={(_NAMESPACE, "beat"): beat}, regexp=False)
+        found = evaluate(root.getroottree())
+    except etree.XPathError as error:
+        raise _invalid(pattern, error) from None
+    return found if isinstance(found, list) else []
+
+
+def _text_of(found: Any) -> str:
+    if not etree.iselement(found):
+        return str(found)
+    if isinstance(found.tag, str):
+        return "".join(str(part) for part in found.itertext())
+    return found.text or ""
+
+
+def _place_of(found: Any, spans: XmlSpans, order: dict[etree._Element, int]) -> tuple[int, int] | None:
+    """Where the text of `found` stands; None when it is more than plain text."""
+    owner = found if etree.iselement(found) else found.getparent()
+    if owner not in order:
+        return None
+    if etree.iselement(found) or found.is_text:
+        return spans.contents[order[owner]]
+    return spans.attributes[order[owner]].get(found.attrname) if found.is_attribute else None
+
+
+def _invalid(pattern: str, error: Exception) -> PatternError:
+    return PatternError("invalid_xpath", pattern, f"The xpath cannot be used: {error}")
