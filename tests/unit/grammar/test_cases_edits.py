@@ -4,7 +4,8 @@ import pytest
 
 from cases import expect, params
 from turnwright_grammar import EditConflict, EditResult, Edits, EditSyntaxError, apply_edit, parse_body, read_reply
-from turnwright_grammar.conflicts import marker_body
+
+from .marked import marker_body
 
 AMBIGUOUS = "C37: a search that fits several places is a conflict"
 CASE = "RU272: matching is fuzzy on whitespace only, not on letter case"
@@ -18,7 +19,7 @@ DECIDED = {
     "continue_find_replace-050": CASE,
     "continue_find_replace-051": CASE,
     "continue_find_replace-031": "rummy match-009, match-010: an empty search appends",
-    "codex_apply_patch_port-010": "a text keeps its habit of ending without a newline",
+    "codex_apply_patch_port-010": "codex_apply_patch_port-012: a text without a newline at its end gets none",
 }
 
 
@@ -82,6 +83,12 @@ def test_sed_reads_as_the_cases_say(case):
         assert seen[check["at"]] == check["eq"] if "eq" in check else len(edits.operations) == check["len"]
 
 
+OTHER_FORMS = {
+    "roo_multi_search_replace-024": AMBIGUOUS,
+    "roo_multi_search_replace-037": "the block of the case begins its replacement with a line more than the result",
+}
+
+
 def body_of(case: dict) -> str:
     edits = case["edits"]
     if any(one.get("replace_all") for one in edits):
@@ -106,3 +113,32 @@ def test_other_tools_edits_apply_as_the_cases_say(case):
     else:
         passed = isinstance(result, EditResult) and result.text == case["expected"]
     expect(case["id"], passed=passed, exceptions=DECIDED)
+
+
+@pytest.mark.parametrize("case", params("edits/roo_multi_search_replace.jsonl"))
+def test_conflict_blocks_apply_as_the_cases_say(case):
+    result = apply_edit(case["original"], case["raw_diff"])
+    passed = isinstance(result, EditResult) and result.text == case["expected"]
+    expect(case["id"], passed=passed, exceptions=OTHER_FORMS)
+
+
+@pytest.mark.parametrize("case", params("edits/codex_apply_patch_port.jsonl"))
+def test_patches_apply_as_the_cases_say(case):
+    result = apply_edit(
+        case["original"], "\n".join(["*** Begin Patch", "*** Update File: f", *hunks(case), "*** End Patch"])
+    )
+    if case["expected"] is None:
+        passed = isinstance(result, EditConflict)
+    else:
+        passed = isinstance(result, EditResult) and result.text == case["expected"]
+    expect(case["id"], passed=passed, exceptions=DECIDED)
+
+
+def hunks(case: dict) -> list[str]:
+    lines = []
+    for edit in case["edits"]:
+        lines.append(f"@@ {edit['context']}" if edit.get("context") else "@@")
+        lines += ["-" + line for line in edit["search"].removesuffix("\n").split("\n") if edit["search"]]
+        lines += ["+" + line for line in edit["replace"].removesuffix("\n").split("\n")]
+        lines += ["*** End of File"] if edit.get("eof") else []
+    return lines

@@ -1,0 +1,58 @@
+"""What a `set` body asks for: the operations that its forms are read into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from turnwright_grammar.edits.hunks import Hunk
+
+OperationKind = Literal["new", "prepend", "append", "replace", "delete", "search_replace", "substitute"]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One edit of a body.
+
+    | kind | from | fields |
+    |---|---|---|
+    | new, prepend, append, replace, delete | markers, a plain body | `content` |
+    | search_replace | markers, conflict blocks, hunks | `search`, `replace`; `line` and `hunk` where given |
+    | substitute | sed | `search`, `replace` as written but for the delimiter; `every`, `ignore_case`, `lines` |
+
+    `line` (from 1, in the text before all edits) decides between places that fit equally well; a hunk
+    says more about its place. `lines` are the first and the last line that sed's address names, None
+    being the last line of the text.
+    """
+
+    kind: OperationKind
+    content: str = ""
+    search: str = ""
+    replace: str = ""
+    every: bool = False
+    ignore_case: bool = False
+    lines: tuple[int | None, int | None] | None = None
+    line: int | None = None
+    hunk: Hunk | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EditSyntaxError:
+    """A body that breaks the grammar, at this line of it. A value, not an exception: models write it. Source: RU269."""
+
+    message: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """The operations of a body in order.
+
+    `marked` is false for a plain body; `ignored_chars` counts the text between markers, which means
+    nothing; `notes` tell the model about both and about other leniency.
+    """
+
+    operations: tuple[Operation, ...]
+    marked: bool = True
+    ignored_chars: int = 0
+    notes: tuple[str, ...] = field(default=())

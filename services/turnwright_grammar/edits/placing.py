@@ -1,0 +1,257 @@
+"""Where a hunk goes, and putting it there.
+
+The place of the old lines, by the first of these that finds one:
+
+1. the lines that the header names, when they are the old lines to the letter
+2. the end of the text, for a hunk that says so
+3. the first place behind the lines that the header quotes
+4. the only place in the text (`find_region`: blanks and indentation may differ)
+5. of several that fit equally well, the nearest to the header's number, or the only one behind the
+   hunk before
+
+Kept lines stay as the text has them; lines put in take the indentation and the line ends of the text.
+
+Source: RU272, C37.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from turnwright_core.patterns import Found, Lines, Place, Replaced, find_region, replace_region, with_line_ends_of
+from turnwright_core.patterns.indentation import reindented
+from turnwright_grammar.edits.hunks import Hunk
+from turnwright_grammar.edits.unfit import Unfit, ambiguous, not_found
+
+_NEAR_LINES = 8
+_NEAR_FACTOR = 8
+_PLACES_MAX = 20
+_ADVICE = "Show more of the lines around it."
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The text with an operation applied: `first_line` and `last_line` (from 1) are what it replaced."""
+
+    text: str
+    first_line: int
+    last_line: int
+    note: str | None = None
+
+
+def place_hunk(text: str, hunk: Hunk, line: int | None = None, floor: int = 0) -> Placed | Unfit:
+    """Return `text` with the hunk applied.
+
+    `line` is the header's line number, moved by the edits before; `floor` is the last line (from 1) of
+    the hunk before, 0 when there was none. Never raises.
+    """
+    lines = Lines(text)
+    if not hunk.old:
+        index = _insertion_index(lines, hunk, line, floor)
+        return index if isinstance(index, Unfit) else _spliced(lines, hunk, Place(0, 0, index + 1, index))
+    if line is not None and tuple(lines.bare[max(0, line - 1) : line - 1 + len(hunk.old)]) == hunk.old:
+        return _spliced(lines, hunk, Place(0, 0, line, line - 1 + len(hunk.old)))
+    hunk = _without_blank_ends(hunk)
+    if not any(old.strip() for old in hunk.old):
+        return Unfit("shows only blank lines and is not where its header says. " + _ADVICE)
+    place = _located(lines, hunk, line, floor)
+    if isinstance(place, Unfit):
+        return place
+    if place.last_line - place.first_line + 1 == len(hunk.old):
+        return _spliced(lines, hunk, place)
+    return _replaced_within(lines, place, "\n".join(hunk.old), "\n".join(hunk.new))
+
+
+def replace_nearest(text: str, search: str, replacement: str, line: int | None) -> Placed | Unfit:
+    """Return `text` with the region that `search` names replaced; of several, the nearest to `line`. Never raises."""
+    result = replace_region(text, search, replacement)
+    if isinstance(result, Replaced):
+        return Placed(result.text, result.place.first_line, result.place.last_line, _leniency(result))
+    if not result.candidates:
+        return not_found(text, search, replacement)
+    if line is None:
+        return ambiguous(result.candidates)
+    lines = Lines(text)
+    nearest = _nearest(lines, search, line, whole=False)
+    return ambiguous(result.candidates) if nearest is None else _replaced_within(lines, nearest, search, replacement)
+
+
+def _leniency(result: Replaced) -> str | None:
+    if result.way in ("lines", "exact"):
+        return None
+    return f"matched lines {result.place.first_line}-{result.place.last_line} with other whitespace."
+
+
+def _without_blank_ends(hunk: Hunk) -> Hunk:
+    """Drop kept blank lines at both ends: what is searched then begins and ends with something to find."""
+    signed = list(hunk.signed)
+    while len(signed) > 1 and not signed[-1].strip():
+        signed.pop()
+    while len(signed) > 1 and not signed[0].strip():
+        signed.pop(0)
+    return replace(hunk, signed=tuple(signed))
+
+
+def _insertion_index(lines: Lines, hunk: Hunk, line: int | None, floor: int) -> int | Unfit:
+    if line is not None:
+        return min(line, len(lines.bare))
+    if hunk.after:
+        index = _behind(lines, hunk.after, floor)
+        return index if index is not None else _no_context(hunk)
+    if not lines.bare or hunk.strict or hunk.at_end:
+        return len(lines.bare)
+    return Unfit("adds lines and shows none of their neighbours. " + _ADVICE)
+
+
+def _no_context(hunk: Hunk) -> Unfit:
+    quoted = " / ".join(hunk.after)[:200]
+    return Unfit(f"names a line that is not in the text: {quoted}. Copy it exactly, or write a bare @@.")
+
+
+def _located(lines: Lines, hunk: Hunk, line: int | None, floor: int) -> Place | Unfit:
+    wanted = "\n".join(hunk.old)
+    if hunk.at_end:
+        tail = len(lines.bare)
+        while tail and not lines.bare[tail - 1].strip():
+            tail -= 1
+        at_end = _whole(lines, wanted, max(0, tail - len(hunk.old)), tail)
+        if len(at_end) == 1:
+            return at_end[0]
+    if hunk.after:
+        index = _behind(lines, hunk.after, floor)
+        if index is None and hunk.strict:
+            return _no_context(hunk)
+        for start in () if index is None else (index, index - 1):
+            behind = _whole(lines, wanted, max(0, start))
+            if behind:
+                return behind[0]
+    return _chosen(lines, hunk, wanted, line, floor)
+
+
+def _chosen(lines: Lines, hunk: Hunk, wanted: str, line: int | None, floor: int) -> Place | Unfit:
+    places = _whole(lines, wanted)
+    if not places:
+        return not_found(lines.text, wanted, "\n".join(hunk.new))
+    if len(places) == 1:
+        return places[0]
+    if line is not None:
+        nearest = _nearest(lines, wanted, line, whole=True)
+        return nearest if nearest is not None else ambiguous(places, _ADVICE)
+    behind = _whole(lines, wanted, floor)
+    return behind[0] if len(behind) == 1 else ambiguous(behind or places, _ADVICE)
+
+
+def _whole(lines: Lines, wanted: str, first: int = 0, last: int | None = None) -> list[Place]:
+    """The places in lines `first` (from 0) to `last` (exclusive) that fit and are whole lines."""
+    start = lines.starts[min(first, len(lines.bare))]
+    end = len(lines.text) if last is None else lines.starts[last]
+    found = find_region(lines.text[start:end], wanted) if start < end else Found(None)
+    # A hunk's old lines have no numbers before them: what looks so is content.
+    places = () if found.way == "unnumbered" else found.places
+    return [place for place in (_moved(one, start, first) for one in places) if _is_whole(lines, place)]
+
+
+def _moved(place: Place, offset: int, lines: int) -> Place:
+    return Place(place.start + offset, place.end + offset, place.first_line + lines, place.last_line + lines)
+
+
+def _is_whole(lines: Lines, place: Place) -> bool:
+    before = lines.text[lines.starts[place.first_line - 1] : place.start]
+    after = lines.text[place.end : lines.starts[place.last_line]]
+    return not before.strip() and not after.strip()
+
+
+def _behind(lines: Lines, after: tuple[str, ...], floor: int) -> int | None:
+    """The index behind the quoted lines, looked for from the hunk before on and then from the top."""
+    for start in dict.fromkeys((floor, 0)):
+        index: int | None = start
+        for quoted in after:
+            index = None if index is None else _line_like(lines, quoted, index)
+        if index is not None:
+            return index
+    return None
+
+
+def _line_like(lines: Lines, quoted: str, start: int) -> int | None:
+    ways: tuple[Callable[[str], str], ...] = (str.rstrip, str.strip, lambda line: " ".join(line.split()))
+    for way in ways:
+        wanted = way(quoted)
+        for index in range(start, len(lines.bare)):
+            if way(lines.bare[index]) == wanted:
+                return index + 1
+    return None
+
+
+def _nearest(lines: Lines, search: str, line: int, *, whole: bool) -> Place | None:
+    """Of the places that fit equally well, the nearest to `line`; None when two are as near.
+
+    At most 20 places are found at once, so where there are more, ever larger windows are searched.
+    """
+    everywhere = find_region(lines.text, search)
+    count = len(lines.bare)
+    line = min(line, count)
+    places: Iterable[Place] = everywhere.places
+    reach = _NEAR_LINES + search.count("\n")
+    while len(everywhere.places) == _PLACES_MAX and reach < count:
+        first, last = max(0, line - reach), min(count, line + reach)
+        found = find_region(lines.text[lines.starts[first] : lines.starts[last]], search)
+        if found.places and found.way == everywhere.way:
+            places = (_moved(one, lines.starts[first], first) for one in found.places)
+            break
+        reach *= _NEAR_FACTOR
+    by_distance = sorted(
+        (abs(one.first_line - line), one.start, one) for one in places if not whole or _is_whole(lines, one)
+    )
+    tied = len(by_distance) > 1 and by_distance[0][0] == by_distance[1][0]
+    return None if tied or not by_distance else by_distance[0][2]
+
+
+def _replaced_within(lines: Lines, place: Place, search: str, replacement: str) -> Placed | Unfit:
+    """Replace in the lines of a place alone, where the search fits once."""
+    start, end = lines.starts[place.first_line - 1], lines.starts[place.last_line]
+    result = replace_region(lines.text[start:end], search, replacement)
+    if not isinstance(result, Replaced):
+        return ambiguous(result.candidates) if result.candidates else not_found(lines.text, search, replacement)
+    text = lines.text[:start] + result.text + lines.text[end:]
+    return Placed(text, place.first_line, place.last_line)
+
+
+def _spliced(lines: Lines, hunk: Hunk, place: Place) -> Placed:
+    """Go line by line: keep, take out and put in. The place has as many lines as the hunk has old ones."""
+    first, last = place.first_line - 1, place.last_line
+    added = _added(hunk, lines.bare[first:last])
+    pieces: list[str] = []
+    index = first
+    for signed in hunk.signed:
+        if signed[0] == "+":
+            pieces.append(next(added))
+            continue
+        if signed[0] == " ":
+            pieces.append(lines.text[lines.starts[index] : lines.starts[index + 1]])
+        index += 1
+    return Placed(_joined(lines, hunk, pieces, first, last), place.first_line, place.last_line)
+
+
+def _added(hunk: Hunk, matched: list[str]) -> Iterator[str]:
+    added = "\n".join(line[1:] for line in hunk.signed if line[0] == "+")
+    return iter(reindented("\n".join(hunk.old), "\n".join(matched), added).split("\n"))
+
+
+def _joined(lines: Lines, hunk: Hunk, pieces: list[str], first: int, last: int) -> str:
+    """Put the pieces in the place of lines `first` to `last` (exclusive), each with its line end."""
+    text = lines.text
+    line_end = with_line_ends_of(text, "\n")
+    head, tail = text[: lines.starts[first]], text[lines.starts[last] :]
+    pieces = [piece if piece.endswith("\n") else piece + line_end for piece in ([head] if head else []) + pieces]
+    if pieces and not tail and last == len(lines.bare) and _ends_bare(text, hunk):
+        pieces[-1] = pieces[-1].removesuffix("\n").removesuffix("\r")
+    return "".join(pieces) + tail
+
+
+def _ends_bare(text: str, hunk: Hunk) -> bool:
+    """Whether no newline ends the text after: what the hunk says, where it is right about the text before."""
+    was_bare = bool(text) and not text.endswith("\n")
+    if hunk.old_bare == hunk.new_bare:
+        return was_bare or (hunk.new_bare and not text)
+    return hunk.new_bare

@@ -1,0 +1,117 @@
+r"""Running one sed command on a text.
+
+The search of a command is read as text if it stands in the text so, then with its escapes taken off
+(`a\.b`), then as a regex, and last with the leniency of a SEARCH. Models write `s/a[0]/b/` and mean the
+characters far more often than the class, and a regex that was meant is not in the text by chance.
+
+In the replacement `\n`, `\t` and escaped punctuation mean what sed means, unless the backslashes of the
+search meant themselves; `&` and `\1` refer to the match only where a regex matched.
+
+Without `g` the search must fit one place, or one in each line of its address.
+
+Source: C5, C37, RU283.
+"""
+
+from __future__ import annotations
+
+import re
+
+from turnwright_core.patterns import Lines, PatternError, replace
+from turnwright_grammar.edits.operations import Operation
+from turnwright_grammar.edits.placing import Placed, replace_nearest
+from turnwright_grammar.edits.sed_regex import as_pattern, as_replacement, dialects
+from turnwright_grammar.edits.unfit import Unfit
+
+_SYNTAX = re.compile(r"[\\^$.*+?()\[\]{}|]")
+_ESCAPE = re.compile(r"\\(n|t|[^\w])", re.DOTALL)
+_CASE_CHANGE = re.compile(r"(?<!\\)(?:\\\\)*\\[ULEul]")
+_MEANS = {"n": "\n", "t": "\t"}
+_ADVICE = "End it with g to replace every one, or name the place with <<SEARCH and <<REPLACE."
+
+
+def runs_regex(text: str, operation: Operation) -> bool:
+    """Whether an operation is a command that `substitute` tries as a regex."""
+    if operation.kind != "substitute":
+        return False
+    if operation.ignore_case:
+        return True
+    is_text = operation.search in text or _unescaped(operation.search) in text
+    return not is_text and _SYNTAX.search(operation.search) is not None
+
+
+def substitute(text: str, command: Operation) -> Placed | Unfit:
+    """Return `text` with the command run on it, or on the lines of its address. Never raises."""
+    if command.lines is None:
+        return _substituted(text, command)
+    start, end = _addressed(text, *command.lines)
+    if start == end:
+        return Unfit("names a line that the text does not have.")
+    result = _substituted(text[start:end], command)
+    if isinstance(result, Unfit):
+        return result
+    return Placed(text[:start] + result.text + text[end:], 1, 1, result.note)
+
+
+def _addressed(text: str, first: int | None, last: int | None) -> tuple[int, int]:
+    """The offsets of lines `first` to `last` (from 1), None being the last line."""
+    lines = Lines(text)
+    count = len(lines.bare)
+    low = count if first is None else first
+    high = count if last is None else min(last, count)
+    if not 1 <= low <= high:
+        return 0, 0
+    return lines.starts[low - 1], min(len(text), lines.starts[high])
+
+
+def _substituted(text: str, command: Operation) -> Placed | Unfit:
+    raw, plain, new = command.search, _unescaped(command.search), _unescaped(command.replace)
+    result = _as_regex(text, command) if runs_regex(text, command) else None
+    if result is not None:
+        return result
+    if raw in text:
+        return _as_text(text, command, raw, command.replace if "\\" in raw else new)
+    return _as_text(text, command, plain, new)
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda found: _MEANS.get(found[1], found[1]), text)
+
+
+def _as_text(text: str, command: Operation, search: str, replacement: str) -> Placed | Unfit:
+    if search not in text or not (command.every or command.lines):
+        return replace_nearest(text, search, replacement, None)
+    if command.every:
+        return Placed(text.replace(search, replacement), 1, 1)
+    return Placed("\n".join(line.replace(search, replacement, 1) for line in text.split("\n")), 1, 1)
+
+
+def _as_regex(text: str, command: Operation) -> Placed | Unfit | None:
+    """Run the search as a regex; None when it matches nothing or is none."""
+    if _CASE_CHANGE.search(command.replace):
+        return Unfit(r"changes letter case (\U, \L), which is not read here; write the text out.")
+    body = text.removesuffix("\n").removesuffix("\r")
+    rest = text[len(body) :]
+    crlf = "\r\n" in body
+    body = body.replace("\r\n", "\n")
+    after: str | Unfit | None = None
+    for basic in dialects(command.search, command.replace):
+        after = _run(body, command, basic=basic) if after is None else after
+    if after is None or isinstance(after, Unfit):
+        return after
+    return Placed((after.replace("\n", "\r\n") if crlf else after) + rest, 1, 1, "was run as a regex.")
+
+
+def _run(text: str, command: Operation, *, basic: bool) -> str | Unfit | None:
+    """Return the text after the regex; None when it is none in this dialect, or changes nothing."""
+    in_lines = command.lines is not None and not command.every
+    flags = "i" if command.ignore_case else ""
+    pattern = as_pattern(command.search, flags, basic=basic, first_in_line=in_lines)
+    new = as_replacement(command.replace, first_in_line=in_lines)
+    try:
+        after = replace(pattern if in_lines else pattern + "g", new, text)
+        if after == text:
+            return None
+        is_one = command.every or in_lines or after == replace(pattern, new, text)
+    except PatternError as error:
+        return None if error.reason == "invalid_regex" else Unfit(f"cannot be run: {error}")
+    return after if is_one else Unfit(f"fits several places. {_ADVICE}")

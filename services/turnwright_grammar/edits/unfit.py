@@ -1,0 +1,53 @@
+"""Why an operation does not fit a text: the sentences that a model reads, and the lines they name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from turnwright_core.patterns import Place, find_region, nearest_region
+
+_PLACES_SHOWN_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """`reason` goes on from the operation's name ("... was not found"); `lines` (from 1) are what it names."""
+
+    reason: str
+    lines: tuple[int, ...] = ()
+
+
+def not_found(text: str, search: str, replacement: str = "") -> Unfit:
+    """Say that `search` is not in `text`, what is most like it, and whether `replacement` is there already.
+
+    Source: RU268.
+    """
+    head = "was not found in the current text."
+    if not text:
+        return Unfit(f"{head} The entry is empty or does not exist; use <<NEW ... NEW to write it.")
+    there = find_region(text, replacement).places if replacement.strip() else ()
+    if there:
+        head += f" The new text is there already, on line {there[0].first_line}: the edit may be done."
+    nearest = nearest_region(text, search)
+    if nearest is None:
+        advice = "" if there else " Nothing similar is there; get the entry and copy the text exactly."
+        return Unfit(head + advice, _first_lines(there))
+    shown = "\n".join(f"{nearest.first_line + index}: {line}" for index, line in enumerate(nearest.lines))
+    last = nearest.first_line + len(nearest.lines) - 1
+    where = f"The most similar lines are {nearest.first_line}-{last}:"
+    return Unfit(f"{head} {where}\n{shown}\nCopy the text exactly from there.", (nearest.first_line,))
+
+
+def ambiguous(places: Iterable[Place], advice: str = "Add neighbouring lines to it until it fits one.") -> Unfit:
+    """Say that several places fit equally well, and which. Source: C37."""
+    places = tuple(places)
+    lines = _first_lines(places)
+    count = f"{len(places)} places" if len(places) < _PLACES_SHOWN_MAX else f"at least {len(places)} places"
+    listed = ", ".join(str(line) for line in lines)
+    on_lines = f"on lines {listed}" if len(lines) > 1 else f"on line {listed}"
+    return Unfit(f"fits {count} equally well, {on_lines}. {advice}", lines)
+
+
+def _first_lines(places: Iterable[Place]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(place.first_line for place in places))
