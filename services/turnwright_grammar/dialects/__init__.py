@@ -1,0 +1,139 @@
+"""Calls in the formats that models were trained on, wherever they stand in a reply.
+
+A vendor's token (`<tool_call>`, `[TOOL_CALLS]`, `<|python_tag|>`, ...) announces a payload; the
+payload is one of a few notations, whoever's token it was:
+
+| notation | example | module |
+|---|---|---|
+| JSON | `{"name": "get", "arguments": {"path": "a"}}`, lists of them, OpenAI's and Anthropic's shapes | here |
+| named | `get{"path": "a"}`, `get[ARGS]{...}`, `call:get{path:"a"}`, `functions.get:0<|...|>{...}` | `notation_names` |
+| tags | `<function=get><parameter=path>a</parameter></function>`, `<invoke name="get">...` | `notation_tags` |
+| keys and values | `get<arg_key>path</arg_key><arg_value>a</arg_value>` | `notation_tags` |
+| Python | `get(path="a")`, `[get(path="a"), sh(command="ls")]` | `notation_python` |
+
+So vendors' tokens and payloads are told apart and combined freely. A payload that the end of the
+text cuts off is not run: half a command may do harm. It is reported instead. Source: RU282, RU285.
+"""
+
+from __future__ import annotations
+
+import re
+
+from turnwright_grammar.dialects.names import closed_name, named_arguments, only_name, said_input
+from turnwright_grammar.dialects.payloads import LIMIT, NAME, Call, Payload, after_blanks, read_json
+from turnwright_grammar.dialects.python import begins_python, python_calls
+from turnwright_grammar.dialects.tags import FUNCTION_TAG, function_tag, keyed, named_tags
+from turnwright_grammar.find import Finder
+from turnwright_grammar.native import calls_of
+
+__all__ = [
+    "BARE_TOKEN",
+    "FUNCTION_TAG",
+    "LIMIT",
+    "TOKEN",
+    "Call",
+    "Payload",
+    "announces_call",
+    "python_calls",
+    "read_json",
+    "read_payload",
+]
+
+_WORDS = (
+    r"tool_?calls?|tool_?use|function_?calls?|functions|longcat_tool_call|dots_function_call"
+    r"|(?:start|end)_function_call|tool_sep|tool_code"
+)
+# Tokens that do not begin with an angle: the reader looks for them as they are.
+BARE_TOKEN = (
+    r"\[/?TOOL_CALLS?\]|\[(?:END_)?TOOL_REQUEST\]|functools(?=\[)|\u273fFUNCTION\u273f:?"
+    rf"|^>>>(?={NAME}[ \t]*+\r?\n\s*+\{{)|^>>>all(?=\n)"
+    rf"|^(?:\*\*)?Action:(?:\*\*)?[ \t]*+(?={NAME}[ \t]*+\r?\nAction[ ]Input:)"
+)
+TOKEN = re.compile(
+    rf"""
+      <\|message_sep\|>\s*+function\ call\s*+<\|role_sep\|>
+    | <\|recipient\|>\s*+all\b
+    | </?[|\uff5c]DSML[|\uff5c]\w+>
+    | </?[|\uff5c][^<>\n]{{1,60}}[|\uff5c]?>
+    | <[A-Za-z_]{{1,30}}\|>
+    | </?(?:[a-z]\w{{0,20}}[:|])?(?:{_WORDS})>
+    | <(?P<word>tool|action)>(?=\s*+(?:{NAME}\s*+(?:</(?P=word)>\s*+(?:<(?P=word)_input>|<[^<>]{{0,20}}+\Z|\Z)
+        |(?:<[^<>]{{0,20}}+)?\Z)|\Z))
+    | \[ARGS\] | {BARE_TOKEN}
+    """,
+    re.VERBOSE | re.IGNORECASE | re.MULTILINE,
+)
+_ANNOUNCES = re.compile(
+    r"tool[_\u2581 ]?calls?|tool_?use|function_?call|functions>|python_?(?:tag|start)|action_start|START_ACTION|plugin"
+    r"|content_invoke_tool|tools_prefix|role_sep|functools|\[ARGS\]|tool_code|TOOL_REQUEST|recipient\|>$"
+    r"|^<(?:tool|action)>$|\u273fFUNCTION|^>>>$|Action:",
+    re.IGNORECASE,
+)
+_ENDS = re.compile(r"^<?/|end|suffix|^<[A-Za-z_]+\|>$|tool_?sep", re.IGNORECASE)
+_BEFORE_TAG = re.compile(r"(?:function\s*+)?<[|\uff5c]tool[\u2581_ ]sep[|\uff5c]>\s*+(?=<)")
+_FENCE = re.compile(r"```[\w+\-]*+[ \t]*+\r?\n\s*+")
+_FENCE_CUT = re.compile(r"`{0,2}\Z")
+_FENCE_END = re.compile(r"\s*+```")
+
+
+def announces_call(token: str) -> bool:
+    """Whether a vendor's token says that a call follows (and does not end one)."""
+    return bool(_ANNOUNCES.search(token)) and not (_ENDS.search(token) and "[ARGS]" not in token)
+
+
+def read_payload(finder: Finder, start: int) -> Payload | None:
+    """Return the calls written at `start`, or None when no notation fits. Never raises."""
+    text = finder.text
+    # A single word right behind its token may be a call; behind a blank it is a word of a sentence.
+    glued = not text.startswith((" ", "\t"), start)
+    start = after_blanks(text, start)
+    if fence := _FENCE.match(text, start):
+        return _fenced(finder, fence.end())
+    if before := _BEFORE_TAG.match(text, start):
+        start = before.end()
+    return _notation(finder, start, glued=glued)
+
+
+def _notation(finder: Finder, start: int, *, glued: bool) -> Payload | None:
+    char = finder.text[start : start + 1]
+    if char == "<":
+        return function_tag(finder, start) or named_tags(finder, start) or named_arguments(finder, start)
+    if char == "{":
+        return _json(finder, start)
+    if char == "[":
+        return python_calls(finder, start) if begins_python(finder.text, start + 1) else _json(finder, start)
+    return (
+        named_arguments(finder, start)
+        or keyed(finder, start, glued=glued)
+        or python_calls(finder, start, positional=True)
+        or said_input(finder, start)
+        or closed_name(finder, start)
+        or (only_name(finder.text, start) if glued else None)
+    )
+
+
+def _json(finder: Finder, start: int) -> Payload | None:
+    read = read_json(finder, start)
+    if read is None:
+        return None
+    calls = calls_of(read.value, wrapped=True)
+    if calls is None:
+        return Payload(read.end, cut=read.cut) if read.cut else None
+    return Payload(read.end, calls, read.repaired, read.cut)
+
+
+def _fenced(finder: Finder, start: int) -> Payload | None:
+    """Return the calls in a fence between a token and its end, one after the other."""
+    payload = following = _notation(finder, start, glued=True)
+    while payload and following and following.calls and not following.cut:
+        position = after_blanks(finder.text, payload.end)
+        if ended := _FENCE_END.match(finder.text, position):
+            payload.end = ended.end()
+            break
+        following = _notation(finder, position, glued=False)
+        if following is None:
+            payload.cut = not finder.final and _FENCE_CUT.match(finder.text, position) is not None
+        else:
+            payload.calls.extend(following.calls)
+            payload.end, payload.cut = following.end, following.cut
+    return payload

@@ -1,0 +1,80 @@
+"""What follows an announcement, whatever its notation: calls, and where they end.
+
+Also the two things all notations need: blanks stepped over, and a JSON value read within a limit.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from turnwright_grammar.find import Finder
+from turnwright_grammar.values import NotStrict, ReadValue, Value, read_strict, read_value
+
+Call = tuple[str, Value]
+
+NAME = r"[A-Za-z_][\w.\-]*+"
+# Vendors put a namespace before their tags: `minimax:`, `steptml:`, `|DSML|`.
+SPACE = r"(?:\w++:|[|\uff5c]DSML[|\uff5c])?"
+_STRICT_CHARS_FIRST = 1_000
+# The tolerant reader is slower than the strict one, so it pays more from the budget.
+LOOSE_COST = 8
+LIMIT = re.compile(
+    r"</?(?:\w+[:|])?(?:tool_?calls?|tool_?use|function_?calls?)>|<tool_call\|>|<\|/?tool_call[^<>\n]*>"
+    r"|<end_function_call>|<\|(?:end_message|action_end|tools_suffix|call|end)\|>|<\|END_ACTION\|>"
+    r"|\[TOOL_CALLS\]|<[|\uff5c]tool[\u2581_]calls?[\u2581_](?:begin|end)[|\uff5c]>",
+)
+_BLANKS = re.compile(r"[\s;,]*+")
+
+
+@dataclass(slots=True)
+class Payload:
+    """What followed a token: calls, where it ended, whether it was repaired or cut off."""
+
+    end: int
+    calls: list[Call] = field(default_factory=list)
+    repaired: bool = False
+    cut: bool = False
+
+
+def after_blanks(text: str, start: int) -> int:
+    """Return where the blanks and separators at `start` end."""
+    return _BLANKS.match(text, start).end()  # type: ignore[union-attr]
+
+
+def read_json(
+    finder: Finder, start: int, loose_chars_max: int = 1_000_000, limit: re.Pattern[str] = LIMIT
+) -> ReadValue | None:
+    """Return the value at `start`: strict JSON of any length, or repaired up to the next vendor's token.
+
+    A strict value may hold tokens inside its strings; a broken one must not run into the next call,
+    which begins where `limit` matches. Never raises; what was read in vain is paid from the budget.
+    """
+    text = finder.text
+    size, affordable = _STRICT_CHARS_FIRST, finder.spend(0)
+    while True:
+        strict = read_strict(text[start : start + size])
+        if isinstance(strict, ReadValue):
+            return ReadValue(strict.value, start + strict.end)
+        if strict is NotStrict.BROKEN or start + size >= len(text) or not affordable:
+            break
+        size *= 8
+    is_cut = strict is NotStrict.CUT and start + size >= len(text)
+    if is_cut and not finder.final:
+        return ReadValue(None, len(text), cut=True)
+    # Nothing may be paid for that depends on how much of the text has come.
+    if not finder.spend(len(text) - start if is_cut else _STRICT_CHARS_FIRST):
+        return None
+    found = finder.search(limit, start)
+    end = min(found.start() if found else len(text), start + loose_chars_max)
+    read = read_value(text, start, end)
+    finder.spend(LOOSE_COST * ((read.end if read else end) - start))
+    return read
+
+
+def read_arguments(finder: Finder, name: str, start: int, limit: re.Pattern[str] = LIMIT) -> Payload | None:
+    """Return the call of `name` whose arguments are the object at `start`, or None. Never raises."""
+    read = read_json(finder, start, limit=limit)
+    if read is None or not isinstance(read.value, dict):
+        return None
+    return Payload(read.end, [(name, read.value)], read.repaired, read.cut)

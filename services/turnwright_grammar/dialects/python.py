@@ -1,0 +1,162 @@
+"""Calls written as Python: `get(path="a")`, `[get(path="a"), sh(command="ls")]`, one on each line.
+
+Strings are Python's, triple and raw ones too; every other value is read as tolerantly as JSON.
+"""
+
+from __future__ import annotations
+
+import re
+
+from turnwright_grammar.dialects.payloads import LOOSE_COST, NAME, Payload, after_blanks
+from turnwright_grammar.find import Finder
+from turnwright_grammar.values import ReadValue, Value, read_loose
+
+PYTHON_CALLS_MAX = 200
+_NAME = re.compile(rf"\s*+(?P<print>print\((?={NAME}\())?(?P<name>{NAME})\(")
+_BARE_NAME = re.compile(rf"[ \t]*+(?:print\((?={NAME}\())?{NAME}\(")
+_KEYWORD = re.compile(r"(?P<name>[A-Za-z_]\w*+)\s*+=\s*+(?!=)")
+_STRING = re.compile(
+    r"""[rRbBuU]{0,2}(?:
+        \"{3}(?:[^"\\]|\\.|"(?!""))*+\"{3} | '{3}(?:[^'\\]|\\.|'(?!''))*+'{3}
+      | "(?:[^"\\]|\\.)*+" | '(?:[^'\\]|\\.)*+'
+    )(?=\s*+[,)\]}])""",
+    re.VERBOSE | re.DOTALL,
+)
+# Python refuses `07`; whoever writes it means 7.
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}(?=\s*+[,)])")
+_QUOTED = re.compile(r"[rRbBuU]{0,2}[\"']")
+_ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a", "0": "\0", "\n": ""}
+_ESCAPED |= {"\\": "\\", "'": "'", '"': '"'}
+_CODE_POINT_MAX = 0x10FFFF
+# Half a call's name, or nothing yet.
+_NAME_CUT = re.compile(r"[\s;]*+(?:[A-Za-z_][\w.]*+(?:\([\w.]*+)?)?\Z")
+# Half an argument's name, or nothing yet.
+_CUT_AT = re.compile(r"(?:[A-Za-z_]\w*+\s*+)?\Z")
+_LINE = re.compile(r"[ \t;]*+\r?\n\s*+|[ \t]*+;\s*+")
+
+
+def python_calls(finder: Finder, start: int, *, positional: bool = False) -> Payload | None:
+    """Return the calls of `[a(x=1), b()]` or `a(x=1)` at `start`, or None. Never raises.
+
+    Without brackets the next lines may hold more calls. `positional` also takes calls whose only
+    argument has no name, as in `get("a")`; ordinary code has many of those, so only behind a token.
+    """
+    if finder.text.startswith("[", start):
+        return _in_brackets(finder, start + 1, positional=positional)
+    payload = _call(finder, start, positional=positional)
+    while payload and not payload.cut and len(payload.calls) < PYTHON_CALLS_MAX:
+        line = _LINE.match(finder.text, payload.end)
+        if line is None or _BARE_NAME.match(finder.text, line.end()) is None:
+            payload.cut = not finder.final and _NAME_CUT.match(finder.text, payload.end) is not None
+            break
+        following = _call(finder, line.end(), positional=positional)
+        if following is None:
+            break
+        payload.calls.extend(following.calls)
+        payload.end, payload.cut = following.end, following.cut
+    return payload
+
+
+def begins_python(text: str, start: int) -> bool:
+    """Whether a Python call begins at `start`."""
+    return _NAME.match(text, start) is not None
+
+
+def _in_brackets(finder: Finder, start: int, *, positional: bool) -> Payload | None:
+    text = finder.text
+    payload = Payload(start)
+    while len(payload.calls) < PYTHON_CALLS_MAX:
+        position = after_blanks(text, payload.end)
+        if payload.calls and text.startswith("]", position):
+            payload.end = position + 1
+            return payload
+        one = _call(finder, position, positional=positional)
+        if one is None:
+            payload.cut = _NAME_CUT.match(text, position) is not None
+            return payload if payload.calls and payload.cut else None
+        payload.calls.extend(one.calls)
+        payload.end, payload.cut = one.end, one.cut
+        if one.cut:
+            return payload
+    return payload
+
+
+def _call(finder: Finder, start: int, *, positional: bool) -> Payload | None:
+    text = finder.text
+    found = _NAME.match(text, start)
+    if found is None:
+        return None
+    arguments: Value = {}
+    position = after_blanks(text, found.end())
+    if _CUT_AT.match(text, position):
+        return Payload(len(text), [(found["name"], arguments)], cut=True)
+    if positional and not text.startswith(")", position) and _KEYWORD.match(text, position) is None:
+        read = _value(finder, position)
+        if read is None or not isinstance(read.value, str | dict):
+            return None
+        arguments, position = read.value, read.end
+    else:
+        named = _arguments(finder, position)
+        if named is None:
+            return None
+        arguments, position = named
+    return _closed(text, found, arguments, position)
+
+
+def _closed(text: str, found: re.Match[str], arguments: Value, position: int) -> Payload | None:
+    position = after_blanks(text, position)
+    for _ in range(2 if found["print"] else 1):
+        if position >= len(text):
+            return Payload(len(text), [(found["name"], arguments)], cut=True)
+        if text[position] != ")":
+            return None
+        position += 1
+    return Payload(position, [(found["name"], arguments)])
+
+
+def _arguments(finder: Finder, position: int) -> tuple[dict[str, Value], int] | None:
+    """Return the named arguments and where they end: at a `)`, or at the end of the text."""
+    text = finder.text
+    arguments: dict[str, Value] = {}
+    while position < len(text) and text[position] != ")":
+        keyword = _KEYWORD.match(text, position)
+        if keyword is None:
+            return (arguments, len(text)) if _CUT_AT.match(text, position) else None
+        read = _value(finder, keyword.end())
+        if read is None:
+            return (arguments, len(text)) if keyword.end() >= len(text) else None
+        arguments[keyword["name"]] = read.value
+        position = len(text) if read.cut else after_blanks(text, read.end)
+    return arguments, position
+
+
+def _value(finder: Finder, position: int) -> ReadValue | None:
+    if _QUOTED.match(finder.text, position) and (string := _STRING.match(finder.text, position)):
+        return ReadValue(_decoded(string[0]), string.end())
+    if integer := _INTEGER.match(finder.text, position):
+        return ReadValue(int(integer[0]), integer.end())
+    if not finder.spend(0):
+        return None
+    read = read_loose(finder.text, position)
+    if read is None or read.end <= position:
+        return None
+    finder.spend(LOOSE_COST * (read.end - position))
+    return read
+
+
+def _decoded(literal: str) -> str:
+    """Return what a string literal stands for; an escape that Python does not know stays as it is."""
+    quoted = literal.lstrip("rRbBuU")
+    marks = 3 if len(quoted) >= 6 and quoted[:3] in ('"""', "'''") else 1
+    inside = quoted[marks:-marks]
+    raw = "r" in literal[: len(literal) - len(quoted)].lower()
+    return inside if raw or "\\" not in inside else _ESCAPE.sub(_unescaped, inside)
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    escaped = found[1]
+    if escaped[0] in "xuU" and len(escaped) > 1:
+        code = int(escaped[1:], 16)
+        return chr(code) if code <= _CODE_POINT_MAX else found[0]
+    return _ESCAPED.get(escaped, found[0])

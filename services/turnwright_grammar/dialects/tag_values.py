@@ -1,0 +1,101 @@
+"""Where the value of an argument in tags ends: `<parameter=path>a</parameter>`.
+
+A value is opaque: it may hold code, other tags, even whole calls. So its close counts only where
+another argument or the end of the call follows, and after as many closes as the value opens itself.
+A close that was forgotten is found again where the next argument, the next call or the end of this
+one begins.
+"""
+
+from __future__ import annotations
+
+import re
+
+from turnwright_grammar.dialects.payloads import SPACE, after_blanks
+from turnwright_grammar.find import Finder
+
+PARAMETER = r"(?:parameter|param|argument|arg)"
+CALL_END = rf"</{SPACE}(?:tool_?calls?|function_?calls?|tool)>"
+CALL_BEGIN = rf"(?:<{SPACE}(?:function|invoke)(?:=|\s++name\s*+=)|<{SPACE}tool_call>)"
+_OPENING = re.compile(rf"<{SPACE}{PARAMETER}(?:=|\s++name\s*+=)")
+_CLOSING = re.compile(rf"</{SPACE}{PARAMETER}>")
+_AFTER_VALUE = re.compile(
+    rf"\s*+(?:<{SPACE}{PARAMETER}(?:name)?\b|</{SPACE}(?:function|invoke|tool|function_call|action)>"
+    rf"|{CALL_END}|{CALL_BEGIN}|\Z)"
+)
+_AFTER_CALL = re.compile(rf"\s*+(?:{CALL_END}|{CALL_BEGIN}|\Z)")
+_NEXT = re.compile(rf"\n\s*+(?:<{SPACE}{PARAMETER}(?:=|\s++name\s*+=)[^<>\n]*+>|{CALL_BEGIN})")
+# How many tags inside one value are weighed against each other.
+_TAGS_TRIED_MAX = 100
+_CDATA_START, _CDATA_END = "<![CDATA[", "]]>"
+
+
+def argument_value(finder: Finder, start: int, ending: re.Pattern[str]) -> tuple[str | None, int, bool]:
+    """Return the value at `start`, where to go on, and whether its end had to be guessed.
+
+    The value is None when the end of the text cut it off. `ending` is the end of its call.
+    """
+    text = finder.text
+    inside = _after_cdata(text, start)
+    first = finder.search(_CLOSING, inside)
+    call_end = finder.search(ending, inside)
+    if call_end and not (first and first.start() < call_end.start()) and _AFTER_CALL.match(text, call_end.end()):
+        return _stripped(text[start : call_end.start()]), call_end.start(), True
+    if first is None:
+        return None, len(text), True
+    closing = _balanced(finder, inside)
+    if closing is None and (missing := _next_begins(finder, inside, first)) is not None:
+        return _stripped(text[start:missing]), missing, True
+    last = closing or _followed(finder, first)
+    return _stripped(text[start : last.start()]), last.end(), closing is None
+
+
+def _balanced(finder: Finder, position: int) -> re.Match[str] | None:
+    """Return the close that is followed as it should be and leaves nothing open inside the value."""
+    depth, start = 1, position
+    opening, closing = finder.search(_OPENING, position), finder.search(_CLOSING, position)
+    for _ in range(_TAGS_TRIED_MAX if finder.spend(0) else 1):
+        if closing is None:
+            break
+        position = closing.end()
+        if opening and opening.start() < closing.start():
+            depth += 1
+            opening = finder.search(_OPENING, opening.end())
+            continue
+        if depth == 1 and _AFTER_VALUE.match(finder.text, closing.end()):
+            return closing
+        depth = max(depth - 1, 1)
+        closing = finder.search(_CLOSING, closing.end())
+    finder.spend(position - start)
+    return None
+
+
+def _next_begins(finder: Finder, position: int, first: re.Match[str]) -> int | None:
+    following = finder.search(_NEXT, position)
+    begins = following is not None and following.end() <= first.start()
+    return following.start() if following and begins and _AFTER_VALUE.match(finder.text, first.end()) else None
+
+
+def _followed(finder: Finder, first: re.Match[str]) -> re.Match[str]:
+    """Return the first close that is followed as it should be, or just the first."""
+    closing: re.Match[str] | None = first
+    while closing and not _AFTER_VALUE.match(finder.text, closing.end()) and finder.spend(0):
+        closing = finder.search(_CLOSING, closing.end())
+    finder.spend((closing.end() if closing else len(finder.text)) - first.end())
+    return closing or first
+
+
+def _after_cdata(text: str, start: int) -> int:
+    opening = after_blanks(text, start)
+    if not text.startswith(_CDATA_START, opening):
+        return start
+    return max(start, text.find(_CDATA_END, opening))
+
+
+def _stripped(raw: str) -> str:
+    """Return the text without what belongs to the tags: a CDATA mark, or one line break on either side."""
+    stripped = raw.strip()
+    if stripped.startswith(_CDATA_START) and stripped.endswith(_CDATA_END):
+        return stripped[len(_CDATA_START) : -len(_CDATA_END)]
+    if raw.startswith("\r\n"):
+        return raw.removeprefix("\r\n").removesuffix("\n").removesuffix("\r")
+    return raw.removeprefix("\n").removesuffix("\n")

@@ -1,0 +1,157 @@
+"""Calls written as tags: the function in one, each argument in another.
+
+`<function=get><parameter=path>a</parameter></function>`, `<invoke name="get">...`, the same with a
+vendor's namespace, `<tool_use><name>get</name><input>...`, and GLM's keys and values. Where a value
+ends is `tag_values`' story.
+"""
+
+from __future__ import annotations
+
+import re
+
+from turnwright_grammar.dialects.payloads import NAME, SPACE, Payload, after_blanks, read_arguments
+from turnwright_grammar.dialects.tag_values import CALL_BEGIN, CALL_END, PARAMETER, argument_value
+from turnwright_grammar.find import Finder
+from turnwright_grammar.values import Value
+
+# `tool` and `action` are words of many XML files: only what follows tells a call, or its cut end may.
+_OTHER = r"(?P<other>tool|function_call|tool_call|action)(?=\s*+name\s*+=)"
+_FOLLOWS = rf"(?:\{{|<{SPACE}{PARAMETER}\b|</{SPACE}(?:function|tool)_call>|(?:<[^<>]{{0,60}}+)?\Z)"
+FUNCTION_TAG = re.compile(
+    rf"<(?P<ns>{SPACE})(?:(?P<word>function|invoke)|{_OTHER}(?=[^<>]{{0,200}}+>\s*+{_FOLLOWS}))"
+    rf"(?:=|\s*+name\s*+=\s*+)(?P<quote>[\"']?)(?P<name>{NAME})(?P=quote)\s*+(?P<self>/)?>"
+)
+_PARAMETER = re.compile(
+    rf"<{SPACE}{PARAMETER}(?:=|\s*+name\s*+=\s*+)(?P<quote>[\"']?)(?P<name>[^\"'<>=\s/]++)(?P=quote)[^<>]*+(?<!/)>"
+)
+_FUNCTION_END = re.compile(rf"</{SPACE}(?:function|invoke)>")
+_ENDS = {word: re.compile(rf"</{SPACE}{word}>") for word in ("tool", "function_call", "tool_call", "action")}
+# A call whose close was forgotten ends with what is around it, or where the next call begins.
+_OUTER_END = re.compile(rf"{CALL_END}|(?={CALL_BEGIN})")
+_NAMED_TAGS = re.compile(
+    r"(?:<(?P<outer>invoke|function)>\s*+)?<(?:tool_)?name>\s*+(?P<name>[^<>\s]++)\s*+</(?:tool_)?name>"
+    r"\s*+<(?P<word>input|arguments|parameters|args)>\s*+"
+)
+_WORD_ENDS = {
+    word: re.compile(rf"</{word}>") for word in ("input", "arguments", "parameters", "args", "invoke", "function")
+}
+_WRAPPER = re.compile(r"\s*+<(?P<name>parameters|arguments|args|input)>\s*+(?=<)")
+_FIELDS = re.compile(rf"\s*+<(?!{PARAMETER}\b)[a-z]\w*+>")
+_FIELD = re.compile(r"\s*+<(?P<name>[A-Za-z_][\w.\-]*+)>")
+_KEYED = re.compile(
+    rf"(?P<name>{NAME})\s*+(?:<tool_sep>\s*+)?(?:(?=<(?P<ns>\w*?)arg_key>)|(?P<alone>(?=</(?:\w++[:|])?\w*?tool_call>)))"
+)
+_ARG_KEY = re.compile(r"\s*+<(?P<ns>\w*?)arg_key>(?P<name>[^<]*+)</(?P=ns)arg_key>\s*+(?P<value><(?P=ns)arg_value>)?")
+_KEYS_CUT = re.compile(r"\s*+(?:<\w*?arg_key>[^<]*+(?:<[^<>]*+)?|<[^<>]*+)?\Z")
+_ARG_VALUE_END = re.compile(r"</\w*?arg_value>")
+
+
+def function_tag(finder: Finder, start: int) -> Payload | None:
+    """Return the call that opens with `<function=name>` or one of its kin, or None. Never raises."""
+    found = FUNCTION_TAG.match(finder.text, start)
+    if found is None:
+        return None
+    if found["self"]:
+        return Payload(found.end(), [(found["name"], {})])
+    ending = _ENDS.get(found["other"], _FUNCTION_END)
+    inside = after_blanks(finder.text, found.end())
+    if finder.text.startswith("{", inside):
+        return _closed_by(finder, ending, read_arguments(finder, found["name"], inside))
+    fields = _fields(finder, found["name"], inside, ending) if _FIELDS.match(finder.text, inside) else None
+    return fields or _parameters(finder, found["name"], found.end(), ending)
+
+
+def _closed_by(finder: Finder, ending: re.Pattern[str], payload: Payload | None) -> Payload | None:
+    if payload is not None:
+        closing = ending.match(finder.text, after_blanks(finder.text, payload.end))
+        payload.end = closing.end() if closing else payload.end
+    return payload
+
+
+def _parameters(finder: Finder, name: str, position: int, ending: re.Pattern[str]) -> Payload:
+    text = finder.text
+    payload = Payload(position)
+    arguments: dict[str, Value] = {}
+    while True:
+        position = after_blanks(text, position)
+        if closing := ending.match(text, position):
+            payload.end, payload.calls = closing.end(), [(name, arguments)]
+            return payload
+        parameter = _PARAMETER.match(text, position)
+        if parameter is None:
+            return _unended(finder, name, arguments, position)
+        value, position, repaired = argument_value(finder, parameter.end(), ending)
+        payload.repaired = payload.repaired or repaired
+        if value is None:
+            return Payload(position, cut=True)
+        arguments[parameter["name"]] = value
+
+
+def _unended(finder: Finder, name: str, arguments: dict[str, Value], position: int) -> Payload:
+    """What stands where an argument or the end was due: the end of something around the call, or junk."""
+    outer = _OUTER_END.match(finder.text, position)
+    if outer is not None and (arguments or outer[0]):
+        return Payload(position, [(name, arguments)], repaired=True)
+    # Something that is no argument: the call cannot be trusted and is reported.
+    closing = finder.search(_FUNCTION_END, position)
+    return Payload(closing.end() if closing else len(finder.text), cut=closing is None)
+
+
+def named_tags(finder: Finder, start: int) -> Payload | None:
+    """Return the call of `<name>get</name><input>...</input>`, or None. Never raises."""
+    found = _NAMED_TAGS.match(finder.text, start)
+    if found is None:
+        return None
+    ending = _WORD_ENDS[found["word"]]
+    if finder.text.startswith("{", found.end()):
+        payload = _closed_by(finder, ending, read_arguments(finder, found["name"], found.end()))
+    else:
+        payload = _fields(finder, found["name"], found.end(), ending)
+    return _closed_by(finder, _WORD_ENDS[found["outer"]], payload) if found["outer"] else payload
+
+
+def _fields(finder: Finder, name: str, start: int, ending: re.Pattern[str]) -> Payload | None:
+    """Return the call whose arguments are tags of their own names: `<path>a</path>`."""
+    text = finder.text
+    closing = finder.search(ending, start)
+    if closing is None:
+        return Payload(len(text), cut=True)
+    wrapper = _WRAPPER.match(text, start, closing.start())
+    start = position = wrapper.end() if wrapper else start
+    arguments: dict[str, Value] = {}
+    while opening := _FIELD.match(text, position, closing.start()):
+        finish = f"</{opening['name']}>"
+        end = text.find(finish, opening.end(), closing.start())
+        if end < 0:
+            break
+        arguments[opening["name"]] = text[opening.end() : end].strip()
+        position = end + len(finish)
+    if wrapper:
+        position = max(position, text.find(f"</{wrapper['name']}>", position, closing.start()) + len(wrapper[0]))
+    if not finder.spend(closing.start() - start) or after_blanks(text, position) < closing.start():
+        return None
+    return Payload(closing.end(), [(name, arguments)])
+
+
+def keyed(finder: Finder, start: int, *, glued: bool) -> Payload | None:
+    """Return the call of `get<arg_key>path</arg_key><arg_value>a</arg_value>`, or None. Never raises.
+
+    A name alone is a call only when `glued` to its token: `<tool_call> and </tool_call>` is prose.
+    """
+    text = finder.text
+    found = _KEYED.match(text, start)
+    if found is None or (found["alone"] is not None and not glued):
+        return None
+    arguments: dict[str, Value] = {}
+    position = found.end()
+    while key := _ARG_KEY.match(text, position):
+        position = key.end()
+        if not key["value"]:
+            continue
+        closing = finder.search(_ARG_VALUE_END, position)
+        if closing is None:
+            return Payload(len(text), cut=True)
+        arguments[key["name"].strip()] = text[position : closing.start()]
+        position = closing.end()
+    cut = _KEYS_CUT.match(text, position) is not None
+    return Payload(position, [(found["name"], arguments)], cut=cut)
