@@ -7,11 +7,12 @@ raises, whatever the model wrote.
 Source: architecture section 5.
 """
 
-from turnwright_grammar.edits import EditConflict, EditResult, apply_edit, apply_edits
-from turnwright_grammar.markers import Edits, EditSyntaxError, Operation, parse_body
+from turnwright_core.patterns import unified_patch
+from turnwright_grammar.edits.apply import EditConflict, EditResult, apply_edit, apply_edits
+from turnwright_grammar.edits.markers import Edits, EditSyntaxError, Operation, parse_body
 from turnwright_grammar.native import command_from_call
-from turnwright_grammar.patch import unified_patch
-from turnwright_grammar.reader import read_reply
+from turnwright_grammar.reader.streaming import ReplyReader
+from turnwright_grammar.reader.walk import read_reply
 from turnwright_grammar.reply import COMMANDS_MAX, Command, ReadWarning, Reply
 from turnwright_grammar.tools import DEFAULT_TOOLS, resolve
 
@@ -26,6 +27,7 @@ __all__ = [
     "Operation",
     "ReadWarning",
     "Reply",
+    "ReplyReader",
     "apply_edit",
     "apply_edits",
     "command_from_call",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-BUDGET_FACTOR = 4
-BUDGET_BASE_CHARS = 100_000
+FAILED_CHARS_MAX = 2_000_000
+_IN_STRING = re.compile(r"[\"\\]")
+_OUTSIDE = re.compile(r"[\"\[\]{}]")
 
 
 class Finder:
@@ -16,12 +17,13 @@ class Finder:
     reader needs this because hostile text repeats openers that never close.
 
     What cannot be amortised (attempts that fail after reading far ahead) is paid from a budget of
-    characters, four times the text; see `spend`.
+    characters; see `spend`. `final` says that no more text will come.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, final: bool = True) -> None:
         self.text = text
-        self.budget_chars = BUDGET_FACTOR * len(text) + BUDGET_BASE_CHARS
+        self.final = final
+        self.budget_chars = FAILED_CHARS_MAX
         self._last: dict[re.Pattern[str], tuple[int, re.Match[str] | None]] = {}
 
     def search(self, pattern: re.Pattern[str], start: int) -> re.Match[str] | None:
@@ -33,9 +35,73 @@ class Finder:
         self._last[pattern] = (start, found)
         return found
 
+    def replace_text(self, text: str, *, final: bool) -> None:
+        """Go on with another text: more of it has come, or what lies behind was dropped."""
+        self.text, self.final = text, final
+        self._last.clear()
+
     def spend(self, chars: int) -> bool:
         """Take `chars` from the budget; False when it was spent already."""
         if self.budget_chars <= 0:
             return False
         self.budget_chars -= chars
         return True
+
+
+class Sign:
+    """What has to come into a text piece by piece before another look at it is worth it.
+
+    `pattern` matches it, at most `LOOKBACK_CHARS` long; `last` is the character that every match ends with.
+    """
+
+    LOOKBACK_CHARS = 80
+
+    __slots__ = ("_recent", "last", "pattern")
+
+    def __init__(self, pattern: re.Pattern[str], last: str, before: str = "") -> None:
+        self.pattern = pattern
+        self.last = last
+        self._recent = before[-self.LOOKBACK_CHARS :]
+
+    def after(self, text: str) -> Sign:
+        """Return this sign, to be looked for in what follows `text`."""
+        return Sign(self.pattern, self.last, text)
+
+    def comes(self, piece: str) -> bool:
+        """Whether a match ends in the next piece."""
+        old = self._recent
+        recent = old + piece
+        self._recent = recent if len(recent) < 4 * self.LOOKBACK_CHARS else recent[-self.LOOKBACK_CHARS :]
+        if self.last not in piece:
+            return False
+        found = self.pattern.search(recent, max(0, len(old) - self.LOOKBACK_CHARS))
+        while found and found.end() <= len(old):
+            found = self.pattern.search(recent, found.end())
+        return found is not None
+
+
+class Balance:
+    """Follows the brackets and strings of JSON text piece by piece until the first bracket is closed."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._in_string = False
+        self._escaped = False
+
+    def comes(self, piece: str) -> bool:
+        """Whether the first bracket is closed somewhere in the next piece. Not to be asked again after that."""
+        position, self._escaped = int(self._escaped and bool(piece)), self._escaped and not piece
+        while found := (_IN_STRING if self._in_string else _OUTSIDE).search(piece, position):
+            char, position = found[0], found.end()
+            if char == '"':
+                self._in_string = not self._in_string
+            elif char == "\\":
+                self._escaped = position >= len(piece)
+                position += 1
+            elif char in "[{":
+                self._depth += 1
+            else:
+                self._depth -= 1
+                if self._depth <= 0:
+                    return True
+        return False

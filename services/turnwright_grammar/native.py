@@ -1,6 +1,6 @@
-"""Native tool calls: a name and arguments become a Command.
+"""Native tool calls: a name and arguments become commands.
 
-The same rules serve calls that a vendor delivers as fields (`command_from_call`) and calls that a
+The same rules serve calls that a vendor delivers as fields (`commands_from_call`) and calls that a
 model wrote into its text in a format it was trained on (`command_from_value`).
 
 Source: RU282, RU285.
@@ -8,56 +8,76 @@ Source: RU282, RU285.
 
 from __future__ import annotations
 
-import json
 import re
 from types import MappingProxyType
 
+from turnwright_grammar.arguments import object_in, read_arguments
+from turnwright_grammar.json_values import Value, compact_json
 from turnwright_grammar.reply import Command, ReadWarning, Span
 from turnwright_grammar.tools import DEFAULT_TOOLS, resolve
-from turnwright_grammar.values import Value, read_value
 
 BODY_NAMES = ("body", "content")
+WRAPS_MAX = 3
+"""How many wrappers (`{"arguments": {...}}`) around the arguments are taken off."""
+
 _NAME_KEYS = ("name", "tool_name", "tool", "function_name", "recipient_name", "action")
 _ARGUMENT_KEYS = ("arguments", "parameters", "args", "input", "params", "kwargs", "action_input", "tool_input")
+_ONLY_ARGUMENT_KEYS = frozenset({"input", "tool_input", "action_input", "argument", "arg", "__arg1"})
+_ONE_ARGUMENT_TOOLS = frozenset({"get", "rm", "sh", "env", "search", "think", "ask_user", "update"})
 _NESTED_KEYS = ("function", "function_call")
-_PREFIX = re.compile(r"(?:functions?|tools|default_api|print\(default_api)[.:/]")
+_PREFIX = re.compile(r"(?:(?:functions?|tools|default_api|print\(default_api)(?:::|[.:/]))+")
+_ADDED_PREFIX = re.compile(r"(?:tool|call|api|multi_tool_use)[.:/]|/")
 _INDEX = re.compile(r":\d+\Z")
+_ADDED_SUFFIX = re.compile(r"(?:[<\[(].*|[#/:.]\d+|[\"'`\s])\Z", re.DOTALL)
+
+
+def commands_from_call(
+    name: str, arguments_json: str | None, known_tools: frozenset[str] = DEFAULT_TOOLS
+) -> tuple[tuple[Command, ...], tuple[ReadWarning, ...]]:
+    """Return the commands of a vendor's native call, and what had to be repaired.
+
+    That is one command, or several where the host merged parallel calls: objects one after another
+    that differ. `arguments_json` may be None, empty, `null` or broken. `content` or `body` becomes the
+    body, every other argument an attribute (non-strings as JSON, null left out). Warnings:
+    `arguments_repaired`, `arguments_cut` (the text ended inside; the caller decides whether the call
+    may run), `arguments_unreadable` (nothing could be read, the command has no arguments). Never raises.
+    """
+    text = (arguments_json or "").strip()
+    span = (0, len(arguments_json or ""))
+    read = read_arguments(text) if text else None
+    values = read.values if read and read.values else ({},)
+    commands = tuple(command_from_value(name, value, span, known_tools) for value in values)
+    if text and read is None:
+        return commands, (ReadWarning("arguments_unreadable", f"The arguments of {name} are not a JSON object.", span),)
+    if read and read.cut:
+        return commands, (ReadWarning("arguments_cut", f"The arguments of {name} end before they are complete.", span),)
+    if read and read.repaired:
+        return commands, (
+            ReadWarning("arguments_repaired", f"The arguments of {name} were broken JSON, repaired.", span),
+        )
+    return commands, ()
 
 
 def command_from_call(
     name: str, arguments_json: str | None, known_tools: frozenset[str] = DEFAULT_TOOLS
 ) -> tuple[Command, tuple[ReadWarning, ...]]:
-    """Return the command of a vendor's native call, and what had to be repaired.
+    """Return the first command of a vendor's native call, as `commands_from_call` does.
 
-    `arguments_json` may be None, empty, `null` or broken. `content` or `body` becomes the body, every
-    other argument an attribute (non-strings as JSON, null left out). Warnings: `arguments_repaired`,
-    `arguments_cut` (the text ended inside; the caller decides whether the call may run),
-    `arguments_unreadable` (nothing could be read). Never raises.
+    Where the call holds more than one, the warning `arguments_several` says that the others were left out.
     """
-    text = (arguments_json or "").strip()
-    span = (0, len(arguments_json or ""))
-    if not text:
-        return command_from_value(name, {}, span, known_tools), ()
-    read = read_value(text)
-    value = read.value if read else None
-    warnings: list[ReadWarning] = []
-    if read is None or (value is not None and not isinstance(value, dict | str | list)):
-        warnings.append(ReadWarning("arguments_unreadable", f"The arguments of {name} are not a JSON object.", span))
-        value = {}
-    elif read.cut:
-        warnings.append(ReadWarning("arguments_cut", f"The arguments of {name} end before they are complete.", span))
-    elif read.repaired:
-        warnings.append(ReadWarning("arguments_repaired", f"The arguments of {name} were broken JSON, repaired.", span))
-    return command_from_value(name, value, span, known_tools), tuple(warnings)
+    commands, warnings = commands_from_call(name, arguments_json, known_tools)
+    if len(commands) > 1:
+        message = f"The arguments of {name} hold {len(commands)} calls; only the first was read."
+        warnings = (*warnings, ReadWarning("arguments_several", message, (0, len(arguments_json or ""))))
+    return commands[0], warnings
 
 
 def command_from_value(name: str, arguments: Value, span: Span, known_tools: frozenset[str]) -> Command:
     """Return the command of a call whose arguments are a value already; resolved if the tool is known."""
-    name = clean_name(name)
-    known = name.lower() in known_tools
-    attributes, body = _divided(arguments)
-    command = Command(name.lower() if known else name, MappingProxyType(attributes), body, span, known)
-    return resolve(command)
+    name = tool_name(name, known_tools)
+    known = name in known_tools
+    attributes, body = _divided(_unwrapped(arguments, name, known_tools))
+    return resolve(Command(name, MappingProxyType(attributes), body, span, known))
 
 
 def clean_name(name: str) -> str:
@@ -65,24 +85,72 @@ def clean_name(name: str) -> str:
     return _INDEX.sub("", _PREFIX.sub("", name.strip(), count=1))
 
 
+def tool_name(name: str, known_tools: frozenset[str]) -> str:
+    """Return the known tool that `name` means, in lower case, or `name` cleaned when it means none.
+
+    `getget` is `get`: some hosts send the name with every piece of a call, and clients join them.
+    """
+    cleaned = clean_name(name)
+    once = _once(name.strip())
+    bare = _ADDED_PREFIX.sub("", _ADDED_SUFFIX.sub("", cleaned).strip("\"'` "), count=1)
+    for candidate in (cleaned, clean_name(once), bare, _once(bare)):
+        if candidate.lower() in known_tools:
+            return candidate.lower()
+    return cleaned
+
+
+def _once(name: str) -> str:
+    """What `name` repeats, or `name` itself."""
+    period = (name + name).find(name, 1)
+    return name[:period]
+
+
 def text_of(value: Value) -> str:
     """Return an argument as attribute text: strings as they are, everything else as compact JSON."""
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return value if isinstance(value, str) else compact_json(value)
+
+
+def _unwrapped(arguments: Value, name: str, known_tools: frozenset[str]) -> Value:
+    """Take off wrappers that models and hosts put around the arguments of one of our tools once more."""
+    if isinstance(arguments, str) and (found := object_in(arguments)) is not None:
+        arguments = found
+    if isinstance(arguments, list) and len(arguments) == 1:
+        arguments = arguments[0]
+    for _ in range(WRAPS_MAX):
+        inner = _inner(arguments, name, known_tools) if isinstance(arguments, dict) else None
+        if inner is None:
+            break
+        arguments = inner
+    return arguments
+
+
+def _inner(arguments: dict[str, Value], name: str, known_tools: frozenset[str]) -> Value:
+    """The arguments in a wrapper, or None when there is no wrapper.
+
+    An unknown tool may well have one parameter that is called `input`: there a wrapper has to say the name.
+    """
+    rest = {key: value for key, value in arguments.items() if key not in (*_NAME_KEYS, "id", "type")}
+    named = next((arguments[key] for key in _NAME_KEYS if isinstance(arguments.get(key), str)), None)
+    is_ours = tool_name(named, known_tools) == name if isinstance(named, str) else name in known_tools
+    if not is_ours or (named is None and len(rest) < len(arguments)):
+        return None
+    if isinstance(rest.get("attributes"), dict) and rest.keys() <= {"attributes", *BODY_NAMES}:
+        attributes = rest.pop("attributes")
+        return {**attributes, **rest} if isinstance(attributes, dict) else None
+    if len(rest) != 1:
+        return None
+    ((key, value),) = rest.items()
+    if key in _ARGUMENT_KEYS and (inner := object_in(value) if isinstance(value, str) else value) is not None:
+        return inner if isinstance(inner, dict) else None
+    return value if key in _ONLY_ARGUMENT_KEYS and isinstance(value, str) and name in _ONE_ARGUMENT_TOOLS else None
 
 
 def _divided(arguments: Value) -> tuple[dict[str, str], str]:
     if isinstance(arguments, str):
-        read = read_value(arguments) if arguments.lstrip().startswith("{") else None
-        if read is None or not isinstance(read.value, dict):
-            return {}, arguments
-        arguments = read.value
-    if isinstance(arguments, list):
-        arguments = arguments[0] if len(arguments) == 1 else {}
+        return {}, arguments
     if not isinstance(arguments, dict):
         return {}, ""
-    attributes = {key: text_of(value) for key, value in arguments.items() if value is not None}
+    attributes = {key.strip() or key: text_of(value) for key, value in arguments.items() if value is not None}
     for name in BODY_NAMES:
         if name in attributes:
             return attributes, attributes.pop(name)
@@ -125,6 +193,8 @@ def _are_arguments(value: Value, name: str) -> bool:
     if isinstance(value, dict) and value.get("type") == "object" and "properties" in value:
         # The definition of a tool, not a call of it.
         return False
+    if isinstance(value, list):
+        return len(value) == 1 and isinstance(value[0], dict)
     return value is None or isinstance(value, dict)
 
 

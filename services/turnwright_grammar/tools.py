@@ -66,22 +66,29 @@ def resolve(command: Command) -> Command:
 
     Never raises. Source: RU291, RU292.
     """
-    shape = _SHAPES.get(command.name)
-    if shape is None or not command.known:
+    if command.name not in _SHAPES or not command.known:
         return command
-    attributes = dict(command.attributes)
-    for canonical, others in shape.synonyms.items():
-        _adopt(attributes, canonical, others)
-    body = _body_of(shape, attributes, command.body)
+    attributes, body = canonical(command.name, dict(command.attributes), command.body)
+    return replace(command, attributes=MappingProxyType(attributes), body=body)
+
+
+def canonical(name: str, attributes: dict[str, str], body: str) -> tuple[dict[str, str], str]:
+    """Return a known tool's attributes (changed in place) and body as `resolve` makes them."""
+    shape = _SHAPES.get(name)
+    if shape is None:
+        return attributes, body
+    for wanted, others in shape.synonyms.items():
+        _adopt(attributes, wanted, others)
+    body = _body_of(shape, attributes, body)
     if shape.filled is not None and shape.filled not in attributes and body.strip():
         attributes[shape.filled], body = body.strip(), ""
-    if command.name == "ask_user":
+    if name == "ask_user":
         body = _asked(attributes, body)
-    if command.name == "search":
+    if name == "search":
         _count_results(attributes)
-    for name, default in shape.defaults.items():
-        attributes.setdefault(name, default)
-    return replace(command, attributes=MappingProxyType(attributes), body=body)
+    for missing, default in shape.defaults.items():
+        attributes.setdefault(missing, default)
+    return attributes, body
 
 
 def _adopt(attributes: dict[str, str], canonical: str, others: tuple[str, ...]) -> None:

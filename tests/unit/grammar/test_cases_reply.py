@@ -24,9 +24,6 @@ DECIDED = {
     "vllm_tool_parsers-338": NOT_SCHEMAS,
     "vllm_tool_parsers-340": NOT_SCHEMAS,
 }
-OPEN = {
-    "vllm_tool_parsers-147": "unescaped single quotes inside a single-quoted Python argument",
-}
 
 
 def at(value, path: str):
@@ -116,7 +113,7 @@ def agrees(case: dict, commands) -> bool:
 )
 def test_calls_in_vendors_formats_read_as_the_cases_say(case):
     reply = read_reply(case["model_output"])
-    expect(case["id"], passed=agrees(case, reply.commands), exceptions=DECIDED | OPEN)
+    expect(case["id"], passed=agrees(case, reply.commands), exceptions=DECIDED)
 
 
 @pytest.mark.parametrize("case", params("grammar/vllm_tool_parsers.jsonl", "grammar/roo_xml.jsonl"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnwright_grammar import read_reply
+from turnwright_grammar import EditResult, apply_edit, read_reply
 
 
 def calls(text: str) -> list[tuple]:
@@ -16,6 +16,11 @@ def calls(text: str) -> list[tuple]:
 
 def kinds(text: str) -> list[str]:
     return [warning.kind for warning in read_reply(text).warnings]
+
+
+def text_of(result) -> str:
+    assert isinstance(result, EditResult)
+    return result.text
 
 
 GET_A, GET_B = ("get", {"path": "a"}), ("get", {"path": "b"})
@@ -37,6 +42,9 @@ GET_A, GET_B = ("get", {"path": "a"}), ("get", {"path": "b"})
         '<get path=\\"a\\"/>',
         '<get file_path="a"/>',
         '<get path="a"/>\r\n',
+        '<get path="a"\\>',
+        '<get path="a"/ >',
+        '<get path="a"></get path="a">',
         "<tool_call>\n<function=get>\n<parameter=path>\na\n</parameter>\n</function>\n</tool_call>",
         '<invoke name="get"><parameter name="path">a</parameter></invoke>',
         '<|start|>assistant<|channel|>commentary to=functions.get <|constrain|>json<|message|>{"path":"a"}<|call|>',
@@ -67,6 +75,10 @@ def test_one_call_has_many_spellings(text):
         ('</set><get path="b"/>', [GET_B], "stray_close"),
         ('<sh command="git commit -m "x y""/>', [("sh", {"command": 'git commit -m "x y"'})], "attribute_quotes"),
         ('<get path="a', [GET_A], "attribute_quotes"),
+        ("<get path=\u201ca\u201d/>", [GET_A], "attribute_quotes"),
+        ('<get path="a">\n\nNow I wait.', [GET_A], "unclosed"),
+        ('<get path="a">x\nNow:\n<get path="b"/>', [("get", {"path": "a"}, "x"), GET_B], "unclosed"),
+        ('<set path="a"/>x</set><get path="b"/>', [("set", {"path": "a"}, "x"), GET_B], "reopened"),
         ('<rm path="src/ma', [], "cut_call"),
         ("the <get> tag", [], "stray_tag"),
         ('<tool_call>{"name": "sh", "arguments": {"command": "rm -r', [], "cut_call"),
@@ -129,13 +141,72 @@ def test_fenced_tags_fire_when_nothing_outside_does():
 
 def test_a_diff_with_a_file_name_is_an_edit():
     text = "```diff\n--- a/x.py\n+++ b/x.py\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n```"
-    body = "<<SEARCH\na\nb\nSEARCH\n<<REPLACE\na\nc\nREPLACE"
-    assert calls(text) == [("set", {"path": "x.py"}, body)]
+    (command,) = read_reply(text).commands
+    assert (command.name, dict(command.attributes)) == ("set", {"path": "x.py"})
+    assert text_of(apply_edit("a\nb\n", command.body)) == "a\nc\n"
 
 
-def test_a_diff_creates_and_removes_files():
-    text = "```diff\n--- /dev/null\n+++ b/n\n@@ -0,0 +1 @@\n+x\n--- a/o\n+++ /dev/null\n@@ -1 +0,0 @@\n-y\n```"
-    assert calls(text) == [("set", {"path": "n"}, "<<NEW_FILE\nx\nNEW_FILE"), ("rm", {"path": "o"})]
+PATCH = """*** Begin Patch
+*** Update File: a
+@@
+-x
++y
+*** Add File: n
++new
+*** Update File: b
+*** Move to: c
+*** Delete File: o
+*** End Patch
+"""
+
+
+DIFF = """```diff
+--- a/a
++++ b/a
+@@ -1 +1 @@
+-x
++y
+--- /dev/null
++++ b/n
+@@ -0,0 +1 @@
++new
+diff --git a/b b/c
+rename from b
+rename to c
+diff --git a/o b/o
+--- a/o
++++ /dev/null
+@@ -1 +0,0 @@
+-y
+```"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        DIFF,
+        PATCH,
+        f"So:\n{PATCH}Done.",
+        f"```\n{PATCH}```",
+        f"```bash\napply_patch <<'EOF'\n{PATCH}EOF\n```",
+    ],
+)
+def test_a_patch_changes_creates_moves_and_removes_files(text):
+    change, create, move, remove = read_reply(text).commands
+    assert [text_of(apply_edit("x\n", change.body)), text_of(apply_edit(None, create.body))] == ["y\n", "new\n"]
+    assert [(one.name, dict(one.attributes)) for one in (change, create, move, remove)] == [
+        ("set", {"path": "a"}),
+        ("set", {"path": "n"}),
+        ("mv", {"path": "b", "to": "c"}),
+        ("rm", {"path": "o"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["Write `*** Begin Patch` first.", "* *** Begin Patch", "*** Begin Patch\nno section\n"]
+)
+def test_a_patch_that_is_only_talked_about_changes_nothing(text):
+    assert read_reply(text).commands == ()
 
 
 def test_a_conflict_block_is_an_edit_of_the_file_named_before_it():
@@ -174,6 +245,14 @@ def test_unknown_tools_are_returned_as_unknown(text, name, attributes):
 def test_a_plugin_s_tool_is_known_when_it_is_named():
     (command,) = read_reply("<lint>src</lint>", known_tools=frozenset({"lint"})).commands
     assert (command.name, command.body, command.known) == ("lint", "src", True)
+
+
+def test_a_fence_that_fires_is_no_narration():
+    assert read_reply("So:\n```xml\n<get path='a'/>\n```\nDone.").narration == "So:\n\nDone."
+
+
+def test_a_self_closed_set_that_no_close_follows_has_no_body():
+    assert calls('<set path="a"/>\n<set path="b">x</set>') == [("set", {"path": "a"}), ("set", {"path": "b"}, "x")]
 
 
 def test_commands_over_the_cap_are_dropped_and_counted():

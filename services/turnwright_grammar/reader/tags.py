@@ -1,8 +1,7 @@
 """The lexer of our own tags: `<get path="a"/>`, `<set path=b>`, `</set>`.
 
-One pass over the text finds every tag of a known tool, whether or not it will count; the reader
-decides that later. The pass is linear: a tag's attributes end at the next `<` at the latest, unless
-that lies inside a well-formed quoted value.
+One tag is lexed where it stands. Well-formed tags take a short way; the long way heals. It costs what
+the tag spans: attributes end at the next `<` at the latest, unless that lies inside a quoted value.
 
 Theory of quotes: models forget closing quotes, nest unescaped ones and escape them with
 backslashes. A quote closes a value when what follows can follow a value (space, `/`, `>`, the end).
@@ -13,7 +12,6 @@ forgotten and the value ends where the tag visibly ends. Source: RU288, C38.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from html import unescape
@@ -22,19 +20,27 @@ from typing import Literal
 Kind = Literal["open", "self", "close"]
 
 QUOTES_TRIED_MAX = 40
+INDENT_CHARS_MAX = 200
+_LINE_CHARS_MAX = 4_000
 _SPACES = re.compile(r"\s*")
-_TAG_END = re.compile(r"/?\s*>")
+_TAG_END = re.compile(r"[/\\]?\s*>")
 _NAME = re.compile(r"[A-Za-z_:@][\w:.\-]*")
+_CLOSE_REST = re.compile(r"\s*[^<>\n]{0,200}")
 _EQUALS = re.compile(r"\s*=\s*")
 _UNQUOTED = re.compile(r"[^\s\"'<>`]*")
-_AFTER_VALUE = re.compile(r"[\s/>]|\Z")
+_AFTER_VALUE = re.compile(r"[\s/>]|\\>|\Z")
 _AFTER_ESCAPED = re.compile(r"\s+[A-Za-z_][\w:\-]*\s*=\s*[\"']|\s*/?>|\s*\Z")
-_GLUED_NAME = re.compile(r"[A-Za-z_][\w:\-]*=[\"']")
-_VISIBLE_END = re.compile(r"[<>\n]")
-_RISKY = re.compile(r"[<>\n]")
 _AFTER_RISKY = re.compile(r"\s+[A-Za-z_][\w:\-]*\s*(?:=|/?>)|\s*/?>|\s*\Z")
+_NEUTRAL = re.compile(r"[\s\w:\-=/\"'\\]*")
+_GLUED_NAME = re.compile(r"[A-Za-z_][\w:\-]*=[\"']")
+_TYPOGRAPHIC = frozenset("\u201c\u201d\u2018\u2019")
+_TYPOGRAPHIC_END = re.compile(r"[\u201c\u201d\u2018\u2019\"<>\n]")
+_VISIBLE_END = re.compile(r"[<>\n]")
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
-_LINE_START_TAG = re.compile(r"^[ \t]*(?=<)", re.MULTILINE)
+_WELL_FORMED = re.compile(
+    r"""(?P<all>(?:\s++[A-Za-z_][\w:.\-]*+=(?:"[^"<>\n\\]*+"|'[^'<>\n\\]*+'))*+)\s*+(?P<self>/?)>"""
+)
+_ATTRIBUTE = re.compile(r"""\s([A-Za-z_][\w:.\-]*)=(?:"([^"]*)"|'([^']*)')""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +48,8 @@ class Tag:
     """One tag as lexed.
 
     `complete` is false when no `>` ended it; `cut` is true when the end of the text came inside a
-    value; `repaired` when a quote had to be guessed; `quoted` when backticks hug it; `first` when
-    only blanks precede it on its line; `junk` when it held characters that no tag holds.
+    value; `repaired` when a quote had to be guessed; `junk` when it held characters that no tag
+    holds. `touched` says that the end of the text had a part in it: more text might change it.
     """
 
     kind: Kind
@@ -54,9 +60,8 @@ class Tag:
     complete: bool = True
     cut: bool = False
     repaired: bool = False
-    quoted: bool = False
-    first: bool = False
     junk: bool = False
+    touched: bool = False
 
     @property
     def plausible(self) -> bool:
@@ -66,49 +71,23 @@ class Tag:
         return any(self.attributes.values())
 
 
-def lex_tags(text: str, names: frozenset[str]) -> list[Tag]:
-    """Return every tag in `text` of a tool in `names`, in order of position. Never raises."""
-    firsts = {found.end() for found in _LINE_START_TAG.finditer(text)}
-    return list(_lexed(text, _tag_opener(names), firsts))
+def lex_tag(text: str, opener: re.Match[str]) -> Tag:
+    """Lex the tag that `opener` (a match of `opener_of(...)`) begins. Never raises."""
+    start, end = opener.span()
+    name = opener[2].lower()
+    if opener[1]:
+        return _close_tag(text, start, name, end)
+    return lex_open(text, start, name, end)
 
 
-def lex_at(text: str, start: int, name_end: int) -> Tag:
+def lex_open(text: str, start: int, name: str, name_end: int) -> Tag:
     """Lex one opening tag whose `<name` spans `start` to `name_end`, whatever its name."""
-    return _open_tag(text, start, text[start + 1 : name_end], name_end, first=False)
-
-
-def decode_entities(value: str) -> str:
-    """Return `value` with complete entities decoded; `&copy=1` of a URL stays. Source: C38."""
-    return _ENTITY.sub(lambda found: unescape(found[0]), value) if "&" in value else value
-
-
-def _lexed(text: str, opener: re.Pattern[str], firsts: set[int]) -> Iterator[Tag]:
-    position = 0
-    while found := opener.search(text, position):
-        start, name = found.start(), found["name"].lower()
-        if found["slash"]:
-            tag = _close_tag(text, start, name, found.end())
-        else:
-            tag = _open_tag(text, start, name, found.end(), first=start in firsts)
-        yield tag
-        position = max(tag.end, found.end())
-
-
-@lru_cache(maxsize=64)
-def _tag_opener(names: frozenset[str]) -> re.Pattern[str]:
-    alternatives = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)) or r"(?!)"
-    return re.compile(rf"<(?P<slash>/?)\s?(?P<name>{alternatives})(?=[\s/>]|\Z)", re.IGNORECASE)
-
-
-def _close_tag(text: str, start: int, name: str, name_end: int) -> Tag:
-    end = _SPACES.match(text, name_end).end()  # type: ignore[union-attr]
-    complete = text.startswith(">", end)
-    end = end + 1 if complete else name_end
-    quoted = text.startswith("`", end) and start > 0 and text[start - 1] == "`"
-    return Tag("close", name, start, end, complete=complete, quoted=quoted)
-
-
-def _open_tag(text: str, start: int, name: str, name_end: int, *, first: bool) -> Tag:
+    if found := _WELL_FORMED.match(text, name_end):
+        attributes: dict[str, str] = {}
+        for key, double, single in _ATTRIBUTE.findall(found["all"]) if found["all"] else ():
+            if not attributes.get(key.lower()):
+                attributes[key.lower()] = decode_entities(double or single)
+        return Tag("self" if found["self"] else "open", name, start, found.end(), attributes)
     reading = _Attributes(text, name_end)
     reading.read()
     return Tag(
@@ -117,13 +96,49 @@ def _open_tag(text: str, start: int, name: str, name_end: int, *, first: bool) -
         start,
         reading.position,
         reading.attributes,
-        complete=reading.complete,
-        cut=reading.cut,
-        repaired=reading.repaired,
-        quoted=start > 0 and text[start - 1] == "`",
-        first=first,
-        junk=reading.junk,
+        reading.complete,
+        reading.cut,
+        reading.repaired,
+        reading.junk,
+        reading.touched,
     )
+
+
+def decode_entities(value: str) -> str:
+    """Return `value` with complete entities decoded; `&copy=1` of a URL stays. Source: C38."""
+    return _ENTITY.sub(lambda found: unescape(found[0]), value) if "&" in value else value
+
+
+def begins_line(text: str, start: int) -> bool:
+    """Whether nothing but blanks (at most 200) stands before `start` on its line."""
+    low = max(0, start - INDENT_CHARS_MAX)
+    line = text.rfind("\n", low, start) + 1
+    if line == 0 and low > 0:
+        return False
+    return line == start or text[line:start].isspace()
+
+
+def is_hugged(text: str, start: int) -> bool:
+    """Whether a backtick stands right before `start`."""
+    return start > 0 and text[start - 1] == "`"
+
+
+@lru_cache(maxsize=64)
+def opener_of(names: frozenset[str]) -> re.Pattern[str]:
+    """Return the pattern of `<name` and `</name` for any of `names`: group 1 is the slash, group 2 the name."""
+    alternatives = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)) or r"(?!)"
+    return re.compile(rf"<(/?)\s?({alternatives})(?=[\s/>]|\Z)", re.IGNORECASE)
+
+
+def _close_tag(text: str, start: int, name: str, name_end: int) -> Tag:
+    if text.startswith(">", name_end):
+        return Tag("close", name, start, name_end + 1)
+    rest = _CLOSE_REST.match(text, name_end)
+    end = rest.end() if rest else name_end
+    touched = end >= len(text)
+    if rest and text.startswith(">", end):
+        return Tag("close", name, start, end + 1, repaired=bool(rest[0].strip()))
+    return Tag("close", name, start, name_end, complete=False, touched=touched)
 
 
 class _Attributes:
@@ -133,13 +148,14 @@ class _Attributes:
         self.text = text
         self.position = position
         self.attributes: dict[str, str] = {}
-        self.complete = self.self_closing = self.cut = self.repaired = self.junk = False
+        self.complete = self.self_closing = self.cut = self.repaired = self.junk = self.touched = False
 
     def read(self) -> None:
         while True:
             position = _SPACES.match(self.text, self.position).end()  # type: ignore[union-attr]
             if position >= len(self.text) or self.text[position] == "<":
                 # Keep the blanks outside: `<get path="a"` and then text.
+                self.touched |= position >= len(self.text)
                 return
             if ended := _TAG_END.match(self.text, position):
                 self.complete, self.self_closing = True, ended[0] != ">"
@@ -171,8 +187,11 @@ class _Attributes:
         escaped = text.startswith(('\\"', "\\'"), start)
         if escaped:
             start += 1
-        if text[start : start + 1] in ("'", '"'):
-            return self._quoted(start + 1, text[start], "\\" if escaped else "")
+        quote = text[start : start + 1]
+        if quote in ("'", '"'):
+            return self._quoted(start + 1, quote, "\\" if escaped else "")
+        if quote in _TYPOGRAPHIC:
+            return self._typographic(start + 1)
         value = _UNQUOTED.match(text, start)[0]  # type: ignore[index]
         if value.endswith("/") and text.startswith(">", start + len(value)):
             value = value[:-1]
@@ -191,35 +210,60 @@ class _Attributes:
             follows = _AFTER_VALUE
             if backslashed:
                 follows = _AFTER_ESCAPED
-            elif _RISKY.search(self.text, start, candidate):
+            elif _VISIBLE_END.search(self.text, start, candidate):
                 follows = _AFTER_RISKY
-            if follows.match(self.text, after):
+            if self._follows(follows, after):
                 self.position = after
                 value = self.text[start:candidate]
                 return value if escape else value.replace("\\" + quote, quote)
             if not backslashed:
                 return self._doubtful(start, candidate, quote)
             candidate = self.text.find(closer, after)
+        self.touched |= candidate < 0
         return self._unquoted_end(start)
+
+    def _typographic(self, start: int) -> str:
+        # Word processors' quotes close with one of their kind, or with a keyboard's.
+        closing = _TYPOGRAPHIC_END.search(self.text, start)
+        if closing is None or closing[0] in "<>\n":
+            self.touched |= closing is None
+            return self._unquoted_end(start)
+        self.position, self.repaired = closing.end(), True
+        return self.text[start : closing.start()]
+
+    def _follows(self, pattern: re.Pattern[str], after: int) -> bool:
+        found = pattern.match(self.text, after)
+        end = found.end() if found else _NEUTRAL.match(self.text, after).end()  # type: ignore[union-attr]
+        self.touched |= end >= len(self.text)
+        return found is not None
 
     def _doubtful(self, start: int, candidate: int, quote: str) -> str:
         value = self.text[start:candidate]
         if not any(char in value for char in "<>\n"):
-            if _GLUED_NAME.match(self.text, candidate + 1):
+            if self._follows(_GLUED_NAME, candidate + 1):
                 self.position = candidate + 1
                 return value
-            line_end = _line_end(self.text, candidate)
-            closing = re.compile(re.escape(quote) + r"\s*/?>").search(self.text, candidate, line_end)
+            line_end = self._line_end(candidate)
+            closing = _closing_quote(quote).search(self.text, candidate, line_end)
             if closing and "<" not in self.text[candidate : closing.start()]:
                 self.position, self.repaired = closing.start() + 1, True
                 return self.text[start : closing.start()]
         return self._unquoted_end(start)
+
+    def _line_end(self, start: int) -> int:
+        limit = start + _LINE_CHARS_MAX
+        end = self.text.find("\n", start, limit)
+        if end >= 0:
+            return end
+        self.touched |= limit > len(self.text)
+        return min(len(self.text), limit)
 
     def _unquoted_end(self, start: int) -> str:
         ended = _VISIBLE_END.search(self.text, start)
         end = ended.start() if ended else len(self.text)
         value = self.text[start:end]
         self.cut = ended is None
+        self.touched |= self.cut
         if ended and ended[0] == ">":
             value = value.removesuffix("/")
         value = value.rstrip()
@@ -227,6 +271,6 @@ class _Attributes:
         return value
 
 
-def _line_end(text: str, start: int, chars_max: int = 4_000) -> int:
-    end = text.find("\n", start, start + chars_max)
-    return min(len(text), start + chars_max) if end < 0 else end
+@lru_cache(maxsize=2)
+def _closing_quote(quote: str) -> re.Pattern[str]:
+    return re.compile(quote + r"\s*/?>")

@@ -10,40 +10,59 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from turnwright_grammar.find import Finder
-from turnwright_grammar.tags import lex_at
+from turnwright_grammar.reader.tags import lex_open
 
-_PARAMETRIC = re.compile(r"<(?P<name>[a-z][a-z0-9]*(?:_[a-z0-9]+)+)>(?=\s*<[a-z]\w*>)")
+_PARAMETRIC = re.compile(r"<(?P<name>[a-z][a-z0-9]*(?:_[a-z0-9]+)+)>")
+_BEFORE_PARAMETER = re.compile(r"\s*(?:<(?:[a-z]\w*)?)?")
 _OPENING = re.compile(r"<(?P<name>[A-Za-z][\w.\-]*)(?=\s)")
 _PARAMETER = re.compile(r"\s*<(?P<name>[a-z]\w*)>")
 _TELLING = frozenset({"path", "command", "query", "file_path"})
 _KEEPS_BLANKS = frozenset({"content", "diff", "body", "text"})
 _VALUES_TRIED_MAX = 50
+_UNCLOSED_CHARS_MAX = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignCall:
-    """An unknown tool's call as tags: `closed` is false when its end was never written."""
+    """An unknown tool's call as tags: `closed` is false when its end was not found.
+
+    `settled` is false when the text ended before it was clear whether this is a call at all.
+    """
 
     name: str
     attributes: dict[str, str]
     end: int
     closed: bool = True
     body: str = ""
+    settled: bool = True
 
 
 def read_foreign(finder: Finder, start: int) -> ForeignCall | None:
     """Return the foreign call that opens at `start`, or None when it is text. Never raises."""
-    text = finder.text
-    if found := _PARAMETRIC.match(text, start):
-        closing = finder.search(_closing(found["name"]), found.end())
-        end = closing.start() if closing else len(text)
-        attributes = read_parameters(text[found.end() : end])
-        if attributes is None:
-            return None
-        return ForeignCall(found["name"], attributes, closing.end() if closing else end, closing is not None)
+    if found := _PARAMETRIC.match(finder.text, start):
+        return _parametric(finder, found)
     return _telling(finder, start)
+
+
+def _parametric(finder: Finder, opening: re.Match[str]) -> ForeignCall | None:
+    text, name = finder.text, opening["name"]
+    if _PARAMETER.match(text, opening.end()) is None:
+        before = _BEFORE_PARAMETER.match(text, opening.end())
+        if finder.final or (before and before.end() < len(text)):
+            return None
+        return ForeignCall(name, {}, opening.end(), settled=False)
+    closing = _close_after(finder, name, opening.end())
+    if closing is None and not finder.final:
+        return ForeignCall(name, {}, opening.end(), closed=False)
+    end = closing.start() if closing else min(len(text), opening.end() + _UNCLOSED_CHARS_MAX)
+    attributes = read_parameters(text[opening.end() : end]) if finder.spend(0) else None
+    if attributes is None:
+        finder.spend(end - opening.end())
+        return None
+    return ForeignCall(name, attributes, closing.end() if closing else end, closing is not None)
 
 
 def read_parameters(content: str) -> dict[str, str] | None:
@@ -85,16 +104,27 @@ def _telling(finder: Finder, start: int) -> ForeignCall | None:
     found = _OPENING.match(finder.text, start)
     if found is None:
         return None
-    tag = lex_at(finder.text, start, found.end())
+    tag = lex_open(finder.text, start, found["name"], found.end())
+    if tag.touched and not finder.final:
+        return ForeignCall(tag.name, {}, tag.end, settled=False)
     if not tag.complete or not _TELLING & tag.attributes.keys() or tag.junk:
         return None
     if tag.kind == "self":
         return ForeignCall(tag.name, tag.attributes, tag.end)
-    closing = finder.search(_closing(tag.name), tag.end)
+    closing = _close_after(finder, tag.name, tag.end)
     if closing is None:
         return ForeignCall(tag.name, tag.attributes, tag.end, closed=False)
     return ForeignCall(tag.name, tag.attributes, closing.end(), body=finder.text[tag.end : closing.start()])
 
 
+def _close_after(finder: Finder, name: str, start: int) -> re.Match[str] | None:
+    # Searches for many different names are not amortised; what fails is paid for.
+    closing = finder.search(_closing(name), start) if finder.budget_chars > 0 else None
+    if closing is None:
+        finder.spend(_UNCLOSED_CHARS_MAX)
+    return closing
+
+
+@lru_cache(maxsize=256)
 def _closing(name: str) -> re.Pattern[str]:
     return re.compile(rf"</{re.escape(name)}\s*>")

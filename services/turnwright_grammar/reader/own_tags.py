@@ -1,0 +1,159 @@
+"""Tags in a reply: our own, reasoning, and those of tools that are not ours.
+
+Each handler gets the reading and where its trigger stands, and returns the offset to go on from.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import lru_cache
+
+from turnwright_grammar.edits.markers import is_unfinished
+from turnwright_grammar.find import Sign
+from turnwright_grammar.reader import foreign
+from turnwright_grammar.reader.bodies import Ending
+from turnwright_grammar.reader.reading import Reading
+from turnwright_grammar.reader.tags import Tag, begins_line, lex_tag
+from turnwright_grammar.tools import canonical
+
+# Cut off inside an attribute, these may still run: half an argument does no harm to them.
+_HARMLESS = frozenset({"get", "search", "update", "think", "ask_user"})
+_TAG_CLOSED = Sign(re.compile(">"), ">")
+_LAST_CHARS = 120
+_LAST_WORD = re.compile(r"(?<!\S)([A-Z][A-Za-z0-9_]*)\s*\Z")
+_ADVICE = {
+    "unclosed": "Unclosed <{name}>; its body was taken to end {where}.",
+    "mismatched_close": "<{name}> was closed by another tool's tag.",
+    "reopened": "<{name}/> ended itself and yet had a body; the body was taken.",
+    "empty_body": "<{name}> was opened but neither filled nor closed; it was taken as <{name}/>.",
+}
+_WHERE = {"sibling": "where the next command begins", "end": "with the reply", "unbalanced": "at its first close"}
+
+
+def on_own_tag(reading: Reading, opener: re.Match[str]) -> int:
+    """Take the tag at `opener` as a command, or say why not. Source: RU284 to RU291, C19, C39."""
+    tag = lex_tag(reading.text, opener)
+    if tag.touched and reading.wait(_TAG_CLOSED):
+        return tag.start
+    span = (tag.start, tag.end)
+    if tag.kind == "close":
+        reading.warn("stray_close", f"</{tag.name}> closes nothing.", span)
+        reading.drop(*span)
+        return tag.end
+    if not tag.plausible:
+        if tag.attributes:
+            reading.warn("stray_tag", f"<{tag.name}> inside a sentence was taken as text.", span)
+        return tag.end
+    if tag.cut and tag.name not in _HARMLESS:
+        # The end of the reply came inside an argument: half a path or command may do harm.
+        reading.warn("cut_call", f"<{tag.name}> was cut off inside an attribute and not run.", span)
+        reading.drop(*span)
+        return tag.end
+    return _on_open(reading, tag)
+
+
+def _on_open(reading: Reading, tag: Tag) -> int:
+    ending = reading.bodies.ending(tag)
+    if not ending.settled:
+        reading.wait(_close_of(tag.name) if ending.how == "end" else None)
+        return tag.start
+    if ending.how == "closed" and _is_unfinished(tag.name, reading.text[ending.body_start : ending.body_end]):
+        ending = _extended(reading, tag, ending)
+        if reading.waiting:
+            return tag.start
+    if ending.how not in ("self", "closed") and not tag.attributes and not begins_line(reading.text, tag.start):
+        reading.warn("stray_tag", f"<{tag.name}> inside a sentence was taken as text.", (tag.start, tag.end))
+        return tag.end
+    _warn_ending(reading, tag, ending)
+    _add_own(reading, tag, ending)
+    reading.drop(tag.start, ending.end)
+    return ending.end
+
+
+def _is_unfinished(name: str, body: str) -> bool:
+    """Whether a body stops inside its own code fence or edit marker; most bodies are told apart at a glance."""
+    if "```" in body:
+        return is_unfinished(name, body)
+    if name != "set" or "<<" not in body:
+        return False
+    last = _LAST_WORD.search(body[-_LAST_CHARS:])
+    return not (last and f"<<{last[1]}" in body) and is_unfinished(name, body)
+
+
+def _extended(reading: Reading, tag: Tag, ending: Ending) -> Ending:
+    """Look for a later close when the body stops inside its own code fence or edit marker."""
+    for later in reading.bodies.later_closes(tag, ending):
+        if later is None:
+            reading.wait()
+        elif not _is_unfinished(tag.name, reading.text[ending.body_start : later.start]):
+            return replace(ending, body_end=later.start, end=later.end)
+    return ending
+
+
+def _warn_ending(reading: Reading, tag: Tag, ending: Ending) -> None:
+    if ending.how in ("self", "closed") and tag.complete and not tag.repaired:
+        return
+    span = (tag.start, ending.end)
+    if tag.repaired or not tag.complete:
+        reading.warn("attribute_quotes", f"The attributes of <{tag.name}> were not ended properly; repaired.", span)
+    if ending.how == "empty" and tag.complete:
+        reading.warn("empty_body", _ADVICE["empty_body"].format(name=tag.name), span)
+    elif ending.how in ("mismatched", "reopened"):
+        kind = "mismatched_close" if ending.how == "mismatched" else "reopened"
+        reading.warn(kind, _ADVICE[kind].format(name=tag.name), span)
+    elif ending.how in _WHERE:
+        reading.warn("unclosed", _ADVICE["unclosed"].format(name=tag.name, where=_WHERE[ending.how]), span)
+
+
+def _add_own(reading: Reading, tag: Tag, ending: Ending) -> None:
+    body = reading.text[ending.body_start : ending.body_end]
+    attributes = tag.attributes
+    if "path" not in attributes and tag.name not in ("think", "update") and body.lstrip().startswith("<"):
+        # `<get><path>a</path></get>`: parameters as tags.
+        parameters = foreign.read_parameters(body.strip())
+        if parameters is not None:
+            attributes, body = attributes | parameters, ""
+    if ending.how == "empty" and not attributes:
+        return
+    attributes, body = canonical(tag.name, attributes, body)
+    reading.add(tag.name, attributes, body, (tag.start, ending.end))
+
+
+def on_reasoning(reading: Reading, found: re.Match[str]) -> int:
+    """Step over reasoning in tags: calls in it were considered, not made."""
+    name = found["name"].lower()
+    pattern = _reasoning_end(name)
+    closing = reading.finder.search(pattern, found.end())
+    if closing is None:
+        if not reading.wait(Sign(pattern, ">")):
+            reading.drop(*found.span())
+        return found.end()
+    reading.warn_inert(found.end(), closing.start(), f"<{name}>")
+    reading.drop(found.start(), closing.end())
+    return closing.end()
+
+
+def on_foreign(reading: Reading, start: int) -> int:
+    """Take an unknown tool's call as unknown; other tags are text."""
+    call = foreign.read_foreign(reading.finder, start)
+    if call is None:
+        return start + 1
+    if not (call.settled and call.closed) and reading.wait(_TAG_CLOSED if call.settled else None):
+        return start
+    span = (start, call.end)
+    if not call.closed:
+        reading.warn("unclosed", f"Unclosed <{call.name}>.", span)
+    reading.add(call.name, call.attributes, call.body, span)
+    reading.drop(*span)
+    return call.end
+
+
+@lru_cache(maxsize=64)
+def _close_of(name: str) -> Sign:
+    return Sign(re.compile(rf"</\s?{re.escape(name)}[^<>]*>", re.IGNORECASE), ">")
+
+
+@lru_cache(maxsize=16)
+def _reasoning_end(name: str) -> re.Pattern[str]:
+    return re.compile(rf"</{re.escape(name)}>", re.IGNORECASE)

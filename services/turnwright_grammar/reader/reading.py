@@ -1,0 +1,189 @@
+"""The state of one walk over a reply, shared by the handlers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from turnwright_grammar.dialects import Payload
+from turnwright_grammar.find import Balance, Finder, Sign
+from turnwright_grammar.native import command_from_value
+from turnwright_grammar.reader.bodies import Bodies
+from turnwright_grammar.reply import WARNINGS_MAX, Command, ReadWarning, Span
+
+LOOKBACK_CHARS: Final = 4_096
+"""How far behind its position a walk may look: the name of a conflict block's file, the start of a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """A fence that held only our tags: it fires if nothing outside does (C25).
+
+    `span` counts in the whole reply; `said` is its place among the pieces of the narration.
+    """
+
+    commands: list[Command]
+    span: Span
+    said: int
+
+
+_FIRED = ("fenced_commands", "Commands in a code fence were run; write them outside.")
+_INERT = ("fenced_inert", "Commands in a code fence were not run.")
+
+Mark = tuple[int, int, int, int, int, int, str | None, "re.Pattern[str] | None", int]
+
+
+@dataclass(slots=True)
+class Reading:
+    """What was found so far, and what the handlers need to find more.
+
+    `position` is where the walk stands. `walk` reads a whole reading; it is given here so that a fence
+    can be read like a reply. `offset` maps spans of this text to the outer one. `natives` counts the
+    commands that came in another notation than our tags. `fence` is the end of a fence that holds
+    conflict blocks, while the walk is inside it; `path` is the file that the last conflict block named.
+
+    A handler that would need more text to be sure calls `wait`; the walk then takes back what the
+    handler did and stops before its trigger, until more text has come. `wake` is what must come.
+    """
+
+    finder: Finder
+    tools: frozenset[str]
+    walk: Callable[[Reading], None]
+    offset: int = 0
+    depth: int = 0
+    position: int = 0
+    waiting: bool = False
+    wake: Sign | Balance | None = None
+    bodies: Bodies = field(init=False)
+    commands: list[Command] = field(default_factory=list)
+    warnings: list[ReadWarning] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    said_to: int = 0
+    deferred: list[Fenced] = field(default_factory=list)
+    natives: int = 0
+    fence: re.Pattern[str] | None = None
+    path: str | None = None
+
+    def __post_init__(self) -> None:
+        self.bodies = Bodies(self.finder, self.tools)
+
+    @property
+    def text(self) -> str:
+        """The text as far as it has come, without what was dropped behind the walk."""
+        return self.finder.text
+
+    def wait(self, wake: Sign | Balance | None = None) -> bool:
+        """Ask for more text; False when there is none to come and the handler has to decide.
+
+        `wake` is a sign without which more text would not help, or the brackets that have to close; None
+        wakes at any text.
+        """
+        if self.finder.final:
+            return False
+        self.waiting, self.wake = True, wake
+        return True
+
+    def mark(self) -> Mark:
+        """Return what `reset` needs to take back everything that happens from here on."""
+        return (
+            len(self.commands),
+            len(self.warnings),
+            len(self.said),
+            self.said_to,
+            len(self.deferred),
+            self.natives,
+            self.path,
+            self.fence,
+            self.finder.budget_chars,
+        )
+
+    def reset(self, mark: Mark) -> None:
+        """Take back what happened since `mark`."""
+        commands, warnings, said, self.said_to, deferred, self.natives, *rest = mark
+        self.path, self.fence, self.finder.budget_chars = rest  # type: ignore[assignment]
+        del self.commands[commands:], self.warnings[warnings:], self.said[said:], self.deferred[deferred:]
+
+    def extend(self, more: str, *, final: bool = False) -> int:
+        """Append text, and drop what lies so far behind the walk that nobody looks at it again.
+
+        Returns how many characters were dropped; offsets into the text have shrunk by as much.
+        """
+        text = self.finder.text + more if more else self.finder.text
+        passed = self.position - LOOKBACK_CHARS
+        if passed <= LOOKBACK_CHARS or final:
+            self.finder.replace_text(text, final=final)
+            return 0
+        self.drop(passed, passed)
+        self.offset += passed
+        self.position -= passed
+        self.said_to -= passed
+        self.finder.replace_text(text[passed:], final=False)
+        return passed
+
+    def drop(self, start: int, end: int) -> None:
+        """Leave a part of the text out of the narration; what lies before it is said."""
+        if start > self.said_to:
+            self.said.append(self.text[self.said_to : start])
+        self.said_to = max(self.said_to, end)
+
+    def narration(self) -> str:
+        """Return everything that was said so far, up to `position`."""
+        return "".join((*self.said, self.text[self.said_to : self.position]))
+
+    def outer(self, span: Span) -> Span:
+        """Return a span of this reading's text as one of the whole reply."""
+        return span[0] + self.offset, span[1] + self.offset
+
+    def warn(self, kind: str, message: str, span: Span) -> None:
+        """Note a repair or a refusal; far beyond the cap nothing more is kept."""
+        if len(self.warnings) < 2 * WARNINGS_MAX:
+            self.warnings.append(ReadWarning(kind, message, self.outer(span)))
+
+    def defer(self, commands: list[Command], span: Span) -> None:
+        """Keep the commands of a fence until it is known whether anything outside of it is called."""
+        self.drop(*span)
+        self.deferred.append(Fenced(commands, self.outer(span), len(self.said)))
+        self.said.append(self.text[slice(*span)])
+
+    def warn_inert(self, start: int, end: int, where: str) -> None:
+        """Say that a command between two offsets was not run, if there is one."""
+        if self.bodies.any_tool.search(self.text, start, end):
+            self.warn("inert_code", f"A command inside {where} was not run.", (start, end))
+
+    def add(self, name: str, attributes: dict[str, str], body: str, span: Span) -> None:
+        """Keep a command that is canonical already; its span counts in this reading's text."""
+        self.commands.append(Command(name, MappingProxyType(attributes), body, self.outer(span), name in self.tools))
+
+    def take(self, payload: Payload, span: Span) -> None:
+        """Keep the calls of a vendor's payload."""
+        if payload.repaired:
+            self.warn("repaired_call", "The arguments of a call were malformed and repaired.", span)
+        for name, arguments in payload.calls:
+            self.commands.append(command_from_value(name, arguments, self.outer(span), self.tools))
+            self.natives += 1
+        self.drop(*span)
+
+    def nested(self, content: str, start: int) -> Reading:
+        """Return a part of the text, which begins at `start`, read on its own."""
+        inner = Reading(Finder(content), self.tools, self.walk, self.offset + start, self.depth + 1)
+        inner.walk(inner)
+        return inner
+
+    def adopt(self, inner: Reading) -> None:
+        """Keep what a nested reading found."""
+        self.commands.extend(inner.commands)
+        self.warnings.extend(inner.warnings[:WARNINGS_MAX])
+        self.natives += inner.natives
+
+    def conclude(self) -> None:
+        """Run fenced tags if nothing else was called, else say that they were not run (C25)."""
+        fire = not self.commands
+        kind, message = _FIRED if fire else _INERT
+        for fenced in self.deferred:
+            if fire:
+                self.commands.extend(fenced.commands)
+                self.said[fenced.said] = ""
+            self.warnings.append(ReadWarning(kind, message, fenced.span))

@@ -1,0 +1,153 @@
+"""Calls in vendors' formats in a reply; `dialects` knows the notations.
+
+Each handler gets the reading and where its trigger stands, and returns the offset to go on from. What is
+well-formed is settled by the first character after it. What needs repair is settled by the end of the
+reply, because more text might have made it well-formed.
+"""
+
+from __future__ import annotations
+
+import re
+
+from turnwright_grammar import dialects
+from turnwright_grammar.find import Balance, Sign
+from turnwright_grammar.native import calls_of
+from turnwright_grammar.reader.bodies import TAG_SHOWN
+from turnwright_grammar.reader.reading import Reading
+
+# A broken object that no vendor's token announces is not looked for further than this.
+BARE_CHARS_MAX = 20_000
+# Any notation shows itself within this many characters after its token.
+_NOTATION_CHARS_MAX = 256
+# A separator may be followed by a word and another separator.
+_SEPARATED_CHARS_MAX = 64
+_SEPARATORS = re.compile(r"[\s;,]*")
+_TAG_WAKE = Sign(re.compile(">"), ">")
+_OPENING = re.compile(r"[^<\[{]{0,100}[\[{]")
+
+
+def on_vendor(reading: Reading, found: re.Match[str]) -> int:
+    """Read the call that a vendor's token announces; other tokens are noise."""
+    token, start = found, found.start()
+    if "sep" in token[0] and len(reading.text) < token.end() + _SEPARATED_CHARS_MAX and reading.wait():
+        return start
+    if not dialects.announces_call(token[0]):
+        reading.drop(*token.span())
+        return token.end()
+    while (following := _token_after(reading, token.end())) and dialects.announces_call(following[0]):
+        token = following
+    return on_payload(reading, start, token.end())
+
+
+def _token_after(reading: Reading, position: int) -> re.Match[str] | None:
+    return dialects.TOKEN.match(reading.text, _after_blanks(reading, position))
+
+
+def _after_blanks(reading: Reading, position: int) -> int:
+    return _SEPARATORS.match(reading.text, position).end()  # type: ignore[union-attr]
+
+
+def on_payload(reading: Reading, start: int, position: int) -> int:
+    """Read the calls at `position`, announced at `start`."""
+    payload = dialects.read_payload(reading.finder, position)
+    if not is_settled(reading, payload, position) and reading.wait(wake_at(reading, position)):
+        return start
+    reading.drop(start, position)
+    while payload is not None and payload.calls and not payload.cut:
+        reading.take(payload, (start, payload.end))
+        start = position = payload.end
+        payload = dialects.read_payload(reading.finder, start) if _goes_on(reading, start) else None
+        if payload is None:
+            return position
+        if not is_settled(reading, payload, position) and reading.wait(wake_at(reading, position)):
+            return start
+    if payload is not None and payload.cut:
+        reading.warn("cut_call", "A call was cut off by the end of the reply and not run.", (start, payload.end))
+        reading.drop(start, payload.end)
+        return payload.end
+    return unreadable(reading, start, position)
+
+
+def is_settled(reading: Reading, payload: dialects.Payload | None, position: int) -> bool:
+    """Whether no further text can change what was read at `position`."""
+    if reading.finder.final:
+        return True
+    if payload is None:
+        return len(reading.text) >= _after_blanks(reading, position) + _NOTATION_CHARS_MAX
+    if payload.cut or not payload.calls:
+        return False
+    return _is_bounded(reading, payload) if payload.repaired else _is_ended(reading, payload)
+
+
+def _is_ended(reading: Reading, payload: dialects.Payload) -> bool:
+    text, end = reading.text, payload.end
+    if text.startswith((">", "]", ")"), end - 1):
+        # Closed by a mark of its own, so nothing that follows belongs to it.
+        return True
+    following = _after_blanks(reading, end)
+    if not all(arguments for _, arguments in payload.calls):
+        return len(text) >= following + _NOTATION_CHARS_MAX
+    if text.startswith("<", following):
+        return TAG_SHOWN.match(text, following) is not None
+    return len(text) >= following + len("```")
+
+
+def _is_bounded(reading: Reading, payload: dialects.Payload) -> bool:
+    # A broken object reaches to the next token at most; where that follows at once, nothing else can come of it.
+    text = reading.text
+    return text.startswith(("}", "]"), payload.end - 1) and bool(
+        dialects.LIMIT.match(text, _after_blanks(reading, payload.end))
+    )
+
+
+def wake_at(reading: Reading, position: int) -> Sign | Balance | None:
+    """What has to come before another look at the payload at `position` is worth it."""
+    opening = _OPENING.match(reading.text, position)
+    if opening is None:
+        return _TAG_WAKE if reading.text.startswith("<", position) else None
+    balance = Balance()
+    # Closed already, and yet unsettled: what follows it decides.
+    return None if balance.comes(reading.text[opening.end() - 1 :]) else balance
+
+
+def _goes_on(reading: Reading, position: int) -> bool:
+    # Another object in the same announcement: `{...};{...}`.
+    return reading.text.startswith("}", position - 1) and reading.text.startswith("{", _after_blanks(reading, position))
+
+
+def unreadable(reading: Reading, start: int, position: int) -> int:
+    """Say that what was announced at `start` is no call; return `position`, where reading goes on."""
+    following = _token_after(reading, position)
+    ended = _after_blanks(reading, position) >= len(reading.text)
+    if not ended and (following is None or dialects.announces_call(following[0])):
+        message = 'A tool call could not be read; write it as a tag, for example <get path="..."/>.'
+        reading.warn("unreadable_call", message, (start, position))
+    return position
+
+
+def on_json(reading: Reading, start: int) -> int:
+    """Take a JSON object that has the shape of a call, without any token."""
+    read = dialects.read_json(reading.finder, start, BARE_CHARS_MAX)
+    is_near = len(reading.text) < start + BARE_CHARS_MAX
+    if read and (read.cut or (read.repaired and is_near)) and reading.wait(wake_at(reading, start)):
+        return start
+    calls = calls_of(read.value, wrapped=False) if read and not read.cut else None
+    if read is None and not reading.finder.spend(0):
+        reading.warn(
+            "unreadable_call", "Too many broken calls came before; this text was not read.", (start, start + 1)
+        )
+    if read is None or calls is None:
+        return start + 1
+    reading.take(dialects.Payload(read.end, calls, read.repaired), (start, read.end))
+    return read.end
+
+
+def on_python(reading: Reading, start: int) -> int:
+    """Take a list of Python calls, without any token; in a fence it is code."""
+    payload = dialects.python_calls(reading.finder, start) if reading.depth == 0 else None
+    if payload is not None and not is_settled(reading, payload, start) and reading.wait(wake_at(reading, start)):
+        return start
+    if payload is None or payload.cut:
+        return start + 1
+    reading.take(payload, (start, payload.end))
+    return payload.end
