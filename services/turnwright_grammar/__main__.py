@@ -3,7 +3,7 @@
 | verb | reads | prints |
 |---|---|---|
 | (none), `read` | a reply; `{"text": reply}` with `--lines` | commands, warnings, narration |
-| `edit` | `{"original", "body"}` | `{"result"}` or `{"conflict"}` |
+| `edit` | `{"original", "body"}`, and `"path"` if known | `{"result"}` or `{"conflict"}` |
 | `match` | `{"mode", "pattern", "string", "replacement"}` | `{"result"}` or `{"error"}` |
 
 One JSON object is printed, or one a line with `--lines`. Input that is not as described prints
@@ -85,7 +85,8 @@ def reply_as_json(reply: Reply) -> Answer:
 
 def _edit(request: Mapping[str, object]) -> Answer:
     original = None if request.get("original") is None else _field(request, "original")
-    result = apply_edit(original, _field(request, "body"))
+    path = None if request.get("path") is None else _field(request, "path")
+    result = apply_edit(original, _field(request, "body"), path=path)
     return {"result": result.text} if isinstance(result, EditResult) else {"conflict": result.message}
 
 

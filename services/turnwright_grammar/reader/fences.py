@@ -17,6 +17,7 @@ from turnwright_grammar.reply import Span
 
 FENCE_DEPTH_MAX = 2
 _NEWLINE = re.compile(r"\n")
+_SHORT_SPAN = re.compile(r"(?<!`)`([^`\n]++)`(?!`)")
 _TICKS = re.compile(r"`+")
 _LINE_WAKE = Sign(_NEWLINE, "\n")
 _FENCE_WAKE = Sign(re.compile(r"[`~<](?:(?<=`)``|(?<=~)~~|(?<=<)<{4} ?SEARCH>?)[ \t\r]*\n"), "\n")
@@ -50,7 +51,11 @@ def _is_fence(text: str, start: int, opening: re.Match[str]) -> bool:
 
 def _on_ticks(reading: Reading, start: int) -> int:
     """Step over an inline code span; a lone backtick is text, and so is a tilde."""
-    marks = _TICKS.match(reading.text, start)
+    text = reading.text
+    short = _SHORT_SPAN.match(text, start)
+    if short and (short.end() < len(text) or reading.finder.final):
+        return _stepped_over(reading, short.start(1), short.end(1), short.end())
+    marks = _TICKS.match(text, start)
     if marks is None:
         return start + 1
     end = marks.end()
@@ -61,12 +66,17 @@ def _on_ticks(reading: Reading, start: int) -> int:
     if closing is None:
         reading.wait()
         return end
-    if closing.end() >= len(reading.text) and reading.wait():
+    if closing.end() >= len(text) and reading.wait():
         return end
-    inside = reading.text[end : closing.start()].strip()
-    if not (inside.startswith("<") and inside.endswith(">")):
-        reading.warn_inert(end, closing.start(), "an inline code span")
-    return closing.end()
+    return _stepped_over(reading, end, closing.start(), closing.end())
+
+
+def _stepped_over(reading: Reading, start: int, stop: int, end: int) -> int:
+    if "<" in reading.text[start:stop]:
+        inside = reading.text[start:stop].strip()
+        if not (inside.startswith("<") and inside.endswith(">")):
+            reading.warn_inert(start, stop, "an inline code span")
+    return end
 
 
 def _on_fence(reading: Reading, opening: re.Match[str]) -> int:

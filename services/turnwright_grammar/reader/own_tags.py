@@ -20,6 +20,8 @@ from turnwright_grammar.tools import canonical
 # Cut off inside an attribute, these may still run: half an argument does no harm to them.
 _HARMLESS = frozenset({"get", "search", "update", "think", "ask_user"})
 _TAG_CLOSED = Sign(re.compile(">"), ">")
+_COMMENT_END = re.compile("-->")
+_COMMENT_WAKE = Sign(_COMMENT_END, ">")
 _LAST_CHARS = 120
 _LAST_WORD = re.compile(r"(?<!\S)([A-Z][A-Za-z0-9_]*)\s*\Z")
 _ADVICE = {
@@ -131,6 +133,16 @@ def on_reasoning(reading: Reading, found: re.Match[str]) -> int:
         return found.end()
     reading.warn_inert(found.end(), closing.start(), f"<{name}>")
     reading.drop(found.start(), closing.end())
+    return closing.end()
+
+
+def on_comment(reading: Reading, start: int) -> int:
+    """Step over `<!-- ... -->`: what is commented out was not called. One that never ends is text."""
+    closing = reading.finder.search(_COMMENT_END, start)
+    if closing is None:
+        reading.wait(_COMMENT_WAKE)
+        return start + 1
+    reading.warn_inert(start, closing.start(), "a comment")
     return closing.end()
 
 

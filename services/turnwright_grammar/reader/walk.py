@@ -52,7 +52,7 @@ TRIGGER = re.compile(
     r"""
     [<`\[{~>*A=\u273f]
     (?:
-        (?<=<)(?: [A-Za-z/|\uff5c] | (?<!<<)<{4} )
+        (?<=<)(?: [A-Za-z/|\uff5c] | !-- | (?<!<<)<{4} )
       | (?<=`)
       | (?<=~)~~
       | (?<=>)(?<!>>)>>
@@ -74,7 +74,7 @@ HALF_TRIGGER = re.compile(
     r"""
     [<\[{~>*A=\u273f]
     (?:
-        (?<=<)<{0,8} | (?<=~)~? | (?<=>)>{0,4} | (?<=[A=\u273f])[A-Za-z]{0,10}
+        (?<=<)(?:<{0,8}|!-?) | (?<=~)~? | (?<=>)>{0,4} | (?<=[A=\u273f])[A-Za-z]{0,10}
       | (?<=\*)(?:\*[*BeginPatch\ ]{0,14})? | (?<=\[)/?[A-Za-z_][\w.]{0,40}
       | (?<=[\[{])\s{0,16}(?:[\[{]\s{0,16})?(?:["']\w{0,20}["']?\s{0,4})?
     )\Z
@@ -151,6 +151,8 @@ def _on_angle(reading: Reading, start: int) -> int:
         return _on_line(reading, start, conflicts.HEAD, fences.on_conflict)
     if reading.fence is not None:
         return start + 1
+    if text.startswith("<!", start):
+        return own_tags.on_comment(reading, start)
     if not reading.finder.final and not TAG_SHOWN.match(text, start) and reading.wait():
         return start
     if opener := reading.bodies.any_tool.match(text, start):

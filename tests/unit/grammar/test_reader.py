@@ -121,6 +121,7 @@ def test_a_body_is_opaque_and_ends_at_its_own_close(body, name):
         "```\ntext\n<get path='a'/>\n```",
         "~~~xml\nsay:\n<get path='a'/>\n~~~",
         "<thinking><get path='a'/></thinking>",
+        "<!-- <get path='a'/> -->",
         "<think><get path='a'/></think>",
         "<|channel|>analysis<|message|><get path='a'/><|end|>",
         "2 < 3 and <get",
