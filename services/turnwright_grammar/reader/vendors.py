@@ -22,8 +22,10 @@ _NOTATION_CHARS_MAX = 256
 # A separator may be followed by a word and another separator.
 _SEPARATED_CHARS_MAX = 64
 _SEPARATORS = re.compile(r"[\s;,]*")
-_TAG_WAKE = Sign(re.compile(">"), ">")
-_OPENING = re.compile(r"[^<\[{]{0,100}[\[{]")
+_TAG_WAKE = Sign(
+    re.compile(r"</[^<>\s]{0,20}(?:function|invoke|call|calls|tool|tool_use|action|input|arguments|parameters|args)>"), ">"
+)
+_OPENING = re.compile(r"(?:[^<\[{]|\[(?:ARGS|CALL_ID|TOOL_CALLS)\]){0,100}[\[{]")
 
 
 def on_vendor(reading: Reading, found: re.Match[str]) -> int:
@@ -104,7 +106,8 @@ def wake_at(reading: Reading, position: int) -> Sign | Balance | None:
     """What has to come before another look at the payload at `position` is worth it."""
     opening = _OPENING.match(reading.text, position)
     if opening is None:
-        return _TAG_WAKE if reading.text.startswith("<", position) else None
+        is_tag = dialects.FUNCTION_TAG.match(reading.text, _after_blanks(reading, position))
+        return _TAG_WAKE if is_tag else None
     balance = Balance()
     # Closed already, and yet unsettled: what follows it decides.
     return None if balance.comes(reading.text[opening.end() - 1 :]) else balance
