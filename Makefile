@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 GEN    := .gen-venv
 PROTOS := $(sort $(shell find protos -name '*.proto'))
 
-.PHONY: demo test check lint types imports protos gen gen-check format bench install clean
+.PHONY: demo test check lint types imports protos gen gen-check format bench fuzz soak install clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/turnwright demo
@@ -53,6 +53,13 @@ format: $(VENV)/.installed-dev node_modules/.installed
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m bench -s tests/bench
+
+# For TURNWRIGHT_FUZZ_S seconds, 120 by default.
+fuzz: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m fuzz -s tests/fuzz
+
+soak: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m soak -s tests/unit
 
 clean:
 	rm -rf $(VENV) $(GEN) node_modules

@@ -29,12 +29,16 @@ _BLANKS = re.compile(r"[\s;,]*+")
 
 @dataclass(slots=True)
 class Payload:
-    """What followed a token: calls, where it ended, whether it was repaired or cut off."""
+    """What followed a token: calls, where it ended, whether it was repaired or cut off.
+
+    `guessed`: an argument is so written that more text might have been read otherwise.
+    """
 
     end: int
     calls: list[Call] = field(default_factory=list)
     repaired: bool = False
     cut: bool = False
+    guessed: bool = False
 
 
 def after_blanks(text: str, start: int) -> int:
@@ -62,11 +66,14 @@ def read_json(
     is_cut = strict is NotStrict.CUT and start + size >= len(text)
     if is_cut and not finder.final:
         return ReadValue(None, len(text), cut=True)
+    found = finder.search(limit, start)
+    end = min(found.start() if found else len(text), start + loose_chars_max)
+    if end >= len(text) and not finder.final:
+        # How far a broken value reaches is not known yet.
+        return ReadValue(None, len(text), cut=True)
     # Nothing may be paid for that depends on how much of the text has come.
     if not finder.spend(len(text) - start if is_cut else _STRICT_CHARS_FIRST):
         return None
-    found = finder.search(limit, start)
-    end = min(found.start() if found else len(text), start + loose_chars_max)
     read = read_value(text, start, end)
     finder.spend(LOOSE_COST * ((read.end if read else end) - start))
     return read

@@ -24,6 +24,8 @@ _STRING = re.compile(
 )
 # Python refuses `07`; whoever writes it means 7.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}(?=\s*+[,)])")
+_WORD = re.compile(r"(?:True|False|None|true|false|null)(?=\s*+[,)])")
+_WORDS: dict[str, Value] = {"true": True, "false": False, "none": None, "null": None}
 _QUOTED = re.compile(r"[rRbBuU]{0,2}[\"']")
 _ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a", "0": "\0", "\n": ""}
@@ -55,6 +57,7 @@ def python_calls(finder: Finder, start: int, *, positional: bool = False) -> Pay
             break
         payload.calls.extend(following.calls)
         payload.end, payload.cut = following.end, following.cut
+        payload.guessed = payload.guessed or following.guessed
     return payload
 
 
@@ -77,6 +80,7 @@ def _in_brackets(finder: Finder, start: int, *, positional: bool) -> Payload | N
             return payload if payload.calls and payload.cut else None
         payload.calls.extend(one.calls)
         payload.end, payload.cut = one.end, one.cut
+        payload.guessed = payload.guessed or one.guessed
         if one.cut:
             return payload
     return payload
@@ -95,13 +99,16 @@ def _call(finder: Finder, start: int, *, positional: bool) -> Payload | None:
         read = _value(finder, position)
         if read is None or not isinstance(read.value, str | dict):
             return None
-        arguments, position = read.value, read.end
+        arguments, position, guessed = read.value, read.end, read.repaired
     else:
         named = _arguments(finder, position)
         if named is None:
             return None
-        arguments, position = named
-    return _closed(text, found, arguments, position)
+        arguments, position, guessed = named
+    payload = _closed(text, found, arguments, position)
+    if payload is not None:
+        payload.guessed = guessed
+    return payload
 
 
 def _closed(text: str, found: re.Match[str], arguments: Value, position: int) -> Payload | None:
@@ -115,20 +122,22 @@ def _closed(text: str, found: re.Match[str], arguments: Value, position: int) ->
     return Payload(position, [(found["name"], arguments)])
 
 
-def _arguments(finder: Finder, position: int) -> tuple[dict[str, Value], int] | None:
-    """Return the named arguments and where they end: at a `)`, or at the end of the text."""
+def _arguments(finder: Finder, position: int) -> tuple[dict[str, Value], int, bool] | None:
+    """Return the named arguments, where they end (at a `)`, or at the end of the text), and whether any was guessed."""
     text = finder.text
     arguments: dict[str, Value] = {}
+    guessed = False
     while position < len(text) and text[position] != ")":
         keyword = _KEYWORD.match(text, position)
         if keyword is None:
-            return (arguments, len(text)) if _CUT_AT.match(text, position) else None
+            return (arguments, len(text), guessed) if _CUT_AT.match(text, position) else None
         read = _value(finder, keyword.end())
         if read is None:
-            return (arguments, len(text)) if keyword.end() >= len(text) else None
+            return (arguments, len(text), guessed) if keyword.end() >= len(text) else None
         arguments[keyword["name"]] = read.value
+        guessed = guessed or read.repaired
         position = len(text) if read.cut else after_blanks(text, read.end)
-    return arguments, position
+    return arguments, position, guessed
 
 
 def _value(finder: Finder, position: int) -> ReadValue | None:
@@ -136,6 +145,8 @@ def _value(finder: Finder, position: int) -> ReadValue | None:
         return ReadValue(_decoded(string[0]), string.end())
     if integer := _INTEGER.match(finder.text, position):
         return ReadValue(int(integer[0]), integer.end())
+    if word := _WORD.match(finder.text, position):
+        return ReadValue(_WORDS[word[0].lower()], word.end())
     if not finder.spend(0):
         return None
     read = read_loose(finder.text, position)

@@ -20,6 +20,8 @@ _BEFORE_PARAMETER = re.compile(r"\s*(?:<(?:[a-z]\w*)?)?")
 _OPENING = re.compile(r"<(?P<name>[A-Za-z][\w.\-]*)(?=\s)")
 _PARAMETER = re.compile(r"\s*<(?P<name>[a-z]\w*)>")
 _TELLING = frozenset({"path", "command", "query", "file_path"})
+# Around one of these it is a wrapper, and the call inside is what counts.
+_CALLS = frozenset({"tool_call", "tool_calls", "tool_use", "function_call", "function_calls", "function", "invoke"})
 _KEEPS_BLANKS = frozenset({"content", "diff", "body", "text"})
 _VALUES_TRIED_MAX = 50
 _UNCLOSED_CHARS_MAX = 20_000
@@ -40,14 +42,17 @@ class ForeignCall:
     settled: bool = True
 
 
-def read_foreign(finder: Finder, start: int) -> ForeignCall | None:
-    """Return the foreign call that opens at `start`, or None when it is text. Never raises."""
+def read_foreign(finder: Finder, start: int, tools: frozenset[str]) -> ForeignCall | None:
+    """Return the foreign call that opens at `start`, or None when it is text: around our `tools`, it is none.
+
+    Never raises.
+    """
     if found := _PARAMETRIC.match(finder.text, start):
-        return _parametric(finder, found)
+        return _parametric(finder, found, tools)
     return _telling(finder, start)
 
 
-def _parametric(finder: Finder, opening: re.Match[str]) -> ForeignCall | None:
+def _parametric(finder: Finder, opening: re.Match[str], tools: frozenset[str]) -> ForeignCall | None:
     text, name = finder.text, opening["name"]
     if _PARAMETER.match(text, opening.end()) is None:
         before = _BEFORE_PARAMETER.match(text, opening.end())
@@ -59,7 +64,7 @@ def _parametric(finder: Finder, opening: re.Match[str]) -> ForeignCall | None:
         return ForeignCall(name, {}, opening.end(), closed=False)
     end = closing.start() if closing else min(len(text), opening.end() + _UNCLOSED_CHARS_MAX)
     attributes = read_parameters(text[opening.end() : end]) if finder.spend(0) else None
-    if attributes is None:
+    if attributes is None or not attributes.keys().isdisjoint(tools | _CALLS):
         finder.spend(end - opening.end())
         return None
     return ForeignCall(name, attributes, closing.end() if closing else end, closing is not None)

@@ -148,7 +148,7 @@ def on_comment(reading: Reading, start: int) -> int:
 
 def on_foreign(reading: Reading, start: int) -> int:
     """Take an unknown tool's call as unknown; other tags are text."""
-    call = foreign.read_foreign(reading.finder, start)
+    call = foreign.read_foreign(reading.finder, start, reading.tools)
     if call is None:
         return start + 1
     if not (call.settled and call.closed) and reading.wait(_TAG_CLOSED if call.settled else None):

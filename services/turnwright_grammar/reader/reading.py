@@ -162,8 +162,12 @@ class Reading:
         if payload.repaired:
             self.warn("repaired_call", "The arguments of a call were malformed and repaired.", span)
         for name, arguments in payload.calls:
-            self.commands.append(command_from_value(name, arguments, self.outer(span), self.tools))
-            self.natives += 1
+            command = command_from_value(name, arguments, self.outer(span), self.tools)
+            if command.name:
+                self.commands.append(command)
+                self.natives += 1
+            else:
+                self.warn("unreadable_call", "A tool call without a name was not run.", span)
         self.drop(*span)
 
     def nested(self, content: str, start: int) -> Reading:

@@ -23,7 +23,8 @@ _NOTATION_CHARS_MAX = 256
 _SEPARATED_CHARS_MAX = 64
 _SEPARATORS = re.compile(r"[\s;,]*")
 _TAG_WAKE = Sign(
-    re.compile(r"</[^<>\s]{0,20}(?:function|invoke|call|calls|tool|tool_use|action|input|arguments|parameters|args)>"), ">"
+    re.compile(r"</[^<>\s]{0,20}(?:function|invoke|calls?|tool|tool_use|action|input|arguments|parameters|args)>"),
+    ">",
 )
 _OPENING = re.compile(r"(?:[^<\[{]|\[(?:ARGS|CALL_ID|TOOL_CALLS)\]){0,100}[\[{]")
 
@@ -76,7 +77,7 @@ def is_settled(reading: Reading, payload: dialects.Payload | None, position: int
         return True
     if payload is None:
         return len(reading.text) >= _after_blanks(reading, position) + _NOTATION_CHARS_MAX
-    if payload.cut or not payload.calls:
+    if payload.cut or payload.guessed or not payload.calls:
         return False
     return _is_bounded(reading, payload) if payload.repaired else _is_ended(reading, payload)
 

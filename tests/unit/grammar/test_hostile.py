@@ -1,86 +1,90 @@
 """Hostile text ends within the timeout: at these sizes anything quadratic would not."""
 
+import resource
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
 import pytest
 
 from turnwright_grammar import EditConflict, EditResult, EditSyntaxError, apply_edit, command_from_call, read_reply
 from turnwright_grammar.values import repair_json
 
+from .hostile import COMBINED, EDIT_BODIES, HOSTILE, SINGLE, Hostile
+from .invariants import check_narration, check_spans
+
+# What every run reads, and what `make soak` reads.
+QUICK_CHARS = 30_000
 SIZE_CHARS = 200_000
-LARGE_CHARS = 1_000_000
-PIECES = [
+SOAK_CHARS = 10_000_000
+PEAK_BYTES_PER_CHAR_MAX = 100
+# Repeated ten million characters long.
+SOAKED = (
     "<",
-    "<get ",
     '<get path="',
-    "<get path='x\" ",
-    '<get a="\\"',
     "<set>",
     '<set path="a">\n',
-    "</set>",
-    "<set><get>",
-    "<update>x</get>",
-    '<set path="a">\n```\n</set>',
-    "<think>a",
-    "<thinking>",
-    "<a_b><c>",
-    "<|",
-    '{"name":',
-    '{"name":"a","arguments":{"b":"c"}',
-    '[{"name":',
-    "<tool_call>",
-    '<tool_call>{"a"',
-    "[TOOL_CALLS]a{",
-    "\n[get(a=",
-    "<function=a><parameter=b>",
-    "<tool_call>a<arg_key>k</arg_key><arg_value>",
-    "<|channel|>analysis<|message|>",
-    "` `` ``` ",
-    "```\n",
-    "```x\n",
-    "```tool_code\nx\n```\n",
-    "<<<<<<< SEARCH\n=======\n",
-    "a.py\n<<<<<<< SEARCH\n",
-    " ",
-]
-EDITS = [
-    "<<A ",
     "<<SEARCH ",
-    "<<SEARCH a SEARCH ",
-    "<<A x A y ",
-    "<<NEW\nNEW x\n",
-    "s/a/b/ ",
-    "<<<<<<< SEARCH\n",
-    "a b\n",
-]
+    '{"name":',
+    "`",
+    "```\n",
+    '"',
+    "<tool_call>",
+    "<a_b>",
+)
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize("piece", PIECES)
-def test_a_reply_of_one_repeated_piece_is_read(piece):
-    assert read_reply(piece * (SIZE_CHARS // len(piece))).dropped >= 0
+@pytest.mark.parametrize("hostile", SINGLE, ids=lambda one: one.name)
+def test_a_hostile_reply_is_read(hostile):
+    check_hostile(hostile.text(QUICK_CHARS))
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize("piece", ["<get ", "<", "<<A "])
-def test_a_million_characters_are_read(piece):
-    assert read_reply(piece * (LARGE_CHARS // len(piece))).commands == ()
+@pytest.mark.parametrize("hostile", COMBINED, ids=lambda one: one.name)
+def test_a_reply_of_two_hostile_pieces_is_read(hostile):
+    check_hostile(hostile.text(QUICK_CHARS // 10))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("hostile", HOSTILE, ids=lambda one: one.name)
+def test_a_large_hostile_reply_is_read(hostile):
+    check_hostile(hostile.text(SIZE_CHARS))
+
+
+def check_hostile(text: str) -> None:
+    reply = read_reply(text)
+    check_spans(text, reply)
+    check_narration(text, reply)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("piece", SOAKED)
+def test_ten_million_characters_are_read_in_memory_of_their_order(piece):
+    with ProcessPoolExecutor(1, get_context("fork")) as alone:
+        taken_s, peak_bytes = alone.submit(cost_of_reading, piece, SOAK_CHARS).result()
+    pace = SOAK_CHARS / taken_s / 1e6
+    print(f"\n{piece!a:<24} {taken_s:7.2f} s {pace:8.1f} MB/s {peak_bytes / 1e6:8.1f} MB beside the text")
+    assert peak_bytes < PEAK_BYTES_PER_CHAR_MAX * SOAK_CHARS
+
+
+def cost_of_reading(piece: str, chars: int) -> tuple[float, int]:
+    """Seconds, and how much the memory of this process had to grow."""
+    text = Hostile(piece).text(chars)
+    before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    begin = time.perf_counter()
+    read_reply(text)
+    taken_s = time.perf_counter() - begin
+    return taken_s, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb) * 1024
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize("prefix", ['<get path="', '<tool_call>{"a":"', "<tool_call>", "<get"])
-@pytest.mark.parametrize("piece", [" ", "{", "[", '{"a":', '", ', '" ', "&amp;", "\\"])
-def test_an_opener_with_a_long_tail_is_read(prefix, piece):
-    assert read_reply(prefix + piece * (SIZE_CHARS // 4 // len(piece))).dropped == 0
-
-
-@pytest.mark.timeout(20)
-def test_ten_thousand_foreign_names_are_read():
-    assert read_reply("".join(f"<a_{n}><c>" for n in range(50_000))).commands == ()
-
-
-@pytest.mark.timeout(20)
-@pytest.mark.parametrize("piece", EDITS)
-def test_a_body_of_one_repeated_piece_is_applied(piece):
-    result = apply_edit("a b\n" * 1000, piece * (SIZE_CHARS // len(piece)))
+@pytest.mark.parametrize("hostile", EDIT_BODIES, ids=lambda one: one.name)
+@pytest.mark.parametrize("original", ["a b\n" * 1000, None], ids=["text", "none"])
+def test_a_hostile_body_is_applied(hostile, original):
+    result = apply_edit(original, hostile.text(2 * QUICK_CHARS))
     assert isinstance(result, EditResult | EditConflict | EditSyntaxError)
 
 
@@ -94,9 +98,33 @@ def test_a_search_in_a_large_repetitive_text_ends(search):
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize("piece", ["{", "[", "(", '{"a":', '"', "'", "[1,", '{"a":"b" ', "a", "\\"])
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "{",
+        "[",
+        "(",
+        '{"a":',
+        '"',
+        "'",
+        "[1,",
+        '{"a":"b" ',
+        "a",
+        "\\",
+        "/*",
+        "//",
+        "#",
+        '\\"',
+        "```",
+        "1",
+        "-",
+        '"a" ',
+        "<|",
+    ],
+)
 def test_broken_json_of_one_repeated_piece_is_repaired(piece):
-    text = piece * (SIZE_CHARS // 4 // len(piece))
-    repair_json(text)
-    command, _ = command_from_call("get", text)
-    assert command.name == "get"
+    for prefix in ("", '{"a":', '{"a":"', "["):
+        text = prefix + piece * (QUICK_CHARS // 2 // len(piece))
+        repair_json(text)
+        command, _ = command_from_call("get", text)
+        assert command.name == "get"

@@ -1,6 +1,7 @@
-"""Properties of the reader and of edits on arbitrary and on mutated text."""
+"""Properties of the reader and of edits on arbitrary, on mixed and on well-formed text."""
 
-from hypothesis import HealthCheck, given, settings
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from turnwright_grammar import (
@@ -12,63 +13,88 @@ from turnwright_grammar import (
     command_from_call,
     parse_body,
     read_reply,
-    resolve,
     unified_patch,
 )
-from turnwright_grammar.conflicts import marker_body
 from turnwright_grammar.values import repair_json
 
-PIECES = [
-    '<get path="a"/>', "<get>", "</get>", '<set path="b">', "</set>", "<update", "</update>", " status='200'", "/>", ">", "<",
-    '"', "'", "`", "```", "```xml\n", "\n", " ", "x = 1", "&amp;", "<<SEARCH", "SEARCH", "<<REPLACE", "REPLACE", "<<EOF", "EOF",
-    "<<<<<<< SEARCH\n", "=======\n", ">>>>>>> REPLACE\n", "a.py\n", "<tool_call>", "</tool_call>", '{"name": "get", ',
-    '"arguments": {"path": "a"}}', "[TOOL_CALLS]", "get{", "}", "]", "[get(path='a')]", "<function=get>", "<parameter=path>",
-    "</parameter>", "</function>", "<|channel|>final<|message|>", "<|call|>", "<thinking>", "</thinking>", "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n",
-    "s/a/b/", "\\", "\r\n", "\u2028", "\x00", "é", "<arg_key>k</arg_key><arg_value>", "```diff\n", "```tool_code\n",
-]  # fmt: skip
-REPLIES = st.lists(st.sampled_from(PIECES), max_size=25).map("".join)
-BODIES = st.lists(st.sampled_from(["a\n", "  b\n", "\tc\n", "\n", "a b", "x", "\r\n", "}"]), max_size=12).map("".join)
+from .canonical import unplaced, written
+from .invariants import check_reading
+from .marked import marker_body
+from .mixtures import COMMANDS, EDIT_LINES, MIXTURES, PROSE, REPLIES, UNKNOWN
 
-
-def check(text: str) -> Reply:
-    reply = read_reply(text)
-    for item in (*reply.commands, *reply.warnings):
-        start, end = item.span
-        assert 0 <= start <= end <= len(text)
-    assert list(reply.commands) == sorted(reply.commands, key=lambda one: one.span)
-    for command in reply.commands:
-        assert resolve(command) == command
-        assert not any("\x00" in key for key in command.attributes)
-        parse_body(command.body)
-    return reply
+QUICK = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 
 
 @given(st.text())
 def test_arbitrary_text_is_read(text):
-    check(text)
+    check_reading(text)
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
-@given(REPLIES)
+@settings(max_examples=500, suppress_health_check=[HealthCheck.too_slow])
+@given(MIXTURES)
 def test_any_mixture_of_dialects_is_read(text):
-    check(text)
+    check_reading(text)
 
 
-@given(st.text(alphabet=st.characters(exclude_characters="<[{`~>"), max_size=200))
+@given(st.text(alphabet=st.characters(exclude_characters="<[{`~>*"), max_size=200))
 def test_text_without_triggers_is_all_narration(text):
     assert read_reply(text) == Reply(narration=text.strip())
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from(["get", "set", "sh"]), st.text(alphabet="ab/.", min_size=1)), max_size=8),
-    st.data(),
-)
-def test_well_formed_commands_come_back_in_order(wanted, data):
-    parts = [f'<{name} path="{path}">x</{name}>' for name, path in wanted]
-    glue = data.draw(st.sampled_from(["", "\n", " and ", "\n\nThen:\n"]))
-    reply = read_reply(glue.join(parts))
-    assert [(one.name, one.attributes["path"]) for one in reply.commands] == wanted
-    assert reply.warnings == ()
+@QUICK
+@given(REPLIES)
+def test_what_is_written_well_is_read_as_it_was_meant(commands):
+    reply = read_reply(written(commands))
+    assert unplaced(reply.commands) == commands
+    assert (reply.warnings, reply.narration, reply.dropped) == ((), "", 0)
+
+
+@QUICK
+@given(REPLIES)
+def test_spans_cut_well_written_commands_out_of_the_text(commands):
+    text = written(commands)
+    parts = [text[slice(*one.span)].removesuffix("</tool_call>") for one in read_reply(text).commands]
+    assert parts == [written([one]).removesuffix("\n").removesuffix("</tool_call>") for one in commands]
+
+
+@QUICK
+@given(st.lists(st.tuples(PROSE, COMMANDS | UNKNOWN), max_size=5), PROSE)
+def test_prose_around_commands_is_narration_and_hides_none(pairs, after):
+    text = "".join(f"{prose}\n{written([command])}" for prose, command in pairs) + after
+    reply = read_reply(text)
+    assert unplaced(reply.commands) == [command for _, command in pairs]
+    said = "".join([prose for prose, _ in pairs] + [after])
+    assert (reply.narration.split(), reply.warnings) == (said.split(), ())
+
+
+@QUICK
+@given(REPLIES, st.data())
+def test_a_command_on_a_line_of_its_own_adds_itself_and_nothing_else(commands, data):
+    place = data.draw(st.integers(0, len(commands)))
+    more = data.draw(COMMANDS)
+    wanted = [*commands[:place], more, *commands[place:]]
+    text = written(commands[:place]) + written([more]) + written(commands[place:])
+    assert unplaced(read_reply(text).commands) == wanted
+
+
+@QUICK
+@given(MIXTURES, COMMANDS)
+def test_a_command_after_a_complete_reply_of_any_kind_is_heard(text, command):
+    reply = check_reading(text)
+    assume(is_complete(text, reply))
+    longer = read_reply(f"{text}\n\n{written([command])}")
+    assert longer.commands[:-1] == reply.commands
+    assert unplaced(longer.commands[-1:]) == [command]
+
+
+def is_complete(text: str, reply: Reply) -> bool:
+    """Whether nothing is open at the end: nothing was repaired, and neither words nor brackets put after it matter."""
+    balanced = all(text.count(opener) == text.count(closer) for opener, closer in ("{}", "[]", "()"))
+    if reply.warnings or not balanced or "```" in text or "~~~" in text:
+        return False
+    probes = [read_reply(f"{text}\n\n{end}Done.\n") for end in ("", "}}}}]]]]))))\n", '"\n}}}}\n', "'\n}}}}\n")]
+    same = all((probe.commands, probe.warnings) == (reply.commands, ()) for probe in probes)
+    return same and all(probe.narration.endswith("Done.") for probe in probes)
 
 
 @given(st.text(alphabet="abc <>/=\"'\n{}[]`", max_size=60))
@@ -78,12 +104,21 @@ def test_a_body_without_its_own_close_comes_back_as_it_is(body):
         assert [one.body for one in reply.commands] == [body]
 
 
-@given(st.none() | BODIES, REPLIES)
+@given(st.integers(0, 8), st.integers(0, 12))
+def test_the_cap_drops_the_rest_and_counts_it(commands_max, wanted):
+    text = '<get path="a"/>\n' * wanted
+    reply = read_reply(text, commands_max=commands_max)
+    assert len(reply.commands) == min(wanted, commands_max)
+    assert reply.dropped == wanted - len(reply.commands)
+    assert [one.kind for one in reply.warnings] == ["too_many_commands"] * (reply.dropped > 0)
+
+
+@given(st.none() | EDIT_LINES, MIXTURES)
 def test_applying_any_body_gives_a_value(original, body):
     assert isinstance(apply_edit(original, body), EditResult | EditConflict | EditSyntaxError)
 
 
-@given(BODIES, BODIES, BODIES)
+@given(EDIT_LINES, EDIT_LINES, EDIT_LINES)
 def test_a_unique_line_is_replaced_and_nothing_else(before, after, new):
     text = f"{before}\nunique line\n{after}"
     replacement = new.replace("\r", "").strip("\n") or "z"
@@ -93,7 +128,7 @@ def test_a_unique_line_is_replaced_and_nothing_else(before, after, new):
     assert result.text.endswith(f"\n{after}")
 
 
-@given(BODIES, st.text(alphabet="ab \n", min_size=1, max_size=20), BODIES)
+@given(EDIT_LINES, st.text(alphabet="ab \n", min_size=1, max_size=20), EDIT_LINES)
 def test_searching_text_that_is_there_never_says_not_found(before, middle, after):
     text = before + middle + after
     result = apply_edit(text, marker_body([(middle, "z")]))
@@ -116,6 +151,11 @@ def test_any_text_is_repaired_json(text):
     assert command.name == "set"
 
 
-@given(BODIES, BODIES)
+@given(EDIT_LINES, EDIT_LINES)
 def test_a_patch_is_empty_only_for_equal_texts(old, new):
     assert (unified_patch("f", old, new) == "") is (old == new)
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n"])
+def test_blank_text_is_an_empty_reply(text):
+    assert check_reading(text) == Reply()

@@ -1,0 +1,35 @@
+"""Replies that arrive in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+from turnwright_grammar import COMMANDS_MAX, DEFAULT_TOOLS, Command, Reply, ReplyReader, read_reply
+
+
+def stream(
+    deltas: Iterable[str], *, known_tools: frozenset[str] = DEFAULT_TOOLS, commands_max: int = COMMANDS_MAX
+) -> tuple[list[Command], Reply]:
+    """Return what was yielded while the deltas came, and the reply in the end."""
+    reader = ReplyReader(known_tools=known_tools, commands_max=commands_max)
+    yielded = [command for delta in deltas for command in reader.feed(delta)]
+    return yielded, reader.finish()
+
+
+def in_pieces(text: str, chars: int) -> Iterator[str]:
+    """Yield `text` in deltas of so many characters."""
+    return (text[start : start + chars] for start in range(0, len(text), chars))
+
+
+def cut_at(text: str, cuts: Iterable[int]) -> list[str]:
+    """Return `text` cut at offsets; equal ones give empty deltas."""
+    places = [0, *sorted(cuts), len(text)]
+    return [text[start:end] for start, end in pairwise(places)]
+
+
+def check_stream(text: str, deltas: Iterable[str], whole: Reply | None = None) -> None:
+    """A stream yields the first of the whole text's commands, for good, and ends as the whole text does."""
+    yielded, reply = stream(deltas)
+    assert reply == (whole or read_reply(text))
+    assert tuple(yielded) == reply.commands[: len(yielded)]
