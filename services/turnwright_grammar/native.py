@@ -24,7 +24,7 @@ _NAME_KEYS = ("name", "tool_name", "tool", "function_name", "recipient_name", "a
 _ARGUMENT_KEYS = ("arguments", "parameters", "args", "input", "params", "kwargs", "action_input", "tool_input")
 _ONLY_ARGUMENT_KEYS = frozenset({"input", "tool_input", "action_input", "argument", "arg", "__arg1"})
 _ONE_ARGUMENT_TOOLS = frozenset({"get", "rm", "sh", "env", "search", "think", "ask_user", "update"})
-_NESTED_KEYS = ("function", "function_call")
+_NESTED_KEYS = ("function", "function_call", "functionCall", "toolUse")
 _PREFIX = re.compile(r"(?:(?:functions?|tools|default_api|print\(default_api)(?:::|[.:/]))+")
 _ADDED_PREFIX = re.compile(r"(?:tool|call|api|multi_tool_use)[.:/]|/")
 _INDEX = re.compile(r":\d+\Z")
@@ -177,14 +177,15 @@ def call_of(value: Value, *, wrapped: bool) -> tuple[str, Value] | None:
         return name, rest
     if wrapped and len(value) == 1:
         ((only, inner),) = value.items()
-        if isinstance(inner, dict) and only not in (*_NAME_KEYS, *_ARGUMENT_KEYS):
+        if isinstance(inner, dict) and only.strip() and only not in (*_NAME_KEYS, *_ARGUMENT_KEYS):
             return only, inner
     return None
 
 
 def _flat_arguments(value: dict[str, Value]) -> dict[str, Value]:
     """The arguments of `{"tool": "get", "path": "a"}`."""
-    return {key: item for key, item in value.items() if key not in (*_NAME_KEYS, *_ARGUMENT_KEYS, "id", "type")}
+    around = (*_NAME_KEYS, *_NESTED_KEYS, *_ARGUMENT_KEYS, "id", "type")
+    return {key: item for key, item in value.items() if key not in around}
 
 
 def _are_arguments(value: Value, name: str) -> bool:

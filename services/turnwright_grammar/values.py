@@ -16,16 +16,17 @@ from turnwright_grammar.loose_json import DEPTH_MAX, read_loose
 __all__ = ["DEPTH_MAX", "NotStrict", "ReadValue", "Value", "read_loose", "read_strict", "read_value", "repair_json"]
 
 
-def read_value(text: str, start: int = 0, limit: int | None = None) -> ReadValue | None:
+def read_value(text: str, start: int = 0, limit: int | None = None, *, is_patient: bool = False) -> ReadValue | None:
     """Return the value that begins at `start` and ends before `limit`, or None when there is none.
 
-    Blanks before it are skipped. Never raises; the cost is linear in `limit - start`.
+    Blanks before it are skipped; `is_patient` as in `read_loose`. Never raises; the cost is linear in
+    `limit - start`.
     """
     part = text[start:limit]
     strict = read_strict(part)
     if isinstance(strict, ReadValue):
         return ReadValue(strict.value, start + strict.end) if start else strict
-    read = read_loose(part)
+    read = read_loose(part, is_patient=is_patient)
     if read is None:
         return None
     cut = read.cut and (limit is None or limit >= len(text))

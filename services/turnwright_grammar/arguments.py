@@ -1,0 +1,106 @@
+r"""The arguments of a native call, as hosts send them: one object, or what went wrong on its way.
+
+| sent | read as |
+|---|---|
+| `{"path":"a"}` | the object |
+| broken, fenced, with a vendor's token after it | the object, repaired |
+| `{}{"path":"a"}` | the second: the host announced the call with an empty object |
+| `{"path":"a"}{"path":"a"}` | the object once: the host sent the whole again |
+| `{"pa{"path":{"path":"a"}` | the last: each piece repeats all before it |
+| `{"path":"a"}{"path":"b"}`, a list of objects | both: parallel calls that were merged |
+| `"{\"path\":\"a\"}"` | the object in the string, encoded once more or oftener |
+
+Tools and commands are not known here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from turnwright_grammar.json_repair import read_all
+from turnwright_grammar.json_values import STRICT, Value, compact_json
+from turnwright_grammar.values import read_value
+
+ENCODINGS_MAX = 4
+"""How often JSON in a string in JSON is opened."""
+
+_OBJECT_START = re.compile(r"\s*\{\s*(?:\\*[\"'\u201c]|[A-Za-z_]\w{0,80}\s{0,80}[:=]|\}\s*\Z)")
+_PIECES_TRIED_MAX = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class ReadArguments:
+    """The objects that were sent, or the one string; empty when the call has no arguments."""
+
+    values: tuple[Value, ...]
+    repaired: bool = False
+    cut: bool = False
+
+
+def read_arguments(text: str) -> ReadArguments | None:
+    """Return the arguments in `text`, or None when it holds neither an object nor a string. Never raises."""
+    for start in (0, _last_piece(text)):
+        try:
+            return _sorted_out([STRICT.decode(text[start:])], repaired=start > 0)
+        except (ValueError, RecursionError):
+            continue
+    reads = read_all(text)
+    if len(reads) > 1 and reads[-1].cut and text.startswith(text[reads[-2].end :].strip()):
+        # The whole was sent again, and the end of that is missing.
+        reads = reads[:-1]
+    if not reads:
+        return None
+    return _sorted_out([read.value for read in reads], repaired=True, cut=reads[-1].cut)
+
+
+def object_in(text: str) -> dict[str, Value] | None:
+    """Return the object that a string holds as JSON, broken or encoded repeatedly, or None. Never raises."""
+    value: Value = text
+    for _ in range(ENCODINGS_MAX):
+        if isinstance(value, str):
+            value = _decoded(value)
+    return value if isinstance(value, dict) else None
+
+
+def _decoded(text: str) -> Value:
+    try:
+        value: Value = STRICT.decode(text)
+    except (ValueError, RecursionError):
+        read = read_value(text, is_patient=True) if _OBJECT_START.match(text) else None
+        value = read.value if read else None
+    return value
+
+
+def _sorted_out(found: list[Value], *, repaired: bool = False, cut: bool = False) -> ReadArguments | None:
+    """Keep the objects; a string counts where there is no object, anything else makes it no arguments."""
+    values = [item for value in found for item in (value if isinstance(value, list) else [value])]
+    values = [_opened(value) for value in values]
+    values = [value for value in values if value not in (None, {}, [], "")]
+    objects: list[Value] = [value for value in values if isinstance(value, dict)]
+    if not objects and values:
+        if len(values) > 1 or not isinstance(values[0], str):
+            return None
+        objects = values
+    # Compared as text: comparing values that are nested deep would recurse.
+    distinct: dict[str, Value] = {}
+    for value in objects:
+        distinct.setdefault(compact_json(value), value)
+    return ReadArguments(tuple(distinct.values()), repaired, cut)
+
+
+def _opened(value: Value) -> Value:
+    inner = object_in(value) if isinstance(value, str) else None
+    return value if inner is None else inner
+
+
+def _last_piece(text: str) -> int:
+    """Where the last of several pieces begins each of which repeats all before it; 0 when it is one piece."""
+    start = position = 0
+    for _ in range(_PIECES_TRIED_MAX if text.startswith("{") else 0):
+        position = text.find("{", position + 1)
+        if position < 0 or position - start > len(text) - position:
+            break
+        if text.startswith(text[start:position], position):
+            start = position
+    return start

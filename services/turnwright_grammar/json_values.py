@@ -1,0 +1,91 @@
+"""JSON values, and the strict reading of one.
+
+Strict means what the standard decoder takes, control characters in strings and a comment before the
+value included: models write both.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+Value = None | bool | int | float | str | list["Value"] | dict[str, "Value"]
+
+STRICT = json.JSONDecoder(strict=False)
+_BEFORE = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*[\s\S]*?(?:\*/|\Z)|\#[ \t][^\n]*)*")
+_AFTER_NUMBER = re.compile(r"[\s,;\]})<`\"'|&\[{]|\Z")
+
+
+class NotStrict(Enum):
+    """Why a text is not strict JSON: broken somewhere, or perhaps only ended too early."""
+
+    BROKEN = "broken"
+    CUT = "cut"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadValue:
+    """A value, where it ends, whether it had to be repaired, whether the text ended inside it."""
+
+    value: Value
+    end: int
+    repaired: bool = False
+    cut: bool = False
+
+
+def read_strict(part: str) -> ReadValue | NotStrict:
+    """Return the JSON value that begins `part` (blanks skipped), or why there is none. Never raises.
+
+    `part` should be a slice: the error of the standard decoder counts the lines before it.
+    """
+    try:
+        value, end = STRICT.raw_decode(part, _BEFORE.match(part).end())  # type: ignore[union-attr]
+    except json.JSONDecodeError as error:
+        cut = error.pos >= len(part) - 1 or error.msg.startswith("Unterminated")
+        return NotStrict.CUT if cut else NotStrict.BROKEN
+    except (ValueError, RecursionError):
+        return NotStrict.BROKEN
+    if isinstance(value, int | float) and not _AFTER_NUMBER.match(part, end):
+        # `07`, `1/3`, `1.2.3`: JSON reads a number and leaves the rest.
+        return NotStrict.BROKEN
+    return ReadValue(value, end)
+
+
+def compact_json(value: Value) -> str:
+    """Return `value` as JSON without blanks. Never raises, however deep it is nested."""
+    try:
+        return _to_json(value)
+    except RecursionError:
+        return _deep_json(value)
+
+
+def _to_json(value: Value) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+class _Mark(str):
+    """Punctuation among values that wait to be written."""
+
+    __slots__ = ()
+
+
+def _deep_json(value: Value) -> str:
+    parts: list[str] = []
+    pending: list[Value] = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            pending.append(_Mark("}"))
+            for key, inner in reversed(item.items()):
+                pending += [inner, _Mark(f",{_to_json(key)}:")]
+            pending[-1] = _Mark("{" + str(pending[-1])[1:]) if item else _Mark("{}")
+        elif isinstance(item, list):
+            pending.append(_Mark("]"))
+            for inner in reversed(item):
+                pending += [inner, _Mark(",")]
+            pending[-1] = _Mark("[") if item else _Mark("[]")
+        else:
+            parts.append(item if isinstance(item, _Mark) else _to_json(item))
+    return "".join(parts)
