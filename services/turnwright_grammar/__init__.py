@@ -1,8 +1,8 @@
 """Model text to commands and edits: a pure library without I/O.
 
-`read_reply` reads what a model wrote, in any of the formats models write; `command_from_call` does
-the same for a vendor's native call; `apply_edit` applies the body of a `set` to a text. None of them
-raises, whatever the model wrote.
+`read_reply` reads what a model wrote, in any of the formats models write, and `ReplyReader` does so
+while it is being written; `commands_from_call` does the same for a vendor's native call; `apply_edit`
+applies the body of a `set` to a text. None of them raises, whatever the model wrote.
 
 Source: architecture section 5.
 """
@@ -10,7 +10,7 @@ Source: architecture section 5.
 from turnwright_core.patterns import unified_patch
 from turnwright_grammar.edits.apply import EditConflict, EditResult, apply_edit, apply_edits
 from turnwright_grammar.edits.markers import Edits, EditSyntaxError, Operation, parse_body
-from turnwright_grammar.native import command_from_call
+from turnwright_grammar.native import command_from_call, commands_from_call
 from turnwright_grammar.reader.streaming import ReplyReader
 from turnwright_grammar.reader.walk import read_reply
 from turnwright_grammar.reply import COMMANDS_MAX, Command, ReadWarning, Reply
@@ -31,6 +31,7 @@ __all__ = [
     "apply_edit",
     "apply_edits",
     "command_from_call",
+    "commands_from_call",
     "parse_body",
     "read_reply",
     "resolve",

@@ -18,9 +18,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from turnwright_grammar.json_repair import read_all
-from turnwright_grammar.json_values import STRICT, Value, compact_json
 from turnwright_grammar.values import read_value
+from turnwright_grammar.values.repair import read_all
+from turnwright_grammar.values.strict import STRICT, Value, compact_json
 
 ENCODINGS_MAX = 4
 """How often JSON in a string in JSON is opened."""

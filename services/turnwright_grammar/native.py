@@ -12,9 +12,9 @@ import re
 from types import MappingProxyType
 
 from turnwright_grammar.arguments import object_in, read_arguments
-from turnwright_grammar.json_values import Value, compact_json
 from turnwright_grammar.reply import Command, ReadWarning, Span
 from turnwright_grammar.tools import DEFAULT_TOOLS, resolve
+from turnwright_grammar.values.strict import Value, compact_json
 
 BODY_NAMES = ("body", "content")
 WRAPS_MAX = 3

@@ -19,7 +19,7 @@ from turnwright_executor.domain.policy import refusal
 from turnwright_executor.domain.records import record_attributes, record_path
 from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.tools.contract import failed
-from turnwright_grammar import Command, ReadWarning, command_from_call, read_reply
+from turnwright_grammar import Command, ReadWarning, commands_from_call, read_reply
 
 LOST_KINDS: Final = frozenset(
     {
@@ -77,10 +77,10 @@ def read_draft(draft: Draft, commands_max: int) -> Reading:
         warning.kind == "unclosed" and commands and warning.span[1] == commands[-1].span[1] for warning in warnings
     )
     for call in draft.calls:
-        command, found = command_from_call(call.name, call.arguments, known)
+        called, found = commands_from_call(call.name, call.arguments, known)
         warnings.extend(found)
-        if len(commands) < commands_max and not any(warning.kind in LOST_KINDS for warning in found):
-            commands.append(command)
+        if not any(warning.kind in LOST_KINDS for warning in found):
+            commands.extend(called[: max(0, commands_max - len(commands))])
     return Reading(tuple(commands), tuple(warnings), reply.narration.strip(), is_cut and not draft.calls)
 
 

@@ -228,6 +228,6 @@ def test_any_name_and_any_arguments_make_commands(name, arguments):
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("piece", ["{", '{"a":', '{"a":1}', '{"a', "getget", '"', "\\"])
 def test_long_hostile_arguments_and_names_end(piece):
-    text = piece * (500_000 // len(piece))
+    text = piece * (100_000 // len(piece))
     assert commands_from_call("get", text)[0][0].name == "get"
     assert len(commands_from_call(text, "{}")[0]) == 1

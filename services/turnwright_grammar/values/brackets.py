@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from turnwright_grammar.json_values import Value
+from turnwright_grammar.values.strict import Value
 
 CLOSERS = {"{": "}", "[": "]", "(": ")"}
 ELLIPSES = ("...", "\u2026")

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import re
 
-from turnwright_grammar.json_values import ReadValue, Value
-from turnwright_grammar.loose_brackets import CLOSERS, ELLIPSES, Bracket
-from turnwright_grammar.loose_quotes import BLANKS, MEMBER_START, Place
-from turnwright_grammar.loose_strings import StringReader, string_starts
-from turnwright_grammar.loose_words import WordReader
+from turnwright_grammar.values.brackets import CLOSERS, ELLIPSES, Bracket
+from turnwright_grammar.values.quotes import BLANKS, MEMBER_START, Place
+from turnwright_grammar.values.strict import ReadValue, Value
+from turnwright_grammar.values.strings import StringReader, string_starts
+from turnwright_grammar.values.words import WordReader
 
 DEPTH_MAX = 100
 _OPENERS = re.compile(r"[\[{(]+")

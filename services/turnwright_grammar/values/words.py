@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from turnwright_grammar.json_values import Value
-from turnwright_grammar.loose_quotes import BARE_MEMBER_START, BLANKS, MEMBER_START, QUOTES, Place
+from turnwright_grammar.values.quotes import BARE_MEMBER_START, BLANKS, MEMBER_START, QUOTES, Place
+from turnwright_grammar.values.strict import Value
 
 _LITERALS: dict[str, Value] = {
     "true": True,

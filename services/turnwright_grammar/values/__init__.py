@@ -4,14 +4,14 @@
 |---|---|
 | a value that begins at an offset | `read_value`, or `read_strict` and `read_loose` apart |
 | the value of a whole text | `repair_json` |
-| all values of a text | `json_repair.read_all` |
+| all values of a text | `values.repair.read_all` |
 """
 
 from __future__ import annotations
 
-from turnwright_grammar.json_repair import repair_json
-from turnwright_grammar.json_values import NotStrict, ReadValue, Value, read_strict
-from turnwright_grammar.loose_json import DEPTH_MAX, read_loose
+from turnwright_grammar.values.loose import DEPTH_MAX, read_loose
+from turnwright_grammar.values.repair import repair_json
+from turnwright_grammar.values.strict import NotStrict, ReadValue, Value, read_strict
 
 __all__ = ["DEPTH_MAX", "NotStrict", "ReadValue", "Value", "read_loose", "read_strict", "read_value", "repair_json"]
 

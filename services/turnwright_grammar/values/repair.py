@@ -6,9 +6,9 @@ import json
 import re
 import string
 
-from turnwright_grammar.json_values import STRICT, ReadValue, Value, read_strict
-from turnwright_grammar.loose_json import read_loose
-from turnwright_grammar.loose_quotes import BLANKS, MEMBER_START, QUOTES
+from turnwright_grammar.values.loose import read_loose
+from turnwright_grammar.values.quotes import BLANKS, MEMBER_START, QUOTES
+from turnwright_grammar.values.strict import STRICT, ReadValue, Value, read_strict
 
 VALUES_MAX = 100
 """Values read from one text; a reply has at most 99 commands."""

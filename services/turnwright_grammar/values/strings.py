@@ -16,9 +16,9 @@ import re
 from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]  # public in json.decoder since Python 3.2
 
-from turnwright_grammar.json_values import ReadValue, read_strict
-from turnwright_grammar.loose_escapes import decode, decode_cut, decode_over_escaped
-from turnwright_grammar.loose_quotes import BLANKS, FULL_MEMBER_START, QUOTES, Place, Verdict, judge
+from turnwright_grammar.values.escapes import decode, decode_cut, decode_over_escaped
+from turnwright_grammar.values.quotes import BLANKS, FULL_MEMBER_START, QUOTES, Place, Verdict, judge
+from turnwright_grammar.values.strict import ReadValue, read_strict
 
 _TOKEN = re.compile(
     r"(?P<prefix>[rRbBfFuU]{1,2}(?=[\"'](?!\s*(?:[,}\])]|\Z))))?"
