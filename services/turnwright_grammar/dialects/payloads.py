@@ -82,6 +82,8 @@ def read_json(
 def read_arguments(finder: Finder, name: str, start: int, limit: re.Pattern[str] = LIMIT) -> Payload | None:
     """Return the call of `name` whose arguments are the object at `start`, or None. Never raises."""
     read = read_json(finder, start, limit=limit)
+    if read is not None and read.cut and not finder.final:
+        return Payload(read.end, cut=True)
     if read is None or not isinstance(read.value, dict):
         return None
     return Payload(read.end, [(name, read.value)], read.repaired, read.cut)
