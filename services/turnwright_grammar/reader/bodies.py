@@ -67,7 +67,13 @@ class Bodies:
         close, settled = self._balanced(tag)
         if close is not None:
             return Ending("closed", tag.end, close.start, close.end)
-        return self._recovered(tag) if settled else Ending("end", tag.end, tag.end, tag.end, settled=False)
+        return self._unclosed(tag) if settled else Ending("end", tag.end, tag.end, tag.end, settled=False)
+
+    def _unclosed(self, tag: Tag) -> Ending:
+        if not tag.attributes and not begins_line(self.finder.text, tag.start):
+            # The word `<get>` in a sentence; nothing that follows would be its body.
+            return Ending("end", tag.end, tag.end, tag.end)
+        return self._recovered(tag)
 
     def _self_closed(self, tag: Tag) -> Ending:
         """Where `<set path="a"/>` ends: it has a body after all when its own close is the next tool tag."""
