@@ -33,20 +33,24 @@ _DIFF_INFO = re.compile(r"\s*(?:diff|patch|udiff)\b", re.IGNORECASE)
 
 def on_marks(reading: Reading, start: int) -> int:
     """Take backticks or tildes as a fence where they begin a line, else as a code span. Source: RU286, C25."""
-    opening = _MARKS.match(reading.text, start)
-    if opening is not None and _is_fence(reading.text, start, opening):
-        if not opening["newline"] and reading.wait(_LINE_WAKE):
-            return start
-        return _on_fence(reading, opening)
-    return _on_ticks(reading, start)
+    opening = _fence_at(reading.text, start)
+    if opening is None:
+        return _on_ticks(reading, start)
+    if not opening["newline"] and reading.wait(_LINE_WAKE):
+        return start
+    return _on_fence(reading, opening)
 
 
-def _is_fence(text: str, start: int, opening: re.Match[str]) -> bool:
+def _fence_at(text: str, start: int) -> re.Match[str] | None:
+    if not text.startswith(("```", "~~~"), start):
+        return None
     low = max(0, start - INDENT_CHARS_MAX)
     line = text.rfind("\n", low, start) + 1
-    if line == 0 and low > 0:
-        return False
-    return bool(_FENCE_START.match(text, line, start)) and "`" not in opening["info"]
+    if (line == 0 and low > 0) or _FENCE_START.match(text, line, start) is None:
+        return None
+    # Only now: the rest of the line may be long, and marks in the middle of it many.
+    opening = _MARKS.match(text, start)
+    return None if opening is None or "`" in opening["info"] else opening
 
 
 def _on_ticks(reading: Reading, start: int) -> int:
