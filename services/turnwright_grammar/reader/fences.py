@@ -19,7 +19,7 @@ FENCE_DEPTH_MAX = 2
 _NEWLINE = re.compile(r"\n")
 _SHORT_SPAN = re.compile(r"(?<!`)`([^`\n]++)`(?!`)")
 _TICKS = re.compile(r"`+")
-_LINE_WAKE = Sign(_NEWLINE, "\n")
+LINE_WAKE = Sign(_NEWLINE, "\n")
 _FENCE_WAKE = Sign(re.compile(r"[`~<](?:(?<=`)``|(?<=~)~~|(?<=<)<{4} ?SEARCH>?)[ \t\r]*\n"), "\n")
 _BLOCK_WAKE = Sign(re.compile(r"[<>]{5} ?(?:SEARCH>?|REPLACE)[ \t\r]*\n"), "\n")
 _FENCE_START = re.compile(r"(?:[ \t]*>)?[ \t]*\Z")
@@ -36,7 +36,7 @@ def on_marks(reading: Reading, start: int) -> int:
     opening = _fence_at(reading.text, start)
     if opening is None:
         return _on_ticks(reading, start)
-    if not opening["newline"] and reading.wait(_LINE_WAKE):
+    if not opening["newline"] and reading.wait(LINE_WAKE):
         return start
     return _on_fence(reading, opening)
 
@@ -211,7 +211,7 @@ def on_conflict(reading: Reading, found: re.Match[str]) -> int:
 
 def on_tail(reading: Reading, found: re.Match[str]) -> int:
     """Report the end of an edit block that never began."""
-    if found.end() >= len(reading.text) and reading.wait(_LINE_WAKE):
+    if found.end() >= len(reading.text) and reading.wait(LINE_WAKE):
         return found.start()
     reading.warn("conflict_block", "`>>>>>>> REPLACE` ends no edit block; the edit was not applied.", found.span())
     return found.end()

@@ -132,8 +132,7 @@ def unreadable(reading: Reading, start: int, position: int) -> int:
 def on_json(reading: Reading, start: int) -> int:
     """Take a JSON object that has the shape of a call, without any token."""
     read = dialects.read_json(reading.finder, start, BARE_CHARS_MAX)
-    is_near = len(reading.text) < start + BARE_CHARS_MAX
-    if read and (read.cut or (read.repaired and is_near)) and reading.wait(wake_at(reading, start)):
+    if read and read.cut and reading.wait(wake_at(reading, start)):
         return start
     calls = calls_of(read.value, wrapped=False) if read and not read.cut else None
     if read is None and not reading.finder.spend(0):

@@ -32,7 +32,7 @@ from typing import Final
 
 from turnwright_grammar import dialects
 from turnwright_grammar.edits import conflicts
-from turnwright_grammar.find import Finder, Sign
+from turnwright_grammar.find import Finder
 from turnwright_grammar.reader import fences, harmony, own_tags, vendors
 from turnwright_grammar.reader.bodies import TAG_SHOWN
 from turnwright_grammar.reader.reading import Reading
@@ -204,7 +204,7 @@ def _on_line(
     if not begins_line(text, start):
         return start + 1
     line_end = text.find("\n", start, start + INDENT_CHARS_MAX)
-    if line_end < 0 and len(text) < start + INDENT_CHARS_MAX and reading.wait(_LINE_WAKE):
+    if line_end < 0 and len(text) < start + INDENT_CHARS_MAX and reading.wait(fences.LINE_WAKE):
         return start
     found = pattern.match(text, text.rfind("\n", 0, start) + 1)
     return handler(reading, found) if found else start + 1
@@ -221,7 +221,6 @@ def _on_bracket(reading: Reading, start: int) -> int:
     return vendors.on_json(reading, start)
 
 
-_LINE_WAKE = Sign(re.compile(r"\n"), "\n")
 _HANDLERS: Mapping[str, Callable[[Reading, int], int]] = {
     "`": fences.on_marks,
     "~": fences.on_marks,
