@@ -10,7 +10,7 @@ Source: architecture section 5.
 from turnwright_core.patterns import unified_patch
 from turnwright_grammar.edits.apply import EditConflict, EditResult, apply_edit, apply_edits
 from turnwright_grammar.edits.markers import Edits, EditSyntaxError, Operation, parse_body
-from turnwright_grammar.native import command_from_call, commands_from_call
+from turnwright_grammar.native import commands_from_call
 from turnwright_grammar.reader.streaming import ReplyReader
 from turnwright_grammar.reader.walk import read_reply
 from turnwright_grammar.reply import COMMANDS_MAX, Command, ReadWarning, Reply
@@ -30,7 +30,6 @@ __all__ = [
     "ReplyReader",
     "apply_edit",
     "apply_edits",
-    "command_from_call",
     "commands_from_call",
     "parse_body",
     "read_reply",

@@ -58,20 +58,6 @@ def commands_from_call(
     return commands, ()
 
 
-def command_from_call(
-    name: str, arguments_json: str | None, known_tools: frozenset[str] = DEFAULT_TOOLS
-) -> tuple[Command, tuple[ReadWarning, ...]]:
-    """Return the first command of a vendor's native call, as `commands_from_call` does.
-
-    Where the call holds more than one, the warning `arguments_several` says that the others were left out.
-    """
-    commands, warnings = commands_from_call(name, arguments_json, known_tools)
-    if len(commands) > 1:
-        message = f"The arguments of {name} hold {len(commands)} calls; only the first was read."
-        warnings = (*warnings, ReadWarning("arguments_several", message, (0, len(arguments_json or ""))))
-    return commands[0], warnings
-
-
 def command_from_value(name: str, arguments: Value, span: Span, known_tools: frozenset[str]) -> Command:
     """Return the command of a call whose arguments are a value already; resolved if the tool is known."""
     name = tool_name(name, known_tools)

@@ -16,7 +16,7 @@ from functools import partial
 import pytest
 
 from turnwright_core.patterns import match
-from turnwright_grammar import EditResult, ReplyReader, apply_edit, command_from_call, read_reply
+from turnwright_grammar import EditResult, ReplyReader, apply_edit, commands_from_call, read_reply
 from unit.grammar.hostile import HOSTILE
 from unit.grammar.streams import in_pieces
 
@@ -222,12 +222,12 @@ def test_native_calls_cost_a_small_multiple_of_json():
     for chars in (1_000, 100_000):
         text = json.dumps(arguments(chars))
         for name, one in (("whole", text), ("cut off", text[: -len(text) // 10])):
-            taken = seconds(lambda one=one: command_from_call("set", one))
+            taken = seconds(lambda one=one: commands_from_call("set", one))
             floor = seconds(partial(json.loads, text))
             print(
                 f"{chars // 1000:>4} KB {name:<8} {taken * 1e3:>8.3f} ms   json {floor * 1e3:.3f} ms, x{taken / floor:.1f}"
             )
-        assert command_from_call("set", text)[0].body == code(chars)
+        assert commands_from_call("set", text)[0][0].body == code(chars)
 
 
 def test_edits_of_a_large_file_cost_a_small_multiple_of_a_search():

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from fuzz.mutations import AMPLIFIED, mutated
-from turnwright_grammar import EditConflict, EditResult, EditSyntaxError, apply_edit, command_from_call, read_reply
+from turnwright_grammar import EditConflict, EditResult, EditSyntaxError, apply_edit, commands_from_call, read_reply
 from unit.grammar.hostile import Hostile
 from unit.grammar.invariants import check_reading
 from unit.grammar.streams import check_stream, cut_at, in_pieces
@@ -89,7 +89,7 @@ def damaged_edits(original: str | None, body: str | Hostile) -> None:
 @given(mutated() | AMPLIFIED)
 def damaged_arguments(text: str | Hostile) -> None:
     text = text if isinstance(text, str) else text.text(AMPLIFIED_CHARS)
-    check_pace(text, lambda: command_from_call("set", text))
+    check_pace(text, lambda: commands_from_call("set", text))
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,7 @@
 
 import pytest
 
-from turnwright_grammar import read_reply
-
-
-def calls(text: str) -> list[tuple]:
-    """Commands as (name, attributes, body), the empty parts left out."""
-    found = []
-    for one in read_reply(text).commands:
-        parts = [one.name, dict(one.attributes), one.body]
-        found.append(tuple(part for part in parts if part))
-    return found
-
-
-def kinds(text: str) -> list[str]:
-    return [warning.kind for warning in read_reply(text).warnings]
-
+from .called import calls, kinds
 
 GET, LS = ("get", {"path": "a"}), ("sh", {"command": "ls"})
 TOOL_CALL = "<tool_call>{}</tool_call>"

@@ -7,7 +7,7 @@ from multiprocessing import get_context
 
 import pytest
 
-from turnwright_grammar import EditConflict, EditResult, EditSyntaxError, apply_edit, command_from_call, read_reply
+from turnwright_grammar import EditConflict, EditResult, EditSyntaxError, apply_edit, commands_from_call, read_reply
 from turnwright_grammar.values import repair_json
 
 from .hostile import COMBINED, EDIT_BODIES, HOSTILE, SINGLE, Hostile
@@ -126,5 +126,5 @@ def test_broken_json_of_one_repeated_piece_is_repaired(piece):
     for prefix in ("", '{"a":', '{"a":"', "["):
         text = prefix + piece * (QUICK_CHARS // 2 // len(piece))
         repair_json(text)
-        command, _ = command_from_call("get", text)
+        (command, *_), _ = commands_from_call("get", text)
         assert command.name == "get"

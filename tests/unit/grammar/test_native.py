@@ -7,8 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from turnwright_grammar import Command
-from turnwright_grammar.native import calls_of, command_from_call, command_from_value, commands_from_call, tool_name
-from turnwright_grammar.reply import ReadWarning
+from turnwright_grammar.native import calls_of, command_from_value, commands_from_call, tool_name
 from turnwright_grammar.tools import DEFAULT_TOOLS
 
 SPAN = (0, 0)
@@ -125,13 +124,6 @@ def test_wrappers_come_off_and_values_become_text(name, arguments, attributes, b
 def test_parallel_calls_that_a_host_merged_come_apart(arguments, paths, kinds):
     commands, warnings = commands_from_call("get", arguments)
     assert ([one.attributes["path"] for one in commands], [one.kind for one in warnings]) == (paths, kinds)
-
-
-def test_where_one_command_is_wanted_a_warning_counts_the_others():
-    command, warnings = command_from_call("get", '[{"path":"a"},{"path":"b"}]')
-    message = "The arguments of get hold 2 calls; only the first was read."
-    assert command == Command("get", {"path": "a"}, span=(0, 27))
-    assert warnings == (ReadWarning("arguments_several", message, (0, 27)),)
 
 
 @pytest.mark.parametrize(

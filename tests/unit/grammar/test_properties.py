@@ -10,7 +10,7 @@ from turnwright_grammar import (
     EditSyntaxError,
     Reply,
     apply_edit,
-    command_from_call,
+    commands_from_call,
     parse_body,
     read_reply,
     unified_patch,
@@ -147,7 +147,7 @@ def test_pairs_survive_the_marker_grammar(pairs):
 @given(st.text())
 def test_any_text_is_repaired_json(text):
     repair_json(text)
-    command, _ = command_from_call("set", text)
+    (command, *_), _ = commands_from_call("set", text)
     assert command.name == "set"
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnwright_grammar import Command, command_from_call, resolve
+from turnwright_grammar import Command, commands_from_call, resolve
 
 
 @pytest.mark.parametrize(
@@ -61,11 +61,11 @@ def test_resolving_twice_changes_nothing():
     ],
 )
 def test_native_arguments_become_attributes_and_body(arguments, attributes, body, kinds):
-    command, warnings = command_from_call("functions.set", arguments)
+    (command, *_), warnings = commands_from_call("functions.set", arguments)
     assert (command.name, dict(command.attributes), command.body) == ("set", attributes, body)
     assert [warning.kind for warning in warnings] == kinds
 
 
 def test_a_native_call_of_an_unknown_tool_is_unknown():
-    command, _ = command_from_call("Linter", '{"query": "x"}')
+    (command, *_), _ = commands_from_call("Linter", '{"query": "x"}')
     assert (command.name, dict(command.attributes), command.known) == ("Linter", {"query": "x"}, False)
