@@ -125,6 +125,8 @@ class SetEntry:
     initial_visibility: Visibility = Visibility.UNSPECIFIED
     state: State = State.UNSPECIFIED
     outcome: str | None = None
+    merge_attributes_json: str | None = None
+    """A JSON merge patch for the attributes; applied after `attributes_json`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +142,30 @@ class RemoveEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyEntry:
+    """Make another entry with the same content; UNSPECIFIED: the visibility of the source."""
+
+    to: str
+    visibility: Visibility = Visibility.UNSPECIFIED
+
+
+@dataclass(frozen=True, slots=True)
+class MoveEntry:
+    """Make another entry with the same content, and take this one out of the run's view."""
+
+    to: str
+    visibility: Visibility = Visibility.UNSPECIFIED
+
+
+EntryChange = SetEntry | AppendEntry | RemoveEntry | CopyEntry | MoveEntry
+
+
+@dataclass(frozen=True, slots=True)
 class EntryWrite:
     """One change of one entry, by one writer."""
 
     path: str
-    change: SetEntry | AppendEntry | RemoveEntry
+    change: EntryChange
     writer: Tier = Tier.UNSPECIFIED
     expected_revision: int | None = None
     turn: int | None = None

@@ -60,6 +60,11 @@ class Reason(IntEnum):
     CONTEXT_EXCEEDED = 30
     VENDOR_TIMEOUT = 31
     DRAINING = 32
+    LEASE_HELD = 33
+    BLOCKS_MISSING = 34
+    TURN_NOT_FOUND = 35
+    SCHEME_FIXED = 36
+    DATABASE_UNAVAILABLE = 37
 
 
 class TurnwrightError(Exception):
@@ -161,7 +166,7 @@ CLASS_OF_REASON: Final[dict[Reason, type[TurnwrightError]]] = {
     Reason.MODEL_REQUIRED: InvalidError,
     Reason.RUN_EXISTS: ExistsError,
     Reason.TRANSITION_FORBIDDEN: PreconditionError,
-    Reason.LEASE_LOST: ConflictError,
+    Reason.LEASE_LOST: PreconditionError,
     Reason.REVISION_CONFLICT: ConflictError,
     Reason.NOT_PROPOSED: PreconditionError,
     Reason.CURSOR_FOREIGN: RangeError,
@@ -180,6 +185,11 @@ CLASS_OF_REASON: Final[dict[Reason, type[TurnwrightError]]] = {
     Reason.CONTEXT_EXCEEDED: ExhaustedError,
     Reason.VENDOR_TIMEOUT: DeadlineError,
     Reason.DRAINING: UnavailableError,
+    Reason.LEASE_HELD: PreconditionError,
+    Reason.BLOCKS_MISSING: PreconditionError,
+    Reason.TURN_NOT_FOUND: MissingError,
+    Reason.SCHEME_FIXED: PreconditionError,
+    Reason.DATABASE_UNAVAILABLE: UnavailableError,
 }
 """The class, and by it the canonical code, of every reason."""
 

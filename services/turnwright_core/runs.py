@@ -136,6 +136,14 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
+class ForkOrigin:
+    """Where a fork began: the parent's alias at that time, and the parent's turn at whose end it began."""
+
+    run: str
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """One agent's life in one project."""
 
@@ -150,6 +158,7 @@ class Run:
     revision: int = 0
     create_ms: int = 0
     update_ms: int = 0
+    forked_from: ForkOrigin | None = None
 
 
 @dataclass(frozen=True, slots=True)

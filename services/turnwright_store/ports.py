@@ -32,6 +32,7 @@ class Transaction:
 
     connection: Connection
     now_ms: int
+    """The database's clock: that of all replicas."""
     raised: dict[int, int] = field(default_factory=dict)
     """The scopes whose revision this request has raised, and to what; their watchers are woken after the commit."""
 
@@ -68,15 +69,18 @@ class Subscription(Protocol):
 class Database(Protocol):
     """Transactions on the one history of a store."""
 
-    async def write(self, work: Work[T], durability: Durability) -> T:
+    async def write(self, work: Work[T], durability: Durability, locks: Collection[str]) -> T:
         """Run a function in a transaction and return its result after the commit.
 
-        What it raises undoes its own changes only. Raises ExhaustedError QUEUE_FULL.
+        `locks` names everything that the function changes or decides by (see domain.locks): of two writes that share a
+        name, on whichever replica, the later one sees all that the earlier one did. The function may run more than
+        once, so it has no effects but those on its transaction. What it raises undoes its own changes only. Raises
+        QUEUE_FULL, DRAINING, DATABASE_UNAVAILABLE.
         """
         ...
 
     async def read(self, query: Query[T]) -> T:
-        """Run a function on one consistent snapshot. Raises ExhaustedError QUEUE_FULL."""
+        """Run a function on one consistent snapshot. Raises QUEUE_FULL, DATABASE_UNAVAILABLE."""
         ...
 
     def subscribe(self, scopes: Collection[int]) -> Subscription:

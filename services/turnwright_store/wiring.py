@@ -15,9 +15,11 @@ from turnwright_core.entries import Tier
 from turnwright_core.kit.home import ensure_home
 from turnwright_core.kit.server import Service
 from turnwright_store.app.changes import Watches
+from turnwright_store.app.maintenance import Chore, Maintenance
 from turnwright_store.app.opening import open_store
 from turnwright_store.config import CONTEXT_PREFIX, StoreSettings
 from turnwright_store.domain.basis import Basis
+from turnwright_store.domain.locks import GLOBAL_LOCK, REGISTRY_LOCK
 from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.ports import Durability
 from turnwright_store.rpc.calls import Service as StoreService
@@ -40,6 +42,7 @@ def build(settings: StoreSettings, _secret: str) -> Service:
         readers=settings.store_readers,
     )
     watches = Watches()
+    maintenance = Maintenance()
     store = StoreService(database, watches, time.monotonic, _now_ms)
 
     async def start() -> None:
@@ -48,7 +51,12 @@ def build(settings: StoreSettings, _secret: str) -> Service:
             await database.start()
             stack.push_async_callback(database.close)
             store.opened = await _open(database, settings)
+            maintenance.start(_chores(store, settings))
             stack.pop_all()
+
+    async def close() -> None:
+        await maintenance.stop()
+        await database.close()
 
     async def drain() -> None:
         watches.drain()
@@ -57,7 +65,12 @@ def build(settings: StoreSettings, _secret: str) -> Service:
         store_service_pb2_grpc.add_StoreServiceServicer_to_server(StoreServicer(store), server)
 
     # Models write entries of their own schemes; which ones is for the schemes to say.
-    return Service("store", GRPC_NAME, register, floor=Tier.MODEL, start=start, drain=drain, close=database.close)
+    return Service("store", GRPC_NAME, register, floor=Tier.MODEL, start=start, drain=drain, close=close)
+
+
+def _chores(_store: StoreService, _settings: StoreSettings) -> list[Chore]:
+    """What is done again and again while the store runs."""
+    return []
 
 
 async def _open(database: SqliteDatabase, settings: StoreSettings) -> Basis:
@@ -71,6 +84,7 @@ async def _open(database: SqliteDatabase, settings: StoreSettings) -> Basis:
             idempotency_days=settings.idempotency_days,
         ),
         Durability.FULL,
+        {REGISTRY_LOCK, GLOBAL_LOCK},
     )
     return Basis(
         incarnation=opened.incarnation,

@@ -9,9 +9,12 @@ from turnwright.types.v1 import cursor_pb2, entry_pb2
 
 from turnwright_core.entries import (
     AppendEntry,
+    CopyEntry,
     Cursor,
     Entry,
+    EntryChange,
     EntryWrite,
+    MoveEntry,
     RemoveEntry,
     SetEntry,
     State,
@@ -101,12 +104,17 @@ def write_to_pb(write: EntryWrite) -> write_pb2.EntryWrite:
                     initial_visibility=int(change.initial_visibility),  # type: ignore[arg-type]
                     state=int(change.state),  # type: ignore[arg-type]
                     outcome=change.outcome,
+                    merge_attributes_json=change.merge_attributes_json,
                 )
             )
         case AppendEntry(text):
             message.append.text = text
         case RemoveEntry():
             message.remove.SetInParent()
+        case CopyEntry(to, visibility):
+            message.copy.CopyFrom(write_pb2.CopyEntry(to=to, visibility=int(visibility)))  # type: ignore[arg-type]
+        case MoveEntry(to, visibility):
+            message.move.CopyFrom(write_pb2.MoveEntry(to=to, visibility=int(visibility)))  # type: ignore[arg-type]
         case _:
             assert_never(write.change)
     return message
@@ -124,7 +132,7 @@ def write_from_pb(message: write_pb2.EntryWrite) -> EntryWrite:
     )
 
 
-def _change_from_pb(message: write_pb2.EntryWrite) -> SetEntry | AppendEntry | RemoveEntry:
+def _change_from_pb(message: write_pb2.EntryWrite) -> EntryChange:
     match message.WhichOneof("change"):
         case "set":
             change = message.set
@@ -135,6 +143,9 @@ def _change_from_pb(message: write_pb2.EntryWrite) -> SetEntry | AppendEntry | R
                 initial_visibility=_known(Visibility, change.initial_visibility, "initial_visibility"),
                 state=_known(State, change.state, "state"),
                 outcome=change.outcome if change.HasField("outcome") else None,
+                merge_attributes_json=(
+                    change.merge_attributes_json if change.HasField("merge_attributes_json") else None
+                ),
             )
         case "append":
             return AppendEntry(message.append.text)

@@ -221,6 +221,7 @@ def _version(slot: Slot, actor: str, now_ms: int) -> dict[str, object]:
         "create_ms": now_ms,
         "hash": slot.draft.hash,
         "body_bytes": slot.draft.body_bytes,
+        "stored_bytes": slot.draft.body_bytes,
         "attributes_bytes": len(slot.draft.attributes.encode()),
         "attributes": slot.draft.attributes,
         "body": slot.draft.body,

@@ -92,7 +92,7 @@ class SqliteDatabase:
             self._task = None
         await self._resources.aclose()
 
-    async def write(self, work: Work[T], durability: Durability) -> T:
+    async def write(self, work: Work[T], durability: Durability, locks: Collection[str]) -> T:  # noqa: ARG002 - one writer needs none
         """Run a function in a transaction and return its result after the commit. Raises QUEUE_FULL."""
         if self._closing:
             raise fault(Reason.DRAINING, "The store is shutting down: call again.")

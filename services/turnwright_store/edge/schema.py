@@ -12,7 +12,7 @@ from typing import Final
 
 import sqlalchemy
 
-REVISIONS: Final = ("r0001",)
+REVISIONS: Final = ("r0001", "r0002")
 """Every revision of the schema, oldest first; the last one is what this code works on."""
 
 MIGRATIONS: Final = Path(__file__).parent.parent / "migrations"

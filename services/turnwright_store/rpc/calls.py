@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
@@ -12,6 +12,7 @@ from turnwright_core.wire.entries import cursor_from_pb, write_from_pb
 from turnwright_store.app.changes import Watches
 from turnwright_store.app.idempotency import Message, RequestKey, once
 from turnwright_store.domain.basis import Basis
+from turnwright_store.domain.locks import request_lock
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.ports import Database, Durability, Transaction
 
@@ -67,16 +68,22 @@ class Calls:
         answer: Callable[[], R],
         work: Callable[[Transaction, Caller], R],
         *,
+        locks: Collection[str],
         floor: Tier = Tier.CLIENT,
         durability: Durability = Durability.FULL,
     ) -> R:
-        """Do a mutation that a request id can repeat; the name of the response says which."""
+        """Do a mutation that a request id can repeat; the name of the response says which.
+
+        `locks` is what the work itself locks; the request is locked beside it.
+        """
         caller = current_caller()
         method = answer.__name__.removesuffix("Response")
         check_floor(caller, floor, method)
         key = RequestKey(getattr(request, "project", ""), caller.principal, method, request.request_id)
+        if request.request_id:
+            locks = {*locks, request_lock(key.project, key.principal, key.method, key.request_id)}
         return await self._database.write(
-            lambda tx: once(tx, key, cast("Message", request), answer, lambda tx: work(tx, caller)), durability
+            lambda tx: once(tx, key, cast("Message", request), answer, lambda tx: work(tx, caller)), durability, locks
         )
 
 

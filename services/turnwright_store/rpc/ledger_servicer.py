@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from turnwright.store.v1 import ledger_pb2, write_pb2
 
-from turnwright_core.entries import Tier
+from turnwright_core.entries import EntryWrite, Tier
 from turnwright_core.kit.auth import Caller, current_caller
 from turnwright_core.runs import LoopEnd
 from turnwright_core.wire import entries as entry_wire
@@ -15,6 +16,7 @@ from turnwright_core.wire import runs as wire
 from turnwright_store.app import commands, ledger
 from turnwright_store.app.reading import Address
 from turnwright_store.domain.checks import invalid
+from turnwright_store.domain.locks import paths_of, project_lock, run_lock, write_locks
 from turnwright_store.ports import Durability, Transaction
 from turnwright_store.rpc.calls import Calls, writes_of
 
@@ -31,8 +33,15 @@ def _address(request: Any) -> Address:
     return Address(request.project, request.run)
 
 
+def _run_locks(request: Any) -> set[str]:
+    return {run_lock(request.project, request.run)}
+
+
 class LedgerRpcs(Calls):
     """Rpcs of ledger.proto that write, and ListWork."""
+
+    def _locks(self, request: Any, writes: Sequence[EntryWrite]) -> set[str]:
+        return write_locks(self._basis, request.project, request.run, paths_of(writes))
 
     async def EnqueueLoop(
         self, request: ledger_pb2.EnqueueLoopRequest, _context: Any
@@ -52,7 +61,9 @@ class LedgerRpcs(Calls):
                 cursor=entry_wire.cursor_to_pb(done.cursor),
             )
 
-        return await self._once(request, ledger_pb2.EnqueueLoopResponse, work)
+        # An alias that is made must be free in the whole project.
+        locks = {run_lock(request.project, request.run) if request.run else project_lock(request.project)}
+        return await self._once(request, ledger_pb2.EnqueueLoopResponse, work, locks=locks)
 
     async def RequestAbort(
         self, request: ledger_pb2.RequestAbortRequest, _context: Any
@@ -63,7 +74,7 @@ class LedgerRpcs(Calls):
             run, cursor = commands.request_abort(tx, self._basis, caller, _address(request))
             return ledger_pb2.RequestAbortResponse(run=wire.run_to_pb(run), cursor=entry_wire.cursor_to_pb(cursor))
 
-        return await self._once(request, ledger_pb2.RequestAbortResponse, work)
+        return await self._once(request, ledger_pb2.RequestAbortResponse, work, locks=_run_locks(request))
 
     async def ResolveProposal(
         self, request: ledger_pb2.ResolveProposalRequest, _context: Any
@@ -83,7 +94,7 @@ class LedgerRpcs(Calls):
                 cursor=entry_wire.cursor_to_pb(done.cursor),
             )
 
-        return await self._once(request, ledger_pb2.ResolveProposalResponse, work)
+        return await self._once(request, ledger_pb2.ResolveProposalResponse, work, locks=_run_locks(request))
 
     async def ClaimRun(self, request: ledger_pb2.ClaimRunRequest, _context: Any) -> ledger_pb2.ClaimRunResponse:
         """See StoreService."""
@@ -94,7 +105,7 @@ class LedgerRpcs(Calls):
             owner=request.owner,
             owner_address=request.address,
         )
-        claimed = await self._database.write(work, Durability.NORMAL)
+        claimed = await self._database.write(work, Durability.NORMAL, _run_locks(request))
         run = claimed.run
         return ledger_pb2.ClaimRunResponse(
             fence=write_pb2.Fence(epoch=claimed.epoch),
@@ -116,6 +127,7 @@ class LedgerRpcs(Calls):
 
     async def BeginTurn(self, request: ledger_pb2.BeginTurnRequest, _context: Any) -> ledger_pb2.BeginTurnResponse:
         """See StoreService."""
+        writes = writes_of(request.writes)
         work = partial(
             ledger.begin_turn,
             basis=self._basis,
@@ -123,9 +135,9 @@ class LedgerRpcs(Calls):
             address=_address(request),
             epoch=request.fence.epoch,
             request=wire.turn_request_from_pb(request.request),
-            writes=writes_of(request.writes),
+            writes=writes,
         )
-        begun = await self._database.write(work, Durability.NORMAL)
+        begun = await self._database.write(work, Durability.NORMAL, self._locks(request, writes))
         return ledger_pb2.BeginTurnResponse(
             turn=wire.turn_to_pb(begun.turn),
             cursor=entry_wire.cursor_to_pb(begun.cursor),
@@ -149,11 +161,19 @@ class LedgerRpcs(Calls):
             )
 
         durability = durability_of(request.durability)
-        return await self._once(request, ledger_pb2.WriteEntriesResponse, work, floor=Tier.MODEL, durability=durability)
+        return await self._once(
+            request,
+            ledger_pb2.WriteEntriesResponse,
+            work,
+            floor=Tier.MODEL,
+            durability=durability,
+            locks=self._locks(request, writes),
+        )
 
     async def EndTurn(self, request: ledger_pb2.EndTurnRequest, _context: Any) -> ledger_pb2.EndTurnResponse:
         """See StoreService."""
         end = request.loop_end
+        writes = writes_of(request.writes)
         work = partial(
             ledger.end_turn,
             basis=self._basis,
@@ -162,10 +182,10 @@ class LedgerRpcs(Calls):
             epoch=request.fence.epoch,
             number=request.turn,
             result=wire.turn_result_from_pb(request.result) if request.HasField("result") else None,
-            writes=writes_of(request.writes),
+            writes=writes,
             end=LoopEnd(end.status, end.reason, end.summary) if request.HasField("loop_end") else None,
         )
-        ended = await self._database.write(work, Durability.FULL)
+        ended = await self._database.write(work, Durability.FULL, self._locks(request, writes))
         return ledger_pb2.EndTurnResponse(
             run=wire.run_to_pb(ended.run),
             loop=wire.loop_to_pb(ended.loop),

@@ -13,6 +13,7 @@ from turnwright_core.kit.auth import current_caller
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire import runs as wire
 from turnwright_store.app import registry as app
+from turnwright_store.domain.locks import REGISTRY_LOCK, project_lock, run_lock
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.ports import Durability
 from turnwright_store.rpc.calls import Calls
@@ -44,6 +45,7 @@ class RegistryRpcs(Calls):
             lambda tx, _: registry_pb2.InitProjectResponse(
                 project=wire.project_to_pb(app.init_project(tx, request.root, request.workspace_id, request.name))
             ),
+            locks={REGISTRY_LOCK},
         )
 
     async def ListProjects(
@@ -59,7 +61,7 @@ class RegistryRpcs(Calls):
         """See StoreService."""
         check_floor(current_caller(), Tier.CLIENT, "PutModels")
         models = [wire.model_from_pb(model) for model in request.models]
-        stored = await self._database.write(partial(app.put_models, models=models), Durability.FULL)
+        stored = await self._database.write(partial(app.put_models, models=models), Durability.FULL, {REGISTRY_LOCK})
         return registry_pb2.PutModelsResponse(models=map(wire.model_to_pb, stored))
 
     async def ListModels(
@@ -76,7 +78,7 @@ class RegistryRpcs(Calls):
     ) -> registry_pb2.DeleteModelResponse:
         """See StoreService."""
         check_floor(current_caller(), Tier.CLIENT, "DeleteModel")
-        await self._database.write(partial(app.delete_model, alias=request.alias), Durability.FULL)
+        await self._database.write(partial(app.delete_model, alias=request.alias), Durability.FULL, {REGISTRY_LOCK})
         return registry_pb2.DeleteModelResponse()
 
     async def ListSchemes(
@@ -94,6 +96,7 @@ class RegistryRpcs(Calls):
             lambda tx, _: registry_pb2.CreateRunResponse(
                 run=wire.run_to_pb(app.create_run(tx, request.project, request.run, settings))
             ),
+            locks={project_lock(request.project), run_lock(request.project, request.run)},
         )
 
     async def GetRun(self, request: registry_pb2.GetRunRequest, _context: Any) -> registry_pb2.GetRunResponse:

@@ -4,10 +4,25 @@ from __future__ import annotations
 
 from turnwright.store.v1 import store_service_pb2_grpc
 
+from turnwright_store.rpc.history_servicer import HistoryRpcs
+from turnwright_store.rpc.lease_servicer import LeaseRpcs
 from turnwright_store.rpc.ledger_servicer import LedgerRpcs
+from turnwright_store.rpc.plan_servicer import PlanRpcs
 from turnwright_store.rpc.read_servicer import ReadRpcs
 from turnwright_store.rpc.registry_servicer import RegistryRpcs
+from turnwright_store.rpc.rules_servicer import RulesRpcs
+from turnwright_store.rpc.search_servicer import SearchRpcs
 
 
-class StoreServicer(RegistryRpcs, LedgerRpcs, ReadRpcs, store_service_pb2_grpc.StoreServiceServicer):
+class StoreServicer(
+    RegistryRpcs,
+    RulesRpcs,
+    LedgerRpcs,
+    LeaseRpcs,
+    HistoryRpcs,
+    PlanRpcs,
+    SearchRpcs,
+    ReadRpcs,
+    store_service_pb2_grpc.StoreServiceServicer,
+):
     """Decodes, makes one call, encodes. Errors are translated by the interceptor."""

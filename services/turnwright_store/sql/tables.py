@@ -19,7 +19,6 @@ from sqlalchemy import (
     Float,
     ForeignKey,
     Index,
-    Integer,
     LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
@@ -29,7 +28,7 @@ from sqlalchemy import (
     text,
 )
 
-from turnwright_store.sql.dialect import json_object
+from turnwright_store.sql.dialect import Digest, Key, Path, Prose, json_object
 
 metadata: Final = MetaData(
     naming_convention={
@@ -40,9 +39,6 @@ metadata: Final = MetaData(
         "pk": "pk_%(table_name)s",
     }
 )
-
-Key: Final = BigInteger().with_variant(Integer, "sqlite")
-"""A surrogate key: only INTEGER is the row's own number on SQLite."""
 
 
 def _key() -> Column[int]:
@@ -58,16 +54,20 @@ def _number(name: str, default: str | None = "0") -> Column[int]:
 
 
 def _words(name: str, default: str | None = "") -> Column[str]:
-    return Column(name, Text, nullable=False, server_default=default)
+    return Column(name, Path, nullable=False, server_default=default)
 
 
-meta = Table("meta", metadata, Column("key", Text, primary_key=True), _words("value", None))
+def _prose(name: str, default: str | None = None) -> Column[str]:
+    return Column(name, Prose, nullable=False, server_default=default)
+
+
+meta = Table("meta", metadata, Column("key", Path, primary_key=True), _words("value", None))
 
 scopes = Table(
     "scopes",
     metadata,
     _key(),
-    Column("key", Text, nullable=False, unique=True),
+    Column("key", Path, nullable=False, unique=True),
     _number("revision"),
     _number("positions"),
 )
@@ -77,16 +77,16 @@ projects = Table(
     metadata,
     _key(),
     _refers("scope_id", "scopes.id"),
-    Column("name", Text, nullable=False, unique=True),
+    Column("name", Path, nullable=False, unique=True),
     _words("root", None),
-    Column("workspace_id", Text, nullable=False, unique=True),
+    Column("workspace_id", Path, nullable=False, unique=True),
     _number("create_ms", None),
 )
 
 models = Table(
     "models",
     metadata,
-    Column("alias", Text, primary_key=True),
+    Column("alias", Path, primary_key=True),
     _words("vendor_model", None),
     _number("context_length"),
     CheckConstraint("context_length >= 0", name="context_length"),
@@ -95,13 +95,13 @@ models = Table(
 schemes = Table(
     "schemes",
     metadata,
-    Column("name", Text, primary_key=True),
+    Column("name", Path, primary_key=True),
     _words("category", None),
     _words("default_scope", None),
     _words("writable_by", None),
     Column("model_visible", Boolean, nullable=False),
     CheckConstraint("default_scope IN ('run', 'project', 'global')", name="default_scope"),
-    json_object("writable_by"),
+    *json_object("writable_by"),
 )
 
 file_constraints = Table(
@@ -126,14 +126,14 @@ runs = Table(
     _number("status", None),
     _words("model", None),
     Column("temperature", Float),
-    Column("persona", Text),
+    Column("persona", Prose),
     Column("context_limit", BigInteger),
     _number("turn"),
     _number("turn_open"),
     _number("loops"),
     _number("loop_active"),
     _number("loops_queued"),
-    _words("summary"),
+    _prose("summary", ""),
     Column("abort_requested", Boolean, nullable=False, server_default=text("false")),
     _words("lease_owner"),
     _words("lease_address"),
@@ -142,6 +142,13 @@ runs = Table(
     _number("revision"),
     _number("create_ms", None),
     _number("update_ms", None),
+    _words("forked_from_run"),
+    _number("forked_from_turn"),
+    # The id of the eldest run of a family of forks; 0 for a run that is no fork. Forks read versions of their elders,
+    # which live until the last of the family that sees them is removed.
+    _number("lineage"),
+    # When it was removed; its alias is free then, and its rows follow in the background. 0: it is there.
+    _number("removed_ms"),
     UniqueConstraint("project_id", "alias"),
     UniqueConstraint("scope_id"),
     CheckConstraint("status IN (100, 102, 200, 202, 499, 500)", name="status"),
@@ -150,6 +157,29 @@ runs = Table(
     CheckConstraint("loops_queued >= 0", name="loops_queued"),
 )
 Index("ix_runs_latest", runs.c.project_id, runs.c.update_ms, runs.c.id)
+Index(
+    "ix_runs_lineage",
+    runs.c.lineage,
+    sqlite_where=runs.c.lineage > 0,
+    postgresql_where=runs.c.lineage > 0,
+)
+Index(
+    "ix_runs_removed",
+    runs.c.removed_ms,
+    sqlite_where=runs.c.removed_ms > 0,
+    postgresql_where=runs.c.removed_ms > 0,
+)
+
+executors = Table(
+    "executors",
+    metadata,
+    Column("owner", Path, primary_key=True),
+    _words("address"),
+    # A JSON array of the workspaces that it has mounted.
+    _words("workspaces", "[]"),
+    _number("expires_ms", None),
+    *json_object("workspaces"),
+)
 
 loops = Table(
     "loops",
@@ -158,10 +188,10 @@ loops = Table(
     _refers("run_id", "runs.id"),
     _number("sequence", None),
     _words("settings", None),
-    _words("prompt", None),
+    _prose("prompt"),
     _number("status", None),
-    _words("reason"),
-    _words("summary"),
+    _prose("reason", ""),
+    _prose("summary", ""),
     _number("first_turn"),
     _number("turns"),
     _number("prompt_tokens"),
@@ -175,7 +205,7 @@ loops = Table(
     _number("revision", None),
     UniqueConstraint("run_id", "sequence"),
     CheckConstraint("status IN (100, 102, 202, 200, 204, 413, 422, 499, 500)", name="status"),
-    json_object("settings"),
+    *json_object("settings"),
 )
 Index(
     "uq_loops_active",
@@ -205,8 +235,8 @@ turns = Table(
     _number("end_ms"),
     _number("revision", None),
     PrimaryKeyConstraint("run_id", "number"),
-    json_object("request"),
-    json_object("result"),
+    *json_object("request"),
+    *json_object("result"),
 )
 Index(
     "uq_turns_open",
@@ -240,15 +270,19 @@ versions = Table(
     _number("writer", None),
     _words("actor", None),
     _number("create_ms", None),
-    _words("hash", None),
+    # Of the body with everything that was appended to it, as far as it is folded.
+    Column("hash", Digest, nullable=False),
+    # Bytes of the body as it was written; what was appended since counts in the views.
     _number("body_bytes", None),
+    # Bytes that `body` holds: more than `body_bytes` once chunks were folded into it.
+    _number("stored_bytes"),
     _number("attributes_bytes", None),
     _words("attributes", None),
     # Last, so that reading what stands before does not walk the pages of a long body.
-    _words("body", None),
+    _prose("body"),
     UniqueConstraint("entry_id", "from_rev"),
     CheckConstraint("writer BETWEEN 1 AND 4", name="writer"),
-    json_object("attributes"),
+    *json_object("attributes"),
 )
 
 views = Table(
@@ -256,7 +290,8 @@ views = Table(
     metadata,
     _key(),
     _refers("run_id", "runs.id"),
-    _refers("entry_id", "entries.id"),
+    # No foreign key: the removal of an entry would look through all views, which have no index by entry.
+    Column("entry_id", Key, nullable=False),
     _words("path", None),
     _number("from_rev", None),
     Column("to_rev", BigInteger),
@@ -312,7 +347,7 @@ chunks = Table(
     _refers("entry_id", "entries.id"),
     _number("version_rev", None),
     _number("offset", None),
-    _words("data", None),
+    _prose("data"),
     PrimaryKeyConstraint("entry_id", "version_rev", "offset"),
 )
 
@@ -325,7 +360,39 @@ idempotency = Table(
     _words("request_id", None),
     _words("digest", None),
     _number("create_ms", None),
+    # The run whose work it started; the answer is kept while that work goes on.
+    _words("run"),
     Column("response", LargeBinary, nullable=False),
     PrimaryKeyConstraint("project", "principal", "method", "request_id"),
 )
 Index("ix_idempotency_age", idempotency.c.create_ms)
+
+blocks = Table(
+    "blocks",
+    metadata,
+    _key(),
+    _refers("project_id", "projects.id"),
+    Column("digest", Digest, nullable=False),
+    _prose("text"),
+    UniqueConstraint("project_id", "digest"),
+)
+
+packets = Table(
+    "packets",
+    metadata,
+    _refers("run_id", "runs.id"),
+    _number("turn", None),
+    # The turn that `layout` is a difference to; 0: it stands for itself.
+    _number("base_turn"),
+    _prose("layout"),
+    PrimaryKeyConstraint("run_id", "turn"),
+)
+
+search_marks = Table(
+    "search_marks",
+    metadata,
+    Column("scope_id", Key, ForeignKey("scopes.id"), primary_key=True, autoincrement=False),
+    # Heads up to this revision of the scope are indexed.
+    _number("revision"),
+)
+"""How far the full-text index has come. The index itself is made by the migrations: each database has its own kind."""

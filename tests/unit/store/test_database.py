@@ -36,7 +36,7 @@ async def occupied(database):
         started.set()
         release.wait()
 
-    task = asyncio.ensure_future(database.write(hold, Durability.NORMAL))
+    task = asyncio.ensure_future(database.write(hold, Durability.NORMAL, ()))
     await asyncio.to_thread(started.wait)
     return task, release
 
@@ -45,7 +45,7 @@ async def test_requests_that_wait_together_share_a_transaction(database):
     task, release = await occupied(database)
     before = database.stats()
     waiting = [
-        asyncio.ensure_future(database.write(lambda tx, n=n: add_scope(tx, f"run:{n}"), Durability.NORMAL))
+        asyncio.ensure_future(database.write(lambda tx, n=n: add_scope(tx, f"run:{n}"), Durability.NORMAL, ()))
         for n in range(16)
     ]
     await asyncio.sleep(0)
@@ -60,7 +60,7 @@ async def test_requests_that_wait_together_share_a_transaction(database):
 async def test_a_batch_has_a_largest_size(database):
     task, release = await occupied(database)
     before = database.stats().transactions
-    waiting = [asyncio.ensure_future(database.write(lambda _tx: None, Durability.NORMAL)) for _ in range(33)]
+    waiting = [asyncio.ensure_future(database.write(lambda _tx: None, Durability.NORMAL, ())) for _ in range(33)]
     await asyncio.sleep(0)
     release.set()
     await asyncio.gather(task, *waiting)
@@ -74,11 +74,11 @@ async def test_an_error_reaches_its_own_caller_and_undoes_its_own_changes(databa
         raise error
 
     with pytest.raises(type(error)) as alone:
-        await database.write(fail, Durability.NORMAL)
+        await database.write(fail, Durability.NORMAL, ())
     assert alone.value is error
     task, release = await occupied(database)
     waiting = [
-        asyncio.ensure_future(database.write(work, Durability.NORMAL))
+        asyncio.ensure_future(database.write(work, Durability.NORMAL, ()))
         for work in (lambda tx: add_scope(tx, "run:1"), fail, lambda tx: add_scope(tx, "run:2"))
     ]
     await asyncio.sleep(0)
@@ -96,8 +96,8 @@ async def test_a_statement_that_the_database_refuses_leaves_the_others_alone(dat
         add_scope(tx, "run:x")
 
     task, release = await occupied(database)
-    bad = asyncio.ensure_future(database.write(twice, Durability.NORMAL))
-    good = asyncio.ensure_future(database.write(lambda tx: add_scope(tx, "run:y"), Durability.NORMAL))
+    bad = asyncio.ensure_future(database.write(twice, Durability.NORMAL, ()))
+    good = asyncio.ensure_future(database.write(lambda tx: add_scope(tx, "run:y"), Durability.NORMAL, ()))
     await asyncio.sleep(0)
     release.set()
     await asyncio.gather(task, good)
@@ -114,14 +114,14 @@ async def test_a_transaction_that_is_lost_fails_its_whole_batch(database):
 
     task, release = await occupied(database)
     works = (lambda tx: add_scope(tx, "run:1"), lose, lambda tx: add_scope(tx, "run:2"))
-    waiting = [asyncio.ensure_future(database.write(work, Durability.NORMAL)) for work in works]
+    waiting = [asyncio.ensure_future(database.write(work, Durability.NORMAL, ())) for work in works]
     await asyncio.sleep(0)
     release.set()
     await task
     answers = await asyncio.gather(*waiting, return_exceptions=True)
     assert [type(answer) for answer in answers] == [OSError] * 3
     assert await database.read(keys) == set()
-    assert await database.write(lambda tx: add_scope(tx, "run:3"), Durability.NORMAL) > 0
+    assert await database.write(lambda tx: add_scope(tx, "run:3"), Durability.NORMAL, ()) > 0
 
 
 async def test_synchronous_follows_the_strongest_durability_of_a_batch(database):
@@ -129,7 +129,9 @@ async def test_synchronous_follows_the_strongest_durability_of_a_batch(database)
         task, release = await occupied(database)
         waiting = [
             asyncio.ensure_future(
-                database.write(lambda tx: tx.connection.execute(text("PRAGMA synchronous")).scalar_one(), durability)
+                database.write(
+                    lambda tx: tx.connection.execute(text("PRAGMA synchronous")).scalar_one(), durability, ()
+                )
             )
             for durability in durabilities
         ]
@@ -138,17 +140,17 @@ async def test_synchronous_follows_the_strongest_durability_of_a_batch(database)
         await task
         return set(await asyncio.gather(*waiting))
 
-    assert await synchronous(Durability.NORMAL, Durability.NORMAL) == {1}
-    assert await synchronous(Durability.NORMAL, Durability.FULL) == {2}
-    assert await synchronous(Durability.NORMAL) == {1}
+    assert await synchronous(Durability.NORMAL, Durability.NORMAL, ()) == {1}
+    assert await synchronous(Durability.NORMAL, Durability.FULL, ()) == {2}
+    assert await synchronous(Durability.NORMAL, ()) == {1}
 
 
 async def test_the_writers_queue_is_bounded(database):
     task, release = await occupied(database)
-    waiting = [asyncio.ensure_future(database.write(lambda _tx: None, Durability.NORMAL)) for _ in range(100)]
+    waiting = [asyncio.ensure_future(database.write(lambda _tx: None, Durability.NORMAL, ())) for _ in range(100)]
     await asyncio.sleep(0)
     with pytest.raises(TurnwrightError) as caught:
-        await database.write(lambda _tx: None, Durability.NORMAL)
+        await database.write(lambda _tx: None, Durability.NORMAL, ())
     assert (caught.value.reason, caught.value.metadata) == (Reason.QUEUE_FULL, {"queue": "writer", "limit": "100"})
     release.set()
     await asyncio.gather(task, *waiting)
@@ -169,7 +171,7 @@ async def test_a_reader_sees_one_moment_and_waits_for_no_writer(database):
 
     reading = asyncio.ensure_future(database.read(twice))
     await asyncio.to_thread(entered.wait)
-    await database.write(lambda tx: add_scope(tx, "run:1"), Durability.NORMAL)
+    await database.write(lambda tx: add_scope(tx, "run:1"), Durability.NORMAL, ())
     go_on.set()
     assert await reading == (set(), set())
     assert await database.read(keys) == {"run:1"}
@@ -183,8 +185,8 @@ async def test_readers_cannot_write(database):
 
 async def test_a_caller_that_goes_away_does_not_disturb_the_others(database):
     task, release = await occupied(database)
-    gone = asyncio.ensure_future(database.write(lambda tx: add_scope(tx, "run:1"), Durability.NORMAL))
-    stays = asyncio.ensure_future(database.write(lambda tx: add_scope(tx, "run:2"), Durability.NORMAL))
+    gone = asyncio.ensure_future(database.write(lambda tx: add_scope(tx, "run:1"), Durability.NORMAL, ()))
+    stays = asyncio.ensure_future(database.write(lambda tx: add_scope(tx, "run:2"), Durability.NORMAL, ()))
     await asyncio.sleep(0)
     gone.cancel()
     release.set()
@@ -193,19 +195,19 @@ async def test_a_caller_that_goes_away_does_not_disturb_the_others(database):
 
 
 async def test_a_commit_wakes_who_watches_its_scopes(database):
-    one, two = [await database.write(lambda tx, n=n: add_scope(tx, f"run:{n}"), Durability.NORMAL) for n in (1, 2)]
+    one, two = [await database.write(lambda tx, n=n: add_scope(tx, f"run:{n}"), Durability.NORMAL, ()) for n in (1, 2)]
     mine, theirs = database.subscribe([one]), database.subscribe([two])
-    await database.write(lambda tx: raise_revision(tx, one), Durability.NORMAL)
+    await database.write(lambda tx: raise_revision(tx, one), Durability.NORMAL, ())
     assert (mine.woken.is_set(), theirs.woken.is_set()) == (True, False)
     mine.woken.clear()
     mine.close()
     theirs.close()
-    await database.write(lambda tx: raise_revision(tx, one), Durability.NORMAL)
+    await database.write(lambda tx: raise_revision(tx, one), Durability.NORMAL, ())
     assert not mine.woken.is_set()
 
 
 async def test_a_failed_request_wakes_nobody(database):
-    scope = await database.write(lambda tx: add_scope(tx, "run:1"), Durability.NORMAL)
+    scope = await database.write(lambda tx: add_scope(tx, "run:1"), Durability.NORMAL, ())
     mine = database.subscribe([scope])
 
     def fail(tx):
@@ -213,7 +215,7 @@ async def test_a_failed_request_wakes_nobody(database):
         raise ValueError
 
     with pytest.raises(ValueError):
-        await database.write(fail, Durability.NORMAL)
+        await database.write(fail, Durability.NORMAL, ())
     assert not mine.woken.is_set()
     mine.close()
 
@@ -223,19 +225,19 @@ async def test_a_transaction_raises_a_scope_once(database):
         scope = add_scope(tx, "run:1")
         return [raise_revision(tx, scope, places) for places in (0, 3, 2)]
 
-    assert await database.write(work, Durability.NORMAL) == [(1, 0), (1, 3), (1, 5)]
+    assert await database.write(work, Durability.NORMAL, ()) == [(1, 0), (1, 3), (1, 5)]
 
 
 async def test_closing_writes_what_waits(tmp_path):
     database = SqliteDatabase(tmp_path / "y.db", lambda: 1, queue_max=100, batch_max=4, readers=1)
     await database.start()
     waiting = [
-        asyncio.ensure_future(database.write(lambda tx, n=n: add_scope(tx, f"run:{n}"), Durability.NORMAL))
+        asyncio.ensure_future(database.write(lambda tx, n=n: add_scope(tx, f"run:{n}"), Durability.NORMAL, ()))
         for n in range(10)
     ]
     await asyncio.sleep(0)
     await database.close()
     assert len(await asyncio.gather(*waiting)) == 10
     with pytest.raises(TurnwrightError) as caught:
-        await database.write(lambda _tx: None, Durability.NORMAL)
+        await database.write(lambda _tx: None, Durability.NORMAL, ())
     assert caught.value.reason is Reason.DRAINING

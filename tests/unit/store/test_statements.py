@@ -32,7 +32,7 @@ class Store:
 
     async def write(self, work, **fields):
         before = self.database.stats().statements
-        result = await self.database.write(partial(work, **fields), Durability.NORMAL)
+        result = await self.database.write(partial(work, **fields), Durability.NORMAL, ())
         self.spent = self.database.stats().statements - before
         return result
 
@@ -73,7 +73,7 @@ async def store(tmp_path):
         context_prefix="",
         idempotency_days=7,
     )
-    opened = await database.write(opening, Durability.NORMAL)
+    opened = await database.write(opening, Durability.NORMAL, ())
     one = Store(database, Basis(opened.incarnation, opened.schemes, opened.global_scope, 9, 1.0, 1.0))
     await one.write(registry.put_models, models=[Model("fast", "v/m")])
     await one.write(registry.init_project, root="/p", workspace_id="w", name="p")

@@ -14,23 +14,45 @@ branch_labels = None
 depends_on = None
 
 KEY = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+PROSE = sa.Text().with_variant(sa.LargeBinary(), "postgresql")
+"""Text of any code points, NUL among them, which PostgreSQL's text cannot hold."""
 
-RUN_TRANSITION = """
-CREATE TRIGGER run_transition BEFORE UPDATE OF status ON runs
-WHEN NEW.status <> OLD.status AND NOT (
+FORBIDDEN = """NEW.status <> OLD.status AND NOT (
      (OLD.status = 100 AND NEW.status IN (102, 499))
   OR (OLD.status = 102 AND NEW.status IN (200, 202, 500, 499))
   OR (OLD.status = 202 AND NEW.status IN (102, 200, 499))
   OR (OLD.status = 200 AND NEW.status IN (102, 499))
   OR (OLD.status = 500 AND NEW.status IN (102, 499))
-  OR (OLD.status = 499 AND NEW.status = 102))
-BEGIN SELECT RAISE(ABORT, 'run status transition forbidden'); END
-"""
+  OR (OLD.status = 499 AND NEW.status = 102))"""
 
-VERSION_IMMUTABLE = """
-CREATE TRIGGER version_immutable BEFORE UPDATE ON versions
-BEGIN SELECT RAISE(ABORT, 'versions are immutable'); END
-"""
+TRIGGERS = {
+    "sqlite": (
+        f"""
+        CREATE TRIGGER run_transition BEFORE UPDATE OF status ON runs WHEN {FORBIDDEN}
+        BEGIN SELECT RAISE(ABORT, 'run status transition forbidden'); END
+        """,
+        """
+        CREATE TRIGGER version_immutable BEFORE UPDATE ON versions
+        BEGIN SELECT RAISE(ABORT, 'versions are immutable'); END
+        """,
+    ),
+    "postgresql": (
+        """
+        CREATE FUNCTION turnwright_refuse() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE EXCEPTION '%', TG_ARGV[0] USING ERRCODE = 'check_violation'; END $$
+        """,
+        f"""
+        CREATE TRIGGER run_transition BEFORE UPDATE OF status ON runs FOR EACH ROW WHEN ({FORBIDDEN})
+        EXECUTE FUNCTION turnwright_refuse('run status transition forbidden')
+        """,
+        """
+        CREATE TRIGGER version_immutable BEFORE UPDATE ON versions FOR EACH ROW
+        EXECUTE FUNCTION turnwright_refuse('versions are immutable')
+        """,
+    ),
+}
+"""Each database words its triggers in its own way."""
 
 
 def upgrade() -> None:
@@ -39,22 +61,27 @@ def upgrade() -> None:
     _ledger()
     _entries()
     op.execute("INSERT INTO scopes (key) VALUES ('global')")
-    # Triggers are worded differently by each database; this is SQLite's wording.
-    op.execute(RUN_TRANSITION)
-    op.execute(VERSION_IMMUTABLE)
+    for statement in TRIGGERS[op.get_bind().dialect.name]:
+        op.execute(statement)
+
+
+def _json(column: str, name: str) -> sa.CheckConstraint:
+    is_sqlite = op.get_bind().dialect.name == "sqlite"
+    condition = f"{column} IS NULL OR json_valid({column})" if is_sqlite else f"{column}::json IS NOT NULL"
+    return sa.CheckConstraint(condition, name=op.f(name))
 
 
 def _registry() -> None:
     op.create_table(
         "meta",
-        sa.Column("key", sa.Text(), nullable=False),
-        sa.Column("value", sa.Text(), nullable=False),
+        sa.Column("key", TEXT, nullable=False),
+        sa.Column("value", TEXT, nullable=False),
         sa.PrimaryKeyConstraint("key", name="pk_meta"),
     )
     op.create_table(
         "scopes",
         sa.Column("id", KEY, nullable=False),
-        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("key", TEXT, nullable=False),
         sa.Column("revision", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("positions", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_scopes"),
@@ -64,9 +91,9 @@ def _registry() -> None:
         "projects",
         sa.Column("id", KEY, nullable=False),
         sa.Column("scope_id", KEY, nullable=False),
-        sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("root", sa.Text(), nullable=False),
-        sa.Column("workspace_id", sa.Text(), nullable=False),
+        sa.Column("name", TEXT, nullable=False),
+        sa.Column("root", TEXT, nullable=False),
+        sa.Column("workspace_id", TEXT, nullable=False),
         sa.Column("create_ms", sa.BigInteger(), nullable=False),
         sa.ForeignKeyConstraint(["scope_id"], ["scopes.id"], name="fk_projects_scope_id"),
         sa.PrimaryKeyConstraint("id", name="pk_projects"),
@@ -75,29 +102,29 @@ def _registry() -> None:
     )
     op.create_table(
         "models",
-        sa.Column("alias", sa.Text(), nullable=False),
-        sa.Column("vendor_model", sa.Text(), nullable=False),
+        sa.Column("alias", TEXT, nullable=False),
+        sa.Column("vendor_model", TEXT, nullable=False),
         sa.Column("context_length", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.CheckConstraint("context_length >= 0", name=op.f("ck_models_context_length")),
         sa.PrimaryKeyConstraint("alias", name="pk_models"),
     )
     op.create_table(
         "schemes",
-        sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("category", sa.Text(), nullable=False),
-        sa.Column("default_scope", sa.Text(), nullable=False),
-        sa.Column("writable_by", sa.Text(), nullable=False),
+        sa.Column("name", TEXT, nullable=False),
+        sa.Column("category", TEXT, nullable=False),
+        sa.Column("default_scope", TEXT, nullable=False),
+        sa.Column("writable_by", TEXT, nullable=False),
         sa.Column("model_visible", sa.Boolean(), nullable=False),
         sa.CheckConstraint("default_scope IN ('run', 'project', 'global')", name=op.f("ck_schemes_default_scope")),
-        sa.CheckConstraint("writable_by IS NULL OR json_valid(writable_by)", name=op.f("ck_schemes_writable_by_json")),
+        _json("writable_by", "ck_schemes_writable_by_json"),
         sa.PrimaryKeyConstraint("name", name="pk_schemes"),
     )
     op.create_table(
         "file_constraints",
         sa.Column("id", KEY, nullable=False),
         sa.Column("project_id", KEY, nullable=False),
-        sa.Column("pattern", sa.Text(), nullable=False),
-        sa.Column("kind", sa.Text(), server_default="add", nullable=False),
+        sa.Column("pattern", TEXT, nullable=False),
+        sa.Column("kind", TEXT, server_default="add", nullable=False),
         sa.Column("create_ms", sa.BigInteger(), nullable=False),
         sa.CheckConstraint("kind IN ('add', 'readonly', 'ignore')", name=op.f("ck_file_constraints_kind")),
         sa.ForeignKeyConstraint(["project_id"], ["projects.id"], name="fk_file_constraints_project_id"),
@@ -112,21 +139,21 @@ def _ledger() -> None:
         sa.Column("id", KEY, nullable=False),
         sa.Column("project_id", KEY, nullable=False),
         sa.Column("scope_id", KEY, nullable=False),
-        sa.Column("alias", sa.Text(), nullable=False),
+        sa.Column("alias", TEXT, nullable=False),
         sa.Column("status", sa.BigInteger(), nullable=False),
-        sa.Column("model", sa.Text(), nullable=False),
+        sa.Column("model", TEXT, nullable=False),
         sa.Column("temperature", sa.Float(), nullable=True),
-        sa.Column("persona", sa.Text(), nullable=True),
+        sa.Column("persona", PROSE, nullable=True),
         sa.Column("context_limit", sa.BigInteger(), nullable=True),
         sa.Column("turn", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("turn_open", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("loops", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("loop_active", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("loops_queued", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
-        sa.Column("summary", sa.Text(), server_default="", nullable=False),
+        sa.Column("summary", PROSE, server_default="", nullable=False),
         sa.Column("abort_requested", sa.Boolean(), server_default=sa.text("false"), nullable=False),
-        sa.Column("lease_owner", sa.Text(), server_default="", nullable=False),
-        sa.Column("lease_address", sa.Text(), server_default="", nullable=False),
+        sa.Column("lease_owner", TEXT, server_default="", nullable=False),
+        sa.Column("lease_address", TEXT, server_default="", nullable=False),
         sa.Column("lease_epoch", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("lease_expires_ms", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("revision", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
@@ -148,11 +175,11 @@ def _ledger() -> None:
         sa.Column("id", KEY, nullable=False),
         sa.Column("run_id", KEY, nullable=False),
         sa.Column("sequence", sa.BigInteger(), nullable=False),
-        sa.Column("settings", sa.Text(), nullable=False),
-        sa.Column("prompt", sa.Text(), nullable=False),
+        sa.Column("settings", TEXT, nullable=False),
+        sa.Column("prompt", PROSE, nullable=False),
         sa.Column("status", sa.BigInteger(), nullable=False),
-        sa.Column("reason", sa.Text(), server_default="", nullable=False),
-        sa.Column("summary", sa.Text(), server_default="", nullable=False),
+        sa.Column("reason", PROSE, server_default="", nullable=False),
+        sa.Column("summary", PROSE, server_default="", nullable=False),
         sa.Column("first_turn", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("turns", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("prompt_tokens", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
@@ -164,7 +191,7 @@ def _ledger() -> None:
         sa.Column("create_ms", sa.BigInteger(), nullable=False),
         sa.Column("end_ms", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("revision", sa.BigInteger(), nullable=False),
-        sa.CheckConstraint("settings IS NULL OR json_valid(settings)", name=op.f("ck_loops_settings_json")),
+        _json("settings", "ck_loops_settings_json"),
         sa.CheckConstraint("status IN (100, 102, 202, 200, 204, 413, 422, 499, 500)", name=op.f("ck_loops_status")),
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name="fk_loops_run_id"),
         sa.PrimaryKeyConstraint("id", name="pk_loops"),
@@ -192,13 +219,13 @@ def _ledger() -> None:
         sa.Column("run_id", KEY, nullable=False),
         sa.Column("number", sa.BigInteger(), nullable=False),
         sa.Column("loop", sa.BigInteger(), nullable=False),
-        sa.Column("request", sa.Text(), nullable=False),
-        sa.Column("result", sa.Text(), nullable=True),
+        sa.Column("request", TEXT, nullable=False),
+        sa.Column("result", TEXT, nullable=True),
         sa.Column("begin_ms", sa.BigInteger(), nullable=False),
         sa.Column("end_ms", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("revision", sa.BigInteger(), nullable=False),
-        sa.CheckConstraint("request IS NULL OR json_valid(request)", name=op.f("ck_turns_request_json")),
-        sa.CheckConstraint("result IS NULL OR json_valid(result)", name=op.f("ck_turns_result_json")),
+        _json("request", "ck_turns_request_json"),
+        _json("result", "ck_turns_result_json"),
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name="fk_turns_run_id"),
         sa.PrimaryKeyConstraint("run_id", "number", name="pk_turns"),
     )
@@ -213,11 +240,11 @@ def _ledger() -> None:
     )
     op.create_table(
         "idempotency",
-        sa.Column("project", sa.Text(), nullable=False),
-        sa.Column("principal", sa.Text(), nullable=False),
-        sa.Column("method", sa.Text(), nullable=False),
-        sa.Column("request_id", sa.Text(), nullable=False),
-        sa.Column("digest", sa.Text(), nullable=False),
+        sa.Column("project", TEXT, nullable=False),
+        sa.Column("principal", TEXT, nullable=False),
+        sa.Column("method", TEXT, nullable=False),
+        sa.Column("request_id", TEXT, nullable=False),
+        sa.Column("digest", TEXT, nullable=False),
         sa.Column("create_ms", sa.BigInteger(), nullable=False),
         sa.Column("response", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("project", "principal", "method", "request_id", name="pk_idempotency"),
@@ -230,8 +257,8 @@ def _entries() -> None:
         "entries",
         sa.Column("id", KEY, nullable=False),
         sa.Column("scope_id", KEY, nullable=False),
-        sa.Column("path", sa.Text(), nullable=False),
-        sa.Column("scheme", sa.Text(), nullable=False),
+        sa.Column("path", TEXT, nullable=False),
+        sa.Column("scheme", TEXT, nullable=False),
         sa.Column("head_rev", sa.BigInteger(), nullable=False),
         sa.Column("create_ms", sa.BigInteger(), nullable=False),
         sa.CheckConstraint("length(path) BETWEEN 1 AND 2048", name=op.f("ck_entries_path")),
@@ -246,14 +273,14 @@ def _entries() -> None:
         sa.Column("entry_id", KEY, nullable=False),
         sa.Column("from_rev", sa.BigInteger(), nullable=False),
         sa.Column("writer", sa.BigInteger(), nullable=False),
-        sa.Column("actor", sa.Text(), nullable=False),
+        sa.Column("actor", TEXT, nullable=False),
         sa.Column("create_ms", sa.BigInteger(), nullable=False),
-        sa.Column("hash", sa.Text(), nullable=False),
+        sa.Column("hash", PROSE, nullable=False),
         sa.Column("body_bytes", sa.BigInteger(), nullable=False),
         sa.Column("attributes_bytes", sa.BigInteger(), nullable=False),
-        sa.Column("attributes", sa.Text(), nullable=False),
-        sa.Column("body", sa.Text(), nullable=False),
-        sa.CheckConstraint("attributes IS NULL OR json_valid(attributes)", name=op.f("ck_versions_attributes_json")),
+        sa.Column("attributes", TEXT, nullable=False),
+        sa.Column("body", PROSE, nullable=False),
+        _json("attributes", "ck_versions_attributes_json"),
         sa.CheckConstraint("writer BETWEEN 1 AND 4", name=op.f("ck_versions_writer")),
         sa.ForeignKeyConstraint(["entry_id"], ["entries.id"], name="fk_versions_entry_id"),
         sa.PrimaryKeyConstraint("id", name="pk_versions"),
@@ -264,14 +291,14 @@ def _entries() -> None:
         sa.Column("id", KEY, nullable=False),
         sa.Column("run_id", KEY, nullable=False),
         sa.Column("entry_id", KEY, nullable=False),
-        sa.Column("path", sa.Text(), nullable=False),
+        sa.Column("path", TEXT, nullable=False),
         sa.Column("from_rev", sa.BigInteger(), nullable=False),
         sa.Column("to_rev", sa.BigInteger(), nullable=True),
         sa.Column("version_rev", sa.BigInteger(), nullable=True),
         sa.Column("chunk_bytes", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("visibility", sa.BigInteger(), nullable=False),
         sa.Column("state", sa.BigInteger(), nullable=False),
-        sa.Column("outcome", sa.Text(), server_default="", nullable=False),
+        sa.Column("outcome", TEXT, server_default="", nullable=False),
         sa.Column("turn", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("loop", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("position", sa.BigInteger(), nullable=False),
@@ -322,7 +349,7 @@ def _entries() -> None:
         sa.Column("entry_id", KEY, nullable=False),
         sa.Column("version_rev", sa.BigInteger(), nullable=False),
         sa.Column("offset", sa.BigInteger(), nullable=False),
-        sa.Column("data", sa.Text(), nullable=False),
+        sa.Column("data", PROSE, nullable=False),
         sa.ForeignKeyConstraint(["entry_id"], ["entries.id"], name="fk_chunks_entry_id"),
         sa.PrimaryKeyConstraint("entry_id", "version_rev", "offset", name="pk_chunks"),
     )

@@ -411,6 +411,7 @@ class ClaimRunRequest(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
+    LEASE_MS_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -419,6 +420,8 @@ class ClaimRunRequest(_message.Message):
     """Identity of the claiming executor, new at each of its starts; at most 128 characters."""
     address: _builtins.str
     """Address at which the owner answers other executors."""
+    lease_ms: _builtins.int
+    """Length of the lease in milliseconds, 100 to 3600000; 0: the store's setting."""
     def __init__(
         self,
         *,
@@ -426,10 +429,11 @@ class ClaimRunRequest(_message.Message):
         run: _builtins.str = ...,
         owner: _builtins.str = ...,
         address: _builtins.str = ...,
+        lease_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "owner", b"owner", "project", b"project", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "lease_ms", b"lease_ms", "owner", b"owner", "project", b"project", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -451,12 +455,17 @@ class ClaimRunResponse(_message.Message):
     ABORT_REQUESTED_FIELD_NUMBER: _builtins.int
     PROJECT_ROOT_FIELD_NUMBER: _builtins.int
     WORKSPACE_ID_FIELD_NUMBER: _builtins.int
+    LEASE_MS_FIELD_NUMBER: _builtins.int
     abort_requested: _builtins.bool
     """True when somebody has asked that the active loop ends."""
     project_root: _builtins.str
     """Root directory of the project."""
     workspace_id: _builtins.str
     """Identity of the project's workspace."""
+    lease_ms: _builtins.int
+    """Length of the lease in milliseconds, from the moment of the claim. The owner renews it early and stops its work at
+    two thirds of it; nobody else can claim the run before it has passed, and a grace after that.
+    """
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
         """To be sent with every write of this owner."""
@@ -498,10 +507,11 @@ class ClaimRunResponse(_message.Message):
         abort_requested: _builtins.bool = ...,
         project_root: _builtins.str = ...,
         workspace_id: _builtins.str = ...,
+        lease_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "fence", b"fence", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "abort_requested", b"abort_requested", "fence", b"fence", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "project_root", b"project_root", "recent_turns", b"recent_turns", "records", b"records", "run", b"run", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "abort_requested", b"abort_requested", "fence", b"fence", "lease_ms", b"lease_ms", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "project_root", b"project_root", "recent_turns", b"recent_turns", "records", b"records", "run", b"run", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__loop: _TypeAlias = _typing.Literal["loop"]  # noqa: Y015
     _WhichOneofArgType__loop: _TypeAlias = _typing.Literal["_loop", b"_loop"]  # noqa: Y015
@@ -519,22 +529,275 @@ class ClaimRunResponse(_message.Message):
 Global___ClaimRunResponse: _TypeAlias = ClaimRunResponse  # noqa: Y015
 
 @_typing.final
+class ClaimWorkRequest(_message.Message):
+    """Takes ownership of runs that have work."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OWNER_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    WORKSPACE_IDS_FIELD_NUMBER: _builtins.int
+    LEASE_MS_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    owner: _builtins.str
+    """Identity of the claiming executor, new at each of its starts; at most 128 characters."""
+    address: _builtins.str
+    """Address at which the owner answers other executors."""
+    lease_ms: _builtins.int
+    """Length of the leases in milliseconds, 100 to 3600000; 0: the store's setting."""
+    limit: _builtins.int
+    """At most so many runs; 0: 1; limit 100."""
+    @_builtins.property
+    def workspace_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Workspaces that the executor has mounted: only runs of their projects are claimed. Empty: any. At most 10000."""
+
+    def __init__(
+        self,
+        *,
+        owner: _builtins.str = ...,
+        address: _builtins.str = ...,
+        workspace_ids: _abc.Iterable[_builtins.str] | None = ...,
+        lease_ms: _builtins.int = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "lease_ms", b"lease_ms", "limit", b"limit", "owner", b"owner", "workspace_ids", b"workspace_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClaimWorkRequest: _TypeAlias = ClaimWorkRequest  # noqa: Y015
+
+@_typing.final
+class ClaimWorkResponse(_message.Message):
+    """The claimed runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLAIMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClaimRunResponse]:
+        """What the owner needs of each; empty when there is no work. Runs are taken by turns from the projects that have
+        work, those with the fewest running runs first, and inside a project the run that waits longest.
+        """
+
+    def __init__(
+        self,
+        *,
+        claims: _abc.Iterable[Global___ClaimRunResponse] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClaimWorkResponse: _TypeAlias = ClaimWorkResponse  # noqa: Y015
+
+@_typing.final
+class Lease(_message.Message):
+    """A run that somebody holds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project."""
+    run: _builtins.str
+    """Alias of the run."""
+    epoch: _builtins.int
+    """Epoch of the claim."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        run: _builtins.str = ...,
+        epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "project", b"project", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Lease: _TypeAlias = Lease  # noqa: Y015
+
+@_typing.final
+class RenewLeasesRequest(_message.Message):
+    """Makes leases longer, and tells which workspaces an executor has."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OWNER_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    LEASES_FIELD_NUMBER: _builtins.int
+    WORKSPACE_IDS_FIELD_NUMBER: _builtins.int
+    LEASE_MS_FIELD_NUMBER: _builtins.int
+    owner: _builtins.str
+    """Identity of the executor, as in its claims."""
+    address: _builtins.str
+    """Address at which the owner answers other executors."""
+    lease_ms: _builtins.int
+    """Length of the leases in milliseconds, 100 to 3600000; 0: the store's setting."""
+    @_builtins.property
+    def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lease]:
+        """The runs that it holds; at most 10000."""
+
+    @_builtins.property
+    def workspace_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Workspaces that it has mounted; at most 10000."""
+
+    def __init__(
+        self,
+        *,
+        owner: _builtins.str = ...,
+        address: _builtins.str = ...,
+        leases: _abc.Iterable[Global___Lease] | None = ...,
+        workspace_ids: _abc.Iterable[_builtins.str] | None = ...,
+        lease_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "lease_ms", b"lease_ms", "leases", b"leases", "owner", b"owner", "workspace_ids", b"workspace_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewLeasesRequest: _TypeAlias = RenewLeasesRequest  # noqa: Y015
+
+@_typing.final
+class LeaseState(_message.Message):
+    """How a lease stands."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEASE_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    ABORT_REQUESTED_FIELD_NUMBER: _builtins.int
+    held: _builtins.bool
+    """False when somebody else has claimed the run since: the owner must stop."""
+    abort_requested: _builtins.bool
+    """True when somebody has asked that the active loop ends."""
+    @_builtins.property
+    def lease(self) -> Global___Lease:
+        """The lease that was asked for."""
+
+    def __init__(
+        self,
+        *,
+        lease: Global___Lease | None = ...,
+        held: _builtins.bool = ...,
+        abort_requested: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort_requested", b"abort_requested", "held", b"held", "lease", b"lease"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeaseState: _TypeAlias = LeaseState  # noqa: Y015
+
+@_typing.final
+class RenewLeasesResponse(_message.Message):
+    """The leases after the renewal."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATES_FIELD_NUMBER: _builtins.int
+    LEASE_MS_FIELD_NUMBER: _builtins.int
+    lease_ms: _builtins.int
+    """Length of the leases in milliseconds, from the moment of this renewal."""
+    @_builtins.property
+    def states(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeaseState]:
+        """One for each lease of the request, in its order."""
+
+    def __init__(
+        self,
+        *,
+        states: _abc.Iterable[Global___LeaseState] | None = ...,
+        lease_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_ms", b"lease_ms", "states", b"states"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewLeasesResponse: _TypeAlias = RenewLeasesResponse  # noqa: Y015
+
+@_typing.final
+class ReleaseRunRequest(_message.Message):
+    """Gives a run back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    FENCE_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project."""
+    run: _builtins.str
+    """Alias of the run."""
+    @_builtins.property
+    def fence(self) -> _write_pb2.Fence:
+        """The owner's fence."""
+
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        run: _builtins.str = ...,
+        fence: _write_pb2.Fence | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "project", b"project", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseRunRequest: _TypeAlias = ReleaseRunRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseRunResponse(_message.Message):
+    """The run is free: anybody can claim it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseRunResponse: _TypeAlias = ReleaseRunResponse  # noqa: Y015
+
+@_typing.final
 class ListWorkRequest(_message.Message):
     """Lists runs with work."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    WORKSPACE_IDS_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """At most so many; 0: 100; limit 1000."""
+    @_builtins.property
+    def workspace_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Workspaces that the caller has mounted: only runs of their projects are listed. Empty: any. At most 10000."""
+
     def __init__(
         self,
         *,
         page_size: _builtins.int = ...,
+        workspace_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "workspace_ids", b"workspace_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -657,6 +920,7 @@ class WriteEntriesRequest(_message.Message):
     DURABILITY_FIELD_NUMBER: _builtins.int
     RUN_STATUS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    PACKET_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -675,6 +939,10 @@ class WriteEntriesRequest(_message.Message):
     def writes(self) -> _containers.RepeatedCompositeFieldContainer[_write_pb2.EntryWrite]:
         """The writes; at most 10000."""
 
+    @_builtins.property
+    def packet(self) -> _write_pb2.PacketRecord:
+        """What the model is sent in the open turn, kept for audit and for resending after a crash. Needs the fence."""
+
     def __init__(
         self,
         *,
@@ -685,14 +953,20 @@ class WriteEntriesRequest(_message.Message):
         durability: _write_pb2.Durability.ValueType = ...,
         run_status: _builtins.int = ...,
         request_id: _builtins.str = ...,
+        packet: _write_pb2.PacketRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "fence", b"fence"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_packet", b"_packet", "fence", b"fence", "packet", b"packet"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "durability", b"durability", "fence", b"fence", "project", b"project", "request_id", b"request_id", "run", b"run", "run_status", b"run_status", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_packet", b"_packet", "durability", b"durability", "fence", b"fence", "packet", b"packet", "project", b"project", "request_id", b"request_id", "run", b"run", "run_status", b"run_status", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__fence: _TypeAlias = _typing.Literal["fence"]  # noqa: Y015
     _WhichOneofArgType__fence: _TypeAlias = _typing.Literal["_fence", b"_fence"]  # noqa: Y015
+    _WhichOneofReturnType__packet: _TypeAlias = _typing.Literal["packet"]  # noqa: Y015
+    _WhichOneofArgType__packet: _TypeAlias = _typing.Literal["_packet", b"_packet"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__fence) -> _WhichOneofReturnType__fence | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__packet) -> _WhichOneofReturnType__packet | None: ...
 
 Global___WriteEntriesRequest: _TypeAlias = WriteEntriesRequest  # noqa: Y015
 
@@ -863,3 +1137,238 @@ class EndTurnResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EndTurnResponse: _TypeAlias = EndTurnResponse  # noqa: Y015
+
+@_typing.final
+class PromoteEntries(_message.Message):
+    """Makes entries visible."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PromoteEntries: _TypeAlias = PromoteEntries  # noqa: Y015
+
+@_typing.final
+class RemoveEntries(_message.Message):
+    """Takes entries out of the run's view."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveEntries: _TypeAlias = RemoveEntries  # noqa: Y015
+
+@_typing.final
+class CopyEntries(_message.Message):
+    """Copies entries."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TO_FIELD_NUMBER: _builtins.int
+    VISIBILITY_FIELD_NUMBER: _builtins.int
+    to: _builtins.str
+    """A path, when one entry fits. Where several fit, or it ends with a slash, a folder: each entry keeps its path below
+    the fixed part of the pattern.
+    """
+    visibility: _entry_pb2.Visibility.ValueType
+    """Visibility of the copies. Unspecified: that of their sources."""
+    def __init__(
+        self,
+        *,
+        to: _builtins.str = ...,
+        visibility: _entry_pb2.Visibility.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["to", b"to", "visibility", b"visibility"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopyEntries: _TypeAlias = CopyEntries  # noqa: Y015
+
+@_typing.final
+class MoveEntries(_message.Message):
+    """Moves entries."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TO_FIELD_NUMBER: _builtins.int
+    VISIBILITY_FIELD_NUMBER: _builtins.int
+    to: _builtins.str
+    """As in CopyEntries."""
+    visibility: _entry_pb2.Visibility.ValueType
+    """Visibility of the moved entries. Unspecified: that of their sources."""
+    def __init__(
+        self,
+        *,
+        to: _builtins.str = ...,
+        visibility: _entry_pb2.Visibility.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["to", b"to", "visibility", b"visibility"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MoveEntries: _TypeAlias = MoveEntries  # noqa: Y015
+
+@_typing.final
+class ChangeEntriesRequest(_message.Message):
+    """Applies one primitive to every entry that a pattern fits, all or none."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    FENCE_FIELD_NUMBER: _builtins.int
+    PATTERN_FIELD_NUMBER: _builtins.int
+    BODY_PATTERN_FIELD_NUMBER: _builtins.int
+    WRITER_FIELD_NUMBER: _builtins.int
+    PROMOTE_FIELD_NUMBER: _builtins.int
+    REMOVE_FIELD_NUMBER: _builtins.int
+    COPY_FIELD_NUMBER: _builtins.int
+    MOVE_FIELD_NUMBER: _builtins.int
+    MANIFEST_FIELD_NUMBER: _builtins.int
+    DURABILITY_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project."""
+    run: _builtins.str
+    """Alias of the run."""
+    pattern: _builtins.str
+    """Pattern for the path: a glob, `/regex/`, or an exact path. 1 to 2048 characters."""
+    body_pattern: _builtins.str
+    """Pattern that the body must contain. Empty: any body. At most 2048 characters."""
+    writer: _entry_pb2.Tier.ValueType
+    """Tier that writes; at most the effective tier of the call. Unspecified: the effective tier."""
+    manifest: _builtins.bool
+    """True only lists what would change."""
+    durability: _write_pb2.Durability.ValueType
+    """How long the writes must survive."""
+    request_id: _builtins.str
+    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    @_builtins.property
+    def fence(self) -> _write_pb2.Fence:
+        """The owner's fence. Absent: a write from outside the loop, which may not touch records of an open turn."""
+
+    @_builtins.property
+    def promote(self) -> Global___PromoteEntries:
+        """get"""
+
+    @_builtins.property
+    def remove(self) -> Global___RemoveEntries:
+        """rm"""
+
+    @_builtins.property
+    def copy(self) -> Global___CopyEntries:
+        """cp"""
+
+    @_builtins.property
+    def move(self) -> Global___MoveEntries:
+        """mv"""
+
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        run: _builtins.str = ...,
+        fence: _write_pb2.Fence | None = ...,
+        pattern: _builtins.str = ...,
+        body_pattern: _builtins.str = ...,
+        writer: _entry_pb2.Tier.ValueType = ...,
+        promote: Global___PromoteEntries | None = ...,
+        remove: Global___RemoveEntries | None = ...,
+        copy: Global___CopyEntries | None = ...,
+        move: Global___MoveEntries | None = ...,
+        manifest: _builtins.bool = ...,
+        durability: _write_pb2.Durability.ValueType = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "change", b"change", "copy", b"copy", "fence", b"fence", "move", b"move", "promote", b"promote", "remove", b"remove"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "body_pattern", b"body_pattern", "change", b"change", "copy", b"copy", "durability", b"durability", "fence", b"fence", "manifest", b"manifest", "move", b"move", "pattern", b"pattern", "project", b"project", "promote", b"promote", "remove", b"remove", "request_id", b"request_id", "run", b"run", "writer", b"writer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__fence: _TypeAlias = _typing.Literal["fence"]  # noqa: Y015
+    _WhichOneofArgType__fence: _TypeAlias = _typing.Literal["_fence", b"_fence"]  # noqa: Y015
+    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["promote", "remove", "copy", "move"]  # noqa: Y015
+    _WhichOneofArgType_change: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__fence) -> _WhichOneofReturnType__fence | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_change) -> _WhichOneofReturnType_change | None: ...
+
+Global___ChangeEntriesRequest: _TypeAlias = ChangeEntriesRequest  # noqa: Y015
+
+@_typing.final
+class ChangedEntry(_message.Message):
+    """One entry that was changed, or would be."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    TO_FIELD_NUMBER: _builtins.int
+    BODY_BYTES_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Path of the entry that fits the pattern."""
+    to: _builtins.str
+    """Path that it was copied or moved to; empty otherwise."""
+    body_bytes: _builtins.int
+    """Length of its body in bytes."""
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        to: _builtins.str = ...,
+        body_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body_bytes", b"body_bytes", "path", b"path", "to", b"to"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChangedEntry: _TypeAlias = ChangedEntry  # noqa: Y015
+
+@_typing.final
+class ChangeEntriesResponse(_message.Message):
+    """What was changed. NOT_FOUND, reason ENTRY_NOT_FOUND, when nothing fits."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGED_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def changed(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChangedEntry]:
+        """The entries, in path order; at most 10000, else the call is refused."""
+
+    @_builtins.property
+    def cursor(self) -> _cursor_pb2.Cursor:
+        """The run's cursor after the writes."""
+
+    def __init__(
+        self,
+        *,
+        changed: _abc.Iterable[Global___ChangedEntry] | None = ...,
+        cursor: _cursor_pb2.Cursor | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "cursor", b"cursor"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChangeEntriesResponse: _TypeAlias = ChangeEntriesResponse  # noqa: Y015

@@ -58,6 +58,94 @@ VIEW_FILTER_FILES: ViewFilter.ValueType  # 4
 Global___ViewFilter: _TypeAlias = ViewFilter  # noqa: Y015
 
 @_typing.final
+class Moment(_message.Message):
+    """An earlier moment of a run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CURSOR_FIELD_NUMBER: _builtins.int
+    TURN_FIELD_NUMBER: _builtins.int
+    turn: _builtins.int
+    """The end of a turn of this run, or of the run that it was forked from. NOT_FOUND, reason TURN_NOT_FOUND, when no
+    such turn has ended.
+    """
+    @_builtins.property
+    def cursor(self) -> _cursor_pb2.Cursor:
+        """A cursor that the store gave. OUT_OF_RANGE, reason CURSOR_FOREIGN, when it is from another history."""
+
+    def __init__(
+        self,
+        *,
+        cursor: _cursor_pb2.Cursor | None = ...,
+        turn: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "cursor", b"cursor", "turn", b"turn"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "cursor", b"cursor", "turn", b"turn"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_at: _TypeAlias = _typing.Literal["cursor", "turn"]  # noqa: Y015
+    _WhichOneofArgType_at: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_at) -> _WhichOneofReturnType_at | None: ...
+
+Global___Moment: _TypeAlias = Moment  # noqa: Y015
+
+@_typing.final
+class LineRange(_message.Message):
+    """Which lines of a body are wanted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINE_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    line: _builtins.int
+    """1-based number of the first line; negative: counted from the end, -1 is the last line. 0: the first line."""
+    limit: _builtins.int
+    """At most so many lines; 0: all that follow."""
+    def __init__(
+        self,
+        *,
+        line: _builtins.int = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "line", b"line"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LineRange: _TypeAlias = LineRange  # noqa: Y015
+
+@_typing.final
+class LineSpan(_message.Message):
+    """Which lines of a body an answer holds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    first: _builtins.int
+    """1-based number of the first line in the answer; 0 when the slice is empty."""
+    last: _builtins.int
+    """1-based number of the last line in the answer; 0 when the slice is empty."""
+    total: _builtins.int
+    """Lines of the whole body."""
+    def __init__(
+        self,
+        *,
+        first: _builtins.int = ...,
+        last: _builtins.int = ...,
+        total: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "last", b"last", "total", b"total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LineSpan: _TypeAlias = LineSpan  # noqa: Y015
+
+@_typing.final
 class ReadViewRequest(_message.Message):
     """Reads a run's view."""
 
@@ -70,6 +158,7 @@ class ReadViewRequest(_message.Message):
     INCLUDE_PATHS_FIELD_NUMBER: _builtins.int
     WITHOUT_BODIES_FIELD_NUMBER: _builtins.int
     BODY_BYTES_MAX_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -88,6 +177,10 @@ class ReadViewRequest(_message.Message):
     def include_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """These too, whatever the filter says; at most 100."""
 
+    @_builtins.property
+    def at(self) -> Global___Moment:
+        """The view as it was at this moment; not together with `after`. Absent: as it is now."""
+
     def __init__(
         self,
         *,
@@ -98,14 +191,20 @@ class ReadViewRequest(_message.Message):
         include_paths: _abc.Iterable[_builtins.str] | None = ...,
         without_bodies: _builtins.bool = ...,
         body_bytes_max: _builtins.int = ...,
+        at: Global___Moment | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "after", b"after"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_at", b"_at", "after", b"after", "at", b"at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "after", b"after", "body_bytes_max", b"body_bytes_max", "filter", b"filter", "include_paths", b"include_paths", "project", b"project", "run", b"run", "without_bodies", b"without_bodies"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_at", b"_at", "after", b"after", "at", b"at", "body_bytes_max", b"body_bytes_max", "filter", b"filter", "include_paths", b"include_paths", "project", b"project", "run", b"run", "without_bodies", b"without_bodies"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after: _TypeAlias = _typing.Literal["after"]  # noqa: Y015
     _WhichOneofArgType__after: _TypeAlias = _typing.Literal["_after", b"_after"]  # noqa: Y015
+    _WhichOneofReturnType__at: _TypeAlias = _typing.Literal["at"]  # noqa: Y015
+    _WhichOneofArgType__at: _TypeAlias = _typing.Literal["_at", b"_at"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__after) -> _WhichOneofReturnType__after | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__at) -> _WhichOneofReturnType__at | None: ...
 
 Global___ReadViewRequest: _TypeAlias = ReadViewRequest  # noqa: Y015
 
@@ -157,6 +256,8 @@ class GetEntriesRequest(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     PATHS_FIELD_NUMBER: _builtins.int
     WITHOUT_BODIES_FIELD_NUMBER: _builtins.int
+    LINES_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -167,6 +268,14 @@ class GetEntriesRequest(_message.Message):
     def paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Exact paths; at most 1000."""
 
+    @_builtins.property
+    def lines(self) -> Global___LineRange:
+        """Only these lines of each body. Absent: whole bodies."""
+
+    @_builtins.property
+    def at(self) -> Global___Moment:
+        """The entries as they were at this moment. Absent: as they are now."""
+
     def __init__(
         self,
         *,
@@ -174,12 +283,21 @@ class GetEntriesRequest(_message.Message):
         run: _builtins.str = ...,
         paths: _abc.Iterable[_builtins.str] | None = ...,
         without_bodies: _builtins.bool = ...,
+        lines: Global___LineRange | None = ...,
+        at: Global___Moment | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_at", b"_at", "_lines", b"_lines", "at", b"at", "lines", b"lines"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["paths", b"paths", "project", b"project", "run", b"run", "without_bodies", b"without_bodies"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at", b"_at", "_lines", b"_lines", "at", b"at", "lines", b"lines", "paths", b"paths", "project", b"project", "run", b"run", "without_bodies", b"without_bodies"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__at: _TypeAlias = _typing.Literal["at"]  # noqa: Y015
+    _WhichOneofArgType__at: _TypeAlias = _typing.Literal["_at", b"_at"]  # noqa: Y015
+    _WhichOneofReturnType__lines: _TypeAlias = _typing.Literal["lines"]  # noqa: Y015
+    _WhichOneofArgType__lines: _TypeAlias = _typing.Literal["_lines", b"_lines"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__at) -> _WhichOneofReturnType__at | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lines) -> _WhichOneofReturnType__lines | None: ...
 
 Global___GetEntriesRequest: _TypeAlias = GetEntriesRequest  # noqa: Y015
 
@@ -190,18 +308,24 @@ class GetEntriesResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ENTRIES_FIELD_NUMBER: _builtins.int
+    SPANS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
-        """The entries, in the order of the request."""
+        """The entries, in the order of the request. What the model was sent in turn N is here as `system://N` and `user://N`."""
+
+    @_builtins.property
+    def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___LineSpan]:
+        """Which lines each body holds, in the same order; empty unless `lines` was given."""
 
     def __init__(
         self,
         *,
         entries: _abc.Iterable[_entry_pb2.Entry] | None = ...,
+        spans: _abc.Iterable[Global___LineSpan] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "spans", b"spans"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -220,6 +344,11 @@ class ListEntriesRequest(_message.Message):
     WITHOUT_BODIES_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    SCHEMES_FIELD_NUMBER: _builtins.int
+    CATEGORIES_FIELD_NUMBER: _builtins.int
+    VISIBILITIES_FIELD_NUMBER: _builtins.int
+    STATES_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -233,7 +362,27 @@ class ListEntriesRequest(_message.Message):
     page_size: _builtins.int
     """At most so many; 0: 100; limit 1000."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page."""
+    """`next_page_token` of the page before; empty: the first page. All pages show the moment of the first one."""
+    @_builtins.property
+    def schemes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only these schemes, the empty name for project files. Empty: every scheme. At most 100."""
+
+    @_builtins.property
+    def categories(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only schemes of these categories. Empty: every category. At most 100."""
+
+    @_builtins.property
+    def visibilities(self) -> _containers.RepeatedScalarFieldContainer[_entry_pb2.Visibility.ValueType]:
+        """Only these visibilities. Empty: every one."""
+
+    @_builtins.property
+    def states(self) -> _containers.RepeatedScalarFieldContainer[_entry_pb2.State.ValueType]:
+        """Only these states. Empty: every one."""
+
+    @_builtins.property
+    def at(self) -> Global___Moment:
+        """The entries as they were at this moment. Absent: as they are at the first page."""
+
     def __init__(
         self,
         *,
@@ -244,12 +393,19 @@ class ListEntriesRequest(_message.Message):
         without_bodies: _builtins.bool = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        schemes: _abc.Iterable[_builtins.str] | None = ...,
+        categories: _abc.Iterable[_builtins.str] | None = ...,
+        visibilities: _abc.Iterable[_entry_pb2.Visibility.ValueType] | None = ...,
+        states: _abc.Iterable[_entry_pb2.State.ValueType] | None = ...,
+        at: Global___Moment | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_at", b"_at", "at", b"at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body_pattern", b"body_pattern", "page_size", b"page_size", "page_token", b"page_token", "pattern", b"pattern", "project", b"project", "run", b"run", "without_bodies", b"without_bodies"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at", b"_at", "at", b"at", "body_pattern", b"body_pattern", "categories", b"categories", "page_size", b"page_size", "page_token", b"page_token", "pattern", b"pattern", "project", b"project", "run", b"run", "schemes", b"schemes", "states", b"states", "visibilities", b"visibilities", "without_bodies", b"without_bodies"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__at: _TypeAlias = _typing.Literal["at"]  # noqa: Y015
+    _WhichOneofArgType__at: _TypeAlias = _typing.Literal["_at", b"_at"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__at) -> _WhichOneofReturnType__at | None: ...
 
 Global___ListEntriesRequest: _TypeAlias = ListEntriesRequest  # noqa: Y015
 
@@ -384,3 +540,265 @@ class WatchChangesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__run) -> _WhichOneofReturnType__run | None: ...
 
 Global___WatchChangesResponse: _TypeAlias = WatchChangesResponse  # noqa: Y015
+
+@_typing.final
+class ListEntryHistoryRequest(_message.Message):
+    """Lists what became of one entry in a run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    WITHOUT_BODIES_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project."""
+    run: _builtins.str
+    """Alias of the run."""
+    path: _builtins.str
+    """Exact path."""
+    without_bodies: _builtins.bool
+    """True leaves bodies out."""
+    page_size: _builtins.int
+    """At most so many; 0: 100; limit 1000."""
+    page_token: _builtins.str
+    """`next_page_token` of the page before; empty: the first page."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        run: _builtins.str = ...,
+        path: _builtins.str = ...,
+        without_bodies: _builtins.bool = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "path", b"path", "project", b"project", "run", b"run", "without_bodies", b"without_bodies"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListEntryHistoryRequest: _TypeAlias = ListEntryHistoryRequest  # noqa: Y015
+
+@_typing.final
+class EntryInterval(_message.Message):
+    """One state of an entry in a run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRY_FIELD_NUMBER: _builtins.int
+    TO_REVISION_FIELD_NUMBER: _builtins.int
+    to_revision: _builtins.int
+    """Revision of the run's scope at which it ended; absent: it is as it is now."""
+    @_builtins.property
+    def entry(self) -> _entry_pb2.Entry:
+        """The entry as the run saw it. For one of a shared scope the content is that of the interval's end, or of now."""
+
+    def __init__(
+        self,
+        *,
+        entry: _entry_pb2.Entry | None = ...,
+        to_revision: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_to_revision", b"_to_revision", "entry", b"entry", "to_revision", b"to_revision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_to_revision", b"_to_revision", "entry", b"entry", "to_revision", b"to_revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__to_revision: _TypeAlias = _typing.Literal["to_revision"]  # noqa: Y015
+    _WhichOneofArgType__to_revision: _TypeAlias = _typing.Literal["_to_revision", b"_to_revision"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__to_revision) -> _WhichOneofReturnType__to_revision | None: ...
+
+Global___EntryInterval: _TypeAlias = EntryInterval  # noqa: Y015
+
+@_typing.final
+class ListEntryHistoryResponse(_message.Message):
+    """A page of an entry's history."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTERVALS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token of the next page; empty at the end."""
+    @_builtins.property
+    def intervals(self) -> _containers.RepeatedCompositeFieldContainer[Global___EntryInterval]:
+        """The intervals, latest first; `entry.revision` says at which revision each began."""
+
+    def __init__(
+        self,
+        *,
+        intervals: _abc.Iterable[Global___EntryInterval] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["intervals", b"intervals", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListEntryHistoryResponse: _TypeAlias = ListEntryHistoryResponse  # noqa: Y015
+
+@_typing.final
+class ReadPacketRequest(_message.Message):
+    """Reads what the model was sent in a turn."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    TURN_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project."""
+    run: _builtins.str
+    """Alias of the run."""
+    turn: _builtins.int
+    """Number of the turn. NOT_FOUND, reason TURN_NOT_FOUND, when it has no stored packet."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        run: _builtins.str = ...,
+        turn: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["project", b"project", "run", b"run", "turn", b"turn"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadPacketRequest: _TypeAlias = ReadPacketRequest  # noqa: Y015
+
+@_typing.final
+class ReadPacketResponse(_message.Message):
+    """A part of a packet, at most about 256 KiB."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    """0-based index of the message."""
+    role: _builtins.str
+    """Who speaks in it."""
+    text: _builtins.str
+    """Text to be added to its end."""
+    def __init__(
+        self,
+        *,
+        index: _builtins.int = ...,
+        role: _builtins.str = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "role", b"role", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadPacketResponse: _TypeAlias = ReadPacketResponse  # noqa: Y015
+
+@_typing.final
+class SearchEntriesRequest(_message.Message):
+    """Searches the text of a project's shared entries: files, skills, pages."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    QUERY_FIELD_NUMBER: _builtins.int
+    SCHEMES_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project."""
+    query: _builtins.str
+    """Words to look for; entries that hold more of them, and rarer ones, rank higher. 1 to 2048 characters."""
+    limit: _builtins.int
+    """At most so many; 0: 10; limit 100."""
+    @_builtins.property
+    def schemes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only these schemes, the empty name for project files. Empty: every scheme. At most 100."""
+
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        query: _builtins.str = ...,
+        schemes: _abc.Iterable[_builtins.str] | None = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "project", b"project", "query", b"query", "schemes", b"schemes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SearchEntriesRequest: _TypeAlias = SearchEntriesRequest  # noqa: Y015
+
+@_typing.final
+class SearchHit(_message.Message):
+    """One entry that was found."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    SNIPPET_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Path of the entry."""
+    revision: _builtins.int
+    """Revision of the project's scope at which the indexed version was written."""
+    score: _builtins.float
+    """How well it fits; higher is better. Comparable inside one answer only."""
+    snippet: _builtins.str
+    """The place that fits best, at most 400 characters."""
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        revision: _builtins.int = ...,
+        score: _builtins.float = ...,
+        snippet: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "revision", b"revision", "score", b"score", "snippet", b"snippet"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SearchHit: _TypeAlias = SearchHit  # noqa: Y015
+
+@_typing.final
+class SearchEntriesResponse(_message.Message):
+    """What was found."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HITS_FIELD_NUMBER: _builtins.int
+    INDEXED_REVISION_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    indexed_revision: _builtins.int
+    """Revision of the project's scope up to which entries are indexed: the index follows writes within about a second."""
+    revision: _builtins.int
+    """Revision of the project's scope now."""
+    @_builtins.property
+    def hits(self) -> _containers.RepeatedCompositeFieldContainer[Global___SearchHit]:
+        """The hits, best first."""
+
+    def __init__(
+        self,
+        *,
+        hits: _abc.Iterable[Global___SearchHit] | None = ...,
+        indexed_revision: _builtins.int = ...,
+        revision: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hits", b"hits", "indexed_revision", b"indexed_revision", "revision", b"revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SearchEntriesResponse: _TypeAlias = SearchEntriesResponse  # noqa: Y015

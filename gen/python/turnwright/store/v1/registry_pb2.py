@@ -22,6 +22,7 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from turnwright.types.v1 import model_pb2 as turnwright_dot_types_dot_v1_dot_model__pb2
 from turnwright.types.v1 import project_pb2 as turnwright_dot_types_dot_v1_dot_project__pb2
 from turnwright.types.v1 import run_pb2 as turnwright_dot_types_dot_v1_dot_run__pb2
@@ -29,47 +30,73 @@ from turnwright.types.v1 import scheme_pb2 as turnwright_dot_types_dot_v1_dot_sc
 from turnwright.types.v1 import settings_pb2 as turnwright_dot_types_dot_v1_dot_settings__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/store/v1/registry.proto\x12\x13turnwright.store.v1\x1a\x1fturnwright/types/v1/model.proto\x1a!turnwright/types/v1/project.proto\x1a\x1dturnwright/types/v1/run.proto\x1a turnwright/types/v1/scheme.proto\x1a\"turnwright/types/v1/settings.proto\"Z\n\x12InitProjectRequest\x12\x0c\n\x04root\x18\x01 \x01(\t\x12\x14\n\x0cworkspace_id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"D\n\x13InitProjectResponse\x12-\n\x07project\x18\x01 \x01(\x0b\x32\x1c.turnwright.types.v1.Project\"<\n\x13ListProjectsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"_\n\x14ListProjectsResponse\x12.\n\x08projects\x18\x01 \x03(\x0b\x32\x1c.turnwright.types.v1.Project\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\">\n\x10PutModelsRequest\x12*\n\x06models\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Model\"?\n\x11PutModelsResponse\x12*\n\x06models\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Model\":\n\x11ListModelsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"Y\n\x12ListModelsResponse\x12*\n\x06models\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Model\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"#\n\x12\x44\x65leteModelRequest\x12\r\n\x05\x61lias\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteModelResponse\"\x14\n\x12ListSchemesRequest\"C\n\x13ListSchemesResponse\x12,\n\x07schemes\x18\x01 \x03(\x0b\x32\x1b.turnwright.types.v1.Scheme\"x\n\x10\x43reateRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x32\n\x08settings\x18\x03 \x01(\x0b\x32 .turnwright.types.v1.RunSettings\x12\x12\n\nrequest_id\x18\x04 \x01(\t\":\n\x11\x43reateRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\"-\n\rGetRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\"7\n\x0eGetRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\"I\n\x0fListRunsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"S\n\x10ListRunsResponse\x12&\n\x04runs\x18\x01 \x03(\x0b\x32\x18.turnwright.types.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/store/v1/registry.proto\x12\x13turnwright.store.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fturnwright/types/v1/model.proto\x1a!turnwright/types/v1/project.proto\x1a\x1dturnwright/types/v1/run.proto\x1a turnwright/types/v1/scheme.proto\x1a\"turnwright/types/v1/settings.proto\"Z\n\x12InitProjectRequest\x12\x0c\n\x04root\x18\x01 \x01(\t\x12\x14\n\x0cworkspace_id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"D\n\x13InitProjectResponse\x12-\n\x07project\x18\x01 \x01(\x0b\x32\x1c.turnwright.types.v1.Project\"<\n\x13ListProjectsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"_\n\x14ListProjectsResponse\x12.\n\x08projects\x18\x01 \x03(\x0b\x32\x1c.turnwright.types.v1.Project\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\">\n\x10PutModelsRequest\x12*\n\x06models\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Model\"?\n\x11PutModelsResponse\x12*\n\x06models\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Model\":\n\x11ListModelsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"Y\n\x12ListModelsResponse\x12*\n\x06models\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Model\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"#\n\x12\x44\x65leteModelRequest\x12\r\n\x05\x61lias\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteModelResponse\"\x14\n\x12ListSchemesRequest\"C\n\x13ListSchemesResponse\x12,\n\x07schemes\x18\x01 \x03(\x0b\x32\x1b.turnwright.types.v1.Scheme\"?\n\x10PutSchemeRequest\x12+\n\x06scheme\x18\x01 \x01(\x0b\x32\x1b.turnwright.types.v1.Scheme\"@\n\x11PutSchemeResponse\x12+\n\x06scheme\x18\x01 \x01(\x0b\x32\x1b.turnwright.types.v1.Scheme\"`\n\x0e\x46ileConstraint\x12\x0f\n\x07pattern\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"z\n\x19SetFileConstraintsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x38\n\x0b\x63onstraints\x18\x02 \x03(\x0b\x32#.turnwright.store.v1.FileConstraint\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"V\n\x1aSetFileConstraintsResponse\x12\x38\n\x0b\x63onstraints\x18\x01 \x03(\x0b\x32#.turnwright.store.v1.FileConstraint\"U\n\x1cRemoveFileConstraintsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x10\n\x08patterns\x18\x02 \x03(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\x1f\n\x1dRemoveFileConstraintsResponse\"T\n\x1aListFileConstraintsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"p\n\x1bListFileConstraintsResponse\x12\x38\n\x0b\x63onstraints\x18\x01 \x03(\x0b\x32#.turnwright.store.v1.FileConstraint\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"a\n\x0e\x46orkRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07new_run\x18\x03 \x01(\t\x12\x0c\n\x04turn\x18\x04 \x01(\r\x12\x12\n\nrequest_id\x18\x05 \x01(\t\"8\n\x0f\x46orkRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\"D\n\x10RemoveRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\x13\n\x11RemoveRunResponse\"x\n\x10\x43reateRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x32\n\x08settings\x18\x03 \x01(\x0b\x32 .turnwright.types.v1.RunSettings\x12\x12\n\nrequest_id\x18\x04 \x01(\t\":\n\x11\x43reateRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\"-\n\rGetRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\"7\n\x0eGetRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\"I\n\x0fListRunsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"S\n\x10ListRunsResponse\x12&\n\x04runs\x18\x01 \x03(\x0b\x32\x18.turnwright.types.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.store.v1.registry_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_INITPROJECTREQUEST']._serialized_start=228
-  _globals['_INITPROJECTREQUEST']._serialized_end=318
-  _globals['_INITPROJECTRESPONSE']._serialized_start=320
-  _globals['_INITPROJECTRESPONSE']._serialized_end=388
-  _globals['_LISTPROJECTSREQUEST']._serialized_start=390
-  _globals['_LISTPROJECTSREQUEST']._serialized_end=450
-  _globals['_LISTPROJECTSRESPONSE']._serialized_start=452
-  _globals['_LISTPROJECTSRESPONSE']._serialized_end=547
-  _globals['_PUTMODELSREQUEST']._serialized_start=549
-  _globals['_PUTMODELSREQUEST']._serialized_end=611
-  _globals['_PUTMODELSRESPONSE']._serialized_start=613
-  _globals['_PUTMODELSRESPONSE']._serialized_end=676
-  _globals['_LISTMODELSREQUEST']._serialized_start=678
-  _globals['_LISTMODELSREQUEST']._serialized_end=736
-  _globals['_LISTMODELSRESPONSE']._serialized_start=738
-  _globals['_LISTMODELSRESPONSE']._serialized_end=827
-  _globals['_DELETEMODELREQUEST']._serialized_start=829
-  _globals['_DELETEMODELREQUEST']._serialized_end=864
-  _globals['_DELETEMODELRESPONSE']._serialized_start=866
-  _globals['_DELETEMODELRESPONSE']._serialized_end=887
-  _globals['_LISTSCHEMESREQUEST']._serialized_start=889
-  _globals['_LISTSCHEMESREQUEST']._serialized_end=909
-  _globals['_LISTSCHEMESRESPONSE']._serialized_start=911
-  _globals['_LISTSCHEMESRESPONSE']._serialized_end=978
-  _globals['_CREATERUNREQUEST']._serialized_start=980
-  _globals['_CREATERUNREQUEST']._serialized_end=1100
-  _globals['_CREATERUNRESPONSE']._serialized_start=1102
-  _globals['_CREATERUNRESPONSE']._serialized_end=1160
-  _globals['_GETRUNREQUEST']._serialized_start=1162
-  _globals['_GETRUNREQUEST']._serialized_end=1207
-  _globals['_GETRUNRESPONSE']._serialized_start=1209
-  _globals['_GETRUNRESPONSE']._serialized_end=1264
-  _globals['_LISTRUNSREQUEST']._serialized_start=1266
-  _globals['_LISTRUNSREQUEST']._serialized_end=1339
-  _globals['_LISTRUNSRESPONSE']._serialized_start=1341
-  _globals['_LISTRUNSRESPONSE']._serialized_end=1424
+  _globals['_INITPROJECTREQUEST']._serialized_start=261
+  _globals['_INITPROJECTREQUEST']._serialized_end=351
+  _globals['_INITPROJECTRESPONSE']._serialized_start=353
+  _globals['_INITPROJECTRESPONSE']._serialized_end=421
+  _globals['_LISTPROJECTSREQUEST']._serialized_start=423
+  _globals['_LISTPROJECTSREQUEST']._serialized_end=483
+  _globals['_LISTPROJECTSRESPONSE']._serialized_start=485
+  _globals['_LISTPROJECTSRESPONSE']._serialized_end=580
+  _globals['_PUTMODELSREQUEST']._serialized_start=582
+  _globals['_PUTMODELSREQUEST']._serialized_end=644
+  _globals['_PUTMODELSRESPONSE']._serialized_start=646
+  _globals['_PUTMODELSRESPONSE']._serialized_end=709
+  _globals['_LISTMODELSREQUEST']._serialized_start=711
+  _globals['_LISTMODELSREQUEST']._serialized_end=769
+  _globals['_LISTMODELSRESPONSE']._serialized_start=771
+  _globals['_LISTMODELSRESPONSE']._serialized_end=860
+  _globals['_DELETEMODELREQUEST']._serialized_start=862
+  _globals['_DELETEMODELREQUEST']._serialized_end=897
+  _globals['_DELETEMODELRESPONSE']._serialized_start=899
+  _globals['_DELETEMODELRESPONSE']._serialized_end=920
+  _globals['_LISTSCHEMESREQUEST']._serialized_start=922
+  _globals['_LISTSCHEMESREQUEST']._serialized_end=942
+  _globals['_LISTSCHEMESRESPONSE']._serialized_start=944
+  _globals['_LISTSCHEMESRESPONSE']._serialized_end=1011
+  _globals['_PUTSCHEMEREQUEST']._serialized_start=1013
+  _globals['_PUTSCHEMEREQUEST']._serialized_end=1076
+  _globals['_PUTSCHEMERESPONSE']._serialized_start=1078
+  _globals['_PUTSCHEMERESPONSE']._serialized_end=1142
+  _globals['_FILECONSTRAINT']._serialized_start=1144
+  _globals['_FILECONSTRAINT']._serialized_end=1240
+  _globals['_SETFILECONSTRAINTSREQUEST']._serialized_start=1242
+  _globals['_SETFILECONSTRAINTSREQUEST']._serialized_end=1364
+  _globals['_SETFILECONSTRAINTSRESPONSE']._serialized_start=1366
+  _globals['_SETFILECONSTRAINTSRESPONSE']._serialized_end=1452
+  _globals['_REMOVEFILECONSTRAINTSREQUEST']._serialized_start=1454
+  _globals['_REMOVEFILECONSTRAINTSREQUEST']._serialized_end=1539
+  _globals['_REMOVEFILECONSTRAINTSRESPONSE']._serialized_start=1541
+  _globals['_REMOVEFILECONSTRAINTSRESPONSE']._serialized_end=1572
+  _globals['_LISTFILECONSTRAINTSREQUEST']._serialized_start=1574
+  _globals['_LISTFILECONSTRAINTSREQUEST']._serialized_end=1658
+  _globals['_LISTFILECONSTRAINTSRESPONSE']._serialized_start=1660
+  _globals['_LISTFILECONSTRAINTSRESPONSE']._serialized_end=1772
+  _globals['_FORKRUNREQUEST']._serialized_start=1774
+  _globals['_FORKRUNREQUEST']._serialized_end=1871
+  _globals['_FORKRUNRESPONSE']._serialized_start=1873
+  _globals['_FORKRUNRESPONSE']._serialized_end=1929
+  _globals['_REMOVERUNREQUEST']._serialized_start=1931
+  _globals['_REMOVERUNREQUEST']._serialized_end=1999
+  _globals['_REMOVERUNRESPONSE']._serialized_start=2001
+  _globals['_REMOVERUNRESPONSE']._serialized_end=2020
+  _globals['_CREATERUNREQUEST']._serialized_start=2022
+  _globals['_CREATERUNREQUEST']._serialized_end=2142
+  _globals['_CREATERUNRESPONSE']._serialized_start=2144
+  _globals['_CREATERUNRESPONSE']._serialized_end=2202
+  _globals['_GETRUNREQUEST']._serialized_start=2204
+  _globals['_GETRUNREQUEST']._serialized_end=2249
+  _globals['_GETRUNRESPONSE']._serialized_start=2251
+  _globals['_GETRUNRESPONSE']._serialized_end=2306
+  _globals['_LISTRUNSREQUEST']._serialized_start=2308
+  _globals['_LISTRUNSREQUEST']._serialized_end=2381
+  _globals['_LISTRUNSRESPONSE']._serialized_start=2383
+  _globals['_LISTRUNSRESPONSE']._serialized_end=2466
 # @@protoc_insertion_point(module_scope)

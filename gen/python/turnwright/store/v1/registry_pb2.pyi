@@ -6,6 +6,7 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from turnwright.types.v1 import model_pb2 as _model_pb2
 from turnwright.types.v1 import project_pb2 as _project_pb2
@@ -316,6 +317,367 @@ class ListSchemesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListSchemesResponse: _TypeAlias = ListSchemesResponse  # noqa: Y015
+
+@_typing.final
+class PutSchemeRequest(_message.Message):
+    """Registers a scheme."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEME_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def scheme(self) -> _scheme_pb2.Scheme:
+        """The scheme. Name `[a-z][a-z0-9+.-]{0,31}`; scope and category may be empty: `run`, `logging`; an empty
+        `writable_by` is model and plugin. FAILED_PRECONDITION, reason SCHEME_FIXED, for a built-in scheme, and for
+        another scope or category while entries of the scheme exist.
+        """
+
+    def __init__(
+        self,
+        *,
+        scheme: _scheme_pb2.Scheme | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scheme", b"scheme"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["scheme", b"scheme"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutSchemeRequest: _TypeAlias = PutSchemeRequest  # noqa: Y015
+
+@_typing.final
+class PutSchemeResponse(_message.Message):
+    """The scheme as stored."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEME_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def scheme(self) -> _scheme_pb2.Scheme:
+        """The scheme."""
+
+    def __init__(
+        self,
+        *,
+        scheme: _scheme_pb2.Scheme | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scheme", b"scheme"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["scheme", b"scheme"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutSchemeResponse: _TypeAlias = PutSchemeResponse  # noqa: Y015
+
+@_typing.final
+class FileConstraint(_message.Message):
+    """What a project says of some of its files."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATTERN_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    pattern: _builtins.str
+    """A glob, `/regex/` or an exact path, relative to the project's root. 1 to 2048 characters."""
+    kind: _builtins.str
+    """`add`: taken in whatever else says no. `readonly`: taken in, never changed. `ignore`: not taken in.
+    Empty or `active`: `add`.
+    """
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was set."""
+
+    def __init__(
+        self,
+        *,
+        pattern: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "kind", b"kind", "pattern", b"pattern"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FileConstraint: _TypeAlias = FileConstraint  # noqa: Y015
+
+@_typing.final
+class SetFileConstraintsRequest(_message.Message):
+    """Sets constraints on files, replacing those with the same pattern."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    CONSTRAINTS_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project."""
+    request_id: _builtins.str
+    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    @_builtins.property
+    def constraints(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileConstraint]:
+        """The constraints; at most 1000, and at most 10000 in a project."""
+
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        constraints: _abc.Iterable[Global___FileConstraint] | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["constraints", b"constraints", "project", b"project", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetFileConstraintsRequest: _TypeAlias = SetFileConstraintsRequest  # noqa: Y015
+
+@_typing.final
+class SetFileConstraintsResponse(_message.Message):
+    """The constraints as stored."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSTRAINTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def constraints(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileConstraint]:
+        """The constraints of the request."""
+
+    def __init__(
+        self,
+        *,
+        constraints: _abc.Iterable[Global___FileConstraint] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["constraints", b"constraints"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetFileConstraintsResponse: _TypeAlias = SetFileConstraintsResponse  # noqa: Y015
+
+@_typing.final
+class RemoveFileConstraintsRequest(_message.Message):
+    """Takes constraints away. Patterns without one are passed over."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    PATTERNS_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project."""
+    request_id: _builtins.str
+    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    @_builtins.property
+    def patterns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Their patterns; at most 1000."""
+
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        patterns: _abc.Iterable[_builtins.str] | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["patterns", b"patterns", "project", b"project", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveFileConstraintsRequest: _TypeAlias = RemoveFileConstraintsRequest  # noqa: Y015
+
+@_typing.final
+class RemoveFileConstraintsResponse(_message.Message):
+    """The constraints are gone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveFileConstraintsResponse: _TypeAlias = RemoveFileConstraintsResponse  # noqa: Y015
+
+@_typing.final
+class ListFileConstraintsRequest(_message.Message):
+    """Lists constraints."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project."""
+    page_size: _builtins.int
+    """At most so many; 0: 100; limit 1000."""
+    page_token: _builtins.str
+    """`next_page_token` of the page before; empty: the first page."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "project", b"project"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFileConstraintsRequest: _TypeAlias = ListFileConstraintsRequest  # noqa: Y015
+
+@_typing.final
+class ListFileConstraintsResponse(_message.Message):
+    """A page of constraints."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSTRAINTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token of the next page; empty at the end."""
+    @_builtins.property
+    def constraints(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileConstraint]:
+        """The constraints, by pattern."""
+
+    def __init__(
+        self,
+        *,
+        constraints: _abc.Iterable[Global___FileConstraint] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["constraints", b"constraints", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFileConstraintsResponse: _TypeAlias = ListFileConstraintsResponse  # noqa: Y015
+
+@_typing.final
+class ForkRunRequest(_message.Message):
+    """Makes a run that begins with what another one sees."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    NEW_RUN_FIELD_NUMBER: _builtins.int
+    TURN_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project."""
+    run: _builtins.str
+    """Alias of the run to fork."""
+    new_run: _builtins.str
+    """Wanted alias of the fork. Empty: one is made."""
+    turn: _builtins.int
+    """Number of the turn at whose end the fork begins. 0: at this moment. NOT_FOUND, reason TURN_NOT_FOUND, when no such
+    turn has ended.
+    """
+    request_id: _builtins.str
+    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        run: _builtins.str = ...,
+        new_run: _builtins.str = ...,
+        turn: _builtins.int = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["new_run", b"new_run", "project", b"project", "request_id", b"request_id", "run", b"run", "turn", b"turn"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForkRunRequest: _TypeAlias = ForkRunRequest  # noqa: Y015
+
+@_typing.final
+class ForkRunResponse(_message.Message):
+    """The fork."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def run(self) -> _run_pb2.Run:
+        """The new run, at status 100, with the turn number, the settings and the views of the parent at that moment. A
+        record that had not ended at that moment is cancelled in it, `aborted:499`.
+        """
+
+    def __init__(
+        self,
+        *,
+        run: _run_pb2.Run | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForkRunResponse: _TypeAlias = ForkRunResponse  # noqa: Y015
+
+@_typing.final
+class RemoveRunRequest(_message.Message):
+    """Removes a run with everything that only it holds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project."""
+    run: _builtins.str
+    """Alias of the run. FAILED_PRECONDITION, reason TRANSITION_FORBIDDEN, while it has a loop that has not ended."""
+    request_id: _builtins.str
+    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        run: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["project", b"project", "request_id", b"request_id", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveRunRequest: _TypeAlias = RemoveRunRequest  # noqa: Y015
+
+@_typing.final
+class RemoveRunResponse(_message.Message):
+    """The run is gone and its alias is free; its storage follows in the background. What forks of it see stays."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveRunResponse: _TypeAlias = RemoveRunResponse  # noqa: Y015
 
 @_typing.final
 class CreateRunRequest(_message.Message):

@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from turnwright.store.v1 import ledger_pb2 as turnwright_dot_store_dot_v1_dot_ledger__pb2
+from turnwright.store.v1 import plan_pb2 as turnwright_dot_store_dot_v1_dot_plan__pb2
 from turnwright.store.v1 import read_pb2 as turnwright_dot_store_dot_v1_dot_read__pb2
 from turnwright.store.v1 import registry_pb2 as turnwright_dot_store_dot_v1_dot_registry__pb2
 
@@ -69,10 +70,40 @@ class StoreServiceStub(object):
                 request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListSchemesRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListSchemesResponse.FromString,
                 _registered_method=True)
+        self.PutScheme = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/PutScheme',
+                request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.PutSchemeRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.PutSchemeResponse.FromString,
+                _registered_method=True)
+        self.SetFileConstraints = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/SetFileConstraints',
+                request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.SetFileConstraintsRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.SetFileConstraintsResponse.FromString,
+                _registered_method=True)
+        self.RemoveFileConstraints = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/RemoveFileConstraints',
+                request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveFileConstraintsRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveFileConstraintsResponse.FromString,
+                _registered_method=True)
+        self.ListFileConstraints = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/ListFileConstraints',
+                request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListFileConstraintsRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListFileConstraintsResponse.FromString,
+                _registered_method=True)
         self.CreateRun = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/CreateRun',
                 request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.CreateRunRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.CreateRunResponse.FromString,
+                _registered_method=True)
+        self.ForkRun = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/ForkRun',
+                request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ForkRunRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ForkRunResponse.FromString,
+                _registered_method=True)
+        self.RemoveRun = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/RemoveRun',
+                request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveRunRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveRunResponse.FromString,
                 _registered_method=True)
         self.GetRun = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/GetRun',
@@ -114,6 +145,21 @@ class StoreServiceStub(object):
                 request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ClaimRunRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ClaimRunResponse.FromString,
                 _registered_method=True)
+        self.ClaimWork = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/ClaimWork',
+                request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ClaimWorkRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ClaimWorkResponse.FromString,
+                _registered_method=True)
+        self.RenewLeases = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/RenewLeases',
+                request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.RenewLeasesRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.RenewLeasesResponse.FromString,
+                _registered_method=True)
+        self.ReleaseRun = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/ReleaseRun',
+                request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ReleaseRunRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ReleaseRunResponse.FromString,
+                _registered_method=True)
         self.ListWork = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/ListWork',
                 request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ListWorkRequest.SerializeToString,
@@ -128,6 +174,11 @@ class StoreServiceStub(object):
                 '/turnwright.store.v1.StoreService/WriteEntries',
                 request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.WriteEntriesRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.WriteEntriesResponse.FromString,
+                _registered_method=True)
+        self.ChangeEntries = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/ChangeEntries',
+                request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ChangeEntriesRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ChangeEntriesResponse.FromString,
                 _registered_method=True)
         self.EndTurn = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/EndTurn',
@@ -148,6 +199,46 @@ class StoreServiceStub(object):
                 '/turnwright.store.v1.StoreService/ListEntries',
                 request_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntriesRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntriesResponse.FromString,
+                _registered_method=True)
+        self.ListEntryHistory = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/ListEntryHistory',
+                request_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntryHistoryRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntryHistoryResponse.FromString,
+                _registered_method=True)
+        self.ReadPacket = channel.unary_stream(
+                '/turnwright.store.v1.StoreService/ReadPacket',
+                request_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.ReadPacketRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.ReadPacketResponse.FromString,
+                _registered_method=True)
+        self.SearchEntries = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/SearchEntries',
+                request_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.SearchEntriesRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.SearchEntriesResponse.FromString,
+                _registered_method=True)
+        self.SetPlan = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/SetPlan',
+                request_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.SetPlanRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.SetPlanResponse.FromString,
+                _registered_method=True)
+        self.AppendPlan = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/AppendPlan',
+                request_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.AppendPlanRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.AppendPlanResponse.FromString,
+                _registered_method=True)
+        self.RemovePlan = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/RemovePlan',
+                request_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.RemovePlanRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.RemovePlanResponse.FromString,
+                _registered_method=True)
+        self.GetPlan = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/GetPlan',
+                request_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.GetPlanRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.GetPlanResponse.FromString,
+                _registered_method=True)
+        self.ListPlans = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/ListPlans',
+                request_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.ListPlansRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.ListPlansResponse.FromString,
                 _registered_method=True)
         self.WatchChanges = channel.unary_stream(
                 '/turnwright.store.v1.StoreService/WatchChanges',
@@ -204,8 +295,51 @@ class StoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PutScheme(self, request, context):
+        """Registers a scheme, or changes one that is not built in. Needs the tier plugin.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetFileConstraints(self, request, context):
+        """Says which files of a project are taken in, and which may be changed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveFileConstraints(self, request, context):
+        """Takes constraints on files away.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListFileConstraints(self, request, context):
+        """Lists constraints on files by pattern.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CreateRun(self, request, context):
         """Creates a run without starting work. ALREADY_EXISTS when the alias is taken in the project.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForkRun(self, request, context):
+        """Makes a run that begins with what another one sees now, or saw at the end of an earlier turn. Neither sees the
+        other's later writes; shared entries stay shared. ALREADY_EXISTS when the alias is taken in the project.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveRun(self, request, context):
+        """Removes a run whose loops have all ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -262,14 +396,35 @@ class StoreServiceServicer(object):
 
     def ClaimRun(self, request, context):
         """Takes ownership of a run and returns the ledger from which its work goes on. Starts the next queued loop
-        when none is active.
+        when none is active. FAILED_PRECONDITION, reason LEASE_HELD, while another owner holds it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClaimWork(self, request, context):
+        """Takes ownership of runs that have work and no owner, fairly among projects.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenewLeases(self, request, context):
+        """Makes leases longer, tells the aborts that were requested, and registers the executor's workspaces.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseRun(self, request, context):
+        """Gives a run back before its lease has passed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListWork(self, request, context):
-        """Lists runs that have a loop queued or running, so that an owner can claim them. Oldest first.
+        """Lists runs that have work and no owner, in the order in which ClaimWork takes them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -284,6 +439,13 @@ class StoreServiceServicer(object):
 
     def WriteEntries(self, request, context):
         """Writes entries of a run, all or none, and moves the run and its active loop to a status where the request says so.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ChangeEntries(self, request, context):
+        """Applies get, rm, cp or mv to every entry that a pattern fits, or lists them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -312,6 +474,62 @@ class StoreServiceServicer(object):
 
     def ListEntries(self, request, context):
         """Lists entries of a run's view by pattern, in path order.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListEntryHistory(self, request, context):
+        """Lists what became of one entry in a run, latest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadPacket(self, request, context):
+        """Reads what the model was sent in a turn, byte for byte.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SearchEntries(self, request, context):
+        """Searches a project's shared entries by their words.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetPlan(self, request, context):
+        """Creates a plan of a run or replaces it whole.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AppendPlan(self, request, context):
+        """Adds a delta to a plan.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemovePlan(self, request, context):
+        """Takes a plan out of a run's view.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetPlan(self, request, context):
+        """Reads a plan, its latest version or an earlier one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPlans(self, request, context):
+        """Lists the plans of a run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -357,10 +575,40 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListSchemesRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListSchemesResponse.SerializeToString,
             ),
+            'PutScheme': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutScheme,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.PutSchemeRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.PutSchemeResponse.SerializeToString,
+            ),
+            'SetFileConstraints': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetFileConstraints,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.SetFileConstraintsRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.SetFileConstraintsResponse.SerializeToString,
+            ),
+            'RemoveFileConstraints': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveFileConstraints,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveFileConstraintsRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveFileConstraintsResponse.SerializeToString,
+            ),
+            'ListFileConstraints': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFileConstraints,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListFileConstraintsRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListFileConstraintsResponse.SerializeToString,
+            ),
             'CreateRun': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateRun,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.CreateRunRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.CreateRunResponse.SerializeToString,
+            ),
+            'ForkRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForkRun,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ForkRunRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ForkRunResponse.SerializeToString,
+            ),
+            'RemoveRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveRun,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveRunRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveRunResponse.SerializeToString,
             ),
             'GetRun': grpc.unary_unary_rpc_method_handler(
                     servicer.GetRun,
@@ -402,6 +650,21 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     request_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ClaimRunRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ClaimRunResponse.SerializeToString,
             ),
+            'ClaimWork': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClaimWork,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ClaimWorkRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ClaimWorkResponse.SerializeToString,
+            ),
+            'RenewLeases': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenewLeases,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.RenewLeasesRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.RenewLeasesResponse.SerializeToString,
+            ),
+            'ReleaseRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseRun,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ReleaseRunRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ReleaseRunResponse.SerializeToString,
+            ),
             'ListWork': grpc.unary_unary_rpc_method_handler(
                     servicer.ListWork,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ListWorkRequest.FromString,
@@ -416,6 +679,11 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     servicer.WriteEntries,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.WriteEntriesRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.WriteEntriesResponse.SerializeToString,
+            ),
+            'ChangeEntries': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangeEntries,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ChangeEntriesRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ChangeEntriesResponse.SerializeToString,
             ),
             'EndTurn': grpc.unary_unary_rpc_method_handler(
                     servicer.EndTurn,
@@ -436,6 +704,46 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     servicer.ListEntries,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntriesRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntriesResponse.SerializeToString,
+            ),
+            'ListEntryHistory': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListEntryHistory,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntryHistoryRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntryHistoryResponse.SerializeToString,
+            ),
+            'ReadPacket': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadPacket,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.ReadPacketRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.ReadPacketResponse.SerializeToString,
+            ),
+            'SearchEntries': grpc.unary_unary_rpc_method_handler(
+                    servicer.SearchEntries,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.SearchEntriesRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.SearchEntriesResponse.SerializeToString,
+            ),
+            'SetPlan': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetPlan,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.SetPlanRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.SetPlanResponse.SerializeToString,
+            ),
+            'AppendPlan': grpc.unary_unary_rpc_method_handler(
+                    servicer.AppendPlan,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.AppendPlanRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.AppendPlanResponse.SerializeToString,
+            ),
+            'RemovePlan': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemovePlan,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.RemovePlanRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.RemovePlanResponse.SerializeToString,
+            ),
+            'GetPlan': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPlan,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.GetPlanRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.GetPlanResponse.SerializeToString,
+            ),
+            'ListPlans': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPlans,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.ListPlansRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.ListPlansResponse.SerializeToString,
             ),
             'WatchChanges': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchChanges,
@@ -619,6 +927,114 @@ class StoreService(object):
             _registered_method=True)
 
     @staticmethod
+    def PutScheme(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/PutScheme',
+            turnwright_dot_store_dot_v1_dot_registry__pb2.PutSchemeRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_registry__pb2.PutSchemeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetFileConstraints(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/SetFileConstraints',
+            turnwright_dot_store_dot_v1_dot_registry__pb2.SetFileConstraintsRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_registry__pb2.SetFileConstraintsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveFileConstraints(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/RemoveFileConstraints',
+            turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveFileConstraintsRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveFileConstraintsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListFileConstraints(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/ListFileConstraints',
+            turnwright_dot_store_dot_v1_dot_registry__pb2.ListFileConstraintsRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_registry__pb2.ListFileConstraintsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def CreateRun(request,
             target,
             options=(),
@@ -635,6 +1051,60 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/CreateRun',
             turnwright_dot_store_dot_v1_dot_registry__pb2.CreateRunRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_registry__pb2.CreateRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForkRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/ForkRun',
+            turnwright_dot_store_dot_v1_dot_registry__pb2.ForkRunRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_registry__pb2.ForkRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/RemoveRun',
+            turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveRunRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveRunResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -862,6 +1332,87 @@ class StoreService(object):
             _registered_method=True)
 
     @staticmethod
+    def ClaimWork(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/ClaimWork',
+            turnwright_dot_store_dot_v1_dot_ledger__pb2.ClaimWorkRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_ledger__pb2.ClaimWorkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenewLeases(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/RenewLeases',
+            turnwright_dot_store_dot_v1_dot_ledger__pb2.RenewLeasesRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_ledger__pb2.RenewLeasesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/ReleaseRun',
+            turnwright_dot_store_dot_v1_dot_ledger__pb2.ReleaseRunRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_ledger__pb2.ReleaseRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ListWork(request,
             target,
             options=(),
@@ -932,6 +1483,33 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/WriteEntries',
             turnwright_dot_store_dot_v1_dot_ledger__pb2.WriteEntriesRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_ledger__pb2.WriteEntriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangeEntries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/ChangeEntries',
+            turnwright_dot_store_dot_v1_dot_ledger__pb2.ChangeEntriesRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_ledger__pb2.ChangeEntriesResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1040,6 +1618,222 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/ListEntries',
             turnwright_dot_store_dot_v1_dot_read__pb2.ListEntriesRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_read__pb2.ListEntriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListEntryHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/ListEntryHistory',
+            turnwright_dot_store_dot_v1_dot_read__pb2.ListEntryHistoryRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_read__pb2.ListEntryHistoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadPacket(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/ReadPacket',
+            turnwright_dot_store_dot_v1_dot_read__pb2.ReadPacketRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_read__pb2.ReadPacketResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SearchEntries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/SearchEntries',
+            turnwright_dot_store_dot_v1_dot_read__pb2.SearchEntriesRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_read__pb2.SearchEntriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetPlan(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/SetPlan',
+            turnwright_dot_store_dot_v1_dot_plan__pb2.SetPlanRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_plan__pb2.SetPlanResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AppendPlan(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/AppendPlan',
+            turnwright_dot_store_dot_v1_dot_plan__pb2.AppendPlanRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_plan__pb2.AppendPlanResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemovePlan(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/RemovePlan',
+            turnwright_dot_store_dot_v1_dot_plan__pb2.RemovePlanRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_plan__pb2.RemovePlanResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPlan(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/GetPlan',
+            turnwright_dot_store_dot_v1_dot_plan__pb2.GetPlanRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_plan__pb2.GetPlanResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPlans(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/ListPlans',
+            turnwright_dot_store_dot_v1_dot_plan__pb2.ListPlansRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_plan__pb2.ListPlansResponse.FromString,
             options,
             channel_credentials,
             insecure,

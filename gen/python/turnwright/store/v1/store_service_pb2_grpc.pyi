@@ -6,6 +6,7 @@ isort:skip_file
 from collections import abc as _abc
 from grpc import aio as _aio
 from turnwright.store.v1 import ledger_pb2 as _ledger_pb2
+from turnwright.store.v1 import plan_pb2 as _plan_pb2
 from turnwright.store.v1 import read_pb2 as _read_pb2
 from turnwright.store.v1 import registry_pb2 as _registry_pb2
 import abc as _abc_1
@@ -50,8 +51,22 @@ class StoreServiceStub:
     """Removes a model. NOT_FOUND when there is none."""
     ListSchemes: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ListSchemesRequest, _registry_pb2.ListSchemesResponse]
     """Lists schemes by name."""
+    PutScheme: _grpc.UnaryUnaryMultiCallable[_registry_pb2.PutSchemeRequest, _registry_pb2.PutSchemeResponse]
+    """Registers a scheme, or changes one that is not built in. Needs the tier plugin."""
+    SetFileConstraints: _grpc.UnaryUnaryMultiCallable[_registry_pb2.SetFileConstraintsRequest, _registry_pb2.SetFileConstraintsResponse]
+    """Says which files of a project are taken in, and which may be changed."""
+    RemoveFileConstraints: _grpc.UnaryUnaryMultiCallable[_registry_pb2.RemoveFileConstraintsRequest, _registry_pb2.RemoveFileConstraintsResponse]
+    """Takes constraints on files away."""
+    ListFileConstraints: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ListFileConstraintsRequest, _registry_pb2.ListFileConstraintsResponse]
+    """Lists constraints on files by pattern."""
     CreateRun: _grpc.UnaryUnaryMultiCallable[_registry_pb2.CreateRunRequest, _registry_pb2.CreateRunResponse]
     """Creates a run without starting work. ALREADY_EXISTS when the alias is taken in the project."""
+    ForkRun: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ForkRunRequest, _registry_pb2.ForkRunResponse]
+    """Makes a run that begins with what another one sees now, or saw at the end of an earlier turn. Neither sees the
+    other's later writes; shared entries stay shared. ALREADY_EXISTS when the alias is taken in the project.
+    """
+    RemoveRun: _grpc.UnaryUnaryMultiCallable[_registry_pb2.RemoveRunRequest, _registry_pb2.RemoveRunResponse]
+    """Removes a run whose loops have all ended."""
     GetRun: _grpc.UnaryUnaryMultiCallable[_registry_pb2.GetRunRequest, _registry_pb2.GetRunResponse]
     """Reads one run with its active or latest loop."""
     ListRuns: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ListRunsRequest, _registry_pb2.ListRunsResponse]
@@ -68,14 +83,22 @@ class StoreServiceStub:
     """Records the decision on a pending proposal, once. FAILED_PRECONDITION NOT_PROPOSED when it is not pending."""
     ClaimRun: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.ClaimRunRequest, _ledger_pb2.ClaimRunResponse]
     """Takes ownership of a run and returns the ledger from which its work goes on. Starts the next queued loop
-    when none is active.
+    when none is active. FAILED_PRECONDITION, reason LEASE_HELD, while another owner holds it.
     """
+    ClaimWork: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.ClaimWorkRequest, _ledger_pb2.ClaimWorkResponse]
+    """Takes ownership of runs that have work and no owner, fairly among projects."""
+    RenewLeases: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.RenewLeasesRequest, _ledger_pb2.RenewLeasesResponse]
+    """Makes leases longer, tells the aborts that were requested, and registers the executor's workspaces."""
+    ReleaseRun: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.ReleaseRunRequest, _ledger_pb2.ReleaseRunResponse]
+    """Gives a run back before its lease has passed."""
     ListWork: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.ListWorkRequest, _ledger_pb2.ListWorkResponse]
-    """Lists runs that have a loop queued or running, so that an owner can claim them. Oldest first."""
+    """Lists runs that have work and no owner, in the order in which ClaimWork takes them."""
     BeginTurn: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.BeginTurnRequest, _ledger_pb2.BeginTurnResponse]
     """Opens the next turn of the active loop and writes entries with it."""
     WriteEntries: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.WriteEntriesRequest, _ledger_pb2.WriteEntriesResponse]
     """Writes entries of a run, all or none, and moves the run and its active loop to a status where the request says so."""
+    ChangeEntries: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.ChangeEntriesRequest, _ledger_pb2.ChangeEntriesResponse]
+    """Applies get, rm, cp or mv to every entry that a pattern fits, or lists them."""
     EndTurn: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.EndTurnRequest, _ledger_pb2.EndTurnResponse]
     """Ends a turn with its result, writes entries with it, and ends the loop where the request says so."""
     ReadView: _grpc.UnaryStreamMultiCallable[_read_pb2.ReadViewRequest, _read_pb2.ReadViewResponse]
@@ -84,6 +107,22 @@ class StoreServiceStub:
     """Reads entries by path. Paths that the run does not see are left out."""
     ListEntries: _grpc.UnaryUnaryMultiCallable[_read_pb2.ListEntriesRequest, _read_pb2.ListEntriesResponse]
     """Lists entries of a run's view by pattern, in path order."""
+    ListEntryHistory: _grpc.UnaryUnaryMultiCallable[_read_pb2.ListEntryHistoryRequest, _read_pb2.ListEntryHistoryResponse]
+    """Lists what became of one entry in a run, latest first."""
+    ReadPacket: _grpc.UnaryStreamMultiCallable[_read_pb2.ReadPacketRequest, _read_pb2.ReadPacketResponse]
+    """Reads what the model was sent in a turn, byte for byte."""
+    SearchEntries: _grpc.UnaryUnaryMultiCallable[_read_pb2.SearchEntriesRequest, _read_pb2.SearchEntriesResponse]
+    """Searches a project's shared entries by their words."""
+    SetPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.SetPlanRequest, _plan_pb2.SetPlanResponse]
+    """Creates a plan of a run or replaces it whole."""
+    AppendPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.AppendPlanRequest, _plan_pb2.AppendPlanResponse]
+    """Adds a delta to a plan."""
+    RemovePlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.RemovePlanRequest, _plan_pb2.RemovePlanResponse]
+    """Takes a plan out of a run's view."""
+    GetPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.GetPlanRequest, _plan_pb2.GetPlanResponse]
+    """Reads a plan, its latest version or an earlier one."""
+    ListPlans: _grpc.UnaryUnaryMultiCallable[_plan_pb2.ListPlansRequest, _plan_pb2.ListPlansResponse]
+    """Lists the plans of a run."""
     WatchChanges: _grpc.UnaryStreamMultiCallable[_read_pb2.WatchChangesRequest, _read_pb2.WatchChangesResponse]
     """Streams what changes in a run after a cursor, in revision order, with heartbeats, until the caller ends it."""
 
@@ -107,8 +146,22 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Removes a model. NOT_FOUND when there is none."""
     ListSchemes: _aio.UnaryUnaryMultiCallable[_registry_pb2.ListSchemesRequest, _registry_pb2.ListSchemesResponse]  # type: ignore[assignment]
     """Lists schemes by name."""
+    PutScheme: _aio.UnaryUnaryMultiCallable[_registry_pb2.PutSchemeRequest, _registry_pb2.PutSchemeResponse]  # type: ignore[assignment]
+    """Registers a scheme, or changes one that is not built in. Needs the tier plugin."""
+    SetFileConstraints: _aio.UnaryUnaryMultiCallable[_registry_pb2.SetFileConstraintsRequest, _registry_pb2.SetFileConstraintsResponse]  # type: ignore[assignment]
+    """Says which files of a project are taken in, and which may be changed."""
+    RemoveFileConstraints: _aio.UnaryUnaryMultiCallable[_registry_pb2.RemoveFileConstraintsRequest, _registry_pb2.RemoveFileConstraintsResponse]  # type: ignore[assignment]
+    """Takes constraints on files away."""
+    ListFileConstraints: _aio.UnaryUnaryMultiCallable[_registry_pb2.ListFileConstraintsRequest, _registry_pb2.ListFileConstraintsResponse]  # type: ignore[assignment]
+    """Lists constraints on files by pattern."""
     CreateRun: _aio.UnaryUnaryMultiCallable[_registry_pb2.CreateRunRequest, _registry_pb2.CreateRunResponse]  # type: ignore[assignment]
     """Creates a run without starting work. ALREADY_EXISTS when the alias is taken in the project."""
+    ForkRun: _aio.UnaryUnaryMultiCallable[_registry_pb2.ForkRunRequest, _registry_pb2.ForkRunResponse]  # type: ignore[assignment]
+    """Makes a run that begins with what another one sees now, or saw at the end of an earlier turn. Neither sees the
+    other's later writes; shared entries stay shared. ALREADY_EXISTS when the alias is taken in the project.
+    """
+    RemoveRun: _aio.UnaryUnaryMultiCallable[_registry_pb2.RemoveRunRequest, _registry_pb2.RemoveRunResponse]  # type: ignore[assignment]
+    """Removes a run whose loops have all ended."""
     GetRun: _aio.UnaryUnaryMultiCallable[_registry_pb2.GetRunRequest, _registry_pb2.GetRunResponse]  # type: ignore[assignment]
     """Reads one run with its active or latest loop."""
     ListRuns: _aio.UnaryUnaryMultiCallable[_registry_pb2.ListRunsRequest, _registry_pb2.ListRunsResponse]  # type: ignore[assignment]
@@ -125,14 +178,22 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Records the decision on a pending proposal, once. FAILED_PRECONDITION NOT_PROPOSED when it is not pending."""
     ClaimRun: _aio.UnaryUnaryMultiCallable[_ledger_pb2.ClaimRunRequest, _ledger_pb2.ClaimRunResponse]  # type: ignore[assignment]
     """Takes ownership of a run and returns the ledger from which its work goes on. Starts the next queued loop
-    when none is active.
+    when none is active. FAILED_PRECONDITION, reason LEASE_HELD, while another owner holds it.
     """
+    ClaimWork: _aio.UnaryUnaryMultiCallable[_ledger_pb2.ClaimWorkRequest, _ledger_pb2.ClaimWorkResponse]  # type: ignore[assignment]
+    """Takes ownership of runs that have work and no owner, fairly among projects."""
+    RenewLeases: _aio.UnaryUnaryMultiCallable[_ledger_pb2.RenewLeasesRequest, _ledger_pb2.RenewLeasesResponse]  # type: ignore[assignment]
+    """Makes leases longer, tells the aborts that were requested, and registers the executor's workspaces."""
+    ReleaseRun: _aio.UnaryUnaryMultiCallable[_ledger_pb2.ReleaseRunRequest, _ledger_pb2.ReleaseRunResponse]  # type: ignore[assignment]
+    """Gives a run back before its lease has passed."""
     ListWork: _aio.UnaryUnaryMultiCallable[_ledger_pb2.ListWorkRequest, _ledger_pb2.ListWorkResponse]  # type: ignore[assignment]
-    """Lists runs that have a loop queued or running, so that an owner can claim them. Oldest first."""
+    """Lists runs that have work and no owner, in the order in which ClaimWork takes them."""
     BeginTurn: _aio.UnaryUnaryMultiCallable[_ledger_pb2.BeginTurnRequest, _ledger_pb2.BeginTurnResponse]  # type: ignore[assignment]
     """Opens the next turn of the active loop and writes entries with it."""
     WriteEntries: _aio.UnaryUnaryMultiCallable[_ledger_pb2.WriteEntriesRequest, _ledger_pb2.WriteEntriesResponse]  # type: ignore[assignment]
     """Writes entries of a run, all or none, and moves the run and its active loop to a status where the request says so."""
+    ChangeEntries: _aio.UnaryUnaryMultiCallable[_ledger_pb2.ChangeEntriesRequest, _ledger_pb2.ChangeEntriesResponse]  # type: ignore[assignment]
+    """Applies get, rm, cp or mv to every entry that a pattern fits, or lists them."""
     EndTurn: _aio.UnaryUnaryMultiCallable[_ledger_pb2.EndTurnRequest, _ledger_pb2.EndTurnResponse]  # type: ignore[assignment]
     """Ends a turn with its result, writes entries with it, and ends the loop where the request says so."""
     ReadView: _aio.UnaryStreamMultiCallable[_read_pb2.ReadViewRequest, _read_pb2.ReadViewResponse]  # type: ignore[assignment]
@@ -141,6 +202,22 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Reads entries by path. Paths that the run does not see are left out."""
     ListEntries: _aio.UnaryUnaryMultiCallable[_read_pb2.ListEntriesRequest, _read_pb2.ListEntriesResponse]  # type: ignore[assignment]
     """Lists entries of a run's view by pattern, in path order."""
+    ListEntryHistory: _aio.UnaryUnaryMultiCallable[_read_pb2.ListEntryHistoryRequest, _read_pb2.ListEntryHistoryResponse]  # type: ignore[assignment]
+    """Lists what became of one entry in a run, latest first."""
+    ReadPacket: _aio.UnaryStreamMultiCallable[_read_pb2.ReadPacketRequest, _read_pb2.ReadPacketResponse]  # type: ignore[assignment]
+    """Reads what the model was sent in a turn, byte for byte."""
+    SearchEntries: _aio.UnaryUnaryMultiCallable[_read_pb2.SearchEntriesRequest, _read_pb2.SearchEntriesResponse]  # type: ignore[assignment]
+    """Searches a project's shared entries by their words."""
+    SetPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.SetPlanRequest, _plan_pb2.SetPlanResponse]  # type: ignore[assignment]
+    """Creates a plan of a run or replaces it whole."""
+    AppendPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.AppendPlanRequest, _plan_pb2.AppendPlanResponse]  # type: ignore[assignment]
+    """Adds a delta to a plan."""
+    RemovePlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.RemovePlanRequest, _plan_pb2.RemovePlanResponse]  # type: ignore[assignment]
+    """Takes a plan out of a run's view."""
+    GetPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.GetPlanRequest, _plan_pb2.GetPlanResponse]  # type: ignore[assignment]
+    """Reads a plan, its latest version or an earlier one."""
+    ListPlans: _aio.UnaryUnaryMultiCallable[_plan_pb2.ListPlansRequest, _plan_pb2.ListPlansResponse]  # type: ignore[assignment]
+    """Lists the plans of a run."""
     WatchChanges: _aio.UnaryStreamMultiCallable[_read_pb2.WatchChangesRequest, _read_pb2.WatchChangesResponse]  # type: ignore[assignment]
     """Streams what changes in a run after a cursor, in revision order, with heartbeats, until the caller ends it."""
 
@@ -199,12 +276,62 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         """Lists schemes by name."""
 
     @_abc_1.abstractmethod
+    def PutScheme(
+        self,
+        request: _registry_pb2.PutSchemeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_registry_pb2.PutSchemeResponse, _abc.Awaitable[_registry_pb2.PutSchemeResponse]]:
+        """Registers a scheme, or changes one that is not built in. Needs the tier plugin."""
+
+    @_abc_1.abstractmethod
+    def SetFileConstraints(
+        self,
+        request: _registry_pb2.SetFileConstraintsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_registry_pb2.SetFileConstraintsResponse, _abc.Awaitable[_registry_pb2.SetFileConstraintsResponse]]:
+        """Says which files of a project are taken in, and which may be changed."""
+
+    @_abc_1.abstractmethod
+    def RemoveFileConstraints(
+        self,
+        request: _registry_pb2.RemoveFileConstraintsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_registry_pb2.RemoveFileConstraintsResponse, _abc.Awaitable[_registry_pb2.RemoveFileConstraintsResponse]]:
+        """Takes constraints on files away."""
+
+    @_abc_1.abstractmethod
+    def ListFileConstraints(
+        self,
+        request: _registry_pb2.ListFileConstraintsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_registry_pb2.ListFileConstraintsResponse, _abc.Awaitable[_registry_pb2.ListFileConstraintsResponse]]:
+        """Lists constraints on files by pattern."""
+
+    @_abc_1.abstractmethod
     def CreateRun(
         self,
         request: _registry_pb2.CreateRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_registry_pb2.CreateRunResponse, _abc.Awaitable[_registry_pb2.CreateRunResponse]]:
         """Creates a run without starting work. ALREADY_EXISTS when the alias is taken in the project."""
+
+    @_abc_1.abstractmethod
+    def ForkRun(
+        self,
+        request: _registry_pb2.ForkRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_registry_pb2.ForkRunResponse, _abc.Awaitable[_registry_pb2.ForkRunResponse]]:
+        """Makes a run that begins with what another one sees now, or saw at the end of an earlier turn. Neither sees the
+        other's later writes; shared entries stay shared. ALREADY_EXISTS when the alias is taken in the project.
+        """
+
+    @_abc_1.abstractmethod
+    def RemoveRun(
+        self,
+        request: _registry_pb2.RemoveRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_registry_pb2.RemoveRunResponse, _abc.Awaitable[_registry_pb2.RemoveRunResponse]]:
+        """Removes a run whose loops have all ended."""
 
     @_abc_1.abstractmethod
     def GetRun(
@@ -269,8 +396,32 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_ledger_pb2.ClaimRunResponse, _abc.Awaitable[_ledger_pb2.ClaimRunResponse]]:
         """Takes ownership of a run and returns the ledger from which its work goes on. Starts the next queued loop
-        when none is active.
+        when none is active. FAILED_PRECONDITION, reason LEASE_HELD, while another owner holds it.
         """
+
+    @_abc_1.abstractmethod
+    def ClaimWork(
+        self,
+        request: _ledger_pb2.ClaimWorkRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_ledger_pb2.ClaimWorkResponse, _abc.Awaitable[_ledger_pb2.ClaimWorkResponse]]:
+        """Takes ownership of runs that have work and no owner, fairly among projects."""
+
+    @_abc_1.abstractmethod
+    def RenewLeases(
+        self,
+        request: _ledger_pb2.RenewLeasesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_ledger_pb2.RenewLeasesResponse, _abc.Awaitable[_ledger_pb2.RenewLeasesResponse]]:
+        """Makes leases longer, tells the aborts that were requested, and registers the executor's workspaces."""
+
+    @_abc_1.abstractmethod
+    def ReleaseRun(
+        self,
+        request: _ledger_pb2.ReleaseRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_ledger_pb2.ReleaseRunResponse, _abc.Awaitable[_ledger_pb2.ReleaseRunResponse]]:
+        """Gives a run back before its lease has passed."""
 
     @_abc_1.abstractmethod
     def ListWork(
@@ -278,7 +429,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _ledger_pb2.ListWorkRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_ledger_pb2.ListWorkResponse, _abc.Awaitable[_ledger_pb2.ListWorkResponse]]:
-        """Lists runs that have a loop queued or running, so that an owner can claim them. Oldest first."""
+        """Lists runs that have work and no owner, in the order in which ClaimWork takes them."""
 
     @_abc_1.abstractmethod
     def BeginTurn(
@@ -295,6 +446,14 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_ledger_pb2.WriteEntriesResponse, _abc.Awaitable[_ledger_pb2.WriteEntriesResponse]]:
         """Writes entries of a run, all or none, and moves the run and its active loop to a status where the request says so."""
+
+    @_abc_1.abstractmethod
+    def ChangeEntries(
+        self,
+        request: _ledger_pb2.ChangeEntriesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_ledger_pb2.ChangeEntriesResponse, _abc.Awaitable[_ledger_pb2.ChangeEntriesResponse]]:
+        """Applies get, rm, cp or mv to every entry that a pattern fits, or lists them."""
 
     @_abc_1.abstractmethod
     def EndTurn(
@@ -327,6 +486,70 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_read_pb2.ListEntriesResponse, _abc.Awaitable[_read_pb2.ListEntriesResponse]]:
         """Lists entries of a run's view by pattern, in path order."""
+
+    @_abc_1.abstractmethod
+    def ListEntryHistory(
+        self,
+        request: _read_pb2.ListEntryHistoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_read_pb2.ListEntryHistoryResponse, _abc.Awaitable[_read_pb2.ListEntryHistoryResponse]]:
+        """Lists what became of one entry in a run, latest first."""
+
+    @_abc_1.abstractmethod
+    def ReadPacket(
+        self,
+        request: _read_pb2.ReadPacketRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_read_pb2.ReadPacketResponse], _abc.AsyncIterator[_read_pb2.ReadPacketResponse]]:
+        """Reads what the model was sent in a turn, byte for byte."""
+
+    @_abc_1.abstractmethod
+    def SearchEntries(
+        self,
+        request: _read_pb2.SearchEntriesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_read_pb2.SearchEntriesResponse, _abc.Awaitable[_read_pb2.SearchEntriesResponse]]:
+        """Searches a project's shared entries by their words."""
+
+    @_abc_1.abstractmethod
+    def SetPlan(
+        self,
+        request: _plan_pb2.SetPlanRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_plan_pb2.SetPlanResponse, _abc.Awaitable[_plan_pb2.SetPlanResponse]]:
+        """Creates a plan of a run or replaces it whole."""
+
+    @_abc_1.abstractmethod
+    def AppendPlan(
+        self,
+        request: _plan_pb2.AppendPlanRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_plan_pb2.AppendPlanResponse, _abc.Awaitable[_plan_pb2.AppendPlanResponse]]:
+        """Adds a delta to a plan."""
+
+    @_abc_1.abstractmethod
+    def RemovePlan(
+        self,
+        request: _plan_pb2.RemovePlanRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_plan_pb2.RemovePlanResponse, _abc.Awaitable[_plan_pb2.RemovePlanResponse]]:
+        """Takes a plan out of a run's view."""
+
+    @_abc_1.abstractmethod
+    def GetPlan(
+        self,
+        request: _plan_pb2.GetPlanRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_plan_pb2.GetPlanResponse, _abc.Awaitable[_plan_pb2.GetPlanResponse]]:
+        """Reads a plan, its latest version or an earlier one."""
+
+    @_abc_1.abstractmethod
+    def ListPlans(
+        self,
+        request: _plan_pb2.ListPlansRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_plan_pb2.ListPlansResponse, _abc.Awaitable[_plan_pb2.ListPlansResponse]]:
+        """Lists the plans of a run."""
 
     @_abc_1.abstractmethod
     def WatchChanges(

@@ -3,8 +3,10 @@
 isort:skip_file
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 import builtins as _builtins
@@ -45,7 +47,7 @@ Global___Durability: _TypeAlias = Durability  # noqa: Y015
 @_typing.final
 class Fence(_message.Message):
     """Proof of holding a run: the epoch that ClaimRun returned. A write with another epoch is refused with
-    ABORTED, reason LEASE_LOST.
+    FAILED_PRECONDITION, reason LEASE_LOST.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -77,6 +79,8 @@ class EntryWrite(_message.Message):
     SET_FIELD_NUMBER: _builtins.int
     APPEND_FIELD_NUMBER: _builtins.int
     REMOVE_FIELD_NUMBER: _builtins.int
+    COPY_FIELD_NUMBER: _builtins.int
+    MOVE_FIELD_NUMBER: _builtins.int
     EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
     TURN_FIELD_NUMBER: _builtins.int
     LOOP_FIELD_NUMBER: _builtins.int
@@ -104,6 +108,14 @@ class EntryWrite(_message.Message):
     def remove(self) -> Global___RemoveEntry:
         """Take the entry out of the run's view. The content stays for those who see it."""
 
+    @_builtins.property
+    def copy(self) -> Global___CopyEntry:
+        """Make another entry with the same content."""
+
+    @_builtins.property
+    def move(self) -> Global___MoveEntry:
+        """Make another entry with the same content and take this one out of the run's view."""
+
     def __init__(
         self,
         *,
@@ -112,13 +124,15 @@ class EntryWrite(_message.Message):
         set: Global___SetEntry | None = ...,
         append: Global___AppendEntry | None = ...,
         remove: Global___RemoveEntry | None = ...,
+        copy: Global___CopyEntry | None = ...,
+        move: Global___MoveEntry | None = ...,
         expected_revision: _builtins.int | None = ...,
         turn: _builtins.int | None = ...,
         loop: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "_loop", b"_loop", "_turn", b"_turn", "append", b"append", "change", b"change", "expected_revision", b"expected_revision", "loop", b"loop", "remove", b"remove", "set", b"set", "turn", b"turn"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "_loop", b"_loop", "_turn", b"_turn", "append", b"append", "change", b"change", "copy", b"copy", "expected_revision", b"expected_revision", "loop", b"loop", "move", b"move", "remove", b"remove", "set", b"set", "turn", b"turn"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "_loop", b"_loop", "_turn", b"_turn", "append", b"append", "change", b"change", "expected_revision", b"expected_revision", "loop", b"loop", "path", b"path", "remove", b"remove", "set", b"set", "turn", b"turn", "writer", b"writer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "_loop", b"_loop", "_turn", b"_turn", "append", b"append", "change", b"change", "copy", b"copy", "expected_revision", b"expected_revision", "loop", b"loop", "move", b"move", "path", b"path", "remove", b"remove", "set", b"set", "turn", b"turn", "writer", b"writer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
     _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015
@@ -126,7 +140,7 @@ class EntryWrite(_message.Message):
     _WhichOneofArgType__loop: _TypeAlias = _typing.Literal["_loop", b"_loop"]  # noqa: Y015
     _WhichOneofReturnType__turn: _TypeAlias = _typing.Literal["turn"]  # noqa: Y015
     _WhichOneofArgType__turn: _TypeAlias = _typing.Literal["_turn", b"_turn"]  # noqa: Y015
-    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["set", "append", "remove"]  # noqa: Y015
+    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["set", "append", "remove", "copy", "move"]  # noqa: Y015
     _WhichOneofArgType_change: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_revision) -> _WhichOneofReturnType__expected_revision | None: ...
@@ -153,6 +167,7 @@ class SetEntry(_message.Message):
     INITIAL_VISIBILITY_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
+    MERGE_ATTRIBUTES_JSON_FIELD_NUMBER: _builtins.int
     body: _builtins.str
     """New body. Absent: kept. At most 16 MiB."""
     attributes_json: _builtins.str
@@ -165,6 +180,10 @@ class SetEntry(_message.Message):
     """New state. Unspecified: kept, or RESOLVED where the run has no view yet."""
     outcome: _builtins.str
     """New outcome. Absent: kept unless the state changes, which clears it."""
+    merge_attributes_json: _builtins.str
+    """Attributes to merge into those that are there, one JSON object, as a JSON merge patch (RFC 7386): a null takes a
+    member away. Applied after `attributes_json`, where both are given. At most 1 MiB.
+    """
     def __init__(
         self,
         *,
@@ -174,21 +193,26 @@ class SetEntry(_message.Message):
         initial_visibility: _entry_pb2.Visibility.ValueType = ...,
         state: _entry_pb2.State.ValueType = ...,
         outcome: _builtins.str | None = ...,
+        merge_attributes_json: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_attributes_json", b"_attributes_json", "_body", b"_body", "_outcome", b"_outcome", "attributes_json", b"attributes_json", "body", b"body", "outcome", b"outcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_attributes_json", b"_attributes_json", "_body", b"_body", "_merge_attributes_json", b"_merge_attributes_json", "_outcome", b"_outcome", "attributes_json", b"attributes_json", "body", b"body", "merge_attributes_json", b"merge_attributes_json", "outcome", b"outcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attributes_json", b"_attributes_json", "_body", b"_body", "_outcome", b"_outcome", "attributes_json", b"attributes_json", "body", b"body", "initial_visibility", b"initial_visibility", "outcome", b"outcome", "state", b"state", "visibility", b"visibility"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attributes_json", b"_attributes_json", "_body", b"_body", "_merge_attributes_json", b"_merge_attributes_json", "_outcome", b"_outcome", "attributes_json", b"attributes_json", "body", b"body", "initial_visibility", b"initial_visibility", "merge_attributes_json", b"merge_attributes_json", "outcome", b"outcome", "state", b"state", "visibility", b"visibility"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__attributes_json: _TypeAlias = _typing.Literal["attributes_json"]  # noqa: Y015
     _WhichOneofArgType__attributes_json: _TypeAlias = _typing.Literal["_attributes_json", b"_attributes_json"]  # noqa: Y015
     _WhichOneofReturnType__body: _TypeAlias = _typing.Literal["body"]  # noqa: Y015
     _WhichOneofArgType__body: _TypeAlias = _typing.Literal["_body", b"_body"]  # noqa: Y015
+    _WhichOneofReturnType__merge_attributes_json: _TypeAlias = _typing.Literal["merge_attributes_json"]  # noqa: Y015
+    _WhichOneofArgType__merge_attributes_json: _TypeAlias = _typing.Literal["_merge_attributes_json", b"_merge_attributes_json"]  # noqa: Y015
     _WhichOneofReturnType__outcome: _TypeAlias = _typing.Literal["outcome"]  # noqa: Y015
     _WhichOneofArgType__outcome: _TypeAlias = _typing.Literal["_outcome", b"_outcome"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__attributes_json) -> _WhichOneofReturnType__attributes_json | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__body) -> _WhichOneofReturnType__body | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__merge_attributes_json) -> _WhichOneofReturnType__merge_attributes_json | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__outcome) -> _WhichOneofReturnType__outcome | None: ...
 
@@ -232,3 +256,143 @@ class RemoveEntry(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RemoveEntry: _TypeAlias = RemoveEntry  # noqa: Y015
+
+@_typing.final
+class CopyEntry(_message.Message):
+    """Makes another entry with the same body and attributes. The source must be in the run's view, else NOT_FOUND."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TO_FIELD_NUMBER: _builtins.int
+    VISIBILITY_FIELD_NUMBER: _builtins.int
+    to: _builtins.str
+    """Path of the other entry; what the run sees of it already is replaced. Its scheme decides its scope and who may
+    write it.
+    """
+    visibility: _entry_pb2.Visibility.ValueType
+    """Visibility of the other entry. Unspecified: that of the source."""
+    def __init__(
+        self,
+        *,
+        to: _builtins.str = ...,
+        visibility: _entry_pb2.Visibility.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["to", b"to", "visibility", b"visibility"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopyEntry: _TypeAlias = CopyEntry  # noqa: Y015
+
+@_typing.final
+class MoveEntry(_message.Message):
+    """Makes another entry with the same body and attributes, and takes the source out of the run's view."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TO_FIELD_NUMBER: _builtins.int
+    VISIBILITY_FIELD_NUMBER: _builtins.int
+    to: _builtins.str
+    """Path of the other entry, as in CopyEntry."""
+    visibility: _entry_pb2.Visibility.ValueType
+    """Visibility of the other entry. Unspecified: that of the source."""
+    def __init__(
+        self,
+        *,
+        to: _builtins.str = ...,
+        visibility: _entry_pb2.Visibility.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["to", b"to", "visibility", b"visibility"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MoveEntry: _TypeAlias = MoveEntry  # noqa: Y015
+
+@_typing.final
+class PacketBlock(_message.Message):
+    """One piece of a packet. Pieces that many packets share are stored once per project."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    digest: _builtins.bytes
+    """SHA-256 of the text, 32 bytes."""
+    text: _builtins.str
+    """The text; at most 16 MiB. Absent where the store is expected to have it."""
+    def __init__(
+        self,
+        *,
+        digest: _builtins.bytes = ...,
+        text: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_text", b"_text", "text", b"text"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_text", b"_text", "digest", b"digest", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__text: _TypeAlias = _typing.Literal["text"]  # noqa: Y015
+    _WhichOneofArgType__text: _TypeAlias = _typing.Literal["_text", b"_text"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__text) -> _WhichOneofReturnType__text | None: ...
+
+Global___PacketBlock: _TypeAlias = PacketBlock  # noqa: Y015
+
+@_typing.final
+class PacketMessage(_message.Message):
+    """One message of a packet."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
+    role: _builtins.str
+    """Who speaks: `system`, `user` or `assistant`."""
+    @_builtins.property
+    def blocks(self) -> _containers.RepeatedCompositeFieldContainer[Global___PacketBlock]:
+        """What is said: the pieces joined."""
+
+    def __init__(
+        self,
+        *,
+        role: _builtins.str = ...,
+        blocks: _abc.Iterable[Global___PacketBlock] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "role", b"role"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PacketMessage: _TypeAlias = PacketMessage  # noqa: Y015
+
+@_typing.final
+class PacketRecord(_message.Message):
+    """What the model is sent in a turn. Refused with FAILED_PRECONDITION, reason BLOCKS_MISSING, when the store does not
+    have a block whose text is absent: send it again with the texts.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURN_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    turn: _builtins.int
+    """Number of the open turn."""
+    @_builtins.property
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___PacketMessage]:
+        """The messages, in order; at most 16, with at most 100000 blocks in all."""
+
+    def __init__(
+        self,
+        *,
+        turn: _builtins.int = ...,
+        messages: _abc.Iterable[Global___PacketMessage] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages", "turn", b"turn"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PacketRecord: _TypeAlias = PacketRecord  # noqa: Y015

@@ -51,7 +51,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_TRANSITION_FORBIDDEN: _ErrorReason.ValueType  # 13
     """FAILED_PRECONDITION. The state does not allow the change. Metadata: `from`, `to`, `object`."""
     ERROR_REASON_LEASE_LOST: _ErrorReason.ValueType  # 14
-    """ABORTED. Another owner has claimed the run since. Metadata: `run`, `epoch`."""
+    """FAILED_PRECONDITION. Another owner has claimed the run since, or it was released. Metadata: `run`, `epoch`."""
     ERROR_REASON_REVISION_CONFLICT: _ErrorReason.ValueType  # 15
     """ABORTED. The entry has changed since it was read. Metadata: `path`, `expected`, `actual`."""
     ERROR_REASON_NOT_PROPOSED: _ErrorReason.ValueType  # 16
@@ -88,6 +88,18 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """DEADLINE_EXCEEDED. The vendor was silent too long. Metadata: `vendor`, `timeout_s`."""
     ERROR_REASON_DRAINING: _ErrorReason.ValueType  # 32
     """UNAVAILABLE. The service is shutting down; call again."""
+    ERROR_REASON_LEASE_HELD: _ErrorReason.ValueType  # 33
+    """FAILED_PRECONDITION. Another owner holds the run. Metadata: `run`, `owner`, `address`, `expires_in_ms`."""
+    ERROR_REASON_BLOCKS_MISSING: _ErrorReason.ValueType  # 34
+    """FAILED_PRECONDITION. A packet names blocks that the store does not have. Metadata: `missing`, how many."""
+    ERROR_REASON_TURN_NOT_FOUND: _ErrorReason.ValueType  # 35
+    """NOT_FOUND. The run has no such turn, or it has not ended, or its packet was not stored. Metadata: `run`, `turn`."""
+    ERROR_REASON_SCHEME_FIXED: _ErrorReason.ValueType  # 36
+    """FAILED_PRECONDITION. The scheme cannot be changed so. Metadata: `scheme`."""
+    ERROR_REASON_DATABASE_UNAVAILABLE: _ErrorReason.ValueType  # 37
+    """UNAVAILABLE. The database does not answer, or broke off in the middle of the call; repeat it under the same
+    request id. Metadata: `detail`.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Every reason that an rpc of this product can fail with. On the wire it stands in google.rpc.ErrorInfo:
@@ -123,7 +135,7 @@ ERROR_REASON_RUN_EXISTS: ErrorReason.ValueType  # 12
 ERROR_REASON_TRANSITION_FORBIDDEN: ErrorReason.ValueType  # 13
 """FAILED_PRECONDITION. The state does not allow the change. Metadata: `from`, `to`, `object`."""
 ERROR_REASON_LEASE_LOST: ErrorReason.ValueType  # 14
-"""ABORTED. Another owner has claimed the run since. Metadata: `run`, `epoch`."""
+"""FAILED_PRECONDITION. Another owner has claimed the run since, or it was released. Metadata: `run`, `epoch`."""
 ERROR_REASON_REVISION_CONFLICT: ErrorReason.ValueType  # 15
 """ABORTED. The entry has changed since it was read. Metadata: `path`, `expected`, `actual`."""
 ERROR_REASON_NOT_PROPOSED: ErrorReason.ValueType  # 16
@@ -160,4 +172,16 @@ ERROR_REASON_VENDOR_TIMEOUT: ErrorReason.ValueType  # 31
 """DEADLINE_EXCEEDED. The vendor was silent too long. Metadata: `vendor`, `timeout_s`."""
 ERROR_REASON_DRAINING: ErrorReason.ValueType  # 32
 """UNAVAILABLE. The service is shutting down; call again."""
+ERROR_REASON_LEASE_HELD: ErrorReason.ValueType  # 33
+"""FAILED_PRECONDITION. Another owner holds the run. Metadata: `run`, `owner`, `address`, `expires_in_ms`."""
+ERROR_REASON_BLOCKS_MISSING: ErrorReason.ValueType  # 34
+"""FAILED_PRECONDITION. A packet names blocks that the store does not have. Metadata: `missing`, how many."""
+ERROR_REASON_TURN_NOT_FOUND: ErrorReason.ValueType  # 35
+"""NOT_FOUND. The run has no such turn, or it has not ended, or its packet was not stored. Metadata: `run`, `turn`."""
+ERROR_REASON_SCHEME_FIXED: ErrorReason.ValueType  # 36
+"""FAILED_PRECONDITION. The scheme cannot be changed so. Metadata: `scheme`."""
+ERROR_REASON_DATABASE_UNAVAILABLE: ErrorReason.ValueType  # 37
+"""UNAVAILABLE. The database does not answer, or broke off in the middle of the call; repeat it under the same
+request id. Metadata: `detail`.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -1,0 +1,60 @@
+"""Work that no caller waits for: folding, indexing, retention, forgetting. Each chore has a task of its own.
+
+A chore does a bounded piece and says whether there is more; so it never holds the writer for long, and can be stopped
+between two pieces. Replicas may run the same chore at once: every piece is decided inside its transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from turnwright_core.errors import TurnwrightError
+
+_log = structlog.get_logger("store.maintenance")
+
+
+@dataclass(frozen=True, slots=True)
+class Chore:
+    """Something that is done again and again."""
+
+    name: str
+    every_s: float
+    """Seconds between two looks when there was nothing to do."""
+    piece: Callable[[], Awaitable[bool]]
+    """Does a piece of the work; True when there is more of it now."""
+
+
+class Maintenance:
+    """The chores of one store while it runs."""
+
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, chores: Sequence[Chore]) -> None:
+        """Begin."""
+        self._tasks = [asyncio.create_task(_repeat(chore), name=f"store-{chore.name}") for chore in chores]
+
+    async def stop(self) -> None:
+        """End all chores; what one of them is writing is still committed."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+
+async def _repeat(chore: Chore) -> None:
+    while True:
+        more = False
+        try:
+            more = await chore.piece()
+        except TurnwrightError as error:
+            # The database is busy or away; the work is still there at the next look.
+            _log.warning("chore put off", chore=chore.name, reason=error.reason.name, detail=error.message)
+        if not more:
+            await asyncio.sleep(chore.every_s)
+        else:
+            await asyncio.sleep(0)

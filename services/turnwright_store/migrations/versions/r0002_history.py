@@ -1,0 +1,178 @@
+"""Forks, leases of executors, packets, folding of streamed bodies, full-text search.
+
+Everything here adds; code of the first schema would go on on it, so `min_code` stays at 1.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "r0002"
+down_revision = "r0001"
+branch_labels = None
+depends_on = None
+
+KEY = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+PROSE = sa.Text().with_variant(sa.LargeBinary(), "postgresql")
+
+FIXED = ("entry_id", "from_rev", "writer", "actor", "create_ms", "body_bytes", "attributes_bytes", "attributes")
+"""What never changes of a version. Folding brings what was appended into its body; what it says stays the same."""
+
+VIEWS = """
+CREATE TABLE views (
+    id INTEGER NOT NULL,
+    run_id INTEGER NOT NULL,
+    entry_id INTEGER NOT NULL,
+    path TEXT NOT NULL,
+    from_rev BIGINT NOT NULL,
+    to_rev BIGINT,
+    version_rev BIGINT,
+    chunk_bytes BIGINT DEFAULT 0 NOT NULL,
+    visibility BIGINT NOT NULL,
+    state BIGINT NOT NULL,
+    outcome TEXT DEFAULT '' NOT NULL,
+    turn BIGINT DEFAULT 0 NOT NULL,
+    loop BIGINT DEFAULT 0 NOT NULL,
+    position BIGINT NOT NULL,
+    write_count BIGINT NOT NULL,
+    create_ms BIGINT NOT NULL,
+    CONSTRAINT ck_views_outcome CHECK (outcome = '' OR state IN (5, 6)),
+    CONSTRAINT ck_views_state CHECK (state BETWEEN 1 AND 6),
+    CONSTRAINT ck_views_interval CHECK (to_rev > from_rev),
+    CONSTRAINT ck_views_visibility CHECK (visibility BETWEEN 1 AND 3),
+    CONSTRAINT fk_views_run_id FOREIGN KEY(run_id) REFERENCES runs (id),
+    CONSTRAINT pk_views PRIMARY KEY (id)
+)
+"""
+VIEW_INDEXES = (
+    "CREATE INDEX ix_views_closed ON views (run_id, to_rev) WHERE to_rev IS NOT NULL",
+    "CREATE INDEX ix_views_opened ON views (run_id, from_rev) WHERE to_rev IS NULL",
+    "CREATE INDEX ix_views_proposed ON views (run_id, turn) WHERE to_rev IS NULL AND state = 2",
+    "CREATE UNIQUE INDEX uq_views_current ON views (run_id, path) WHERE to_rev IS NULL",
+)
+
+
+def upgrade() -> None:
+    """Add what is new."""
+    is_sqlite = op.get_bind().dialect.name == "sqlite"
+    _runs()
+    _versions(is_sqlite=is_sqlite)
+    _views(is_sqlite=is_sqlite)
+    _packets()
+    _search(is_sqlite=is_sqlite)
+    op.execute("INSERT INTO meta (key, value) VALUES ('min_code', '1')")
+
+
+def _runs() -> None:
+    op.add_column("runs", sa.Column("forked_from_run", TEXT, server_default="", nullable=False))
+    for name in ("forked_from_turn", "lineage", "removed_ms"):
+        op.add_column("runs", sa.Column(name, sa.BigInteger(), server_default=sa.text("0"), nullable=False))
+    for name in ("lineage", "removed_ms"):
+        where = sa.text(f"{name} > 0")
+        op.create_index(
+            f"ix_runs_{name.removesuffix('_ms')}", "runs", [name], sqlite_where=where, postgresql_where=where
+        )
+    op.add_column("idempotency", sa.Column("run", TEXT, server_default="", nullable=False))
+    json_check = {
+        "sqlite": "workspaces IS NULL OR json_valid(workspaces)",
+        "postgresql": "workspaces::json IS NOT NULL",
+    }[op.get_bind().dialect.name]
+    op.create_table(
+        "executors",
+        sa.Column("owner", TEXT, nullable=False),
+        sa.Column("address", TEXT, server_default="", nullable=False),
+        sa.Column("workspaces", TEXT, server_default="[]", nullable=False),
+        sa.Column("expires_ms", sa.BigInteger(), nullable=False),
+        sa.CheckConstraint(json_check, name=op.f("ck_executors_workspaces_json")),
+        sa.PrimaryKeyConstraint("owner", name="pk_executors"),
+    )
+
+
+def _versions(*, is_sqlite: bool) -> None:
+    op.add_column("versions", sa.Column("stored_bytes", sa.BigInteger(), server_default=sa.text("0"), nullable=False))
+    if is_sqlite:
+        op.execute("DROP TRIGGER version_immutable")
+        op.execute("UPDATE versions SET stored_bytes = body_bytes")
+        op.execute(
+            f"CREATE TRIGGER version_immutable BEFORE UPDATE OF {', '.join(FIXED)} ON versions "
+            "BEGIN SELECT RAISE(ABORT, 'versions are immutable'); END"
+        )
+        return
+    op.execute("DROP TRIGGER version_immutable ON versions")
+    op.execute("UPDATE versions SET stored_bytes = body_bytes")
+    op.execute(
+        f"CREATE TRIGGER version_immutable BEFORE UPDATE OF {', '.join(FIXED)} ON versions FOR EACH ROW "
+        "EXECUTE FUNCTION turnwright_refuse('versions are immutable')"
+    )
+
+
+def _views(*, is_sqlite: bool) -> None:
+    """Take away the foreign key of entry_id: views have no index by entry to check the removal of one with."""
+    if not is_sqlite:
+        op.drop_constraint("fk_views_entry_id", "views", type_="foreignkey")
+        return
+    op.execute("ALTER TABLE views RENAME TO views_before")
+    for index in ("ix_views_closed", "ix_views_opened", "ix_views_proposed", "uq_views_current"):
+        op.execute(f"DROP INDEX {index}")
+    op.execute(VIEWS)
+    op.execute(
+        "INSERT INTO views SELECT id, run_id, entry_id, path, from_rev, to_rev, version_rev, chunk_bytes, visibility, "
+        "state, outcome, turn, loop, position, write_count, create_ms FROM views_before"
+    )
+    op.execute("DROP TABLE views_before")
+    for index in VIEW_INDEXES:
+        op.execute(index)
+
+
+def _packets() -> None:
+    op.create_table(
+        "blocks",
+        sa.Column("id", KEY, nullable=False),
+        sa.Column("project_id", KEY, nullable=False),
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("text", PROSE, nullable=False),
+        sa.ForeignKeyConstraint(["project_id"], ["projects.id"], name="fk_blocks_project_id"),
+        sa.PrimaryKeyConstraint("id", name="pk_blocks"),
+        sa.UniqueConstraint("project_id", "digest", name="uq_blocks_project_id_digest"),
+    )
+    op.create_table(
+        "packets",
+        sa.Column("run_id", KEY, nullable=False),
+        sa.Column("turn", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("base_turn", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("layout", PROSE, nullable=False),
+        sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name="fk_packets_run_id"),
+        sa.PrimaryKeyConstraint("run_id", "turn", name="pk_packets"),
+    )
+
+
+def _search(*, is_sqlite: bool) -> None:
+    op.create_table(
+        "search_marks",
+        sa.Column("scope_id", KEY, autoincrement=False, nullable=False),
+        sa.Column("revision", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.ForeignKeyConstraint(["scope_id"], ["scopes.id"], name="fk_search_marks_scope_id"),
+        sa.PrimaryKeyConstraint("scope_id", name="pk_search_marks"),
+    )
+    if is_sqlite:
+        # The row's number is the id of the entry.
+        op.execute(
+            "CREATE VIRTUAL TABLE search USING fts5 (path, body, scope_id UNINDEXED, scheme UNINDEXED, "
+            "revision UNINDEXED, tokenize = 'unicode61 remove_diacritics 2')"
+        )
+        return
+    op.execute(
+        """
+        CREATE TABLE search (
+            entry_id BIGINT CONSTRAINT pk_search PRIMARY KEY,
+            scope_id BIGINT NOT NULL,
+            scheme TEXT COLLATE "C" NOT NULL,
+            path TEXT COLLATE "C" NOT NULL,
+            revision BIGINT NOT NULL,
+            document tsvector NOT NULL
+        )
+        """
+    )
+    op.execute("CREATE INDEX ix_search_document ON search USING gin (document)")
