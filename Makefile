@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 GEN    := .gen-venv
 PROTOS := $(sort $(shell find protos -name '*.proto'))
 
-.PHONY: demo test check lint types imports protos gen gen-check format bench fuzz soak install clean
+.PHONY: demo test check lint types imports protos gen gen-check format bench fuzz soak postgres postgres-stop install clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/turnwright demo
@@ -59,7 +59,14 @@ fuzz: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m fuzz -s tests/fuzz
 
 soak: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m soak -s tests/unit
+	$(BIN)/python -m pytest -m soak -s tests/unit tests/contract tests/crash
+
+# A throw-away server for the tests that need PostgreSQL.
+postgres:
+	@echo "export TURNWRIGHT_TEST_POSTGRES=$$(.ci/postgres start)"
+
+postgres-stop:
+	@.ci/postgres stop
 
 clean:
 	rm -rf $(VENV) $(GEN) node_modules

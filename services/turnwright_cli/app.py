@@ -23,6 +23,8 @@ app = typer.Typer(
 )
 runs_app = typer.Typer(help="The runs of a project.", invoke_without_command=True, rich_markup_mode=None)
 app.add_typer(runs_app, name="runs")
+store_app = typer.Typer(help="The store's database.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(store_app, name="store")
 
 Project = Annotated[
     str | None, typer.Option("--project", metavar="DIR", help="Directory of the project [TURNWRIGHT_PROJECT; .]")
@@ -39,6 +41,11 @@ Run = Annotated[
 Yolo = Annotated[bool, typer.Option("--yolo", help="Accept every proposal without asking.")]
 Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="What to do; - reads standard input.")]
 Alias = Annotated[str, typer.Argument(metavar="RUN", help="Alias of the run.")]
+BackupFile = Annotated[Path, typer.Argument(metavar="FILE", help="The backup.", dir_okay=False)]
+Database = Annotated[
+    str | None,
+    typer.Option("--db", metavar="DB", help="Database: a file, or postgresql://... [TURNWRIGHT_DB; that of the home]"),
+]
 
 
 def _settings(**options: object) -> CliSettings:
@@ -186,6 +193,7 @@ def serve(
     store: Annotated[str | None, typer.Option(metavar="ADDR", help="A store elsewhere.")] = None,
     assembler: Annotated[str | None, typer.Option(metavar="ADDR", help="An assembler elsewhere.")] = None,
     provider: Annotated[str | None, typer.Option(metavar="ADDR", help="A provider elsewhere.")] = None,
+    db: Database = None,
 ) -> None:
     """Run the services in this process, all four or those named, until SIGINT or SIGTERM."""
     from turnwright_cli.serving import serve as run_services
@@ -193,8 +201,24 @@ def serve(
 
     settings = _settings()
     peers = {"store": store, "assembler": assembler, "provider": provider}
-    plan = serve_plan(only or words(settings.only), listen or words(settings.listen), peers)
+    plan = serve_plan(only or words(settings.only), listen or words(settings.listen), peers, db)
     _finish(run_services(plan, settings))
+
+
+@store_app.command("backup")
+def store_backup(file: BackupFile, db: Database = None, as_json: AsJson = False) -> None:
+    """Write the store's database into a new file, whether the store runs or not."""
+    from turnwright_cli.storing import backup_store
+
+    raise typer.Exit(backup_store(file, db, as_json=as_json))
+
+
+@store_app.command("restore")
+def store_restore(file: BackupFile, db: Database = None, as_json: AsJson = False) -> None:
+    """Fill an empty database from a backup, of the same kind or of the other one."""
+    from turnwright_cli.storing import restore_store
+
+    raise typer.Exit(restore_store(file, db, as_json=as_json))
 
 
 @app.command()

@@ -18,7 +18,9 @@ from turnwright_core.kit.logs import configure_logs
 _NAMES = ", ".join(START_ORDER)
 
 
-def serve_plan(only: Sequence[str], listen: Sequence[str], peers: Mapping[str, str | None]) -> StackPlan:
+def serve_plan(
+    only: Sequence[str], listen: Sequence[str], peers: Mapping[str, str | None], db: str | None = None
+) -> StackPlan:
     """The plan that the options describe. Raises FailureError naming the option that is wrong."""
     names = tuple(dict.fromkeys(only)) or START_ORDER
     for name in names:
@@ -28,11 +30,13 @@ def serve_plan(only: Sequence[str], listen: Sequence[str], peers: Mapping[str, s
     for peer in given:
         if peer in names:
             raise usage(f"--{peer}: this process runs the {peer} itself. Leave it out with --only, or the option.")
+    if db and "store" not in names:
+        raise usage("--db: this process runs no store. Add it with --only, or leave the option out.")
     addresses = {name: LISTEN[name] for name in names}
     for item in listen:
         name, address = _named(item, names)
         addresses[name] = address
-    return StackPlan(addresses, given)
+    return StackPlan(addresses, given, db=db)
 
 
 def _named(item: str, names: Sequence[str]) -> tuple[str, str]:

@@ -133,7 +133,9 @@ class _Store:
 
     async def work(self) -> Work:
         """The loops that are queued or running: project, run, sequence."""
-        answer = await self._peer.call(self._stub.ListWork, ledger_pb2.ListWorkRequest(page_size=PAGE_SIZE_MAX))
+        answer = await self._peer.call(
+            self._stub.ListWork, ledger_pb2.ListWorkRequest(page_size=PAGE_SIZE_MAX, with_held=True)
+        )
         return frozenset((run.project, run.run, run.loop.sequence) for run in answer.runs)
 
 

@@ -39,6 +39,8 @@ class StackPlan:
     peers: Mapping[str, str] = field(default_factory=dict)
     home: Path | None = None
     """The home of the services; None leaves it to the environment."""
+    db: str | None = None
+    """The store's database; None leaves it to the environment."""
     embedded: bool = False
     """Whether the stack belongs to one command and ends with it."""
 
@@ -74,12 +76,13 @@ class Stack:
     async def start(self) -> None:
         """Start the services in order, and write down where the executor is.
 
-        Raises OSError when an address cannot be bound or the database belongs to another process; nothing runs then.
+        Raises OSError when an address cannot be bound or the database cannot be had: it belongs to another process, to
+        a newer version, or is not reachable. Nothing runs then.
         """
         async with contextlib.AsyncExitStack() as starting:
             for name, settings in self._settings.items():
                 server = self._server(name, settings)
-                await _started(server)
+                await server.start()
                 starting.push_async_callback(server.stop)
                 self.addresses[name] = reachable(server.address)
             if executor := self.addresses.get("executor"):
@@ -99,22 +102,14 @@ class Stack:
         await self._running.aclose()
 
 
-async def _started(server: RunningServer) -> None:
-    """Start a server; a database of a newer version is told like any other start that failed."""
-    from turnwright_store.edge.schema import SchemaTooNewError  # noqa: PLC0415 - loads the store's libraries
-
-    try:
-        await server.start()
-    except SchemaTooNewError as error:
-        raise OSError(f"{error}.") from error
-
-
 def _load(name: str, plan: StackPlan) -> Settings:
     kind = settings_class(name)
-    given: dict[str, object] = {**plan.peers, "home": plan.home, "listen": plan.listen[name]}
+    given: dict[str, object] = {**plan.peers, "home": plan.home, "listen": plan.listen[name], "db": plan.db}
     if plan.embedded:
         # A command that lists runs must not go on with the work of another one that was killed.
         given["recover"] = False
+        # Whoever held runs of this home was a process like this one, and has ended: the store's lock says so.
+        given["sole_executor"] = True
     return load(kind, **{key: value for key, value in given.items() if key in kind.model_fields})
 
 

@@ -59,5 +59,44 @@ PATCH_BYTES_MAX: Final = 256 * 1024
 CONTEXT_LENGTH_DEFAULT: Final = 32_768
 """Context window in tokens that is assumed for a model that has none stated (architecture 15)."""
 
+PLAN_BODY_BYTES_MAX: Final = 96 * 1024
+"""Longest body of a plan, in bytes of UTF-8 (RP02)."""
+
+PLAN_DELTA_BYTES_MAX: Final = 16 * 1024
+"""Longest delta of a plan, in bytes of UTF-8 (RP02)."""
+
+PLAN_DELTAS_MAX: Final = 100
+"""Most deltas of one version of a plan (RP08)."""
+
+PLAN_DELTAS_BYTES_MAX: Final = 256 * 1024
+"""Most bytes of UTF-8 that the deltas of one version of a plan have together (RP08)."""
+
+EVENT_PAYLOAD_BYTES_MAX: Final = 64 * 1024
+"""Longest payload of an event, in bytes of JSON text (RH01)."""
+
+EVENT_SOURCE_CHARS_MAX: Final = 128
+"""Longest name of who tells of an event, in code points (RH01)."""
+
+SCHEMES_MAX: Final = 1000
+"""Most schemes of a store; all of them are listed in one answer."""
+
+FILE_CONSTRAINTS_MAX: Final = 10_000
+"""Most constraints on files in one project."""
+
+SEARCH_QUERY_CHARS_MAX: Final = 2048
+"""Longest query of a search, in code points."""
+
+SEARCH_SCHEMES_MAX: Final = 100
+"""Most schemes that a search can be narrowed to."""
+
+SEARCH_HITS_DEFAULT: Final = 10
+"""Hits of a search when the request does not say."""
+
+SEARCH_HITS_MAX: Final = 100
+"""Most hits of a search."""
+
+SNIPPET_CHARS_MAX: Final = 400
+"""Longest piece of a text that a search shows, in code points."""
+
 TEMPERATURE_DEFAULT: Final = 0.1
 """Sampling temperature of a run that names none (RU303)."""

@@ -10,6 +10,12 @@ from typing import Final
 
 from turnwright_core.entries import Tier
 
+CATEGORIES: Final = ("data", "logging", "unknown", "prompt", "plan", "audit", "hidden")
+"""Where entries can stand in a packet."""
+
+SCOPES: Final = ("run", "project", "global")
+"""Where entries can live."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scheme:

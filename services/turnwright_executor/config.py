@@ -30,7 +30,18 @@ class ExecutorSettings(PeerSettings):
         default=4 * 1024 * 1024, ge=65_536, description="Longest reply of a model, in bytes; more ends the loop."
     )
     loops_max: int = Field(default=64, ge=1, le=10_000, description="Loops worked on at the same time.")
-    recover: bool = Field(default=True, description="Whether a start continues the loops that an earlier one left.")
+    recover: bool = Field(
+        default=True,
+        description="Whether runs with work and no owner are looked for, as executors leave them.",
+    )
+    work_poll_s: float = Field(default=2.0, gt=0, le=3600, description="Seconds between two looks for such runs.")
+    lease_s: float = Field(
+        default=0.0, ge=0, le=3600, description="Seconds that a run is held without a word to the store; 0: as it says."
+    )
+    workspaces: str = Field(
+        default="",
+        description="Directories of the projects that are worked on here, with colons between. Empty: all projects.",
+    )
     generate_deadline_s: float = Field(default=3600.0, gt=0, description="Longest model call, in seconds.")
     generate_attempts: int = Field(
         default=3, ge=1, le=10, description="Tries of a model call whose stream stops in the middle."

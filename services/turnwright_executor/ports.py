@@ -9,6 +9,7 @@ from typing import Protocol
 from turnwright.executor.v1 import executor_service_pb2, query_pb2, task_pb2
 from turnwright.types.v1 import loop_pb2, project_pb2, run_pb2
 
+from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Cursor, Entry, EntryWrite
 from turnwright_core.runs import Loop, LoopEnd, Model, Run, Turn, TurnRequest, TurnResult, Usage
 from turnwright_executor.tools.ports import ScannedFile
@@ -35,6 +36,24 @@ class Claim:
     recent_turns: tuple[Turn, ...]
     abort_requested: bool
     project_root: str
+    workspace_id: str
+    lease_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseState:
+    """How one lease stands after its renewal: whether it is still held, and whether an abort was requested."""
+
+    held: bool
+    abort_requested: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """How leases stand, in the order in which they were asked for, and their length from now on."""
+
+    states: tuple[LeaseState, ...]
+    lease_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +80,19 @@ class Ledger(Protocol):
     """The rows of runs, as their owner writes them. Every method raises TurnwrightError."""
 
     async def claim(self, address: RunAddress) -> Claim:
-        """Take over a run."""
+        """Take over a run. Raises LEASE_HELD while another executor has it."""
         ...
 
-    async def list_work(self) -> list[RunAddress]:
-        """Runs with work that somebody left."""
+    async def claim_work(self, limit: int, workspaces: Sequence[str]) -> list[Claim]:
+        """Take over runs that have work and no owner, of these workspaces; none: of any."""
+        ...
+
+    async def renew(self, leases: Sequence[tuple[RunAddress, int]], workspaces: Sequence[str]) -> Renewal:
+        """Make leases longer, each a run and its epoch, and tell which workspaces this executor has."""
+        ...
+
+    async def release(self, address: RunAddress, epoch: int) -> None:
+        """Give a run back."""
         ...
 
     async def begin_turn(
@@ -112,6 +139,10 @@ class Ledger(Protocol):
         self, address: RunAddress, *, files: bool, body_bytes_max: int | None
     ) -> tuple[list[Entry], Cursor]:
         """The project files, or the timeline, of a run's view; None leaves bodies out."""
+        ...
+
+    async def file_constraints(self, project: str) -> list[FileConstraint]:
+        """What a project says of its files."""
         ...
 
     def watch(self, address: RunAddress, after: Cursor, body_bytes_max: int) -> AsyncIterator[Changes]:

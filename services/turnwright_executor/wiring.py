@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 
@@ -12,6 +13,7 @@ from turnwright_core.kit.server import Service
 from turnwright_executor.app.desk import Desk
 from turnwright_executor.app.generation import Generation
 from turnwright_executor.app.hubs import Hubs
+from turnwright_executor.app.leases import Leases
 from turnwright_executor.app.loop import Services
 from turnwright_executor.app.runner import Runner
 from turnwright_executor.config import DEFAULT_LISTEN, ExecutorSettings
@@ -64,7 +66,7 @@ class _Wired:
         assembler = self._peer("assembler", settings.assembler)
         provider = self._peer("provider", settings.provider)
         owner, own_address = secrets.token_hex(8), settings.listen or DEFAULT_LISTEN
-        ledger = StoreLedger(store, owner, own_address)
+        ledger = StoreLedger(store, owner, own_address, round(settings.lease_s * 1000))
         models = ProviderModels(provider, settings.generate_deadline_s)
         tools = build_tools(
             ToolLimits(known_tokens_max=settings.max_entry_tokens, command_timeout_s=settings.sh_timeout_s)
@@ -78,12 +80,12 @@ class _Wired:
             settings=settings,
         )
         self._hubs = Hubs(owner, ledger, settings)
-        self._runner = Runner(services, self._hubs, Places(ledger, settings).find)
+        leases = Leases(ledger, _boot_s, await _workspaces(settings.workspaces), registers=settings.recover)
+        self._runner = Runner(services, self._hubs, leases, Places(ledger, settings).find)
         desk = Desk(StoreRegistry(store), self._hubs, self._runner, locate)
         queries = StoreQueries(store, assembler, provider, own_address)
         self._servicer = ExecutorServicer(desk, queries, self._hubs)
-        if settings.recover:
-            self._runner.recover()
+        self._runner.start(seek=settings.recover)
 
     async def _drain(self) -> None:
         await self._runner.drain()
@@ -92,3 +94,19 @@ class _Wired:
     async def _close(self) -> None:
         for peer in self._peers:
             await peer.close()
+
+
+def _boot_s() -> float:
+    """Seconds that go on while the host sleeps, where it has such a clock."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+async def _workspaces(directories: str) -> list[str]:
+    """The ids of the directories' workspaces. Raises OSError where one is no directory."""
+    found = []
+    for directory in filter(None, directories.split(os.pathsep)):
+        workspace = await locate(directory)
+        if workspace is None:
+            raise FileNotFoundError(2, "there is no such directory to work in", directory)
+        found.append(workspace.id)
+    return found

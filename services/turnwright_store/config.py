@@ -7,16 +7,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, field_validator
 
 from turnwright_core.errors import InvalidError
 from turnwright_core.kit.settings import PREFIX, Settings, SettingsError
+from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, BODY_BYTES_MAX, PATH_CHARS_MAX, WRITES_MAX
 from turnwright_core.runs import Model
 from turnwright_store.domain.checks import check_model, check_name
+from turnwright_store.domain.limits import APPEND_BYTES_MAX, BODIES_BYTES_MAX, RUN_ENTRIES_MAX, WriteLimits
 
 MODEL_PREFIX: Final = f"{PREFIX}MODEL_"
 CONTEXT_PREFIX: Final = f"{PREFIX}CONTEXT_"
+
+POSTGRESQL_SCHEMES: Final = ("postgresql", "postgresql+psycopg", "postgres")
+"""How a URL of a PostgreSQL database may begin."""
 
 CONTEXT_LENGTH_MAX: Final = 2**32 - 1
 """Longest context window that the contract can say, in tokens."""
@@ -33,8 +39,29 @@ class ModelSeeds:
 class StoreSettings(Settings):
     """What the store reads."""
 
-    database: Path | None = Field(
-        default=None, description="Database file of the store. Empty: `turnwright.db` in the home."
+    db: str = Field(
+        default="",
+        repr=False,
+        description="Database of the store: a file of SQLite, or a URL `postgresql://user:password@host:port/name` for "
+        "replicas. Empty: the file `turnwright.db` in the home.",
+    )
+    db_connect_s: float = Field(
+        default=10.0,
+        gt=0,
+        le=600,
+        description="Seconds that a lost connection to PostgreSQL is tried to be made again.",
+    )
+    db_statement_s: float = Field(
+        default=30.0, gt=0, le=3600, description="Seconds that one statement on PostgreSQL may take."
+    )
+    db_lock_s: float = Field(
+        default=10.0, gt=0, le=600, description="Seconds that a write waits for another replica's on PostgreSQL."
+    )
+    db_poll_s: float = Field(
+        default=3.0,
+        gt=0,
+        le=3600,
+        description="Seconds after which watchers look for changes in PostgreSQL that nobody told them of.",
     )
     store_queue_max: int = Field(
         default=4096, ge=1, le=1_000_000, description="Writes that wait for the store's writer before more are refused."
@@ -50,8 +77,91 @@ class StoreSettings(Settings):
     pattern_s_max: float = Field(
         default=5.0, gt=0, le=60, description="Seconds that matching the patterns of one request may take."
     )
+    lease_s: float = Field(
+        default=6.0,
+        ge=0.1,
+        le=3600,
+        description="Seconds that an executor holds a run without a word; it renews three times in it.",
+    )
+    lease_grace_s: float = Field(
+        default=1.0, ge=0, le=60, description="Seconds after the end of a lease before another executor gets the run."
+    )
+    workspace_wait_s: float = Field(
+        default=10.0,
+        gt=0,
+        le=3600,
+        description="Seconds that a queued loop waits before it says that no executor has its workspace.",
+    )
+    sole_executor: bool = Field(
+        default=False,
+        description="Whether all executors live and end with this store, so that its start frees every run. "
+        "Counts for a database file only.",
+    )
+    entry_body_bytes_max: int = Field(
+        default=BODY_BYTES_MAX, ge=1024, le=BODY_BYTES_MAX, description="Longest body of an entry, in bytes of UTF-8."
+    )
+    entry_attributes_bytes_max: int = Field(
+        default=ATTRIBUTES_BYTES_MAX,
+        ge=1024,
+        le=ATTRIBUTES_BYTES_MAX,
+        description="Longest attributes of an entry, in bytes of JSON text.",
+    )
+    entry_path_chars_max: int = Field(
+        default=PATH_CHARS_MAX, ge=64, le=PATH_CHARS_MAX, description="Longest path of an entry, in characters."
+    )
+    append_bytes_max: int = Field(
+        default=APPEND_BYTES_MAX,
+        ge=1024,
+        le=APPEND_BYTES_MAX,
+        description="Most that one write adds to a streaming body, in bytes of UTF-8.",
+    )
+    writes_max: int = Field(
+        default=WRITES_MAX, ge=1, le=WRITES_MAX, description="Most entry writes in one request to the store."
+    )
+    write_bodies_bytes_max: int = Field(
+        default=BODIES_BYTES_MAX,
+        ge=BODY_BYTES_MAX,
+        le=1024 * 1024 * 1024,
+        description="Most bytes of stored bodies that one request copies, moves or rewrites.",
+    )
+    run_entries_max: int = Field(
+        default=RUN_ENTRIES_MAX, ge=1, le=10_000_000, description="Entries that ever enter the view of one run."
+    )
+    change_attempts_max: int = Field(
+        default=5,
+        ge=1,
+        le=100,
+        description="How often a change by pattern is tried when the entries change between matching and writing.",
+    )
+    fold_s: float = Field(
+        default=1.0, gt=0, le=3600, description="Seconds between two looks for streamed bodies that can be folded."
+    )
+    schemes_refresh_s: float = Field(
+        default=2.0,
+        gt=0,
+        le=60,
+        description="Seconds after which the store looks again for schemes that another replica registered.",
+    )
+    search_index_s: float = Field(
+        default=1.0, gt=0, le=3600, description="Seconds between two looks for writes that are not in the search index."
+    )
     idempotency_days: int = Field(
         default=7, ge=1, le=365, description="Days after which the answer to a request id is forgotten."
+    )
+    retention_days: int = Field(
+        default=0,
+        ge=0,
+        le=36_500,
+        description="Days after its last write after which a run without open loops is removed. 0: never.",
+    )
+    purge_after_s: float = Field(
+        default=60.0,
+        ge=0,
+        le=86_400,
+        description="Seconds that the rows of a removed run stay, for readers that have begun.",
+    )
+    purge_every_s: float = Field(
+        default=5.0, gt=0, le=3600, description="Seconds between two looks for rows of removed runs."
     )
     _seeds: ModelSeeds = PrivateAttr()
 
@@ -65,9 +175,49 @@ class StoreSettings(Settings):
         return self._seeds
 
     @property
+    def write_limits(self) -> WriteLimits:
+        """Limits of what is written."""
+        return WriteLimits(
+            body_bytes_max=self.entry_body_bytes_max,
+            attributes_bytes_max=self.entry_attributes_bytes_max,
+            path_chars_max=self.entry_path_chars_max,
+            append_bytes_max=self.append_bytes_max,
+            writes_max=self.writes_max,
+            run_entries_max=self.run_entries_max,
+            bodies_bytes_max=self.write_bodies_bytes_max,
+        )
+
+    @field_validator("db")
+    @classmethod
+    def _check_db(cls, value: str) -> str:
+        return checked_url(value) if "://" in value else value
+
+    @property
+    def is_on_postgresql(self) -> bool:
+        """Whether `db` is a URL."""
+        return "://" in self.db
+
+    @property
     def database_file(self) -> Path:
-        """Where the database is."""
-        return self.database or self.home / "turnwright.db"
+        """Where the database is, if it is a file."""
+        return Path(self.db) if self.db else self.home / "turnwright.db"
+
+
+def checked_url(url: str) -> str:
+    """The URL of a PostgreSQL database. Raises ValueError, with nothing of the URL in it: it may hold a password."""
+    kind, _, rest = url.partition("://")
+    if kind not in POSTGRESQL_SCHEMES:
+        raise ValueError(f"must be a path, or a URL that begins with {POSTGRESQL_SCHEMES[0]}://")
+    try:
+        parts = urlsplit(f"postgresql://{rest}")
+        user, _, hosts = parts.netloc.rpartition("@")
+        # Several servers may be named; the primary of them is taken.
+        _ = [urlsplit(f"//{host}").port for host in hosts.split(",")]
+    except ValueError:
+        raise ValueError("is no URL: host and port after the @ cannot be read") from None
+    if "@" in user or "@" in parts.path or user.count(":") > 1:
+        raise ValueError("write @, / and : inside a user name or password as %40, %2F and %3A")
+    return url
 
 
 def read_seeds(environment: Mapping[str, str]) -> ModelSeeds:

@@ -26,6 +26,11 @@ class Durability(IntEnum):
     """The loss of power."""
 
 
+def lock_always(_name: str) -> bool:
+    """Lock where there is one writer: nobody else can hold the name."""
+    return True
+
+
 @dataclass(slots=True)
 class Transaction:
     """One request's part of a write: the connection, the time of the write, and the scopes it has raised."""
@@ -35,6 +40,11 @@ class Transaction:
     """The database's clock: that of all replicas."""
     raised: dict[int, int] = field(default_factory=dict)
     """The scopes whose revision this request has raised, and to what; their watchers are woken after the commit."""
+    try_lock: Callable[[str], bool] = lock_always
+    """Lock one more name (see domain.locks) until the commit, unless that would mean waiting; whether it is locked.
+
+    What was read before the lock may be old: read it again.
+    """
 
 
 Work = Callable[[Transaction], T]
@@ -89,4 +99,16 @@ class Database(Protocol):
 
     def stats(self) -> Stats:
         """What was done so far."""
+        ...
+
+
+class OwnedDatabase(Database, Protocol):
+    """A database as its owner sees it."""
+
+    async def start(self) -> None:
+        """Connect, bring the schema to head, begin to serve. Raises OSError and what it is made of."""
+        ...
+
+    async def close(self) -> None:
+        """Write what waits, then disconnect."""
         ...

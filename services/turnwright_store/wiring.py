@@ -15,13 +15,20 @@ from turnwright_core.entries import Tier
 from turnwright_core.kit.home import ensure_home
 from turnwright_core.kit.server import Service
 from turnwright_store.app.changes import Watches
+from turnwright_store.app.folding import folding
+from turnwright_store.app.idempotency import forgetting
+from turnwright_store.app.leases import release_all
 from turnwright_store.app.maintenance import Chore, Maintenance
 from turnwright_store.app.opening import open_store
+from turnwright_store.app.retention import retention
+from turnwright_store.app.rules import learning
+from turnwright_store.app.search import indexing
+from turnwright_store.app.stranding import stranding
 from turnwright_store.config import CONTEXT_PREFIX, StoreSettings
 from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.locks import GLOBAL_LOCK, REGISTRY_LOCK
 from turnwright_store.edge.database import SqliteDatabase
-from turnwright_store.ports import Durability
+from turnwright_store.ports import Database, Durability, OwnedDatabase
 from turnwright_store.rpc.calls import Service as StoreService
 from turnwright_store.rpc.store_servicer import StoreServicer
 
@@ -33,20 +40,15 @@ def _now_ms() -> int:
 
 
 def build(settings: StoreSettings, _secret: str) -> Service:
-    """The store, ready to be served. Starting it raises DatabaseInUseError, SchemaTooNewError, SettingsError."""
-    database = SqliteDatabase(
-        settings.database_file,
-        _now_ms,
-        queue_max=settings.store_queue_max,
-        batch_max=settings.store_batch_max,
-        readers=settings.store_readers,
-    )
+    """The store, ready to be served. Starting it raises SettingsError, and OSError for a database it cannot have."""
+    database = _database(settings)
     watches = Watches()
     maintenance = Maintenance()
     store = StoreService(database, watches, time.monotonic, _now_ms)
 
     async def start() -> None:
-        ensure_home(settings.database_file.parent)
+        if not settings.is_on_postgresql:
+            ensure_home(settings.database_file.parent)
         async with contextlib.AsyncExitStack() as stack:
             await database.start()
             stack.push_async_callback(database.close)
@@ -68,12 +70,38 @@ def build(settings: StoreSettings, _secret: str) -> Service:
     return Service("store", GRPC_NAME, register, floor=Tier.MODEL, start=start, drain=drain, close=close)
 
 
-def _chores(_store: StoreService, _settings: StoreSettings) -> list[Chore]:
+def _database(settings: StoreSettings) -> OwnedDatabase:
+    sizes = {
+        "queue_max": settings.store_queue_max,
+        "batch_max": settings.store_batch_max,
+        "readers": settings.store_readers,
+    }
+    if not settings.is_on_postgresql:
+        return SqliteDatabase(settings.database_file, _now_ms, **sizes)
+    from turnwright_store.edge.postgres import PostgresDatabase  # noqa: PLC0415 - loads the driver
+    from turnwright_store.edge.postgres_link import Server  # noqa: PLC0415
+
+    server = Server(settings.db, settings.db_connect_s, settings.db_statement_s, settings.db_lock_s)
+    return PostgresDatabase(server, poll_s=settings.db_poll_s, **sizes)
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _chores(store: StoreService, settings: StoreSettings) -> list[Chore]:
     """What is done again and again while the store runs."""
-    return []
+    return [
+        folding(store.database, settings.fold_s),
+        forgetting(store.database, settings.idempotency_days),
+        *retention(store.database, settings.retention_days, settings.purge_after_s, settings.purge_every_s),
+        learning(store.database, store, settings.schemes_refresh_s),
+        indexing(store.database, settings.search_index_s),
+        stranding(store.database, _ms(settings.workspace_wait_s), _ms(settings.lease_grace_s)),
+    ]
 
 
-async def _open(database: SqliteDatabase, settings: StoreSettings) -> Basis:
+async def _open(database: Database, settings: StoreSettings) -> Basis:
     opened = await database.write(
         partial(
             open_store,
@@ -81,11 +109,13 @@ async def _open(database: SqliteDatabase, settings: StoreSettings) -> Basis:
             vendor_models=settings.seeds.vendor_models,
             context_lengths=settings.seeds.context_lengths,
             context_prefix=CONTEXT_PREFIX,
-            idempotency_days=settings.idempotency_days,
         ),
         Durability.FULL,
         {REGISTRY_LOCK, GLOBAL_LOCK},
     )
+    # A database that others may use beside this store is never the executors' of one process alone.
+    if settings.sole_executor and not settings.is_on_postgresql:
+        await database.write(release_all, Durability.NORMAL, {REGISTRY_LOCK})
     return Basis(
         incarnation=opened.incarnation,
         schemes=opened.schemes,
@@ -93,4 +123,8 @@ async def _open(database: SqliteDatabase, settings: StoreSettings) -> Basis:
         loops_queued_max=settings.loops_queued_max,
         heartbeat_s=settings.heartbeat_s,
         pattern_s_max=settings.pattern_s_max,
+        limits=settings.write_limits,
+        change_attempts_max=settings.change_attempts_max,
+        lease_ms=_ms(settings.lease_s),
+        lease_grace_ms=_ms(settings.lease_grace_s),
     )

@@ -11,16 +11,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
 
-import grpc
-
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
-from turnwright_core.kit.errors import Continuation, Handler
 
 AUTHORIZATION: Final = "authorization"
 TIER: Final = "turnwright-tier"
@@ -77,23 +74,20 @@ def call_metadata(token: str, tier: Tier | None = None) -> tuple[tuple[str, str]
     return metadata if tier is None else (*metadata, (TIER, tier.name.lower()))
 
 
-class AuthInterceptor(grpc.aio.ServerInterceptor):
-    """Refuses calls without a valid token, and those that ask for a tier above it."""
+class Gate:
+    """Says who calls, and refuses calls without a valid token and those that ask for a tier above it."""
 
     def __init__(self, secret: str, floor: Tier) -> None:
         """Check tokens against this secret; calls below the floor have no business with the service."""
         self._secret = secret
         self._floor = floor
 
-    async def intercept_service(
-        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
-    ) -> Handler | None:
-        """Let the call through with its caller set, or raise what the outer interceptor answers."""
-        if not handler_call_details.method.startswith(_OPEN_METHODS):
-            _caller.set(self._check(handler_call_details.invocation_metadata or ()))
-        return await continuation(handler_call_details)
+    def admit(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> None:
+        """Set the caller of the rpc that is being handled. Raises what the caller is told."""
+        if not method.startswith(_OPEN_METHODS):
+            _caller.set(self._check(metadata))
 
-    def _check(self, metadata: Sequence[tuple[str, str | bytes]]) -> Caller:
+    def _check(self, metadata: Iterable[tuple[str, str | bytes]]) -> Caller:
         values = {key: value for key, value in metadata if isinstance(value, str)}
         scheme, _, token = values.get(AUTHORIZATION, "").partition(" ")
         caller = authenticate(token, self._secret) if scheme.lower() == "bearer" and token else None

@@ -1,14 +1,12 @@
-"""Errors on the wire: one interceptor translates for every service, one function translates back.
+"""Errors on the wire: one function translates for every service, one translates back.
 
 Source: architecture 10, 14; research/tooling 7 (uncaught exception text reaches clients unless mapped).
 """
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+from typing import Any, Final, NoReturn, cast
 
 import grpc
 import structlog
@@ -21,12 +19,6 @@ from turnwright_core.errors import Reason, TurnwrightError, fault
 DOMAIN: Final = "turnwright"
 
 _log = structlog.get_logger("rpc")
-
-if TYPE_CHECKING:  # generic in the stubs only
-    Handler = grpc.RpcMethodHandler[Any, Any]
-else:
-    Handler = grpc.RpcMethodHandler
-Continuation = Callable[[grpc.HandlerCallDetails], "Awaitable[Handler | None]"]
 
 
 def to_status(error: TurnwrightError) -> status_pb2.Status:
@@ -54,7 +46,7 @@ def from_rpc(error: grpc.aio.AioRpcError, service: str, address: str) -> Turnwri
     return fault(Reason.INTERNAL, f"The {service} service failed: {error.code().name}", error_id="remote")
 
 
-def _translate(error: Exception, method: str) -> TurnwrightError:
+def translate(error: Exception, method: str) -> TurnwrightError:
     """What a caller is told of any exception; the text of an unexpected one stays in the log, under an id."""
     if isinstance(error, TurnwrightError):
         return error
@@ -63,74 +55,8 @@ def _translate(error: Exception, method: str) -> TurnwrightError:
     return fault(Reason.INTERNAL, f"An internal error occurred. Look for {error_id} in the log.", error_id=error_id)
 
 
-async def _abort(context: grpc.aio.ServicerContext[Any, Any], error: TurnwrightError) -> NoReturn:
+async def abort(context: grpc.aio.ServicerContext[Any, Any], error: TurnwrightError) -> NoReturn:
+    """End a call with an error. Only the guard of all handlers calls this."""
     status: Any = rpc_status.to_status(to_status(error))
     await context.abort(status.code, status.details, status.trailing_metadata)
     raise AssertionError("abort never returns")
-
-
-class ErrorInterceptor(grpc.aio.ServerInterceptor):
-    """Outermost: turns every exception of a handler into its status. Nothing else in a service calls abort."""
-
-    async def intercept_service(
-        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
-    ) -> Handler | None:
-        """Wrap the handler of the call, keeping its shape; None for an unknown method, which grpc answers."""
-        method = handler_call_details.method
-        try:
-            handler = await continuation(handler_call_details)
-        except TurnwrightError as error:
-            return _refusing(error)
-        if handler is None:
-            return None
-        if handler.unary_unary:
-            return grpc.unary_unary_rpc_method_handler(
-                _guard_unary(handler.unary_unary, method),
-                request_deserializer=handler.request_deserializer,
-                response_serializer=handler.response_serializer,
-            )
-        if handler.unary_stream:
-            return grpc.unary_stream_rpc_method_handler(
-                _guard_stream(handler.unary_stream, method),
-                request_deserializer=handler.request_deserializer,
-                response_serializer=handler.response_serializer,
-            )
-        return handler
-
-
-def _refusing(error: TurnwrightError) -> Handler:
-    """A handler that refuses the call whatever its shape: for calls refused before a handler is found."""
-
-    async def refuse(_request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        await _abort(context, error)
-
-    return grpc.unary_unary_rpc_method_handler(refuse)
-
-
-def _guard_unary(inner: Any, method: str) -> Any:
-    async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        try:
-            return await inner(request, context)
-        except (asyncio.CancelledError, grpc.aio.AbortError):
-            raise
-        except Exception as error:  # noqa: BLE001 - the one place that translates whatever a handler raises
-            await _abort(context, _translate(error, method))
-
-    return call
-
-
-def _guard_stream(inner: Any, method: str) -> Any:
-    async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
-        stream = inner(request, context)
-        try:
-            async for message in stream:
-                yield message
-        except (asyncio.CancelledError, grpc.aio.AbortError):
-            raise
-        except Exception as error:  # noqa: BLE001 - the one place that translates whatever a handler raises
-            await _abort(context, _translate(error, method))
-        finally:
-            if hasattr(stream, "aclose"):
-                await stream.aclose()
-
-    return call

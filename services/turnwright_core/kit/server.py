@@ -1,4 +1,4 @@
-"""A gRPC server of ours: interceptors, health, reflection, drain. All four services run on it, alone or together.
+"""A gRPC server of ours: guarded handlers, health, reflection, drain. All four services run on it, alone or together.
 
 Source: architecture 13; research/tooling 7.
 """
@@ -10,16 +10,16 @@ import contextlib
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import grpc
 import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from turnwright_core.entries import Tier
-from turnwright_core.kit.auth import AuthInterceptor
-from turnwright_core.kit.errors import ErrorInterceptor
+from turnwright_core.kit.auth import Gate
+from turnwright_core.kit.guard import GuardedServer
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 
 SERVER_OPTIONS: Final = (
@@ -83,14 +83,13 @@ class RunningServer:
     async def start(self) -> None:
         """Start the service, then listen. Raises OSError when the address cannot be bound."""
         await self.service.start()
-        server = grpc.aio.server(
-            interceptors=[*self._observers, ErrorInterceptor(), AuthInterceptor(self._secret, self.service.floor)],
-            options=SERVER_OPTIONS,
-        )
-        self.service.register(server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        server = grpc.aio.server(interceptors=self._observers, options=SERVER_OPTIONS)
+        guarded: Any = GuardedServer(server, Gate(self._secret, self.service.floor))
+        self.service.register(guarded)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
         names = (self.service.grpc_name, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, server)
+        # What `enable_server_reflection` does, which takes no server but grpc's own.
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection.aio.ReflectionServicer(names), guarded)
         try:
             port = server.add_insecure_port(self._wanted)
         except RuntimeError as error:

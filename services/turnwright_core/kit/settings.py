@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, NoReturn, TypeVar
 
 from pydantic import Field, ValidationError
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from turnwright_core.kit.home import default_home, read_or_make_token
@@ -60,20 +61,24 @@ def load(kind: type[S], **overrides: object) -> S:
     try:
         return kind(**given)  # type: ignore[arg-type]
     except ValidationError as error:
-        raise SettingsError(_lines(error)) from None
+        raise SettingsError(_lines(kind, error)) from None
 
 
 class SettingsError(Exception):
     """One or more settings are wrong; the text has a line each, beginning with the variable's name."""
 
 
-def _lines(error: ValidationError) -> str:
+def _lines(kind: type[Settings], error: ValidationError) -> str:
     return "\n".join(
-        f"{PREFIX}{'_'.join(str(part) for part in item['loc']).upper()}: {item['msg']} (it is {item['input']!r})"
-        if "token" not in item["loc"]
-        else f"{PREFIX}TOKEN: {item['msg']}"
+        f"{PREFIX}{'_'.join(str(part) for part in item['loc']).upper()}: {item['msg']}{_input(kind, item)}"
         for item in error.errors()
     )
+
+
+def _input(kind: type[Settings], item: ErrorDetails) -> str:
+    """What the setting was, unless it may hold a secret."""
+    field = kind.model_fields.get(str(item["loc"][0])) if item["loc"] else None
+    return f" (it is {item['input']!r})" if field is None or field.repr else ""
 
 
 def exit_with(error: Exception) -> NoReturn:

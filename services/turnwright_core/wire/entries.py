@@ -125,7 +125,7 @@ def write_from_pb(message: write_pb2.EntryWrite) -> EntryWrite:
     return EntryWrite(
         path=message.path,
         change=_change_from_pb(message),
-        writer=_known(Tier, message.writer, "writer"),
+        writer=known(Tier, message.writer, "writer"),
         expected_revision=message.expected_revision if message.HasField("expected_revision") else None,
         turn=message.turn if message.HasField("turn") else None,
         loop=message.loop if message.HasField("loop") else None,
@@ -139,9 +139,9 @@ def _change_from_pb(message: write_pb2.EntryWrite) -> EntryChange:
             return SetEntry(
                 body=change.body if change.HasField("body") else None,
                 attributes_json=change.attributes_json if change.HasField("attributes_json") else None,
-                visibility=_known(Visibility, change.visibility, "visibility"),
-                initial_visibility=_known(Visibility, change.initial_visibility, "initial_visibility"),
-                state=_known(State, change.state, "state"),
+                visibility=known(Visibility, change.visibility, "visibility"),
+                initial_visibility=known(Visibility, change.initial_visibility, "initial_visibility"),
+                state=known(State, change.state, "state"),
                 outcome=change.outcome if change.HasField("outcome") else None,
                 merge_attributes_json=(
                     change.merge_attributes_json if change.HasField("merge_attributes_json") else None
@@ -151,13 +151,18 @@ def _change_from_pb(message: write_pb2.EntryWrite) -> EntryChange:
             return AppendEntry(message.append.text)
         case "remove":
             return RemoveEntry()
+        case "copy":
+            return CopyEntry(message.copy.to, known(Visibility, message.copy.visibility, "visibility"))
+        case "move":
+            return MoveEntry(message.move.to, known(Visibility, message.move.visibility, "visibility"))
         case _:
             raise fault(
                 Reason.INVALID_FIELD, f"The write to {message.path!r} does not say what happens.", field="change"
             )
 
 
-def _known(kind: type[E], value: int, field: str) -> E:
+def known(kind: type[E], value: int, field: str) -> E:
+    """A value of an enum from the wire. Raises InvalidError for one that it does not know."""
     try:
         return kind(value)
     except ValueError:

@@ -6,6 +6,7 @@ from turnwright.types.v1 import loop_pb2, model_pb2, project_pb2, run_pb2, setti
 
 from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import (
+    ForkOrigin,
     Loop,
     LoopSettings,
     Mode,
@@ -166,7 +167,12 @@ def run_to_pb(run: Run) -> run_pb2.Run:
         revision=run.revision,
         create_time=time_to_pb(run.create_ms),
         update_time=time_to_pb(run.update_ms),
+        forked_from=_origin_to_pb(run.forked_from) if run.forked_from else None,
     )
+
+
+def _origin_to_pb(origin: ForkOrigin) -> run_pb2.ForkOrigin:
+    return run_pb2.ForkOrigin(run=origin.run, turn=origin.turn)
 
 
 def run_from_pb(run: run_pb2.Run) -> Run:
@@ -183,6 +189,7 @@ def run_from_pb(run: run_pb2.Run) -> Run:
         revision=run.revision,
         create_ms=time_from_pb(run.create_time),
         update_ms=time_from_pb(run.update_time),
+        forked_from=ForkOrigin(run.forked_from.run, run.forked_from.turn) if run.HasField("forked_from") else None,
     )
 
 

@@ -9,9 +9,8 @@ Source: architecture 3, 11; rows RU109-RU111, RU255; docs/adr/0002.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,12 +21,22 @@ from turnwright_core.runs import FAILED, Loop
 from turnwright_executor.app.generation import Draft
 from turnwright_executor.app.hub import RunHub
 from turnwright_executor.app.hubs import Hubs
+from turnwright_executor.app.leases import Leases
 from turnwright_executor.app.loop import LoopDriver, LoopOutcome, Place, Services
 from turnwright_executor.app.settlement import ABORT, Ending, ending_of, settle
 from turnwright_executor.ports import Claim, RunAddress
 
 SERVICE_BACKOFF_S: Final = (0.2, 1.0, 3.0, 5.0)
 """Seconds before a loop goes on after a service of ours did not answer; after the last one the loop fails."""
+
+AWAY: Final = (Reason.SERVICE_UNAVAILABLE, Reason.DATABASE_UNAVAILABLE, Reason.DRAINING)
+"""Why a call failed that may succeed in a moment: nothing is wrong with the loop."""
+
+CLAIMS_MAX: Final = 100
+"""Runs that one call may claim."""
+
+RETRY_S_MORE: Final = 0.05
+"""Seconds after the end of another's lease before it is claimed: the clocks of two hosts do not run alike."""
 
 _log = structlog.get_logger("runner")
 
@@ -41,36 +50,57 @@ class _Worker:
     step: asyncio.Task[LoopOutcome] | None = None
     aborting: bool = False
     draft: Draft = field(default_factory=Draft)
+    claim: Claim | None = None
+    """A claim that was taken from the queue for this worker."""
 
 
 class Runner:
     """Owns the workers."""
 
-    def __init__(self, services: Services, hubs: Hubs, place: Placing) -> None:
+    def __init__(self, services: Services, hubs: Hubs, leases: Leases, place: Placing) -> None:
         """`place` finds where a loop works on this host; it raises OSError where it cannot."""
         self._services = services
+        self._leases = leases
         self._hubs = hubs
         self._place = place
         self._workers: dict[RunAddress, _Worker] = {}
         self._slots = asyncio.Semaphore(services.settings.loops_max)
         self._draining = False
-        self._recovery: asyncio.Task[None] | None = None
+        self._seeking: asyncio.Task[None] | None = None
+        self._waiting: dict[RunAddress, asyncio.TimerHandle] = {}
 
-    def recover(self) -> None:
-        """Go on with what an earlier executor left, as soon as the store answers: services start in any order."""
-        self._recovery = asyncio.create_task(self._recover(), name="recovery")
+    def start(self, *, seek: bool) -> None:
+        """Begin to keep leases; `seek`: look for runs with work again and again, those that others left among them."""
+        self._leases.start(self)
+        if seek:
+            self._seeking = asyncio.create_task(self._seek(), name="seek work")
 
-    async def _recover(self) -> None:
-        for wait_s in itertools.chain(SERVICE_BACKOFF_S, itertools.repeat(SERVICE_BACKOFF_S[-1])):
-            try:
-                found = await self._services.ledger.list_work()
-            except TurnwrightError as error:
-                _log.warning("recovery_waits", reason=error.reason.name, detail=error.message)
-                await asyncio.sleep(wait_s)
-            else:
-                for address in found:
-                    self.kick(address)
-                return
+    async def _seek(self) -> None:
+        """Services start in any order, and fail for a while: whatever the store answers, the next look comes."""
+        settings = self._services.settings
+        while True:
+            free = min(settings.loops_max - len(self._workers), CLAIMS_MAX)
+            claims: Sequence[Claim] = ()
+            if free > 0:
+                try:
+                    claims = await self._leases.claim_work(free)
+                except TurnwrightError as error:
+                    _log.warning("no_work_found", reason=error.reason.name, detail=error.message)
+            for claim in claims:
+                self._take(claim)
+            await asyncio.sleep(0 if claims and len(claims) == free else settings.work_poll_s)
+
+    def _take(self, claim: Claim) -> None:
+        address = RunAddress(claim.run.project, claim.run.run)
+        worker = self._workers.get(address)
+        if worker:
+            worker.again = True
+        else:
+            self._employ(address, claim)
+
+    def _employ(self, address: RunAddress, claim: Claim | None = None) -> None:
+        worker = self._workers[address] = _Worker(claim=claim)
+        worker.task = asyncio.create_task(self._run(address, worker), name=f"worker {address.run}")
 
     def kick(self, address: RunAddress) -> None:
         """There may be something to do for a run: look, now or as soon as its worker comes round."""
@@ -80,12 +110,30 @@ class Runner:
         if worker:
             worker.again = True
             return
-        worker = self._workers[address] = _Worker()
-        worker.task = asyncio.create_task(self._run(address, worker), name=f"worker {address.run}")
+        self._employ(address)
+
+    def _kick_later(self, address: RunAddress, wait_s: float) -> None:
+        """Look after a while; several wishes for one run are one."""
+        if address not in self._waiting and not self._draining:
+            self._waiting[address] = asyncio.get_running_loop().call_later(wait_s, self._kick_now, address)
+
+    def _kick_now(self, address: RunAddress) -> None:
+        del self._waiting[address]
+        self.kick(address)
+
+    def lose(self, address: RunAddress, *, to_other: bool) -> None:
+        """Stop the work on a run whose lease is lost. What nobody else has taken is looked at again."""
+        worker = self._workers.get(address)
+        if worker and worker.task:
+            worker.task.cancel()
+        if not to_other:
+            self._kick_later(address, self._services.settings.work_poll_s)
 
     def abort(self, address: RunAddress) -> None:
         """The abort of the active loop is in the store: stop what is under way, and settle it."""
         worker = self._workers.get(address)
+        if worker and worker.aborting:
+            return
         if worker:
             worker.aborting = True
             if worker.step:
@@ -93,13 +141,16 @@ class Runner:
         self.kick(address)
 
     async def drain(self) -> None:
-        """Stop all workers where they are; their ledgers say how to go on."""
+        """Stop all workers where they are, and give their runs back; the ledgers say how to go on."""
         self._draining = True
+        for timer in self._waiting.values():
+            timer.cancel()
         tasks = [worker.task for worker in self._workers.values() if worker.task]
-        tasks += [self._recovery] if self._recovery else []
+        tasks += [self._seeking] if self._seeking else []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._leases.stop()
 
     async def _run(self, address: RunAddress, worker: _Worker) -> None:
         try:
@@ -107,11 +158,15 @@ class Runner:
                 while True:
                     worker.again = False
                     await self._work(address, worker)
+                    await self._leases.give_back(address)
                     if not worker.again:
                         return
         finally:
             # No await between the last look at `again` and here: a kick finds either this worker or none.
             del self._workers[address]
+            if worker.again:
+                # It was kicked while it was being stopped.
+                self._kick_later(address, 0)
 
     async def _work(self, address: RunAddress, worker: _Worker) -> None:
         """Loop after loop, until none is left or one waits. Never raises, so that no run is lost to another's fault."""
@@ -120,8 +175,8 @@ class Runner:
             try:
                 async with self._hubs.hold(address) as hub:
                     worker.aborting = False
-                    claim = await self._services.ledger.claim(address)
-                    if claim.loop is None:
+                    claim = await self._claim(address, worker)
+                    if claim.loop is None or not self._leases.has_workspace(claim):
                         return
                     if last:
                         await settle(self._services.ledger, address, claim, worker.draft, last)
@@ -130,14 +185,30 @@ class Runner:
                         return
                 failures = 0
             except TurnwrightError as error:
-                if error.reason is not Reason.SERVICE_UNAVAILABLE or failures > len(SERVICE_BACKOFF_S):
+                if error.reason is Reason.LEASE_HELD:
+                    self._kick_later(address, self._retry_s(error))
+                    return
+                if error.reason not in AWAY or failures > len(SERVICE_BACKOFF_S):
                     _log.warning("worker_stopped", run=address.run, reason=error.reason.name, detail=error.message)
+                    if error.reason in AWAY:
+                        # Not even the loop's end could be stored: it goes on where it was, once that is possible.
+                        self._kick_later(address, self._services.settings.work_poll_s)
                     return
                 if failures == len(SERVICE_BACKOFF_S):
                     last = ending_of(error)
                 else:
                     await asyncio.sleep(SERVICE_BACKOFF_S[failures])
                 failures += 1
+
+    async def _claim(self, address: RunAddress, worker: _Worker) -> Claim:
+        """The claim that the worker began with, else a new one."""
+        claim, worker.claim = worker.claim, None
+        return claim or await self._leases.claim(address)
+
+    def _retry_s(self, error: TurnwrightError) -> float:
+        """When to look again at a run that another executor has: once its lease may have passed, or been given back."""
+        expires_s = int(error.metadata.get("expires_in_ms", "0")) / 1000
+        return min(expires_s + RETRY_S_MORE, self._services.settings.work_poll_s)
 
     async def _loop(self, address: RunAddress, worker: _Worker, claim: Claim, loop: Loop, hub: RunHub) -> LoopOutcome:
         if claim.abort_requested:
@@ -149,7 +220,7 @@ class Runner:
             driver = LoopDriver(self._services, address, claim, loop, place, worker.draft)
             return await self._driven(address, worker, driver, loop)
         except TurnwrightError as error:
-            if error.reason in (Reason.SERVICE_UNAVAILABLE, Reason.LEASE_LOST):
+            if error.reason in (*AWAY, Reason.LEASE_LOST, Reason.LEASE_HELD):
                 raise
             await self._end(address, worker, loop, ending_of(error))
         except OSError as error:
@@ -169,7 +240,7 @@ class Runner:
         try:
             return await step
         except asyncio.CancelledError:
-            if not (worker.aborting and step.cancelled()):
+            if _is_cancelled() or not (worker.aborting and step.cancelled()):
                 step.cancel()
                 await asyncio.gather(step, return_exceptions=True)
                 raise
@@ -180,7 +251,13 @@ class Runner:
 
     async def _end(self, address: RunAddress, worker: _Worker, loop: Loop, ending: Ending) -> None:
         """End this loop from whatever state the ledger has it in; leave alone another that has begun since."""
-        claim = await self._services.ledger.claim(address)
+        claim = await self._leases.claim(address)
         is_same = claim.loop is not None and claim.loop.sequence == loop.sequence
         if is_same and (claim.abort_requested or ending is not ABORT):
             await settle(self._services.ledger, address, claim, worker.draft, ending)
+
+
+def _is_cancelled() -> bool:
+    """Whether the worker itself is being stopped, not only its step."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Final
 
+from turnwright_core.constraints import Constraints
 from turnwright_core.runs import Loop
 from turnwright_executor.app.files import FileSync
 from turnwright_executor.app.hub import RunHub
@@ -29,7 +30,7 @@ class Places:
         """Read what runs know from this ledger."""
         self._ledger = ledger
         self._settings = settings
-        self._syncs: OrderedDict[RunAddress, FileSync] = OrderedDict()
+        self._syncs: OrderedDict[RunAddress, tuple[Constraints, FileSync]] = OrderedDict()
 
     async def find(self, address: RunAddress, claim: Claim, loop: Loop, hub: RunHub) -> Place:
         """The place of a loop. Raises OSError when the project's directory is not there."""
@@ -37,24 +38,30 @@ class Places:
         if not await asyncio.to_thread(root.is_dir):
             raise FileNotFoundError(2, "there is no such directory", str(root))
         settings = self._settings
+        constraints = Constraints(await self._ledger.file_constraints(address.project))
         limits = ShellLimits(
             output_bytes=settings.sh_output_bytes, processes=settings.sh_processes, memory_mb=settings.sh_memory_mb
         )
         return Place(
             hub=hub,
-            workspace=DiskWorkspace(root, settings.file_bytes_max),
+            workspace=DiskWorkspace(root, settings.file_bytes_max, constraints),
             shell=LocalShell(root, limits),
-            files=None if loop.settings.no_repo else await self._sync(address, root),
+            files=None if loop.settings.no_repo else await self._sync(address, root, constraints),
         )
 
-    async def _sync(self, address: RunAddress, root: Path) -> FileSync:
-        sync = self._syncs.pop(address, None)
-        if sync is None or sync.is_spoiled:
+    async def _sync(self, address: RunAddress, root: Path, constraints: Constraints) -> FileSync:
+        before, sync = self._syncs.pop(address, (None, None))
+        if sync is None or sync.is_spoiled or before != constraints:
             entries, _ = await self._ledger.read_view(address, files=True, body_bytes_max=None)
             settings = self._settings
-            scanner = DiskScanner(root, file_bytes_max=settings.file_bytes_max, files_max=settings.files_max)
+            scanner = DiskScanner(
+                root,
+                file_bytes_max=settings.file_bytes_max,
+                files_max=settings.files_max,
+                constraints=constraints,
+            )
             sync = FileSync(scanner, {entry.path: entry.hash for entry in entries})
-        self._syncs[address] = sync
+        self._syncs[address] = constraints, sync
         while len(self._syncs) > SYNCS_MAX:
             self._syncs.popitem(last=False)
         return sync

@@ -18,8 +18,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from turnwright_core.constraints import Constraints, fits, fixed_folder
 from turnwright_core.limits import PATH_CHARS_MAX
-from turnwright_executor.edge.workspace import MARKER_FOLDER, read_file
+from turnwright_core.patterns import Shape, shape_of
+from turnwright_executor.edge.workspace import MARKER_FOLDER, UNTOUCHED, read_file
 from turnwright_executor.ports import Scan
 from turnwright_executor.tools.ports import ScannedFile
 
@@ -56,6 +58,7 @@ class DiskScanner:
         file_bytes_max: int,
         files_max: int,
         git_timeout_s: float = 10.0,
+        constraints: Constraints | None = None,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         """Nothing is read before the first scan."""
@@ -63,6 +66,7 @@ class DiskScanner:
         self._file_bytes_max = file_bytes_max
         self._files_max = files_max
         self._git_timeout_s = git_timeout_s
+        self._constraints = constraints or Constraints()
         self._now_ns = now_ns
         self._seen: dict[str, _Seen] = {}
 
@@ -86,7 +90,17 @@ class DiskScanner:
         os.stat(self.root)  # noqa: PTH116 - raises where there is no root
         # A walk stops when it has found enough: the root may be a whole disk.
         listed = self._listed_by_git() or islice(filter(_is_usable, walked(self.root)), self._files_max)
-        return sorted({path for path in listed if _is_usable(path)})[: self._files_max]
+        usable = {path for path in (*listed, *self._taken_in()) if _is_usable(path)}
+        return sorted(path for path in usable if not self._constraints.is_ignored(path))[: self._files_max]
+
+    def _taken_in(self) -> Iterator[str]:
+        """What the project adds whatever else says no: paths by themselves, and what fits below a pattern's folder."""
+        for pattern in self._constraints.taken_in:
+            if shape_of(pattern) is Shape.LITERAL:
+                yield pattern
+                continue
+            below = islice(everything(self.root, fixed_folder(pattern)), self._files_max)
+            yield from (path for path in below if fits(pattern, path))
 
     def _listed_by_git(self) -> list[str]:
         """What git lists below the root; empty without git, outside of a work tree, or for an ignored folder."""
@@ -140,6 +154,14 @@ def walked(root: str) -> Iterator[str]:
             if name in SECRET_FILES or name.startswith(".env."):
                 continue
             yield os.path.relpath(os.path.join(folder, name), root)  # noqa: PTH118
+
+
+def everything(root: str, folder: str) -> Iterator[str]:
+    """The paths of all files in a folder below a root, version control's own left out, and never through a link."""
+    for place, folders, names in os.walk(os.path.join(root, folder)):  # noqa: PTH118
+        folders[:] = sorted(name for name in folders if name not in UNTOUCHED)
+        for name in sorted(names):
+            yield os.path.relpath(os.path.join(place, name), root)  # noqa: PTH118
 
 
 def _is_walked(folder: str, name: str) -> bool:

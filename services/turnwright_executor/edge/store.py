@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from turnwright.store.v1 import ledger_pb2, read_pb2, registry_pb2, store_service_pb2_grpc, write_pb2
 
+from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Cursor, Entry, EntryWrite
 from turnwright_core.kit.peer import Peer
+from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, PAGE_SIZE_MAX
 from turnwright_core.runs import LoopEnd, Run, Turn, TurnRequest, TurnResult
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, entry_from_pb, write_to_pb
 from turnwright_core.wire.runs import (
@@ -19,43 +21,85 @@ from turnwright_core.wire.runs import (
     turn_request_to_pb,
     turn_result_to_pb,
 )
-from turnwright_executor.ports import Changes, Claim, RunAddress, WriteAck
+from turnwright_executor.ports import Changes, Claim, LeaseState, Renewal, RunAddress, WriteAck
 
-WORK_PAGE: Final = 1000
+WHOLE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bodies and attributes of records that are asked for in one call, in bytes."""
 
 
 class StoreLedger:
     """Implements ports.Ledger. `owner` is new at each start of the executor, `own_address` is where it listens."""
 
-    def __init__(self, peer: Peer, owner: str, own_address: str) -> None:
-        """Speak through this peer."""
+    def __init__(self, peer: Peer, owner: str, own_address: str, lease_ms: int = 0) -> None:
+        """Speak through this peer. `lease_ms` is the length of leases to ask for; 0: the store's."""
         self._peer = peer
-        self._owner = owner
-        self._own_address = own_address
+        self._owner: dict[str, Any] = {"owner": owner, "address": own_address, "lease_ms": lease_ms}
         self.stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
 
     async def claim(self, address: RunAddress) -> Claim:
         """Take over a run."""
-        request = ledger_pb2.ClaimRunRequest(
-            project=address.project, run=address.run, owner=self._owner, address=self._own_address
-        )
-        answer = await self._peer.call(self.stub.ClaimRun, request)
+        request = ledger_pb2.ClaimRunRequest(project=address.project, run=address.run, **self._owner)
+        return await self._claim_from_pb(await self._peer.call(self.stub.ClaimRun, request))
+
+    async def claim_work(self, limit: int, workspaces: Sequence[str]) -> list[Claim]:
+        """Take over runs that have work and no owner."""
+        request = ledger_pb2.ClaimWorkRequest(limit=limit, workspace_ids=workspaces, **self._owner)
+        answer = await self._peer.call(self.stub.ClaimWork, request)
+        return [await self._claim_from_pb(claim) for claim in answer.claims]
+
+    async def _claim_from_pb(self, answer: ledger_pb2.ClaimRunResponse) -> Claim:
+        records = [entry_from_pb(record) for record in answer.records]
         return Claim(
             epoch=answer.fence.epoch,
             run=run_from_pb(answer.run),
             loop=loop_from_pb(answer.loop) if answer.HasField("loop") else None,
             model=model_from_pb(answer.model) if answer.HasField("model") else None,
             open_turn=turn_from_pb(answer.open_turn) if answer.HasField("open_turn") else None,
-            records=tuple(entry_from_pb(record) for record in answer.records),
+            records=await self._whole(RunAddress(answer.run.project, answer.run.run), records),
             recent_turns=tuple(turn_from_pb(turn) for turn in answer.recent_turns),
             abort_requested=answer.abort_requested,
             project_root=answer.project_root,
+            workspace_id=answer.workspace_id,
+            lease_ms=answer.lease_ms,
         )
 
-    async def list_work(self) -> list[RunAddress]:
-        """Runs with work that somebody left."""
-        answer = await self._peer.call(self.stub.ListWork, ledger_pb2.ListWorkRequest(page_size=WORK_PAGE))
-        return [RunAddress(run.project, run.run) for run in answer.runs]
+    async def _whole(self, address: RunAddress, records: Sequence[Entry]) -> tuple[Entry, ...]:
+        """The records, those read that came without body and attributes because a message is too small for all."""
+        found: dict[str, Entry] = {}
+        asked: list[str] = []
+        total = 0
+        for record in records:
+            if record.attributes_json:
+                continue
+            more = record.body_bytes + ATTRIBUTES_BYTES_MAX
+            if asked and total + more > WHOLE_BYTES_MAX:
+                found |= {entry.path: entry for entry in await self.get_entries(address, asked)}
+                asked, total = [], 0
+            asked.append(record.path)
+            total += more
+        if asked:
+            found |= {entry.path: entry for entry in await self.get_entries(address, asked)}
+        return tuple(found.get(record.path, record) for record in records)
+
+    async def renew(self, leases: Sequence[tuple[RunAddress, int]], workspaces: Sequence[str]) -> Renewal:
+        """Make leases longer, and tell which workspaces this executor has."""
+        request = ledger_pb2.RenewLeasesRequest(
+            leases=[
+                ledger_pb2.Lease(project=address.project, run=address.run, epoch=epoch) for address, epoch in leases
+            ],
+            workspace_ids=workspaces,
+            **self._owner,
+        )
+        answer = await self._peer.call(self.stub.RenewLeases, request)
+        states = tuple(LeaseState(state.held, state.abort_requested) for state in answer.states)
+        return Renewal(states, answer.lease_ms)
+
+    async def release(self, address: RunAddress, epoch: int) -> None:
+        """Give a run back."""
+        request = ledger_pb2.ReleaseRunRequest(
+            project=address.project, run=address.run, fence=write_pb2.Fence(epoch=epoch)
+        )
+        await self._peer.call(self.stub.ReleaseRun, request)
 
     async def begin_turn(
         self, address: RunAddress, epoch: int, request: TurnRequest, writes: Sequence[EntryWrite]
@@ -138,6 +182,17 @@ class StoreLedger:
         )
         answer = await self._peer.call(self.stub.ListEntries, request)
         return [entry_from_pb(entry) for entry in answer.entries]
+
+    async def file_constraints(self, project: str) -> list[FileConstraint]:
+        """What a project says of its files."""
+        found: list[FileConstraint] = []
+        request = registry_pb2.ListFileConstraintsRequest(project=project, page_size=PAGE_SIZE_MAX)
+        while True:
+            answer = await self._peer.call(self.stub.ListFileConstraints, request)
+            found += [FileConstraint(one.pattern, one.kind) for one in answer.constraints]
+            if not answer.next_page_token:
+                return found
+            request.page_token = answer.next_page_token
 
     async def read_view(
         self, address: RunAddress, *, files: bool, body_bytes_max: int | None

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
+from turnwright_core.constraints import Constraints
 from turnwright_executor.tools.ports import FileText, OutsideProjectError
 
 MARKER_FOLDER: Final = ".turnwright"
@@ -38,9 +39,10 @@ _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLO
 class DiskWorkspace:
     """Implements tools.ports.Workspace. Files over `file_bytes_max` bytes are hashed but not read as text."""
 
-    def __init__(self, root: str | Path, file_bytes_max: int) -> None:
-        """The root may be named through links."""
+    def __init__(self, root: str | Path, file_bytes_max: int, constraints: Constraints | None = None) -> None:
+        """The root may be named through links. `constraints` are what the project says of its files."""
         self.root = os.path.realpath(root)
+        self._constraints = constraints or Constraints()
         self._file_bytes_max = file_bytes_max
 
     def normalise(self, path: str, *, writing: bool = False) -> str:
@@ -57,6 +59,10 @@ class DiskWorkspace:
             raise OutsideProjectError(f"{path} {what}; name a file inside of it, such as src/app.py.")
         if writing and UNTOUCHED & {part.casefold() for part in relative.split("/")}:
             raise OutsideProjectError(f"{path} belongs to version control or to the runtime and is not to be changed.")
+        if self._constraints.is_ignored(relative):
+            raise OutsideProjectError(f"{path} is ignored by the project; only <sh> and <env> can use it.")
+        if writing and self._constraints.is_readonly(relative):
+            raise OutsideProjectError(f"{path} is read-only in this project and is not to be changed.")
         return relative
 
     async def read(self, path: str) -> FileText | None:

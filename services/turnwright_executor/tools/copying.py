@@ -7,10 +7,9 @@ Source: rows RU026, RU027, RU259; decision C17; architecture 3 (`mv` never chang
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import Final
 
+from turnwright_core.destinations import destination
 from turnwright_core.entries import EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
 from turnwright_executor.domain.effects import Effect, FileEdit, FileEffect
 from turnwright_executor.domain.policy import is_flagged
@@ -36,8 +35,6 @@ from turnwright_executor.tools.paths import (
     removal,
 )
 from turnwright_grammar import Command
-
-_SPECIAL: Final = re.compile(r"[*?\[{!@+(/]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,26 +173,6 @@ class Copying:
             return await find_items(path, context, self._limits.matches_max)
         source = await find_item(path, context)
         return [source] if source else []
-
-
-def destination(pattern: str, source: str, to: str) -> str:
-    """Where one source of a command goes.
-
-    `known://plan_*` to `known://old/`: `known://old/plan_a`. `src/**/*.py` to `lib/`: `src/a/b.py` goes to
-    `lib/a/b.py`. An exact source goes to exactly `to`, or into it where it ends with a slash.
-    """
-    if source == pattern.strip() or not is_pattern(pattern):
-        return to + source.rstrip("/").rpartition("/")[2] if to.endswith("/") else to
-    folder = _fixed_folder(pattern)
-    kept = source.removeprefix(folder) if source.startswith(folder) else source.rpartition("/")[2]
-    return f"{to}{kept}" if to.endswith("/") else f"{to}/{kept}"
-
-
-def _fixed_folder(pattern: str) -> str:
-    """The part of a pattern up to the last slash before anything special: `src/**/*.py` -> `src/`."""
-    pattern = pattern.removeprefix("./")
-    special = next((found.start() for found in _SPECIAL.finditer(pattern) if found[0] != "/"), len(pattern))
-    return pattern[: pattern.rfind("/", 0, special) + 1]
 
 
 def _lines(pairs: list[Pair]) -> list[str]:

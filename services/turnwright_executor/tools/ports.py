@@ -40,7 +40,8 @@ class Workspace(Protocol):
     def normalise(self, path: str, *, writing: bool = False) -> str:
         """The path relative to the root in its one spelling: links followed, no `..`. Raises OutsideProjectError.
 
-        With `writing` it is raised too for what no tool may change: version control and our own marker.
+        It is raised too for what the project ignores, and with `writing` for what no tool may change: version control,
+        our own marker, and what the project calls read-only.
         """
         ...
 

@@ -1,15 +1,21 @@
 """Following a run: what changed, in messages, each with the moment up to which the caller has seen everything.
 
-A watcher holds no queue: it reads what changed since its cursor when a commit wakes it, so a slow one simply finds
-more at once, and an entry written twice appears once. Source: architecture 3 (revisions and the change feed), 12.4.
+Theory of operation. A watcher holds no queue. When a commit wakes it, it reads what changed between its cursor and
+now, in rounds. A round ends at the moment at which it began, however long the caller takes, so that a cursor always
+stands for exactly what was told before it; what happens meanwhile is the next round's. Within a round rows are read in
+pieces and bodies in batches, each only when the caller has taken the one before: a slow watcher costs the store one
+piece of rows and one batch of bodies. Until the last message of a round the cursor stays: whoever breaks off in
+between begins again. Source: architecture 3 (revisions and the change feed), 12.4.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import partial
+from typing import Final
 
 from sqlalchemy import Connection
 
@@ -17,15 +23,26 @@ from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.runs import Loop, Run, Turn
-from turnwright_store.app.reading import Address, Found, batches, find
+from turnwright_store.app.moments import check_cursor, moment_of_cursor
+from turnwright_store.app.reading import Address, Section, batches, load, sections
 from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.pages import in_parts
 from turnwright_store.domain.weights import loop_bytes, turn_bytes
 from turnwright_store.ports import Database
+from turnwright_store.sql.feed import END_OF_REVISION, Feed, Place
 from turnwright_store.sql.loops import changed_loops
-from turnwright_store.sql.runs import RunRow, get_run
+from turnwright_store.sql.runs import RunRow, get_run, run_not_found
 from turnwright_store.sql.turns import changed_turns
 from turnwright_store.sql.views import Shown, Wanted, load_entries
+
+ROWS_A_PIECE: Final = 500
+"""Rows of views that are read at once; each is a few hundred bytes."""
+
+LOOPS_A_PIECE: Final = 4
+"""Loops that are read at once; a prompt may have 1 MiB."""
+
+TURNS_A_PIECE: Final = 200
+"""Turns that are read at once; each is about a kilobyte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +56,64 @@ class Change:
     loops: list[Loop] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether it says nothing but the cursor."""
-        return not (self.entries or self.removed or self.run or self.loops or self.turns)
+
+class _Ledger(Enum):
+    """Rows of a run beside its views."""
+
+    LOOPS = "loops"
+    TURNS = "turns"
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """What one read found: messages that are ready, and entries whose bodies are still to be loaded."""
+class _Round:
+    """What is told of one wake-up: from a cursor to a moment."""
 
-    found: Found
-    ready: list[Change]
-    rest: list[list[Shown]]
+    run: RunRow
+    """As it was at the moment."""
+    after: Cursor
+    to: Cursor
+    parts: tuple[Section | _Ledger, ...]
+    """What has changed; where nothing has, nothing is asked."""
+
+    @property
+    def is_run_changed(self) -> bool:
+        """Whoever writes a loop or a turn writes the run's row too."""
+        return self.run.run.revision > self.after.run
+
+
+@dataclass(frozen=True, slots=True)
+class _Spot:
+    """How far a round has been read: a part, and a place in it, None for its beginning."""
+
+    part: int = 0
+    place: Place | None = None
+
+
+@dataclass(slots=True)
+class _Piece:
+    """Some of what a round tells. Bodies are still to be loaded."""
+
+    shown: list[Shown] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    loops: list[Loop] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    next: _Spot | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A message, and the entries that it still lacks."""
+
+    change: Change
+    shown: list[Shown] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Drafts:
+    """The messages of a piece, and where the next one begins."""
+
+    drafts: list[_Draft]
+    next: _Spot | None
 
 
 class Watches:
@@ -65,29 +127,33 @@ class Watches:
         self._draining.set()
 
     async def changes(
-        self, database: Database, basis: Basis, address: Address, after: Cursor | None, wanted: Wanted
+        self,
+        database: Database,
+        basis_now: Callable[[], Basis],
+        address: Address,
+        after: Cursor | None,
+        wanted: Wanted,
     ) -> AsyncGenerator[Change, None]:
-        """What changes after a cursor, until the caller ends it. Raises CURSOR_FOREIGN, DRAINING.
+        """What changes after a cursor, until the caller ends it. Raises CURSOR_FOREIGN, DRAINING, RUN_NOT_FOUND.
 
         The first message comes at once, so that a watcher without a cursor knows where it stands.
         """
         run = await database.read(partial(get_run, project=address.project, alias=address.run))
         subscription = database.subscribe((run.scope, run.project_scope, run.global_scope))
         try:
-            after = after or run.cursor(basis.incarnation)
+            after = after or run.cursor(basis_now().incarnation)
             clock_s = asyncio.get_running_loop().time
             due_s = clock_s()
             while True:
                 subscription.woken.clear()
-                read = await database.read(partial(_read, basis=basis, address=address, after=after, wanted=wanted))
-                if clock_s() >= due_s or not read.ready[-1].is_empty:
-                    for change in read.ready:
+                basis = basis_now()
+                begin = partial(_begin, basis=basis, address=address, run_id=run.id, after=after, wanted=wanted)
+                told, drafts = await database.read(begin)
+                if told.to != after or clock_s() >= due_s:
+                    async for change in _messages(database, basis, told, drafts, wanted):
                         yield change
                     due_s = clock_s() + basis.heartbeat_s
-                for place, batch in enumerate(read.rest, 1):
-                    entries = await database.read(partial(_load, run=read.found.run, shown=batch, wanted=wanted))
-                    yield Change(read.found.cursor if place == len(read.rest) else after, entries)
-                after = read.found.cursor
+                after = told.to
                 await self._wait(subscription.woken, max(0.0, due_s - clock_s()))
         finally:
             subscription.close()
@@ -104,25 +170,99 @@ class Watches:
             raise fault(Reason.DRAINING, "The store is shutting down: watch again with your last cursor.")
 
 
-def _read(connection: Connection, basis: Basis, address: Address, after: Cursor, wanted: Wanted) -> _Read:
-    """Until the last message of a read the cursor stays: whoever breaks off in between begins again."""
-    found = find(connection, basis, address, after, wanted)
-    run = found.run
-    # Whoever writes a loop or a turn writes the run's row too.
-    is_run_changed = run.run.revision > after.run
-    loops = changed_loops(connection, run.id, after.run) if is_run_changed else []
-    turns = changed_turns(connection, run.id, after.run) if is_run_changed else []
-    ready: list[Change] = []
+async def _messages(
+    database: Database, basis: Basis, told: _Round, drafts: _Drafts, wanted: Wanted
+) -> AsyncIterator[Change]:
+    """The messages of a round. The next one is read when the caller has taken the one before."""
+    while True:
+        for place, draft in enumerate(drafts.drafts, 1):
+            change = draft.change
+            if draft.shown:
+                entries = await database.read(partial(load, run=told.run, shown=draft.shown, wanted=wanted))
+                change = replace(change, entries=entries)
+            if drafts.next is None and place == len(drafts.drafts):
+                change = replace(change, cursor=told.to, run=told.run.run if told.is_run_changed else None)
+            yield change
+        if drafts.next is None:
+            return
+        drafts = await database.read(partial(_read, basis=basis, told=told, spot=drafts.next, wanted=wanted))
+
+
+def _begin(
+    connection: Connection, basis: Basis, address: Address, run_id: int, after: Cursor, wanted: Wanted
+) -> tuple[_Round, _Drafts]:
+    """A round that ends now, and its first messages."""
+    run = get_run(connection, address.project, address.run)
+    if run.id != run_id:
+        # Another run has the alias now.
+        raise run_not_found(address.project, address.run)
+    now = run.cursor(basis.incarnation)
+    check_cursor(after, now)
+    parts: list[Section | _Ledger] = list(sections(run, after, now))
+    if run.run.revision > after.run:
+        parts += _Ledger
+    told = _Round(run, after, now, tuple(parts))
+    return told, _read(connection, basis, told, _Spot(), wanted)
+
+
+def _read(connection: Connection, basis: Basis, told: _Round, spot: _Spot, wanted: Wanted) -> _Drafts:
+    """The messages of the next piece; the entries of the first one are loaded at the same time."""
+    piece = _piece(connection, basis, told, spot, wanted)
+    drafts = _drafts(piece, told.after, wanted)
+    first = drafts[0]
+    if first.shown:
+        entries = load_entries(connection, told.run, first.shown, wanted)
+        drafts[0] = _Draft(replace(first.change, entries=entries))
+    return _Drafts(drafts, piece.next)
+
+
+def _piece(connection: Connection, basis: Basis, told: _Round, spot: _Spot, wanted: Wanted) -> _Piece:
+    to = moment_of_cursor(told.run, told.to)
+    feed = Feed(connection, told.run, to, told.after.run, wanted, basis.hidden_schemes)
+    piece = _Piece()
+    place = spot.place
+    for number in range(spot.part, len(told.parts)):
+        part = told.parts[number]
+        if isinstance(part, Section):
+            changed = feed.section(part.scope, part.to, place or part.begin, ROWS_A_PIECE)
+            piece.shown += changed.shown
+            piece.removed += changed.left
+            place = changed.place
+        else:
+            place = _add_ledger(connection, told, part, place or (told.after.run, END_OF_REVISION), piece)
+        if place or (len(piece.shown) + len(piece.removed) >= ROWS_A_PIECE and number + 1 < len(told.parts)):
+            piece.next = _Spot(number, place) if place else _Spot(number + 1)
+            break
+    return piece
+
+
+def _add_ledger(connection: Connection, told: _Round, part: _Ledger, place: Place, piece: _Piece) -> Place | None:
+    """Rows that were written again since the moment are the next round's."""
+    if part is _Ledger.LOOPS:
+        loops = changed_loops(connection, told.run.id, place, told.to.run, LOOPS_A_PIECE)
+        piece.loops += loops
+        return (loops[-1].revision, loops[-1].sequence) if len(loops) == LOOPS_A_PIECE else None
+    turns = changed_turns(connection, told.run.id, place, told.to.run, TURNS_A_PIECE)
+    piece.turns += turns
+    return (turns[-1].revision, turns[-1].number) if len(turns) == TURNS_A_PIECE else None
+
+
+def _drafts(piece: _Piece, cursor: Cursor, wanted: Wanted) -> list[_Draft]:
+    """The messages of a piece: one, or more where it is large."""
+    drafts = []
+    loops, turns = piece.loops, piece.turns
     if sum(map(loop_bytes, loops)) + sum(map(turn_bytes, turns)) > CHUNK_BYTES:
-        ready += [Change(after, loops=part) for part in in_parts(loops, loop_bytes)]
-        ready += [Change(after, turns=part) for part in in_parts(turns, turn_bytes)]
+        drafts += [_Draft(Change(cursor, loops=part)) for part in in_parts(loops, loop_bytes)]
+        drafts += [_Draft(Change(cursor, turns=part)) for part in in_parts(turns, turn_bytes)]
         loops, turns = [], []
-    first, *rest = list(batches(found.shown, wanted)) or [[]]
-    entries = load_entries(connection, run, first, wanted)
-    cursor = after if rest else found.cursor
-    ready.append(Change(cursor, entries, found.removed, run.run if is_run_changed else None, loops, turns))
-    return _Read(found, ready, rest)
-
-
-def _load(connection: Connection, run: RunRow, shown: list[Shown], wanted: Wanted) -> list[Entry]:
-    return load_entries(connection, run, shown, wanted)
+    cuts = list(batches(piece.shown, wanted)) or [[]]
+    for place, shown in enumerate(cuts):
+        is_last = place == len(cuts) - 1
+        change = Change(
+            cursor,
+            removed=[] if place else piece.removed,
+            loops=loops if is_last else [],
+            turns=turns if is_last else [],
+        )
+        drafts.append(_Draft(change, shown))
+    return drafts

@@ -8,13 +8,24 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Final, Protocol, TypeVar
 
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import NAME_CHARS_MAX
+from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.checks import check_chars
-from turnwright_store.ports import Transaction
+from turnwright_store.domain.locks import ANSWERS_LOCK
+from turnwright_store.ports import Database, Durability, Transaction
 from turnwright_store.sql import idempotency as rows
+
+FORGET_EVERY_S: Final = 3600.0
+"""Seconds between two looks for answers that may be forgotten."""
+
+FORGET_ROWS_MAX: Final = 1000
+"""Answers that one transaction forgets at most."""
+
+_DAY_MS: Final = 24 * 3600 * 1000
 
 
 class Message(Protocol):
@@ -42,12 +53,23 @@ class RequestKey:
     request_id: str
 
 
+def starts_nothing(_response: Message) -> str:
+    """The run whose work a request started, where it started none."""
+    return ""
+
+
 def once(
-    tx: Transaction, key: RequestKey, request: Message, answer: Callable[[], R], work: Callable[[Transaction], R]
+    tx: Transaction,
+    key: RequestKey,
+    request: Message,
+    answer: Callable[[], R],
+    work: Callable[[Transaction], R],
+    starts: Callable[[R], str] = starts_nothing,
 ) -> R:
     """Do the work, unless the same request was answered before: then its answer.
 
-    `answer` makes an empty response. A request without an id is always worked on. Raises REQUEST_ID_REUSED.
+    `answer` makes an empty response; `starts` names the run whose work the request started, by its response. A request
+    without an id is always worked on. Raises REQUEST_ID_REUSED.
     """
     if not key.request_id:
         return work(tx)
@@ -57,7 +79,8 @@ def once(
     stored = rows.find(tx.connection, at)
     if stored is None:
         response = work(tx)
-        rows.add(tx.connection, at, digest, response.SerializeToString(deterministic=True), tx.now_ms)
+        kept = response.SerializeToString(deterministic=True)
+        rows.add(tx.connection, at, digest, kept, starts(response), tx.now_ms)
         return response
     if stored[0] != digest:
         raise fault(
@@ -68,3 +91,14 @@ def once(
     response = answer()
     response.ParseFromString(stored[1])
     return response
+
+
+def forget(tx: Transaction, days: int) -> bool:
+    """Forget answers older than so many days whose work has ended, a bounded number; whether there are more."""
+    return rows.forget(tx.connection, tx.now_ms - days * _DAY_MS, FORGET_ROWS_MAX) == FORGET_ROWS_MAX
+
+
+def forgetting(database: Database, days: int) -> Chore:
+    """Keeps the answers from growing without end."""
+    work = partial(forget, days=days)
+    return Chore("forgetting", FORGET_EVERY_S, lambda: database.write(work, Durability.NORMAL, {ANSWERS_LOCK}))

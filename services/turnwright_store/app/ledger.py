@@ -1,4 +1,4 @@
-"""The ledger of a run: claims, turns and their ends. Every write here is fenced.
+"""The ledger of a run: its turns and their ends. Every write here can be fenced.
 
 Source: architecture 3 (runs, loops, turns, leases), 11; rows RU001-RU006, RU101-RU111; decisions C6, C27, C36.
 """
@@ -10,12 +10,9 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Final
 
-from sqlalchemy import Connection
-
-from turnwright_core.entries import Cursor, Entry, EntryWrite, Tier
+from turnwright_core.entries import Cursor, EntryWrite, Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
-from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.runs import (
     LOOP_ENDED,
     PROPOSED,
@@ -24,7 +21,6 @@ from turnwright_core.runs import (
     TERMINAL_UPDATES,
     Loop,
     LoopEnd,
-    Model,
     Run,
     Turn,
     TurnRequest,
@@ -33,89 +29,24 @@ from turnwright_core.runs import (
     may_move,
     run_status_after,
 )
+from turnwright_store.app.packets import record_packet
 from turnwright_store.app.reading import Address
-from turnwright_store.app.writing import Turning, Written, apply_writes, check_writes
+from turnwright_store.app.writing import Turning, Written, apply_writes, check_writes, written_paths
 from turnwright_store.domain.basis import Basis
-from turnwright_store.domain.checks import ROOT_CHARS_MAX, check_bytes, check_chars, invalid, page_size
-from turnwright_store.domain.pages import page_of
+from turnwright_store.domain.checks import check_bytes, invalid
+from turnwright_store.domain.packets import Packet
 from turnwright_store.domain.permissions import check_floor
-from turnwright_store.domain.weights import run_bytes
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops as loop_rows
-from turnwright_store.sql import registry
-from turnwright_store.sql import runs as run_rows
 from turnwright_store.sql import turns as turn_rows
 from turnwright_store.sql.runs import RunRow, get_run, write_run
 from turnwright_store.sql.scopes import raise_revision
-from turnwright_store.sql.views import Wanted, list_shown, load_entries
-from turnwright_store.sql.work import list_work as list_work_rows
-
-RECENT_TURNS_MAX: Final = 32
-"""Ended turns that a claim returns: strikes and cycles are read off them."""
 
 REASON_BYTES_MAX: Final = 64 * 1024
 """Longest reason of a loop's end, in bytes of UTF-8."""
 
 SUMMARY_BYTES_MAX: Final = 1024 * 1024
 """Longest summary of a loop's end, in bytes of UTF-8."""
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """What an owner goes on from."""
-
-    epoch: int
-    run: RunRow
-    model: Model | None
-    open_turn: Turn | None
-    records: list[Entry]
-    recent_turns: list[Turn]
-
-
-def claim_run(tx: Transaction, caller: Caller, address: Address, owner: str, owner_address: str) -> Claimed:
-    """Take a run, fencing out whoever held it, and start the next queued loop when none is active."""
-    check_floor(caller, Tier.SYSTEM, "ClaimRun")
-    check_chars("owner", owner, NAME_CHARS_MAX)
-    if not owner:
-        raise invalid("owner", "owner is required.")
-    check_chars("address", owner_address, ROOT_CHARS_MAX)
-    run = get_run(tx.connection, address.project, address.run)
-    epoch = run_rows.claim(tx.connection, run.id, owner, owner_address)
-    run = _start_next(tx, replace(run, epoch=epoch))
-    loop = run.active
-    return Claimed(
-        epoch,
-        run,
-        registry.find_model(tx.connection, loop.settings.model) if loop else None,
-        turn_rows.get_turn(tx.connection, run.id, run.turn_open) if run.turn_open else None,
-        _records(tx.connection, run),
-        turn_rows.recent_turns(tx.connection, run.id, loop.sequence, RECENT_TURNS_MAX) if loop else [],
-    )
-
-
-def _start_next(tx: Transaction, run: RunRow) -> RunRow:
-    loop = None if run.loop_active else loop_rows.next_queued(tx.connection, run.id)
-    if loop is None:
-        return run
-    run = raised(tx, moved(run, RUNNING))
-    loop = replace(loop, status=RUNNING, revision=run.revision_run)
-    loop_rows.write_loop(tx.connection, run.id, loop)
-    run = replace(
-        run, loop_active=loop.sequence, run=replace(run.run, loop=loop, loops_queued=run.run.loops_queued - 1)
-    )
-    return write_run(tx.connection, run, run.revision_run, tx.now_ms)
-
-
-def _records(connection: Connection, run: RunRow) -> list[Entry]:
-    if not run.turn_open:
-        return []
-    prefix = records_prefix(run.turn_open)
-    shown, after = [], ""
-    while part := list_shown(connection, run.id, prefix, after, 1000):
-        shown += part
-        after = part[-1].path
-    shown.sort(key=lambda one: one.position)
-    return load_entries(connection, run, shown, Wanted())
 
 
 def records_prefix(turn: int) -> str:
@@ -211,6 +142,7 @@ def write_entries(
     epoch: int | None,
     writes: Sequence[EntryWrite],
     run_status: int,
+    packet: Packet | None = None,
 ) -> Written:
     """Write entries, and move the run and its active loop where a status is given."""
     checked = check_writes(basis, caller, writes)
@@ -218,22 +150,22 @@ def write_entries(
     if epoch is not None:
         check_fence(run, epoch)
     else:
-        _check_outside(run, checked, run_status)
+        _check_outside(run, checked, run_status or packet)
+    if packet is not None:
+        record_packet(tx, run, packet)
     written = apply_writes(tx, basis, run, checked, caller.principal)
     if not run_status:
         return written
     return replace(written, run=_follow(tx, written.run, run_status))
 
 
-def _check_outside(run: RunRow, writes: Sequence[EntryWrite], run_status: int) -> None:
-    if run_status:
-        raise invalid("fence", "Moving a run needs the fence of its owner.")
+def _check_outside(run: RunRow, writes: Sequence[EntryWrite], owners: object) -> None:
+    if owners:
+        raise invalid("fence", "Moving a run and storing its packet need the fence of its owner.")
     prefix = records_prefix(run.turn_open)
-    for write in writes:
-        if run.turn_open and write.path.startswith(prefix):
-            raise forbidden(
-                "entry", write.path, write.path, f"{write.path} is a record of the open turn: only its owner writes it."
-            )
+    for path in (path for write in writes for path in written_paths(write)):
+        if run.turn_open and path.startswith(prefix):
+            raise forbidden("entry", path, path, f"{path} is a record of the open turn: only its owner writes it.")
 
 
 def _follow(tx: Transaction, run: RunRow, status: int) -> RunRow:
@@ -332,11 +264,3 @@ def added(total: Usage, more: Usage) -> Usage:
         total.total_tokens + more.total_tokens,
         sum(costs) if costs else None,
     )
-
-
-def list_work(connection: Connection, caller: Caller, size: int) -> list[Run]:
-    """Runs that an owner can go on with, oldest work first."""
-    check_floor(caller, Tier.SYSTEM, "ListWork")
-    size = page_size(size)
-    page, _ = page_of(list_work_rows(connection, size), size, lambda row: (row.id,), lambda row: run_bytes(row.run))
-    return [row.run for row in page]

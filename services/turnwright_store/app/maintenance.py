@@ -48,13 +48,24 @@ class Maintenance:
 
 async def _repeat(chore: Chore) -> None:
     while True:
-        more = False
-        try:
-            more = await chore.piece()
-        except TurnwrightError as error:
-            # The database is busy or away; the work is still there at the next look.
-            _log.warning("chore put off", chore=chore.name, reason=error.reason.name, detail=error.message)
-        if not more:
-            await asyncio.sleep(chore.every_s)
-        else:
-            await asyncio.sleep(0)
+        more = await _piece(chore)
+        await asyncio.sleep(0 if more else chore.every_s)
+
+
+async def _piece(chore: Chore) -> bool:
+    """A piece of a chore. What it raises ends this look only: the work is still there at the next one."""
+    piece = asyncio.ensure_future(chore.piece())
+    try:
+        await asyncio.wait([piece])
+    except asyncio.CancelledError:
+        piece.cancel()
+        await asyncio.wait([piece])
+        raise
+    error = piece.exception()
+    if error is None:
+        return piece.result()
+    if isinstance(error, TurnwrightError):
+        _log.warning("chore put off", chore=chore.name, reason=error.reason.name, detail=error.message)
+    else:
+        _log.error("chore failed", chore=chore.name, exc_info=error)
+    return False

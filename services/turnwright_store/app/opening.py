@@ -12,11 +12,11 @@ from turnwright_core.kit.settings import SettingsError
 from turnwright_core.runs import Model
 from turnwright_core.schemes import BUILTIN, Scheme
 from turnwright_store.ports import Transaction
-from turnwright_store.sql import idempotency, registry
+from turnwright_store.sql import registry
 from turnwright_store.sql.scopes import GLOBAL, find_scope, read_meta, write_meta
 
-_INCARNATION = "incarnation"
-_DAY_MS = 24 * 3600 * 1000
+INCARNATION = "incarnation"
+"""Key in `meta` of the history's identity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +34,14 @@ def open_store(
     vendor_models: Mapping[str, str],
     context_lengths: Mapping[str, int],
     context_prefix: str,
-    idempotency_days: int,
 ) -> Opened:
     """Make a database ready. Raises SettingsError for a context length whose model is unknown."""
-    incarnation = read_meta(tx, _INCARNATION)
+    incarnation = read_meta(tx, INCARNATION)
     if incarnation is None:
         incarnation = new_incarnation()
-        write_meta(tx, _INCARNATION, incarnation)
+        write_meta(tx, INCARNATION, incarnation)
     registry.put_schemes(tx.connection, BUILTIN)
     _seed_models(tx, vendor_models, context_lengths, context_prefix)
-    idempotency.forget(tx.connection, tx.now_ms - idempotency_days * _DAY_MS)
     schemes = {scheme.name: scheme for scheme in registry.list_schemes(tx.connection)}
     return Opened(incarnation, schemes, find_scope(tx, GLOBAL))
 

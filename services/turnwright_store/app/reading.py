@@ -1,11 +1,11 @@
-"""Reading a run's view: whole or since a cursor, by path, by pattern.
+"""Reading a run's view as a whole: as it is, as it was, or what changed since a cursor.
 
 Source: architecture 3, 12.4; rows RU046, RU063, RU273.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -13,15 +13,15 @@ from typing import Final
 from sqlalchemy import Connection
 
 from turnwright_core.entries import Cursor, Entry
-from turnwright_core.errors import Reason, fault
-from turnwright_core.limits import PAGE_SIZE_MAX, PATTERN_CHARS_MAX
-from turnwright_core.patterns import PatternError, Shape, match, search, shape_of
+from turnwright_store.app.moments import At, check_cursor, moment_of_cursor, sighting
 from turnwright_store.domain.basis import Basis
-from turnwright_store.domain.checks import check_chars, check_count, invalid, over_limit, page_size
-from turnwright_store.domain.pages import ANSWER_BYTES_MAX, in_parts, page_of, place_of
+from turnwright_store.domain.checks import check_count, invalid
+from turnwright_store.domain.pages import in_parts
 from turnwright_store.ports import Database
+from turnwright_store.sql.feed import END_OF_REVISION, Feed, Place
+from turnwright_store.sql.moments import snapshot_at
 from turnwright_store.sql.runs import RunRow, get_run
-from turnwright_store.sql.views import Shown, ViewReader, Wanted, find_shown, list_shown, load_entries
+from turnwright_store.sql.views import Shown, Wanted, load_entries, snapshot
 
 INCLUDE_MAX: Final = 100
 """Most paths that a reader can add to a filter."""
@@ -29,8 +29,8 @@ INCLUDE_MAX: Final = 100
 ENTRY_BYTES: Final = 512
 """What an entry weighs in a message beside path, attributes and body, generously."""
 
-_SCANNED_A_STATEMENT: Final = 500
-_WILD: Final = frozenset("*?[]{}!@+()\\")
+ROWS_A_STATEMENT: Final = 1000
+"""Rows of changes that one statement finds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,37 +60,70 @@ class Part:
     cursor: Cursor | None
 
 
-def check_wanted(wanted: Wanted) -> None:
-    """Refuse a wish that is over its limits."""
+def check_wanted(wanted: Wanted, after: Cursor | None, at: At | None) -> None:
+    """Refuse a wish that is over its limits, or that asks for two moments."""
     check_count("include_paths", len(wanted.include), INCLUDE_MAX)
+    if after is not None and at is not None:
+        raise invalid("at", "Ask for `at` or for `after`, not for both.")
 
 
-def check_cursor(after: Cursor, now: Cursor) -> None:
-    """Refuse a cursor of another history, or one that this history has not reached. Raises CURSOR_FOREIGN."""
-    reached = after.run <= now.run and after.project <= now.project and after.global_ <= now.global_
-    if after.incarnation != now.incarnation or not reached:
-        raise fault(Reason.CURSOR_FOREIGN, "This cursor is from another history of the store: take a snapshot.")
+def find(
+    connection: Connection,
+    basis: Basis,
+    address: Address,
+    after: Cursor | None,
+    wanted: Wanted,
+    at: At | None = None,
+) -> Found:
+    """What a reader has to be told who has seen everything up to `after`, or wants to see all of a moment.
 
-
-def find(connection: Connection, basis: Basis, address: Address, after: Cursor | None, wanted: Wanted) -> Found:
-    """What a reader has to be told who has seen everything up to `after`; None: who has seen nothing."""
+    Neither given: all of what is there now. Raises CURSOR_FOREIGN, TURN_NOT_FOUND.
+    """
     run = get_run(connection, address.project, address.run)
-    cursor = run.cursor(basis.incarnation)
-    reader = ViewReader(connection, run, wanted, basis.hidden_schemes)
+    if at is not None:
+        then = sighting(connection, run, basis.incarnation, at)
+        shown = snapshot_at(connection, then.run, then.moment, wanted, basis.hidden_schemes)
+        return Found(then.run, then.cursor, shown, [])
+    now = run.cursor(basis.incarnation)
     if after is None:
-        return Found(run, cursor, reader.snapshot(), [])
-    check_cursor(after, cursor)
-    shown: list[Shown] = []
-    removed: list[str] = []
-    if cursor.run > after.run:
-        shown = reader.opened(after.run)
-        here = {one.path for one in shown}
-        removed = [path for path in reader.left(after.run) if path not in here]
-    if cursor.project > after.project:
-        shown += reader.moved(run.project_scope, after.project, after.run)
-    if cursor.global_ > after.global_:
-        shown += reader.moved(run.global_scope, after.global_, after.run)
-    return Found(run, cursor, shown, removed)
+        return Found(run, now, snapshot(connection, run, wanted, basis.hidden_schemes), [])
+    check_cursor(after, now)
+    return _changed(connection, basis, run, after, wanted)
+
+
+def _changed(connection: Connection, basis: Basis, run: RunRow, after: Cursor, wanted: Wanted) -> Found:
+    now = run.cursor(basis.incarnation)
+    feed = Feed(connection, run, moment_of_cursor(run, now), after.run, wanted, basis.hidden_schemes)
+    found = Found(run, now, [], [])
+    for section in sections(run, after, now):
+        place: Place | None = section.begin
+        while place:
+            changed = feed.section(section.scope, section.to, place, ROWS_A_STATEMENT)
+            found.shown.extend(changed.shown)
+            found.removed.extend(changed.left)
+            place = changed.place
+    found.shown.sort(key=lambda one: one.position)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What changed in one scope that a run reads."""
+
+    scope: int
+    """Id of a shared scope; 0: the run's own views."""
+    begin: Place
+    to: int
+
+
+def sections(run: RunRow, after: Cursor, to: Cursor) -> list[Section]:
+    """The scopes that changed between two cursors."""
+    scopes = [
+        (0, after.run, to.run),
+        (run.project_scope, after.project, to.project),
+        (run.global_scope, after.global_, to.global_),
+    ]
+    return [Section(scope, (begin, END_OF_REVISION), end) for scope, begin, end in scopes if begin < end]
 
 
 def batches(shown: Sequence[Shown], wanted: Wanted) -> Iterator[list[Shown]]:
@@ -107,14 +140,18 @@ def weight_of(one: Shown, wanted: Wanted) -> int:
 
 
 async def read_view(
-    database: Database, basis: Basis, address: Address, after: Cursor | None, wanted: Wanted
+    database: Database,
+    basis: Basis,
+    address: Address,
+    after: Cursor | None,
+    wanted: Wanted,
+    at: At | None = None,
 ) -> AsyncIterator[Part]:
     """A run's view in parts, all of one moment, in the order of position."""
-    check_wanted(wanted)
+    check_wanted(wanted, after, at)
 
     def begin(connection: Connection) -> tuple[Found, list[list[Shown]], list[Entry]]:
-        found = find(connection, basis, address, after, wanted)
-        found.shown.sort(key=lambda one: one.position)
+        found = find(connection, basis, address, after, wanted, at)
         cuts = list(batches(found.shown, wanted)) or [[]]
         return found, cuts, load_entries(connection, found.run, cuts[0], wanted)
 
@@ -122,101 +159,11 @@ async def read_view(
     removed = found.removed
     for place, batch in enumerate(cuts):
         if place:
-            entries = await database.read(partial(_load, run=found.run, shown=batch, wanted=wanted))
+            entries = await database.read(partial(load, run=found.run, shown=batch, wanted=wanted))
         yield Part(entries, removed, found.cursor if place == len(cuts) - 1 else None)
         removed = []
 
 
-def _load(connection: Connection, run: RunRow, shown: list[Shown], wanted: Wanted) -> list[Entry]:
+def load(connection: Connection, run: RunRow, shown: list[Shown], wanted: Wanted) -> list[Entry]:
+    """Entries that were found in an earlier transaction."""
     return load_entries(connection, run, shown, wanted)
-
-
-def get_entries(connection: Connection, address: Address, paths: Sequence[str], *, bodies: bool) -> list[Entry]:
-    """Entries by path, in the order of the request; those that the run does not see are left out."""
-    check_count("paths", len(paths), PAGE_SIZE_MAX)
-    wanted = Wanted(bodies=bodies)
-    run = get_run(connection, address.project, address.run)
-    found = find_shown(connection, run.id, list(dict.fromkeys(paths)))
-    shown = [found[path] for path in paths if path in found]
-    total = sum(weight_of(one, wanted) for one in shown)
-    if total > ANSWER_BYTES_MAX:
-        raise over_limit("paths", ANSWER_BYTES_MAX, total, "bytes")
-    return load_entries(connection, run, shown, wanted)
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """Entries by pattern; empty patterns fit everything."""
-
-    pattern: str
-    body_pattern: str
-    bodies: bool
-    size: int
-    token: str
-
-
-def list_entries(
-    connection: Connection, address: Address, query: Query, check_time: Callable[[], None]
-) -> tuple[list[Entry], str]:
-    """A page of entries that fit, in path order. `check_time` raises when matching has taken too long."""
-    check_chars("pattern", query.pattern, PATTERN_CHARS_MAX)
-    check_chars("body_pattern", query.body_pattern, PATTERN_CHARS_MAX)
-    size = page_size(query.size)
-    (after,) = place_of(query.token, str) or ("",)
-    run = get_run(connection, address.project, address.run)
-    wanted = Wanted(bodies=query.bodies)
-    try:
-        fitting = _fitting(connection, run, query, str(after), check_time)
-        page, more = page_of(fitting, size, lambda one: (one.path,), lambda one: weight_of(one, wanted))
-    except PatternError as error:
-        raise invalid("pattern", str(error)) from None
-    return load_entries(connection, run, page, wanted), more
-
-
-def time_limit(clock_s: Callable[[], float], limit_s: float) -> Callable[[], None]:
-    """A function that raises when so many seconds have passed since now."""
-    end = clock_s() + limit_s
-
-    def check() -> None:
-        if clock_s() > end:
-            raise invalid("pattern", f"Matching took longer than {limit_s} s: use a narrower pattern.")
-
-    return check
-
-
-def _fitting(
-    connection: Connection, run: RunRow, query: Query, after: str, check_time: Callable[[], None]
-) -> Iterator[Shown]:
-    for candidates in _candidates(connection, run, query.pattern, after):
-        fitting = []
-        for one in candidates:
-            check_time()
-            if not query.pattern or match(query.pattern, one.path):
-                fitting.append(one)
-        if not query.body_pattern:
-            yield from fitting
-            continue
-        for batch in batches(fitting, Wanted()):
-            for one, entry in zip(batch, load_entries(connection, run, batch, Wanted()), strict=True):
-                check_time()
-                if search(query.body_pattern, entry.body):
-                    yield one
-
-
-def _candidates(connection: Connection, run: RunRow, pattern: str, after: str) -> Iterator[list[Shown]]:
-    """What may fit, in path order, some at a time: a path by itself, else what begins as the pattern does."""
-    shape = shape_of(pattern) if pattern else Shape.GLOB
-    if shape is Shape.LITERAL:
-        yield [one for one in find_shown(connection, run.id, [pattern]).values() if one.path > after]
-        return
-    prefix = "" if shape is Shape.REGEX else _fixed_prefix(pattern)
-    while found := list_shown(connection, run.id, prefix, after, _SCANNED_A_STATEMENT):
-        yield found
-        after = found[-1].path
-
-
-def _fixed_prefix(pattern: str) -> str:
-    for place, character in enumerate(pattern):
-        if character in _WILD:
-            return pattern[:place]
-    return pattern

@@ -98,10 +98,22 @@ def check_model_exists(tx: Transaction, alias: str) -> None:
 def create_run(tx: Transaction, project: str, alias: str, settings: RunSettings) -> Run:
     """A new run without work. Raises RUN_EXISTS, MODEL_REQUIRED, MODEL_NOT_FOUND."""
     owner = registry.get_project(tx.connection, project)
-    if alias and runs.find_run(tx.connection, project, alias) is not None:
+    if alias:
+        check_alias_free(tx.connection, project, alias)
+    return add_run(tx, owner, alias, settings).run
+
+
+def check_alias_free(connection: Connection, project: str, alias: str) -> None:
+    """Refuse an alias that a run of the project has. Raises RUN_EXISTS."""
+    if runs.find_run(connection, project, alias) is not None:
         message = f"There is a run {alias!r} in {project} already: choose another alias."
         raise fault(Reason.RUN_EXISTS, message, project=project, run=alias)
-    return add_run(tx, owner, alias, settings).run
+
+
+def made_alias(tx: Transaction, project: str, model: str) -> str:
+    """An alias that no run of the project has."""
+    aliases = run_aliases(model, tx.now_ms)
+    return next(made for made in aliases if runs.find_run(tx.connection, project, made) is None)
 
 
 def add_run(tx: Transaction, owner: registry.ProjectRow, alias: str, settings: RunSettings) -> runs.RunRow:
@@ -113,9 +125,7 @@ def add_run(tx: Transaction, owner: registry.ProjectRow, alias: str, settings: R
     if alias:
         check_name("run", alias, RUN_ALIAS)
     else:
-        name = owner.project.name
-        aliases = run_aliases(settings.model, tx.now_ms)
-        alias = next(made for made in aliases if runs.find_run(tx.connection, name, made) is None)
+        alias = made_alias(tx, owner.project.name, settings.model)
     scope = add_scope(tx, f"run:{owner.id}:{alias}")
     revision, _ = raise_revision(tx, scope)
     run = Run(owner.project.name, alias, settings, QUEUED, revision=revision, create_ms=tx.now_ms, update_ms=tx.now_ms)

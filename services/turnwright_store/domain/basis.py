@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from turnwright_core.schemes import Scheme
+from turnwright_store.domain.limits import WriteLimits
 
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """Read once at the start; nothing in it changes while the store runs."""
+    """Read at the start. Nothing in it changes; another one takes its place when schemes are registered."""
 
     incarnation: str
     """Identity of this history; part of every cursor."""
@@ -24,6 +25,14 @@ class Basis:
     """Seconds of silence after which a watcher is sent the cursor alone."""
     pattern_s_max: float
     """Seconds that matching one request's patterns may take."""
+    lease_ms: int = 6000
+    """Length of a lease where the claim does not say, in milliseconds."""
+    lease_grace_ms: int = 1000
+    """How long after its end a lease still keeps others out, in milliseconds."""
+    limits: WriteLimits = field(default_factory=WriteLimits)
+    """Limits of what is written."""
+    change_attempts_max: int = 5
+    """How often a change by pattern is tried when the entries change between matching and writing."""
 
     def scheme(self, name: str) -> Scheme:
         """The rules of a scheme; one that nobody registered is run-scoped logging (RU067, RU085)."""

@@ -23,9 +23,6 @@ from turnwright_core.runs import Model, RunSettings
 OUTCOME_CHARS_MAX: Final = 256
 """Longest outcome of an entry: `word:code`, with a little room."""
 
-APPEND_BYTES_MAX: Final = 1024 * 1024
-"""Most that one write adds to a streaming body, in bytes of UTF-8."""
-
 ROOT_CHARS_MAX: Final = 4096
 """Longest root directory of a project (PATH_MAX of Linux)."""
 
@@ -75,26 +72,24 @@ def check_name(field: str, name: str, pattern: re.Pattern[str] = NAME) -> None:
         raise invalid(field, f"{field} must match {pattern.pattern}; it is {name!r}.")
 
 
-def check_path(path: str) -> None:
+def check_path(path: str, chars_max: int = PATH_CHARS_MAX, field: str = "path") -> None:
     """Refuse a path that is empty, too long or holds control characters (RU049)."""
     if not path:
-        raise invalid("path", "A write needs a path.")
-    check_chars("path", path, PATH_CHARS_MAX)
+        raise invalid(field, f"A write needs {'a path' if field == 'path' else f'a path in {field}'}.")
+    check_chars(field, path, chars_max)
     if _CONTROL.search(path):
-        raise invalid("path", f"A path holds no control characters; {path!r} does.")
+        raise invalid(field, f"A path holds no control characters; {path!r} does.")
 
 
-def check_attributes(text: str) -> None:
+def check_attributes(text: str, bytes_max: int = ATTRIBUTES_BYTES_MAX, field: str = "attributes_json") -> None:
     """Refuse attributes that are no JSON object (RU051)."""
-    check_bytes("attributes_json", text, ATTRIBUTES_BYTES_MAX)
+    check_bytes(field, text, bytes_max)
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
-        raise invalid("attributes_json", "attributes_json must be one JSON object.") from None
+        raise invalid(field, f"{field} must be one JSON object.") from None
     if not isinstance(value, dict) or _depth_over(value, ATTRIBUTES_DEPTH_MAX):
-        raise invalid(
-            "attributes_json", f"attributes_json must be one JSON object, nested at most {ATTRIBUTES_DEPTH_MAX} deep."
-        )
+        raise invalid(field, f"{field} must be one JSON object, nested at most {ATTRIBUTES_DEPTH_MAX} deep.")
 
 
 def _refuse_constant(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Names of what a write locks. Replicas lock the names of a batch in one order, so that none waits for another in a ring.
+"""Names of what a write locks. Replicas lock the names of a batch in one order, so that none waits in a ring.
 
 A run's name covers its row, its scope, its queue, its views and turns; a project's name covers its shared entries
 and the making of runs in it.
@@ -20,6 +20,9 @@ GLOBAL_LOCK: Final = "global"
 REGISTRY_LOCK: Final = "registry"
 """Projects, models, schemes and executors."""
 
+ANSWERS_LOCK: Final = "answers"
+"""The forgetting of old answers to requests."""
+
 
 def run_lock(project: str, run: str) -> str:
     """The name of a run."""
@@ -29,6 +32,11 @@ def run_lock(project: str, run: str) -> str:
 def project_lock(project: str) -> str:
     """The name of a project."""
     return f"project:{project}"
+
+
+def packets_lock(project: str) -> str:
+    """The name of the blocks that a project's packets consist of."""
+    return f"packets:{project}"
 
 
 def request_lock(project: str, principal: str, method: str, request_id: str) -> str:

@@ -1,10 +1,17 @@
 """What becomes of one path in one request: the stored state, the writes applied in order, what is to be stored.
 
 Theory of operation. A slot begins as what is stored: what the run sees of the path (its sight) and what the entry
-holds (its content). Writes change the slot in memory; only the outcome is stored, so that a request costs the same
-few statements however often it writes a path. A body that is neither given nor needed is never read.
+holds (its content, and the tail that was appended to it). Writes change the slot in memory; only the outcome is stored,
+so that a request costs the same few statements however often it writes a path.
 
-Source: rows RU021, RU023-RU025, RU055-RU057, RU090-RU095; architecture 3.
+A body is made of three parts: the content's, the tail of chunks on top of it, and what this request appends. A draft
+takes the place of the first two. A body that is neither given nor needed is never read: an append stores a chunk, a
+close or a removal leaves the chunks where they are.
+
+The content that a run sees may live in another scope than the path's own: a fork sees its elder's entries. Whoever
+writes it makes a version of the path's own scope; a change of the view alone keeps what is seen (C18).
+
+Source: rows RU021, RU023-RU027, RU055-RU060, RU090-RU095; C18; architecture 3.
 """
 
 from __future__ import annotations
@@ -15,11 +22,9 @@ from dataclasses import dataclass, field
 
 from turnwright_core.entries import AppendEntry, RemoveEntry, SetEntry, State, Tier, Visibility
 from turnwright_core.errors import Reason, fault
-from turnwright_core.limits import BODY_BYTES_MAX
 from turnwright_store.domain.checks import invalid, over_limit
-
-ReadBody = Callable[[int, int, int], str]
-"""(entry, version, bytes of chunks on top) -> body."""
+from turnwright_store.domain.limits import WriteLimits
+from turnwright_store.domain.merging import merge_attributes
 
 OUTCOME_STATES = (State.FAILED, State.CANCELLED)
 """The states that carry an outcome (RU018)."""
@@ -31,7 +36,6 @@ class Sight:
 
     id: int
     revision: int
-    chunk_bytes: int
     visibility: Visibility
     state: State
     outcome: str
@@ -47,11 +51,20 @@ class Content:
     """A stored version of an entry, without its body."""
 
     entry: int
+    scope: int
+    version: int
+    """Id of the version; 0 of one that was stored just now, whose body nobody reads any more."""
     rev: int
     hash: str
+    """Of what is stored of the body: that of all of it where nothing was ever appended."""
     body_bytes: int
+    """Without what was appended."""
     writer: Tier
     attributes: str
+
+
+ReadBody = Callable[[Content, int], str]
+"""(version, bytes of its tail) -> body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +84,33 @@ def draft(body: str, attributes: str, writer: Tier) -> Draft:
     return Draft(body, len(data), hashlib.sha256(data).hexdigest(), attributes, writer)
 
 
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where entries of a path are made: the scope that its scheme says."""
+
+    scope: int
+    shared: bool
+    """Whether other runs read the scope too; views of its entries then follow the head."""
+    entry: int = 0
+    """The entry that is there, where the content that is seen is another one's; 0: none."""
+
+
 @dataclass(slots=True)
 class Slot:
     """One path of one run."""
 
     path: str
     scheme: str
-    scope: int
-    shared: bool
-    """Whether the entry lives in a scope that other runs read too; its views then follow the head."""
+    home: Home
+    limits: WriteLimits
     content: Content | None
+    tail: int
+    """Bytes of chunks on top of the content."""
     sight: Sight | None
     draft: Draft | None = None
-    appended: str = ""
-    """Text that goes into a chunk."""
+    appended: list[str] = field(default_factory=list)
+    """What goes on top of the draft, or of the content and its tail."""
+    appended_bytes: int = 0
     closed: list[int] = field(default_factory=list)
     """Ids of stored intervals that end."""
     touched: bool = False
@@ -99,10 +125,44 @@ class Slot:
         """Whether the path was ever used."""
         return self.content is not None or self.draft is not None
 
+    @property
+    def is_inherited(self) -> bool:
+        """Whether what is seen is an entry of another scope than the path's own."""
+        return self.draft is None and self.content is not None and self.content.scope != self.home.scope
+
+    @property
+    def stored_entry(self) -> int:
+        """The entry of the path's own scope; 0 where there is none yet."""
+        if self.content is not None and self.content.scope == self.home.scope:
+            return self.content.entry
+        return self.home.entry
+
+    @property
+    def base_bytes(self) -> int:
+        """Length of what stands before what this request appends."""
+        if self.draft:
+            return self.draft.body_bytes
+        return self.content.body_bytes + self.tail if self.content else 0
+
+    @property
+    def body_bytes(self) -> int:
+        """Length of the whole body."""
+        return self.base_bytes + self.appended_bytes
+
+    @property
+    def attributes(self) -> str:
+        """The attributes as they are now."""
+        return self.draft.attributes if self.draft else self.content.attributes if self.content else "{}"
+
+    def body(self, read_body: ReadBody) -> str:
+        """The body as it is now."""
+        base = self.draft.body if self.draft else read_body(self.content, self.tail) if self.content else ""
+        return "".join([base, *self.appended])
+
     def apply(self, change: SetEntry | AppendEntry | RemoveEntry, stamp: Stamp, read_body: ReadBody) -> bool:
         """Apply one write; whether it changed anything."""
         if isinstance(change, RemoveEntry):
-            return self._remove(stamp.writer, read_body)
+            return self._remove()
         if isinstance(change, AppendEntry):
             self._append(change.text, stamp, read_body)
         else:
@@ -110,18 +170,42 @@ class Slot:
         self.touched = True
         return True
 
+    def copied(self, visibility: Visibility, read_body: ReadBody) -> SetEntry:
+        """The write that makes another entry the same. Raises ENTRY_NOT_FOUND where the run does not see this one.
+
+        A copy is finished, whatever its source is: nobody goes on with it.
+        """
+        if self.sight is None:
+            raise fault(Reason.ENTRY_NOT_FOUND, f"There is no entry {self.path} to copy.", path=self.path)
+        return SetEntry(
+            self.body(read_body),
+            self.attributes,
+            visibility=visibility or self.sight.visibility,
+            state=State.RESOLVED,
+        )
+
+    def settle(self, read_body: ReadBody) -> None:
+        """Bring what was appended into the draft where chunks cannot hold it.
+
+        A shared body has several readers and perhaps several writers: its chunks would be nobody's own.
+        """
+        if self.appended and self.home.shared:
+            self._draft(self.body(read_body), self.attributes, self._writer)
+
     def stored_as(self, entry: int, rev: int) -> None:
         """The draft is stored now, under this entry and revision of its scope."""
         assert self.draft
-        self.content = Content(
-            entry, rev, self.draft.hash, self.draft.body_bytes, self.draft.writer, self.draft.attributes
-        )
+        made = self.draft
+        scope = self.home.scope
+        self.content = Content(entry, scope, 0, rev, made.hash, made.body_bytes, made.writer, made.attributes)
+        self.tail = 0
 
-    def _remove(self, writer: Tier, read_body: ReadBody) -> bool:
+    def _remove(self) -> bool:
         if self.sight is None:
             return False
-        # What was appended is folded, so that whoever adds the entry again finds its whole body.
-        self._set_content(SetEntry(), writer, read_body)
+        if self.is_inherited:
+            # It is in no scope of this run; without its view the run does not know it.
+            self.content, self.tail = None, 0
         self._close()
         self.sight = None
         self.touched = True
@@ -133,7 +217,7 @@ class Slot:
             self.sight.id = 0
 
     def _set(self, change: SetEntry, stamp: Stamp, read_body: ReadBody) -> None:
-        if not self.is_taken and change.body is None and change.attributes_json is None and not change.state:
+        if not (self.is_taken or gives_content(change) or change.state):
             raise fault(Reason.ENTRY_NOT_FOUND, f"There is no entry {self.path} to change.", path=self.path)
         self._set_content(change, stamp.writer, read_body)
         old = self.sight
@@ -153,7 +237,6 @@ class Slot:
         self.sight = Sight(
             id=0,
             revision=old.revision if old else 0,
-            chunk_bytes=old.chunk_bytes if old else 0,
             visibility=visibility,
             state=state,
             outcome=outcome,
@@ -164,19 +247,28 @@ class Slot:
         )
 
     def _set_content(self, change: SetEntry, writer: Tier, read_body: ReadBody) -> None:
-        """Make a draft where the body or the attributes differ from what is there; fold what was appended."""
-        grown = bool(self.appended or (self.sight and self.sight.chunk_bytes))
-        attributes = self._attributes if change.attributes_json is None else change.attributes_json
-        if change.body is not None or not self.is_taken:
-            new = draft(change.body or "", attributes, writer)
-            if grown or (new.hash, new.attributes) != (self._hash, self._attributes):
-                self.draft = new
-        elif grown or attributes != self._attributes:
-            kept = self._writer if change.attributes_json is None else writer
-            self.draft = draft(self._body(read_body), attributes, kept)
-        self.appended = ""
-        if self.sight:
-            self.sight.chunk_bytes = 0
+        """Make a draft where the body or the attributes differ from what is there."""
+        if self.is_taken and not gives_content(change):
+            return
+        attributes = self._attributes_after(change)
+        if change.body is None and self.is_taken:
+            if self.is_inherited or attributes != self.attributes:
+                self._draft(self.body(read_body), attributes, writer)
+            return
+        new = draft(change.body or "", attributes, writer)
+        if self._is_whole and (new.hash, new.attributes) == (self._hash, self.attributes):
+            return
+        self._replace(new)
+
+    def _attributes_after(self, change: SetEntry) -> str:
+        attributes = self.attributes if change.attributes_json is None else change.attributes_json
+        if change.merge_attributes_json is None:
+            return attributes
+        merged = merge_attributes(attributes, change.merge_attributes_json)
+        actual = len(merged.encode())
+        if actual > self.limits.attributes_bytes_max:
+            raise over_limit("merge_attributes_json", self.limits.attributes_bytes_max, actual, "bytes")
+        return merged
 
     def _append(self, text: str, stamp: Stamp, read_body: ReadBody) -> None:
         sight = self.sight
@@ -188,39 +280,43 @@ class Slot:
                 f"{self.path} is {sight.state.name.lower()}; only a streaming entry can be appended to.",
                 **{"from": sight.state.name.lower(), "to": "streaming", "object": self.path},
             )
-        total = self._body_bytes + sight.chunk_bytes + len(self.appended.encode()) + len(text.encode())
-        if total > BODY_BYTES_MAX:
-            raise over_limit("body", BODY_BYTES_MAX, total, "bytes")
-        if self.shared or self.draft:
-            # A shared body has several readers and perhaps several writers: its chunks would be nobody's own.
-            self.draft = draft(self._body(read_body) + text, self._attributes, stamp.writer)
-        else:
-            self.appended += text
+        more = len(text.encode())
+        if self.body_bytes + more > self.limits.body_bytes_max:
+            raise over_limit("body", self.limits.body_bytes_max, self.body_bytes + more, "bytes")
+        if text and not self.draft and (self.home.shared or self.is_inherited):
+            # Chunks of an inherited body would grow in the entry of another run, which may go on with it.
+            self._draft(self.body(read_body), self.attributes, stamp.writer)
+        if text:
+            self.appended.append(text)
+            self.appended_bytes += more
         self._see(stamp, sight.visibility, sight.state, sight.outcome)
+
+    def _draft(self, body: str, attributes: str, writer: Tier) -> None:
+        self._replace(draft(body, attributes, writer))
+
+    def _replace(self, new: Draft) -> None:
+        self.draft = new
+        self.appended, self.appended_bytes = [], 0
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether the digest at hand is that of the body as it is now."""
+        if self.appended or self.is_inherited:
+            return False
+        return self.draft is not None or (self.content is not None and not self.tail)
 
     @property
     def _hash(self) -> str:
         return self.draft.hash if self.draft else self.content.hash if self.content else ""
 
     @property
-    def _attributes(self) -> str:
-        return self.draft.attributes if self.draft else self.content.attributes if self.content else "{}"
-
-    @property
-    def _body_bytes(self) -> int:
-        return self.draft.body_bytes if self.draft else self.content.body_bytes if self.content else 0
-
-    @property
     def _writer(self) -> Tier:
         return self.draft.writer if self.draft else self.content.writer if self.content else Tier.SYSTEM
 
-    def _body(self, read_body: ReadBody) -> str:
-        if self.draft:
-            return self.draft.body + self.appended
-        if self.content is None:
-            return self.appended
-        chunk_bytes = self.sight.chunk_bytes if self.sight else 0
-        return read_body(self.content.entry, self.content.rev, chunk_bytes) + self.appended
+
+def gives_content(change: SetEntry) -> bool:
+    """Whether a write changes more than the view."""
+    return any(part is not None for part in (change.body, change.attributes_json, change.merge_attributes_json))
 
 
 @dataclass(frozen=True, slots=True)

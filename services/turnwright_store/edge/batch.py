@@ -1,25 +1,22 @@
-"""One batch of requests as one transaction, inside the writing thread.
+"""One batch of requests as one transaction, inside the writing thread; the same on every database.
 
 Nothing is caught by name here: whatever a request raises belongs to its caller, so it is carried over to the event
-loop as it is, and what the transaction as a whole raises is carried to every caller of the batch.
+loop as it is, and what the transaction as a whole raises is for the database's own writer to deal with.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import sqlalchemy
 
-from turnwright_store.ports import Durability, Query, Transaction, Work
+from turnwright_store.edge.thread import Kept
+from turnwright_store.ports import Durability, Transaction, Work
 
 T = TypeVar("T")
-
-_SYNCHRONOUS: Final = {Durability.NORMAL: "PRAGMA synchronous = NORMAL", Durability.FULL: "PRAGMA synchronous = FULL"}
 
 
 @dataclass(slots=True)
@@ -28,6 +25,7 @@ class Job(Generic[T]):
 
     work: Work[T]
     durability: Durability
+    locks: Collection[str]
     answer: asyncio.Future[T]
     result: T | None = None
     error: Exception | None = None
@@ -43,78 +41,75 @@ class Job(Generic[T]):
             self.answer.set_result(self.result)  # type: ignore[arg-type] # None is a T where the work returns None
 
 
-class _Kept:
-    """Keeps the exception that leaves its block."""
+class Session(Protocol):
+    """The transaction of a writer, as its database spells it."""
 
-    error: Exception | None = None
+    @property
+    def core(self) -> sqlalchemy.Connection:
+        """What the requests write through."""
+        ...
 
-    def __enter__(self) -> Self:
-        return self
+    def begin(self, batch: Sequence[Job[Any]]) -> Callable[[], int]:
+        """Begin, with what the batch locks; returns the clock of its writes, in milliseconds since 1970."""
+        ...
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, error: BaseException | None, _at: TracebackType | None
-    ) -> bool:
-        if not isinstance(error, Exception):
-            return False
-        self.error = error
-        return True
+    def try_lock(self, name: str) -> bool:
+        """Lock one more name, unless that would mean waiting; whether it is locked."""
+        ...
+
+    def mark(self, name: str) -> None:
+        """Begin a request's part: what it does can be undone."""
+        ...
+
+    def keep(self, name: str) -> None:
+        """End a part."""
+        ...
+
+    def undo(self, name: str, error: Exception) -> None:
+        """Undo a part that failed. Raises the error where the transaction as a whole went with it."""
+        ...
+
+    def commit(self, raised: Collection[int]) -> None:
+        """Commit, and tell other replicas which scopes were raised."""
+        ...
 
 
-class Writer:
-    """Commits batches. Used by the writing thread only."""
+_PART = "request"
 
-    def __init__(self, clock_ms: Callable[[], int]) -> None:
-        """`clock_ms` gives the time of the writes, in milliseconds since 1970."""
-        self.transactions = 0
-        self.requests = 0
-        self._clock_ms = clock_ms
-        self._synchronous: Durability | None = None
 
-    def commit(self, raw: sqlite3.Connection, core: sqlalchemy.Connection, batch: Sequence[Job[Any]]) -> None:
-        """Run a batch. Never raises: each job then has its result or its error."""
-        with _Kept() as whole:
-            self._set_synchronous(raw, max(job.durability for job in batch))
-            raw.execute("BEGIN IMMEDIATE")
-            for job in batch:
-                self._part(raw, core, job, alone=len(batch) == 1)
-            raw.execute("COMMIT")
-            self.transactions += 1
-            self.requests += len(batch)
-        if whole.error is not None:
-            if raw.in_transaction:
-                raw.execute("ROLLBACK")
-            for job in batch:
-                job.error = job.error or whole.error
-                job.raised = set()
-
-    def _set_synchronous(self, raw: sqlite3.Connection, wanted: Durability) -> None:
-        if wanted is not self._synchronous:
-            raw.execute(_SYNCHRONOUS[wanted])
-            self._synchronous = wanted
-
-    def _part(self, raw: sqlite3.Connection, core: sqlalchemy.Connection, job: Job[Any], *, alone: bool) -> None:
-        """One request. Alone, it needs no savepoint: the transaction is its own to undo."""
-        transaction = Transaction(core, self._clock_ms())
-        if alone:
+def run_batch(session: Session, batch: Sequence[Job[Any]]) -> None:
+    """Run all requests in one transaction and commit. Raises what ends the transaction; nothing is written then."""
+    clock_ms = session.begin(batch)
+    for job in batch:
+        job.result, job.error, job.raised = None, None, set()
+        transaction = Transaction(session.core, clock_ms(), try_lock=session.try_lock)
+        if len(batch) == 1:
+            # Alone, a request needs no savepoint: the transaction is its own to undo.
             job.result = job.work(transaction)
         else:
-            raw.execute("SAVEPOINT request")
-            with _Kept() as kept:
-                job.result = job.work(transaction)
-            if kept.error is not None:
-                if not raw.in_transaction:
-                    # The database gave up the whole transaction (disk full, I/O error): nobody's part is left.
-                    raise kept.error
-                job.error = kept.error
-                raw.execute("ROLLBACK TO request")
-            raw.execute("RELEASE request")
-        job.raised = set() if job.error else set(transaction.raised)
+            _part(session, transaction, job)
+        if job.error is None:
+            job.raised = set(transaction.raised)
+    session.commit(raised_by(batch))
 
 
-def snapshot(raw: sqlite3.Connection, core: sqlalchemy.Connection, query: Query[T]) -> T:
-    """The result of a query, all of whose statements see the same moment."""
-    raw.execute("BEGIN")
-    try:
-        return query(core)
-    finally:
-        raw.execute("COMMIT")
+def _part(session: Session, transaction: Transaction, job: Job[Any]) -> None:
+    session.mark(_PART)
+    with Kept() as kept:
+        job.result = job.work(transaction)
+    if kept.error is not None:
+        session.undo(_PART, kept.error)
+        job.error = kept.error
+    session.keep(_PART)
+
+
+def raised_by(batch: Iterable[Job[Any]]) -> set[int]:
+    """The scopes that a batch has raised."""
+    return set().union(*(job.raised for job in batch))
+
+
+def fail_all(batch: Iterable[Job[Any]], error: Exception) -> None:
+    """Nothing of the batch was written: whoever has no error of its own hears this one."""
+    for job in batch:
+        job.error = job.error or error
+        job.raised = set()

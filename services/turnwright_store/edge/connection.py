@@ -1,26 +1,29 @@
-"""A connection that lives in a thread of its own and takes whole functions.
-
-aiosqlite gives the thread and the queue to it, but pays one hop for each statement. Here a function runs in that
-thread with a synchronous SQLAlchemy connection on the same sqlite3 connection: one hop, however many statements.
-Transactions are begun and ended on the sqlite3 connection, which is in autocommit mode; SQLAlchemy's own
-bookkeeping of transactions never reaches the driver. Source: docs/adr/0003.
-"""
+"""A connection to the database file, and the writer on it."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-import aiosqlite
 import sqlalchemy
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.pool import StaticPool
+
+from turnwright_store.edge.batch import Job, fail_all, run_batch
+from turnwright_store.edge.statements import Statements, direct
+from turnwright_store.edge.thread import Kept
+from turnwright_store.ports import Durability, Query, lock_always
 
 T = TypeVar("T")
 
 STATEMENTS_CACHED = 512
 """Prepared statements that the driver keeps; ours are few, but IN lists of each length count."""
+
+_STATEMENTS: Final = Statements(SQLiteDialect_pysqlite())
+
+_SYNCHRONOUS: Final = {Durability.NORMAL: "PRAGMA synchronous = NORMAL", Durability.FULL: "PRAGMA synchronous = FULL"}
 
 
 class CountingConnection(sqlite3.Connection):
@@ -34,60 +37,112 @@ class CountingConnection(sqlite3.Connection):
         return super().cursor(*args, **more)
 
 
-class ThreadConnection(aiosqlite.Connection):
-    """One sqlite3 connection, its thread, and the SQLAlchemy connection on it."""
+class SqliteLink:
+    """One sqlite3 connection, and the SQLAlchemy connection on it."""
+
+    raw: CountingConnection
+    core: sqlalchemy.Connection
+    direct: sqlalchemy.Connection
+    """The same for use cases: see edge.statements."""
 
     def __init__(self, path: Path, pragmas: tuple[str, ...]) -> None:
         """Prepare; `open` opens the file. `pragmas` run once, at the opening."""
-        super().__init__(lambda: _open(path, pragmas), iter_chunk_size=64)
-        # Should the process's main fail before it closes us, the thread must not keep the process alive.
-        self._thread.daemon = True
-        self._core: sqlalchemy.Connection | None = None
+        self._path = path
+        self._pragmas = pragmas
 
-    async def open(self) -> None:
+    def open(self) -> None:
         """Open the file, and let SQLAlchemy look at it, so that the first request need not wait for that."""
-        await self
-        await self.run(lambda _raw, _core: None)
+        self.raw = sqlite3.connect(
+            self._path, isolation_level=None, cached_statements=STATEMENTS_CACHED, factory=CountingConnection
+        )
+        for pragma in self._pragmas:
+            self.raw.execute(f"PRAGMA {pragma}").close()
+        engine = sqlalchemy.create_engine(
+            "sqlite://",
+            creator=lambda: self.raw,
+            poolclass=StaticPool,
+            isolation_level="AUTOCOMMIT",
+            pool_reset_on_return=None,
+        )
+        self.core = engine.connect()
+        self.direct = direct(self.core, _STATEMENTS, self.raw.cursor)
 
-    async def run(self, function: Callable[[sqlite3.Connection, sqlalchemy.Connection], T]) -> T:
-        """The function's result, called in the thread with both faces of the connection."""
-        execute: Any = self._execute  # untyped
-        result: T = await execute(self._call, function)
-        return result
-
-    async def shut(self) -> None:
-        """Close both faces and end the thread."""
-        execute: Any = self._execute
-        await execute(self._close_core)
-        await self.close()
+    def close(self) -> None:
+        """Close both faces."""
+        engine = self.core.engine
+        self.core.close()
+        engine.dispose()
+        self.raw.close()
 
     @property
     def statements(self) -> int:
-        """How many statements it was sent, those that begin and end transactions left out."""
-        return getattr(self._connection, "statements", 0)
+        """How many statements SQLAlchemy has sent."""
+        return self.raw.statements if hasattr(self, "raw") else 0
 
-    def _call(self, function: Callable[[sqlite3.Connection, sqlalchemy.Connection], T]) -> T:
-        if self._core is None:
-            self._core = _core(self._conn)
-        return function(self._conn, self._core)
-
-    def _close_core(self) -> None:
-        if self._core is not None:
-            engine = self._core.engine
-            self._core.close()
-            self._core = None
-            engine.dispose()
+    def snapshot(self, query: Query[T]) -> T:
+        """The result of a query, all of whose statements see the same moment."""
+        self.raw.execute("BEGIN")
+        try:
+            return query(self.direct)
+        finally:
+            self.raw.execute("COMMIT")
 
 
-def _open(path: Path, pragmas: tuple[str, ...]) -> sqlite3.Connection:
-    raw = sqlite3.connect(path, isolation_level=None, cached_statements=STATEMENTS_CACHED, factory=CountingConnection)
-    for pragma in pragmas:
-        raw.execute(f"PRAGMA {pragma}").close()
-    return raw
+class SqliteWriter:
+    """Commits batches. Used by the writing thread only; is the session of its own transactions."""
 
+    def __init__(self, link: SqliteLink, clock_ms: Callable[[], int]) -> None:
+        """`clock_ms` gives the time of the writes, in milliseconds since 1970."""
+        self.transactions = 0
+        self.requests = 0
+        self._link = link
+        self._clock_ms = clock_ms
+        self._synchronous: Durability | None = None
 
-def _core(raw: sqlite3.Connection) -> sqlalchemy.Connection:
-    engine = sqlalchemy.create_engine(
-        "sqlite://", creator=lambda: raw, poolclass=StaticPool, isolation_level="AUTOCOMMIT", pool_reset_on_return=None
-    )
-    return engine.connect()
+    def write(self, batch: Sequence[Job[Any]]) -> None:
+        """Run a batch. Never raises: each job then has its result or its error."""
+        with Kept() as whole:
+            run_batch(self, batch)
+            self.transactions += 1
+            self.requests += len(batch)
+        if whole.error is not None:
+            if self._link.raw.in_transaction:
+                self._link.raw.execute("ROLLBACK")
+            fail_all(batch, whole.error)
+
+    @property
+    def core(self) -> sqlalchemy.Connection:
+        """What the requests write through."""
+        return self._link.direct
+
+    def begin(self, batch: Sequence[Job[Any]]) -> Callable[[], int]:
+        """Begin as the only writer there is, with the durability that the strongest of the batch needs."""
+        wanted = max(job.durability for job in batch)
+        if wanted is not self._synchronous:
+            self._link.raw.execute(_SYNCHRONOUS[wanted])
+            self._synchronous = wanted
+        self._link.raw.execute("BEGIN IMMEDIATE")
+        return self._clock_ms
+
+    def try_lock(self, name: str) -> bool:
+        """One writer has every name."""
+        return lock_always(name)
+
+    def mark(self, name: str) -> None:
+        """Begin a request's part."""
+        self._link.raw.execute(f"SAVEPOINT {name}")
+
+    def keep(self, name: str) -> None:
+        """End a part."""
+        self._link.raw.execute(f"RELEASE {name}")
+
+    def undo(self, name: str, error: Exception) -> None:
+        """Undo a part."""
+        if not self._link.raw.in_transaction:
+            # The database gave up the whole transaction (disk full, I/O error): nobody's part is left.
+            raise error
+        self._link.raw.execute(f"ROLLBACK TO {name}")
+
+    def commit(self, raised: Collection[int]) -> None:  # noqa: ARG002 - there is no other replica to tell
+        """Commit."""
+        self._link.raw.execute("COMMIT")

@@ -1,57 +1,108 @@
-"""Brings a database file to the schema that this code needs.
+"""Brings a database to the schema that this code needs.
 
-The revision of the file is read with one statement; Alembic is imported only when there is something to migrate,
-because its import costs more than everything else at the start.
+The revision is read with two statements; Alembic is imported only when there is something to migrate, because its
+import costs more than everything else at the start. Schemas expand before they contract: a database of a later schema
+says in `min_code` which level of code still works on it, so that replicas can be replaced one after the other.
 """
 
 from __future__ import annotations
 
-import sqlite3
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol
 
 import sqlalchemy
 
 REVISIONS: Final = ("r0001", "r0002")
 """Every revision of the schema, oldest first; the last one is what this code works on."""
 
+CODE: Final = 2
+"""The level of this code. A schema that code of this level cannot work on sets `min_code` in `meta` to a higher one."""
+
 MIGRATIONS: Final = Path(__file__).parent.parent / "migrations"
 
+MIGRATION_LOCK: Final = 0x7475726E77726967
+"""Key of the advisory lock under which replicas migrate: the first one does, the others wait and find it done."""
 
-class SchemaTooNewError(RuntimeError):
+
+class SchemaTooNewError(OSError):
     """The database was written by a newer version of the code; `revision` is its schema's."""
 
-    def __init__(self, revision: str) -> None:
+    def __init__(self, revision: str, min_code: str) -> None:
+        needs = f" and needs code of level {min_code}" if min_code else ""
         super().__init__(
-            f"The database has the schema {revision}, and this version knows {REVISIONS[-1]} at most: "
-            "start the version that wrote it, or a newer one"
+            f"The database has the schema {revision}{needs}; this version knows {REVISIONS[-1]} at most and is of "
+            f"level {CODE}: start the version that wrote it, or a newer one"
         )
         self.revision = revision
 
 
-def bring_to_head(raw: sqlite3.Connection, core: sqlalchemy.Connection) -> None:
+class Raw(Protocol):
+    """A driver's connection: both drivers execute a statement and fetch its rows alike."""
+
+    def execute(self, statement: Any, /) -> Any:
+        """A cursor with the statement's result."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """What each database says in its own way."""
+
+    find: str
+    """Has a row where there is a schema."""
+    begin: str
+    """Begins the transaction of a migration, in which nobody else migrates."""
+
+
+_WORDS: Final = {
+    "sqlite": _Words("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'", "BEGIN IMMEDIATE"),
+    "postgresql": _Words(
+        "SELECT 1 WHERE to_regclass('alembic_version') IS NOT NULL",
+        "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; "
+        f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})",
+    ),
+}
+
+
+def bring_to_head(raw: Raw, core: sqlalchemy.Connection) -> None:
     """Migrate where needed, all or nothing. Raises SchemaTooNewError and changes nothing then."""
-    found = current_revision(raw)
-    if found == REVISIONS[-1]:
+    words = _WORDS[core.dialect.name]
+    if not _is_behind(raw, words):
         return
-    if found and found not in REVISIONS:
-        raise SchemaTooNewError(found)
-    raw.execute("BEGIN IMMEDIATE")
+    raw.execute(words.begin)
     # Alembic ends a transaction that it finds nobody responsible for; this one is ended here, as SQLAlchemy sees it.
     with core.begin():
-        migrate(core)
+        # Another replica may have been quicker.
+        if _is_behind(raw, words):
+            migrate(core)
 
 
-def current_revision(raw: sqlite3.Connection) -> str:
-    """The revision of the file's schema; empty for a new file."""
-    if not raw.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone():
+def current_revision(raw: Raw, dialect: str) -> str:
+    """The revision of the database's schema; empty for a new one."""
+    return _revision(raw, _WORDS[dialect])
+
+
+def _revision(raw: Raw, words: _Words) -> str:
+    if not raw.execute(words.find).fetchone():
         return ""
     row = raw.execute("SELECT version_num FROM alembic_version").fetchone()
     return str(row[0]) if row else ""
 
 
-def migrate(core: sqlalchemy.Connection) -> None:
-    """Run the migrations that are missing, inside the caller's transaction."""
+def _is_behind(raw: Raw, words: _Words) -> bool:
+    """Whether there is something to migrate. Raises SchemaTooNewError."""
+    found = _revision(raw, words)
+    if not found or found in REVISIONS:
+        return found != REVISIONS[-1]
+    row = raw.execute("SELECT value FROM meta WHERE key = 'min_code'").fetchone()
+    if row is None or int(row[0]) > CODE:
+        raise SchemaTooNewError(found, row[0] if row else "")
+    return False
+
+
+def migrate(core: sqlalchemy.Connection, revision: str = "head") -> None:
+    """Run the migrations that are missing up to a revision, inside the caller's transaction."""
     from alembic import command  # noqa: PLC0415 - see the top of the module
     from alembic.config import Config  # noqa: PLC0415
 
@@ -59,4 +110,4 @@ def migrate(core: sqlalchemy.Connection) -> None:
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = core
-    command.upgrade(config, "head")
+    command.upgrade(config, revision)

@@ -46,3 +46,7 @@ class Wakeups:
         for scope in scopes:
             for subscription in self._by_scope.get(scope, ()):
                 subscription.woken.set()
+
+    def wake_all(self) -> None:
+        """Wake everybody: nobody knows what was missed."""
+        self.wake(tuple(self._by_scope))

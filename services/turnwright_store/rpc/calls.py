@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, cast
 
 from turnwright_core.entries import Cursor, EntryWrite, Tier
 from turnwright_core.kit.auth import Caller, current_caller
+from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb, write_from_pb
 from turnwright_store.app.changes import Watches
-from turnwright_store.app.idempotency import Message, RequestKey, once
+from turnwright_store.app.idempotency import Message, RequestKey, once, starts_nothing
 from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.locks import request_lock
 from turnwright_store.domain.permissions import check_floor
@@ -46,6 +47,10 @@ class Service:
         assert self.opened is not None, "the service was not started"
         return self.opened
 
+    def learn(self, schemes: Iterable[Scheme]) -> None:
+        """Go by these schemes from now on."""
+        self.opened = replace(self.basis, schemes={scheme.name: scheme for scheme in schemes})
+
 
 class Calls:
     """Base of the servicers: no rpc of its own."""
@@ -71,10 +76,12 @@ class Calls:
         locks: Collection[str],
         floor: Tier = Tier.CLIENT,
         durability: Durability = Durability.FULL,
+        starts: Callable[[R], str] = starts_nothing,
     ) -> R:
         """Do a mutation that a request id can repeat; the name of the response says which.
 
-        `locks` is what the work itself locks; the request is locked beside it.
+        `locks` is what the work itself locks; the request is locked beside it. `starts` names the run whose work the
+        request started, by its response: the answer is kept at least until that work has ended.
         """
         caller = current_caller()
         method = answer.__name__.removesuffix("Response")
@@ -83,7 +90,9 @@ class Calls:
         if request.request_id:
             locks = {*locks, request_lock(key.project, key.principal, key.method, key.request_id)}
         return await self._database.write(
-            lambda tx: once(tx, key, cast("Message", request), answer, lambda tx: work(tx, caller)), durability, locks
+            lambda tx: once(tx, key, cast("Message", request), answer, lambda tx: work(tx, caller), starts),
+            durability,
+            locks,
         )
 
 

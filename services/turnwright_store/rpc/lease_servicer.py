@@ -2,8 +2,139 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+from turnwright.store.v1 import ledger_pb2, write_pb2
+
+from turnwright_core.entries import Tier
+from turnwright_core.kit.auth import current_caller
+from turnwright_core.wire import entries as entry_wire
+from turnwright_core.wire import runs as wire
+from turnwright_store.app import leases as app
+from turnwright_store.app.leases import Claimant, Claimed, Lease, LeaseState
+from turnwright_store.app.reading import Address
+from turnwright_store.domain.checks import check_count
+from turnwright_store.domain.locks import REGISTRY_LOCK, run_lock
+from turnwright_store.domain.permissions import check_floor
+from turnwright_store.ports import Durability
 from turnwright_store.rpc.calls import Calls
+
+LEASES_PER_WRITE: Final = 500
+"""Leases that one transaction renews: it locks each of their runs, and databases have room for some thousand locks."""
+
+
+def claim_to_pb(claimed: Claimed) -> ledger_pb2.ClaimRunResponse:
+    """A claim for the wire."""
+    run = claimed.run
+    return ledger_pb2.ClaimRunResponse(
+        fence=write_pb2.Fence(epoch=claimed.epoch),
+        run=wire.run_to_pb(run.run),
+        loop=wire.loop_to_pb(run.active) if run.active else None,
+        model=wire.model_to_pb(claimed.model) if claimed.model else None,
+        open_turn=wire.turn_to_pb(claimed.open_turn) if claimed.open_turn else None,
+        records=map(entry_wire.entry_to_pb, claimed.records),
+        recent_turns=map(wire.turn_to_pb, claimed.recent_turns),
+        abort_requested=run.abort_requested,
+        project_root=run.root,
+        workspace_id=run.workspace_id,
+        lease_ms=claimed.lease_ms,
+    )
+
+
+def _lease_of(message: ledger_pb2.Lease) -> Lease:
+    return Lease(Address(message.project, message.run), message.epoch)
 
 
 class LeaseRpcs(Calls):
     """Rpcs of the queue and its leases: claims, renewals, releases."""
+
+    def _claimant(self, request: Any) -> Claimant:
+        return app.claimant(self._basis, request.owner, request.address, request.lease_ms)
+
+    async def ClaimRun(self, request: ledger_pb2.ClaimRunRequest, _context: Any) -> ledger_pb2.ClaimRunResponse:
+        """See StoreService."""
+        work = partial(
+            app.claim_run,
+            basis=self._basis,
+            caller=current_caller(),
+            address=Address(request.project, request.run),
+            who=self._claimant(request),
+        )
+        claimed = await self._database.write(work, Durability.NORMAL, {run_lock(request.project, request.run)})
+        return claim_to_pb(claimed)
+
+    async def ClaimWork(self, request: ledger_pb2.ClaimWorkRequest, _context: Any) -> ledger_pb2.ClaimWorkResponse:
+        """See StoreService."""
+        who = self._claimant(request)
+        query = partial(
+            app.find_work,
+            basis=self._basis,
+            caller=current_caller(),
+            workspaces=request.workspace_ids,
+            limit=request.limit,
+        )
+        # Who looks for work mostly finds none: that costs a read, and no turn of the writer.
+        candidates = await self._database.read(query)
+        if not candidates:
+            return ledger_pb2.ClaimWorkResponse()
+        work = partial(app.claim_work, basis=self._basis, candidates=candidates, limit=request.limit, who=who)
+        claims = await self._database.write(work, Durability.NORMAL, ())
+        return ledger_pb2.ClaimWorkResponse(claims=map(claim_to_pb, claims))
+
+    async def ListWork(self, request: ledger_pb2.ListWorkRequest, _context: Any) -> ledger_pb2.ListWorkResponse:
+        """See StoreService."""
+        query = partial(
+            app.list_work,
+            basis=self._basis,
+            caller=current_caller(),
+            workspaces=request.workspace_ids,
+            size=request.page_size,
+            with_held=request.with_held,
+        )
+        return ledger_pb2.ListWorkResponse(runs=map(wire.run_to_pb, await self._database.read(query)))
+
+    async def RenewLeases(
+        self, request: ledger_pb2.RenewLeasesRequest, _context: Any
+    ) -> ledger_pb2.RenewLeasesResponse:
+        """See StoreService."""
+        caller, who = current_caller(), self._claimant(request)
+        check_floor(caller, Tier.SYSTEM, "RenewLeases")
+        check_count("leases", len(request.leases), app.LEASES_MAX)
+        app.check_workspaces(request.workspace_ids)
+        states: list[LeaseState] = []
+        first, *others = _parts([_lease_of(lease) for lease in request.leases])
+        work = partial(app.register_and_renew, who=who, workspaces=request.workspace_ids, leases=first)
+        states += await self._database.write(work, Durability.NORMAL, {REGISTRY_LOCK, *_locks(first)})
+        for part in others:
+            work = partial(app.renew_leases, who=who, leases=part)
+            states += await self._database.write(work, Durability.NORMAL, _locks(part))
+        return ledger_pb2.RenewLeasesResponse(
+            states=[
+                ledger_pb2.LeaseState(lease=lease, held=state.held, abort_requested=state.abort_requested)
+                for lease, state in zip(request.leases, states, strict=True)
+            ],
+            lease_ms=who.lease_ms,
+        )
+
+    async def ReleaseRun(self, request: ledger_pb2.ReleaseRunRequest, _context: Any) -> ledger_pb2.ReleaseRunResponse:
+        """See StoreService."""
+        work = partial(
+            app.release_run,
+            caller=current_caller(),
+            address=Address(request.project, request.run),
+            epoch=request.fence.epoch,
+        )
+        await self._database.write(work, Durability.NORMAL, {run_lock(request.project, request.run)})
+        return ledger_pb2.ReleaseRunResponse()
+
+
+def _locks(leases: Sequence[Lease]) -> set[str]:
+    return {run_lock(lease.address.project, lease.address.run) for lease in leases}
+
+
+def _parts(leases: Sequence[Lease]) -> Iterator[Sequence[Lease]]:
+    """The leases in parts, one at least."""
+    for start in range(0, max(len(leases), 1), LEASES_PER_WRITE):
+        yield leases[start : start + LEASES_PER_WRITE]

@@ -6,19 +6,20 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from turnwright.store.v1 import ledger_pb2, write_pb2
+from turnwright.store.v1 import ledger_pb2
 
 from turnwright_core.entries import EntryWrite, Tier
 from turnwright_core.kit.auth import Caller, current_caller
 from turnwright_core.runs import LoopEnd
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
-from turnwright_store.app import commands, ledger
+from turnwright_store.app import commands, ledger, steering
 from turnwright_store.app.reading import Address
 from turnwright_store.domain.checks import invalid
-from turnwright_store.domain.locks import paths_of, project_lock, run_lock, write_locks
+from turnwright_store.domain.locks import packets_lock, paths_of, project_lock, run_lock, write_locks
 from turnwright_store.ports import Durability, Transaction
 from turnwright_store.rpc.calls import Calls, writes_of
+from turnwright_store.rpc.history_servicer import packet_of
 
 
 def durability_of(value: int) -> Durability:
@@ -38,7 +39,7 @@ def _run_locks(request: Any) -> set[str]:
 
 
 class LedgerRpcs(Calls):
-    """Rpcs of ledger.proto that write, and ListWork."""
+    """Rpcs of ledger.proto that clients and owners write with."""
 
     def _locks(self, request: Any, writes: Sequence[EntryWrite]) -> set[str]:
         return write_locks(self._basis, request.project, request.run, paths_of(writes))
@@ -63,7 +64,9 @@ class LedgerRpcs(Calls):
 
         # An alias that is made must be free in the whole project.
         locks = {run_lock(request.project, request.run) if request.run else project_lock(request.project)}
-        return await self._once(request, ledger_pb2.EnqueueLoopResponse, work, locks=locks)
+        return await self._once(
+            request, ledger_pb2.EnqueueLoopResponse, work, locks=locks, starts=lambda answer: answer.run.run
+        )
 
     async def RequestAbort(
         self, request: ledger_pb2.RequestAbortRequest, _context: Any
@@ -96,35 +99,6 @@ class LedgerRpcs(Calls):
 
         return await self._once(request, ledger_pb2.ResolveProposalResponse, work, locks=_run_locks(request))
 
-    async def ClaimRun(self, request: ledger_pb2.ClaimRunRequest, _context: Any) -> ledger_pb2.ClaimRunResponse:
-        """See StoreService."""
-        work = partial(
-            ledger.claim_run,
-            caller=current_caller(),
-            address=_address(request),
-            owner=request.owner,
-            owner_address=request.address,
-        )
-        claimed = await self._database.write(work, Durability.NORMAL, _run_locks(request))
-        run = claimed.run
-        return ledger_pb2.ClaimRunResponse(
-            fence=write_pb2.Fence(epoch=claimed.epoch),
-            run=wire.run_to_pb(run.run),
-            loop=wire.loop_to_pb(run.active) if run.active else None,
-            model=wire.model_to_pb(claimed.model) if claimed.model else None,
-            open_turn=wire.turn_to_pb(claimed.open_turn) if claimed.open_turn else None,
-            records=map(entry_wire.entry_to_pb, claimed.records),
-            recent_turns=map(wire.turn_to_pb, claimed.recent_turns),
-            abort_requested=run.abort_requested,
-            project_root=run.root,
-            workspace_id=run.workspace_id,
-        )
-
-    async def ListWork(self, request: ledger_pb2.ListWorkRequest, _context: Any) -> ledger_pb2.ListWorkResponse:
-        """See StoreService."""
-        query = partial(ledger.list_work, caller=current_caller(), size=request.page_size)
-        return ledger_pb2.ListWorkResponse(runs=map(wire.run_to_pb, await self._database.read(query)))
-
     async def BeginTurn(self, request: ledger_pb2.BeginTurnRequest, _context: Any) -> ledger_pb2.BeginTurnResponse:
         """See StoreService."""
         writes = writes_of(request.writes)
@@ -150,9 +124,15 @@ class LedgerRpcs(Calls):
         """See StoreService."""
         epoch = request.fence.epoch if request.HasField("fence") else None
         writes = writes_of(request.writes)
+        locks = self._locks(request, writes)
+        packet = packet_of(request.packet) if request.HasField("packet") else None
+        if packet:
+            locks.add(packets_lock(request.project))
 
         def work(tx: Transaction, caller: Caller) -> ledger_pb2.WriteEntriesResponse:
-            done = ledger.write_entries(tx, self._basis, caller, _address(request), epoch, writes, request.run_status)
+            done = steering.write_entries(
+                tx, self._basis, caller, _address(request), epoch, writes, request.run_status, packet
+            )
             return ledger_pb2.WriteEntriesResponse(
                 revisions=done.revisions,
                 paths=done.paths,
@@ -167,7 +147,7 @@ class LedgerRpcs(Calls):
             work,
             floor=Tier.MODEL,
             durability=durability,
-            locks=self._locks(request, writes),
+            locks=locks,
         )
 
     async def EndTurn(self, request: ledger_pb2.EndTurnRequest, _context: Any) -> ledger_pb2.EndTurnResponse:

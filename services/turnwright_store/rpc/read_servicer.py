@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from turnwright.store.v1 import read_pb2
 
+from turnwright_core.entries import State, Visibility
+from turnwright_core.text import LineSlice
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.times import time_to_pb
-from turnwright_store.app import reading
 from turnwright_store.app.changes import Change
-from turnwright_store.app.reading import Address, Query
+from turnwright_store.app.getting import Lines, Wish, get_entries
+from turnwright_store.app.listing import HistoryQuery, Query, list_entries, list_entry_history, time_limit
+from turnwright_store.app.moments import At
+from turnwright_store.app.reading import Address, read_view
 from turnwright_store.domain.checks import invalid
 from turnwright_store.rpc.calls import Calls, after_of
 from turnwright_store.sql.views import ViewFilter, Wanted
+
+E = TypeVar("E", Visibility, State)
 
 
 def filter_of(value: int) -> ViewFilter:
@@ -25,6 +31,42 @@ def filter_of(value: int) -> ViewFilter:
         return ViewFilter(value or ViewFilter.ALL)
     except ValueError:
         raise invalid("filter", f"{value} is no filter.") from None
+
+
+def at_of(request: Any) -> At | None:
+    """The moment that a request asks for; None: now."""
+    if not request.HasField("at"):
+        return None
+    if request.at.WhichOneof("at") == "turn":
+        return int(request.at.turn)
+    if request.at.WhichOneof("at") == "cursor":
+        return entry_wire.cursor_from_pb(request.at.cursor)
+    raise invalid("at", "A moment is named by a cursor or by a turn.")
+
+
+def lines_of(request: read_pb2.GetEntriesRequest) -> Lines | None:
+    """The lines that a request asks for; None: whole bodies."""
+    if not request.HasField("lines"):
+        return None
+    return Lines(request.lines.line or None, request.lines.limit or None)
+
+
+def span_of(lines: LineSlice) -> read_pb2.LineSpan:
+    """Which lines an answer holds; zeros for none."""
+    if lines.last < lines.first:
+        return read_pb2.LineSpan(total=lines.total)
+    return read_pb2.LineSpan(first=lines.first, last=lines.last, total=lines.total)
+
+
+def chosen(field: str, kind: type[E], values: Iterable[int]) -> frozenset[E]:
+    """The members of an enum that a request names. Raises INVALID_FIELD."""
+    try:
+        found = frozenset(map(kind, values))
+    except ValueError:
+        found = frozenset({kind(0)})
+    if kind(0) in found:
+        raise invalid(field, f"{field} names what every entry has or none can have.")
+    return found
 
 
 class ReadRpcs(Calls):
@@ -41,7 +83,8 @@ class ReadRpcs(Calls):
             body_bytes_max=request.body_bytes_max,
         )
         address = Address(request.project, request.run)
-        async for part in reading.read_view(self._database, self._basis, address, after_of(request), wanted):
+        parts = read_view(self._database, self._basis, address, after_of(request), wanted, at_of(request))
+        async for part in parts:
             yield read_pb2.ReadViewResponse(
                 entries=map(entry_wire.entry_to_pb, part.entries),
                 removed_paths=part.removed,
@@ -50,27 +93,38 @@ class ReadRpcs(Calls):
 
     async def GetEntries(self, request: read_pb2.GetEntriesRequest, _context: Any) -> read_pb2.GetEntriesResponse:
         """See StoreService."""
-        query = partial(
-            reading.get_entries,
-            address=Address(request.project, request.run),
-            paths=list(request.paths),
-            bodies=not request.without_bodies,
+        wish = Wish(tuple(request.paths), not request.without_bodies, lines_of(request), at_of(request))
+        address = Address(request.project, request.run)
+        got = await self._database.read(partial(get_entries, basis=self._basis, address=address, wish=wish))
+        return read_pb2.GetEntriesResponse(
+            entries=[entry_wire.entry_to_pb(one.entry) for one in got],
+            spans=[span_of(one.lines) for one in got if one.lines],
         )
-        found = await self._database.read(query)
-        return read_pb2.GetEntriesResponse(entries=map(entry_wire.entry_to_pb, found))
 
     async def ListEntries(self, request: read_pb2.ListEntriesRequest, _context: Any) -> read_pb2.ListEntriesResponse:
         """See StoreService."""
         query = partial(
-            reading.list_entries,
+            list_entries,
+            basis=self._basis,
             address=Address(request.project, request.run),
-            query=Query(
-                request.pattern, request.body_pattern, not request.without_bodies, request.page_size, request.page_token
-            ),
-            check_time=reading.time_limit(self._service.clock_s, self._basis.pattern_s_max),
+            query=_query_of(request),
+            check_time=time_limit(self._service.clock_s, self._basis.pattern_s_max),
         )
         found, token = await self._database.read(query)
         return read_pb2.ListEntriesResponse(entries=map(entry_wire.entry_to_pb, found), next_page_token=token)
+
+    async def ListEntryHistory(
+        self, request: read_pb2.ListEntryHistoryRequest, _context: Any
+    ) -> read_pb2.ListEntryHistoryResponse:
+        """See StoreService."""
+        query = HistoryQuery(request.path, not request.without_bodies, request.page_size, request.page_token)
+        address = Address(request.project, request.run)
+        found, token = await self._database.read(partial(list_entry_history, address=address, query=query))
+        intervals = [
+            read_pb2.EntryInterval(entry=entry_wire.entry_to_pb(one.entry), to_revision=one.to_revision)
+            for one in found
+        ]
+        return read_pb2.ListEntryHistoryResponse(intervals=intervals, next_page_token=token)
 
     async def WatchChanges(
         self, request: read_pb2.WatchChangesRequest, _context: Any
@@ -78,7 +132,7 @@ class ReadRpcs(Calls):
         """See StoreService."""
         wanted = Wanted(filter_of(request.filter), body_bytes_max=request.body_bytes_max)
         address = Address(request.project, request.run)
-        changes = self._service.watches.changes(self._database, self._basis, address, after_of(request), wanted)
+        changes = self._service.watches.changes(self._database, lambda: self._basis, address, after_of(request), wanted)
         try:
             async for change in changes:
                 yield self._change_to_pb(change)
@@ -95,3 +149,18 @@ class ReadRpcs(Calls):
             cursor=entry_wire.cursor_to_pb(change.cursor),
             send_time=time_to_pb(self._service.clock_ms()),
         )
+
+
+def _query_of(request: read_pb2.ListEntriesRequest) -> Query:
+    return Query(
+        pattern=request.pattern,
+        body_pattern=request.body_pattern,
+        bodies=not request.without_bodies,
+        size=request.page_size,
+        token=request.page_token,
+        schemes=frozenset(request.schemes),
+        categories=frozenset(request.categories),
+        visibilities=chosen("visibilities", Visibility, request.visibilities),
+        states=chosen("states", State, request.states),
+        at=at_of(request),
+    )

@@ -6,12 +6,11 @@ from functools import partial
 from typing import Any
 
 from turnwright.store.v1 import ledger_pb2, registry_pb2
-from turnwright.types.v1 import scheme_pb2
 
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import current_caller
-from turnwright_core.schemes import Scheme
 from turnwright_core.wire import runs as wire
+from turnwright_core.wire.schemes import scheme_to_pb
 from turnwright_store.app import registry as app
 from turnwright_store.domain.locks import REGISTRY_LOCK, project_lock, run_lock
 from turnwright_store.domain.permissions import check_floor
@@ -19,17 +18,6 @@ from turnwright_store.ports import Durability
 from turnwright_store.rpc.calls import Calls
 from turnwright_store.sql.registry import list_schemes
 from turnwright_store.sql.runs import get_run
-
-
-def scheme_to_pb(scheme: Scheme) -> scheme_pb2.Scheme:
-    """A scheme for the wire."""
-    return scheme_pb2.Scheme(
-        name=scheme.name,
-        model_visible=scheme.model_visible,
-        category=scheme.category,
-        default_scope=scheme.default_scope,
-        writable_by=[int(tier) for tier in sorted(scheme.writable_by)],  # type: ignore[misc]
-    )
 
 
 class RegistryRpcs(Calls):

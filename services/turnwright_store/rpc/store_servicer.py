@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from turnwright.store.v1 import store_service_pb2_grpc
 
+from turnwright_store.rpc.change_servicer import ChangeRpcs
 from turnwright_store.rpc.history_servicer import HistoryRpcs
 from turnwright_store.rpc.lease_servicer import LeaseRpcs
 from turnwright_store.rpc.ledger_servicer import LedgerRpcs
@@ -18,6 +19,7 @@ class StoreServicer(
     RegistryRpcs,
     RulesRpcs,
     LedgerRpcs,
+    ChangeRpcs,
     LeaseRpcs,
     HistoryRpcs,
     PlanRpcs,

@@ -92,5 +92,5 @@ def json_object(column: str) -> tuple[CheckConstraint, CheckConstraint]:
     """The column holds JSON text (RU051)."""
     # json_valid(NULL) is 0 before SQLite 3.45 and NULL after it.
     on_sqlite = CheckConstraint(f"{column} IS NULL OR json_valid({column})", name=f"{column}_json")
-    on_postgresql = CheckConstraint(f"{column}::json IS NOT NULL", name=f"{column}_json")
+    on_postgresql = CheckConstraint(f"{column} IS NULL OR {column}::json IS NOT NULL", name=f"{column}_json")
     return on_sqlite.ddl_if(dialect=SQLITE), on_postgresql.ddl_if(dialect=POSTGRESQL)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -25,6 +26,8 @@ SEEN_VERSION: Final = and_(
 
 _CONTENT: Final = (
     entries.c.id,
+    entries.c.scope_id,
+    versions.c.id,
     versions.c.from_rev,
     versions.c.hash,
     versions.c.body_bytes,
@@ -59,8 +62,25 @@ _UNSEEN: Final = (
     .join(versions, and_(versions.c.entry_id == entries.c.id, versions.c.from_rev == entries.c.head_rev))
     .where(entries.c.scope_id == bindparam("scope"), entries.c.path.in_(bindparam("paths", expanding=True)))
 )
-_BODY: Final = select(versions.c.body).where(
-    versions.c.entry_id == bindparam("entry"), versions.c.from_rev == bindparam("rev")
+_LATEST: Final = chunks.alias("latest")
+_TAILS: Final = (
+    select(entries.c.id, versions.c.stored_bytes - versions.c.body_bytes, chunks.c.offset, chunks.c.data)
+    .join(versions, and_(versions.c.entry_id == entries.c.id, versions.c.from_rev == entries.c.head_rev))
+    .outerjoin(
+        chunks,
+        and_(
+            chunks.c.entry_id == entries.c.id,
+            chunks.c.version_rev == entries.c.head_rev,
+            chunks.c.offset
+            == select(func.max(_LATEST.c.offset))
+            .where(_LATEST.c.entry_id == entries.c.id, _LATEST.c.version_rev == entries.c.head_rev)
+            .scalar_subquery(),
+        ),
+    )
+    .where(entries.c.id.in_(bindparam("ids", expanding=True)))
+)
+_BODIES: Final = select(versions.c.id, versions.c.stored_bytes, versions.c.body).where(
+    versions.c.id.in_(bindparam("ids", expanding=True))
 )
 _CHUNKS: Final = (
     select(chunks.c.data)
@@ -90,42 +110,69 @@ def parts(items: Iterable[T], size: int = PATHS_A_STATEMENT) -> Iterator[list[T]
         yield part
 
 
-def seen(connection: Connection, run_id: int, paths: Iterable[str]) -> dict[str, tuple[Sight, Content]]:
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What is stored of a path: the content that is seen of it, what was appended to that, and the view."""
+
+    content: Content
+    tail: int
+    """Bytes of chunks on top of the content."""
+    sight: Sight | None = None
+
+
+def seen(connection: Connection, run_id: int, paths: Iterable[str]) -> dict[str, Stored]:
     """What a run sees of these paths; those without a view are missing."""
-    found: dict[str, tuple[Sight, Content]] = {}
+    found: dict[str, Stored] = {}
     for part in parts(paths):
         for row in connection.execute(_SEEN, {"run_id": run_id, "paths": part}):
-            path, view_id, revision, chunk_bytes, visibility, state, *rest = row[:11]
-            sight = Sight(view_id, revision, chunk_bytes, Visibility(visibility), State(state), *rest)
-            found[path] = (sight, _content(row[11:]))
+            path, view_id, revision, tail, visibility, state, *rest = row[:11]
+            sight = Sight(view_id, revision, Visibility(visibility), State(state), *rest)
+            found[path] = Stored(_content(row[11:]), tail, sight)
     return found
 
 
-def unseen(connection: Connection, scope: int, paths: Iterable[str]) -> dict[str, Content]:
-    """What is stored in a scope under these paths, whoever sees it."""
-    found: dict[str, Content] = {}
+def unseen(connection: Connection, scope: int, paths: Iterable[str]) -> dict[str, Stored]:
+    """What is stored in a shared scope under these paths, whoever sees it. Nothing there has a tail."""
+    found: dict[str, Stored] = {}
     for part in parts(paths):
         for path, *content in connection.execute(_UNSEEN, {"scope": scope, "paths": part}):
-            found[path] = _content(content)
+            found[path] = Stored(_content(content), 0)
     return found
+
+
+def unseen_own(connection: Connection, scope: int, paths: Iterable[str]) -> dict[str, Stored]:
+    """What is stored in a run's scope under these paths, with everything that was ever appended to it."""
+    found = unseen(connection, scope, paths)
+    tails: dict[int, int] = {}
+    for part in parts(stored.content.entry for stored in found.values()):
+        for entry, folded, offset, data in connection.execute(_TAILS, {"ids": part}):
+            tails[entry] = max(folded, 0) if data is None else offset + len(data.encode())
+    return {path: replace(stored, tail=tails[stored.content.entry]) for path, stored in found.items()}
 
 
 def _content(row: Sequence[Any]) -> Content:
-    entry, rev, digest, body_bytes, writer, attributes = row
-    return Content(entry, rev, digest, body_bytes, Tier(writer), attributes)
+    entry, scope, version, rev, digest, body_bytes, writer, attributes = row
+    return Content(entry, scope, version, rev, digest, body_bytes, Tier(writer), attributes)
 
 
-def body_reader(connection: Connection) -> Callable[[int, int, int], str]:
-    """A function (entry, version, bytes of chunks) -> the whole body."""
+def load_bodies(connection: Connection, wanted: Mapping[Content, int]) -> dict[int, str]:
+    """Whole bodies by version, given what is appended to each; wherever their parts are stored by now."""
+    bodies: dict[int, str] = {}
+    by_version = {content.version: (content, tail) for content, tail in wanted.items()}
+    for part in parts(by_version):
+        for version, stored_bytes, body in connection.execute(_BODIES, {"ids": part}):
+            bodies[version] = _whole(connection, *by_version[version], stored_bytes, body)
+    return bodies
 
-    def read(entry: int, rev: int, chunk_bytes: int) -> str:
-        body: str = connection.execute(_BODY, {"entry": entry, "rev": rev}).scalar_one()
-        if not chunk_bytes:
-            return body
-        data = connection.execute(_CHUNKS, {"entry": entry, "rev": rev, "bytes": chunk_bytes}).scalars()
-        return "".join([body, *data])
 
-    return read
+def _whole(connection: Connection, content: Content, tail: int, stored_bytes: int, body: str) -> str:
+    wanted = content.body_bytes + tail
+    if stored_bytes == wanted:
+        return body
+    if stored_bytes > wanted:
+        return body.encode()[:wanted].decode()
+    values = {"entry": content.entry, "rev": content.rev, "bytes": tail}
+    return "".join([body, *connection.execute(_CHUNKS, values).scalars()])
 
 
 def add_entries(connection: Connection, rows: Rows) -> dict[tuple[int, str], int]:

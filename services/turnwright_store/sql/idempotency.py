@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import Connection, bindparam, delete, exists, insert, select
+from sqlalchemy import Connection, bindparam, delete, exists, insert, select, tuple_
 
 from turnwright_store.sql.tables import idempotency, projects, runs
 
@@ -18,14 +18,23 @@ _FIND: Final = select(idempotency.c.digest, idempotency.c.response).where(
     idempotency.c.request_id == bindparam("request_id"),
 )
 _ADD: Final = insert(idempotency)
-_FORGET: Final = delete(idempotency).where(
-    idempotency.c.create_ms < bindparam("before_ms"),
-    ~exists(
-        select(runs.c.id)
-        .join(projects, projects.c.id == runs.c.project_id)
-        .where(projects.c.name == idempotency.c.project, (runs.c.loop_active > 0) | (runs.c.loops_queued > 0))
-    ),
+_KEY: Final = (idempotency.c.project, idempotency.c.principal, idempotency.c.method, idempotency.c.request_id)
+_WORK_GOES_ON: Final = exists(
+    select(runs.c.id)
+    .join(projects, projects.c.id == runs.c.project_id)
+    .where(
+        projects.c.name == idempotency.c.project,
+        runs.c.alias == idempotency.c.run,
+        (runs.c.loop_active > 0) | (runs.c.loops_queued > 0),
+    )
 )
+_OLDEST: Final = (
+    select(*_KEY)
+    .where(idempotency.c.create_ms < bindparam("before_ms"), ~_WORK_GOES_ON)
+    .order_by(idempotency.c.create_ms)
+    .limit(bindparam("rows_max"))
+)
+_FORGET: Final = delete(idempotency).where(tuple_(*_KEY).in_(_OLDEST))
 
 
 def find(connection: Connection, key: Key) -> tuple[str, bytes] | None:
@@ -34,15 +43,16 @@ def find(connection: Connection, key: Key) -> tuple[str, bytes] | None:
     return (row[0], row[1]) if row else None
 
 
-def add(connection: Connection, key: Key, digest: str, response: bytes, now_ms: int) -> None:
-    """Keep a response."""
-    connection.execute(_ADD, {**_values(key), "digest": digest, "response": response, "create_ms": now_ms})
+def add(connection: Connection, key: Key, digest: str, response: bytes, run: str, now_ms: int) -> None:
+    """Keep a response; `run` is the alias of the run whose work the request started, empty for none."""
+    values = {**_values(key), "digest": digest, "response": response, "run": run, "create_ms": now_ms}
+    connection.execute(_ADD, values)
 
 
 def _values(key: Key) -> dict[str, object]:
     return dict(zip(("project", "principal", "method", "request_id"), key, strict=True))
 
 
-def forget(connection: Connection, before_ms: int) -> None:
-    """Drop what is older, except in projects whose work has not ended."""
-    connection.execute(_FORGET, {"before_ms": before_ms})
+def forget(connection: Connection, before_ms: int, rows_max: int) -> int:
+    """Drop the oldest of what is older, except answers whose run still has a loop to work on; how many were dropped."""
+    return connection.execute(_FORGET, {"before_ms": before_ms, "rows_max": rows_max}).rowcount

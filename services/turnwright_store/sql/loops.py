@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any, Final
 
-from sqlalchemy import Connection, bindparam, func, insert, literal_column, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, literal_column, select, update
 
 from turnwright_core.runs import Loop, LoopSettings, Mode, Usage
 from turnwright_store.sql.tables import loops
@@ -38,7 +39,15 @@ _OF_RUN: Final = select(*LOOP_COLUMNS).where(loops.c.run_id == bindparam("run_id
 _PAGE: Final = (
     _OF_RUN.where(loops.c.sequence < bindparam("before")).order_by(loops.c.sequence.desc()).limit(bindparam("page"))
 )
-_CHANGED: Final = _OF_RUN.where(loops.c.revision > bindparam("after")).order_by(loops.c.revision, loops.c.sequence)
+_CHANGED: Final = (
+    _OF_RUN.where(
+        loops.c.revision >= bindparam("from_revision"),
+        (loops.c.revision > bindparam("from_revision")) | (loops.c.sequence > bindparam("from_number")),
+        loops.c.revision <= bindparam("to"),
+    )
+    .order_by(loops.c.revision, loops.c.sequence)
+    .limit(bindparam("page"))
+)
 _NEXT: Final = _OF_RUN.where(loops.c.status == literal_column("100")).order_by(loops.c.sequence).limit(1)
 _ADD: Final = insert(loops)
 _WRITE: Final = (
@@ -51,9 +60,12 @@ _WRITE: Final = (
         }
     )
 )
+OPEN_STATUSES: Final[list[ColumnElement[int]]] = [literal_column(status) for status in ("100", "102", "202")]
+"""The statuses of a loop that has not ended, as the index of such loops says them."""
+
 OPEN_RUNS: Final = (
     select(loops.c.run_id, func.min(loops.c.id).label("oldest"))
-    .where(loops.c.status.in_([literal_column(status) for status in ("100", "102", "202")]))
+    .where(loops.c.status.in_(OPEN_STATUSES))
     .group_by(loops.c.run_id)
     .subquery("open_runs")
 )
@@ -65,6 +77,7 @@ def settings_json(settings: LoopSettings, **more: object) -> str:
     return json.dumps({**asdict(settings), "mode": settings.mode.name.lower(), **more}, ensure_ascii=False)
 
 
+@lru_cache(maxsize=256)
 def _settings(text: str) -> LoopSettings:
     values: dict[str, Any] = json.loads(text)
     return LoopSettings(mode=Mode[values.pop("mode").upper()], **values)
@@ -101,9 +114,10 @@ def list_loops(connection: Connection, run_id: int, before: int, page: int) -> I
         yield from _loops(rows)
 
 
-def changed_loops(connection: Connection, run_id: int, after: int) -> list[Loop]:
-    """Loops of a run that were written after a revision, in the order of the writes."""
-    return list(_loops(connection.execute(_CHANGED, {"run_id": run_id, "after": after})))
+def changed_loops(connection: Connection, run_id: int, place: tuple[int, int], to: int, page: int) -> list[Loop]:
+    """Loops of a run behind (revision, sequence), written up to a revision, in the order of the writes."""
+    values = {"run_id": run_id, "from_revision": place[0], "from_number": place[1], "to": to, "page": page}
+    return list(_loops(connection.execute(_CHANGED, values)))
 
 
 def next_queued(connection: Connection, run_id: int) -> Loop | None:

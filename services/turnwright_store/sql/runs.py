@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy import Connection, Select, and_, bindparam, case, insert, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, case, insert, literal_column, select, update
 
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
-from turnwright_core.runs import Loop, Run, RunSettings
+from turnwright_core.runs import ForkOrigin, Loop, Run, RunSettings
 from turnwright_store.sql.loops import LOOP_COLUMNS, loop_of
 from turnwright_store.sql.registry import get_project
 from turnwright_store.sql.tables import loops, projects, runs, scopes
@@ -37,7 +37,14 @@ class RunRow:
     loop_active: int
     """Sequence of the loop that is running or waiting; 0: none."""
     abort_requested: bool
+    lineage: int
+    """Id of the eldest run of its family; 0 for a run that is no fork."""
     epoch: int
+    lease_owner: str
+    """Who claimed it last; empty once it was given back."""
+    lease_address: str
+    lease_expires_ms: int
+    """When the lease ends, by the database's clock."""
     run: Run
 
     def cursor(self, incarnation: str) -> Cursor:
@@ -74,7 +81,11 @@ _COLUMNS: Final = (
     runs.c.loops,
     runs.c.loop_active,
     runs.c.abort_requested,
+    runs.c.lineage,
     runs.c.lease_epoch,
+    runs.c.lease_owner,
+    runs.c.lease_address,
+    runs.c.lease_expires_ms,
     projects.c.name,
     runs.c.alias,
     runs.c.model,
@@ -88,6 +99,8 @@ _COLUMNS: Final = (
     runs.c.revision,
     runs.c.create_ms,
     runs.c.update_ms,
+    runs.c.forked_from_run,
+    runs.c.forked_from_turn,
 )
 _LOOP_AT: Final = len(_COLUMNS)
 
@@ -101,7 +114,9 @@ RUN: Final[Select[Any]] = (
     .join(_project_scope, _project_scope.c.id == projects.c.scope_id)
     .join(_global_scope, _global_scope.c.key == "global")
     .outerjoin(loops, and_(loops.c.run_id == runs.c.id, loops.c.sequence == _SHOWN_LOOP))
+    .where(runs.c.removed_ms == literal_column("0"))
 )
+"""Runs with what every request needs of them; those that were removed are no runs any more."""
 
 _BY_ALIAS: Final = RUN.where(projects.c.name == bindparam("project"), runs.c.alias == bindparam("alias"))
 _PAGE: Final = (
@@ -113,6 +128,7 @@ _PAGE: Final = (
     .order_by(runs.c.update_ms.desc(), runs.c.id.desc())
     .limit(bindparam("page"))
 )
+_BY_IDS: Final = RUN.where(runs.c.id.in_(bindparam("ids", expanding=True)))
 _ADD: Final = insert(runs).returning(runs.c.id)
 _WRITE: Final = (
     update(runs)
@@ -127,24 +143,13 @@ _WRITE: Final = (
         }
     )
 )  # fmt: skip
-_CLAIM: Final = (
-    update(runs)
-    .where(runs.c.id == bindparam("run_id"))
-    .values(
-        lease_owner=bindparam("owner"),
-        lease_address=bindparam("address"),
-        lease_epoch=runs.c.lease_epoch + 1,
-    )
-    .returning(runs.c.lease_epoch)
-)
 
 
 def run_of(row: Sequence[Any]) -> RunRow:
     """A row of RUN."""
     head: list[Any]
-    *head, project, alias, model, temperature, persona, limit, status, turn, summary, queued, rev, made, written = row[
-        :_LOOP_AT
-    ]
+    *head, project, alias, model, temperature, persona, limit, status, turn, summary, queued, rev, made, written, \
+        parent, parent_turn = row[:_LOOP_AT]  # fmt: skip
     run = Run(
         project,
         alias,
@@ -157,6 +162,7 @@ def run_of(row: Sequence[Any]) -> RunRow:
         rev,
         made,
         written,
+        ForkOrigin(parent, parent_turn) if parent else None,
     )
     return RunRow(*(*head, run))
 
@@ -172,8 +178,19 @@ def get_run(connection: Connection, project: str, alias: str) -> RunRow:
     found = find_run(connection, project, alias)
     if found is None:
         get_project(connection, project)
-        raise fault(Reason.RUN_NOT_FOUND, f"There is no run {alias!r} in {project}.", project=project, run=alias)
+        raise run_not_found(project, alias)
     return found
+
+
+def run_not_found(project: str, alias: str) -> Exception:
+    """What a caller is told who names a run that is not there, or not there any more."""
+    return fault(Reason.RUN_NOT_FOUND, f"There is no run {alias!r} in {project}.", project=project, run=alias)
+
+
+def load_runs(connection: Connection, ids: Sequence[int]) -> list[RunRow]:
+    """Runs by their ids, in this order; those that are gone are left out."""
+    found = {row.id: row for row in map(run_of, connection.execute(_BY_IDS, {"ids": list(ids)}))}
+    return [found[one] for one in ids if one in found]
 
 
 def list_runs(connection: Connection, project_id: int, before: tuple[int, int], page: int) -> Iterator[RunRow]:
@@ -221,9 +238,3 @@ def write_run(connection: Connection, row: RunRow, revision: int, now_ms: int) -
         },
     )
     return replace(row, run=run, revision_run=revision)
-
-
-def claim(connection: Connection, run_id: int, owner: str, address: str) -> int:
-    """The new epoch of a run's lease."""
-    values = {"run_id": run_id, "owner": owner, "address": address}
-    return int(connection.execute(_CLAIM, values).scalar_one())

@@ -164,6 +164,12 @@ Index(
     postgresql_where=runs.c.lineage > 0,
 )
 Index(
+    "ix_runs_claimed",
+    runs.c.lease_owner,
+    sqlite_where=runs.c.lease_owner != "",
+    postgresql_where=runs.c.lease_owner != "",
+)
+Index(
     "ix_runs_removed",
     runs.c.removed_ms,
     sqlite_where=runs.c.removed_ms > 0,

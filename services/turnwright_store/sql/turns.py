@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields, is_dataclass
 from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, insert, select, update
@@ -26,7 +26,15 @@ _ONE: Final = _TURN.where(turns.c.number == bindparam("number_is"))
 _PAGE: Final = (
     _TURN.where(turns.c.number < bindparam("before")).order_by(turns.c.number.desc()).limit(bindparam("page"))
 )
-_CHANGED: Final = _TURN.where(turns.c.revision > bindparam("after")).order_by(turns.c.revision, turns.c.number)
+_CHANGED: Final = (
+    _TURN.where(
+        turns.c.revision >= bindparam("from_revision"),
+        (turns.c.revision > bindparam("from_revision")) | (turns.c.number > bindparam("from_number")),
+        turns.c.revision <= bindparam("to"),
+    )
+    .order_by(turns.c.revision, turns.c.number)
+    .limit(bindparam("page"))
+)
 _RECENT: Final = (
     _TURN.where(turns.c.loop == bindparam("loop_is"), turns.c.end_ms > 0)
     .order_by(turns.c.number.desc())
@@ -40,6 +48,20 @@ _END: Final = (
 )
 
 
+def _json(value: TurnRequest | TurnResult) -> str:
+    """The fields that differ from their defaults: most of a result are zeros, and every turn keeps one."""
+    given = {
+        name: asdict(item) if is_dataclass(item) and not isinstance(item, type) else item
+        for name in (each.name for each in fields(value))
+        if (item := getattr(value, name)) != _DEFAULTS.get(name)
+    }
+    return json.dumps(given, ensure_ascii=False, separators=(",", ":"))
+
+
+_DEFAULTS: Final[dict[str, Any]] = {each.name: getattr(TurnResult(), each.name) for each in fields(TurnResult)}
+"""What a field of a result is where nothing is stored; a request has no defaults, and shares no name with a result."""
+
+
 def _request(text: str) -> TurnRequest:
     values: dict[str, Any] = json.loads(text)
     return TurnRequest(**{**values, "tools": tuple(values["tools"])})
@@ -47,13 +69,20 @@ def _request(text: str) -> TurnRequest:
 
 def _result(text: str) -> TurnResult:
     values: dict[str, Any] = json.loads(text)
-    cursor = Cursor(**values["cursor"]) if values["cursor"] else None
-    return TurnResult(**{**values, "usage": Usage(**values["usage"]), "cursor": cursor})
+    cursor = Cursor(**values["cursor"]) if values.get("cursor") else None
+    usage = Usage(**values.get("usage") or {})
+    return TurnResult(**{**values, "usage": usage, "cursor": cursor})
 
 
 def _turn(row: Sequence[Any]) -> Turn:
     number, loop, request, result, begin_ms, end_ms, revision = row
     return Turn(number, loop, _request(request), _result(result) if result else None, begin_ms, end_ms, revision)
+
+
+def find_turn(connection: Connection, run_id: int, number: int) -> Turn | None:
+    """A turn of a run."""
+    row = connection.execute(_ONE, {"run_id_is": run_id, "number_is": number}).one_or_none()
+    return _turn(row) if row else None
 
 
 def get_turn(connection: Connection, run_id: int, number: int) -> Turn:
@@ -67,9 +96,10 @@ def list_turns(connection: Connection, run_id: int, before: int, page: int) -> I
         yield from map(_turn, rows)
 
 
-def changed_turns(connection: Connection, run_id: int, after: int) -> list[Turn]:
-    """Turns of a run that were written after a revision, in the order of the writes."""
-    return [_turn(row) for row in connection.execute(_CHANGED, {"run_id_is": run_id, "after": after})]
+def changed_turns(connection: Connection, run_id: int, place: tuple[int, int], to: int, page: int) -> list[Turn]:
+    """Turns of a run behind (revision, number), written up to a revision, in the order of the writes."""
+    values = {"run_id_is": run_id, "from_revision": place[0], "from_number": place[1], "to": to, "page": page}
+    return [_turn(row) for row in connection.execute(_CHANGED, values)]
 
 
 def recent_turns(connection: Connection, run_id: int, loop: int, count: int) -> list[Turn]:
@@ -86,7 +116,7 @@ def add_turn(connection: Connection, run_id: int, turn: Turn) -> None:
             "run_id": run_id,
             "number": turn.number,
             "loop": turn.loop,
-            "request": json.dumps(asdict(turn.request), ensure_ascii=False),
+            "request": _json(turn.request),
             "begin_ms": turn.begin_ms,
             "revision": turn.revision,
         },
@@ -100,7 +130,7 @@ def end_turn(connection: Connection, run_id: int, number: int, result: TurnResul
         {
             "run_id_is": run_id,
             "number_is": number,
-            "new_result": json.dumps(asdict(result), ensure_ascii=False),
+            "new_result": _json(result),
             "new_end_ms": end_ms,
             "new_revision": revision,
         },

@@ -1,4 +1,4 @@
-"""Reading what a run sees: snapshots, what changed since a cursor, single paths.
+"""Reading what a run sees now: snapshots, single paths, ranges of paths; and the contents of what was found.
 
 Each question is one statement on one index. Bodies are read apart from it, in batches: a version never changes, so
 that what a first statement names can be read later and is still the same moment.
@@ -7,16 +7,16 @@ Source: architecture 3 (revisions and the change feed), 12.4; RU046, RU063, RU08
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, or_, select, true
 
 from turnwright_core.entries import Entry, State, Tier, Visibility
 from turnwright_store.sql.entries import SEEN_VERSION, parts
-from turnwright_store.sql.runs import RunRow
+from turnwright_store.sql.runs import RunRow, run_not_found
 from turnwright_store.sql.tables import chunks, entries, versions, views
 
 
@@ -32,42 +32,63 @@ class ViewFilter(IntEnum):
 PACKET_AUDIT: Final = ("system", "user")
 """Schemes of what the model was sent: kept for audit, no part of the run's timeline (C22)."""
 
-_CONDITION: Final[dict[ViewFilter, ColumnElement[bool]]] = {
-    ViewFilter.ALL: true(),
-    ViewFilter.PACKET: and_(
-        views.c.visibility != int(Visibility.ARCHIVED),
-        views.c.state != int(State.PROPOSED),
-        entries.c.scheme.not_in(bindparam("hidden", expanding=True)),
-    ),
-    ViewFilter.TIMELINE: and_(
-        entries.c.scope_id.not_in(bindparam("shared", expanding=True)), entries.c.scheme.not_in(PACKET_AUDIT)
-    ),
-    ViewFilter.FILES: entries.c.scheme == "",
-}
 
-_COLUMNS: Final = (
-    views.c.path,
-    entries.c.scheme,
-    entries.c.scope_id,
-    views.c.visibility,
-    views.c.state,
-    views.c.outcome,
-    views.c.turn,
-    views.c.loop,
-    views.c.position,
-    views.c.write_count,
-    views.c.from_rev,
-    views.c.chunk_bytes,
-    views.c.create_ms,
-    versions.c.id,
-    versions.c.entry_id,
-    versions.c.from_rev,
-    versions.c.hash,
-    versions.c.body_bytes,
-    versions.c.writer,
-    versions.c.create_ms,
-    versions.c.attributes_bytes,
+def condition(wanted: ViewFilter, view: Any = views, entry: Any = entries) -> ColumnElement[bool]:
+    """What a filter asks of a view and its entry; its values are those of `filter_values`."""
+    match wanted:
+        case ViewFilter.ALL:
+            return true()
+        case ViewFilter.PACKET:
+            return and_(
+                view.c.visibility != int(Visibility.ARCHIVED),
+                view.c.state != int(State.PROPOSED),
+                entry.c.scheme.not_in(bindparam("hidden", expanding=True)),
+            )
+        case ViewFilter.TIMELINE:
+            return and_(
+                entry.c.scope_id.not_in(bindparam("shared", expanding=True)), entry.c.scheme.not_in(PACKET_AUDIT)
+            )
+        case ViewFilter.FILES:
+            return cast("ColumnElement[bool]", entry.c.scheme == "")
+
+
+Kind = tuple[ViewFilter, bool]
+"""A filter, and whether some paths come whatever it says."""
+
+KINDS: Final[list[Kind]] = [(wanted, include) for wanted in ViewFilter for include in (False, True)]
+
+
+def fits(kind: Kind, view: Any = views, entry: Any = entries) -> ColumnElement[bool]:
+    """What a reader of a kind wants to be shown."""
+    wanted, include = kind
+    if not include or wanted is ViewFilter.ALL:
+        return condition(wanted, view, entry)
+    return or_(condition(wanted, view, entry), view.c.path.in_(bindparam("include", expanding=True)))
+
+
+SHOWN_COLUMNS: Final = (
+    views.c.path.label("path"),
+    entries.c.scheme.label("scheme"),
+    entries.c.scope_id.label("scope"),
+    views.c.visibility.label("visibility"),
+    views.c.state.label("state"),
+    views.c.outcome.label("outcome"),
+    views.c.turn.label("turn"),
+    views.c.loop.label("loop"),
+    views.c.position.label("position"),
+    views.c.write_count.label("write_count"),
+    views.c.from_rev.label("revision"),
+    views.c.chunk_bytes.label("chunk_bytes"),
+    views.c.create_ms.label("view_ms"),
+    versions.c.id.label("content"),
+    versions.c.entry_id.label("entry"),
+    versions.c.from_rev.label("version"),
+    versions.c.body_bytes.label("version_bytes"),
+    versions.c.writer.label("writer"),
+    versions.c.create_ms.label("version_ms"),
+    versions.c.attributes_bytes.label("attributes_bytes"),
 )
+"""The fields of Shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +111,6 @@ class Shown:
     content: int
     entry: int
     version: int
-    hash: str
     version_bytes: int
     writer: int
     version_ms: int
@@ -102,76 +122,31 @@ class Shown:
         return self.version_bytes + self.chunk_bytes
 
 
-_FROM_REV: Final = views.c.from_rev + 0
-"""An expression that no index offers: few rows begin late, many begin early, and planners cannot know."""
-
-_ENTRY: Final = entries.c.id == views.c.entry_id
-_SHOWN: Final[Select[Any]] = (
-    select(*_COLUMNS)
+ENTRY: Final = entries.c.id == views.c.entry_id
+_CURRENT: Final[Select[Any]] = (
+    select(*SHOWN_COLUMNS)
     .select_from(views)
-    .join(entries, _ENTRY)
+    .join(entries, ENTRY)
     .join(versions, SEEN_VERSION)
-    .where(views.c.run_id == bindparam("run_id"))
-)
-_CURRENT: Final = _SHOWN.where(views.c.to_rev.is_(None))
-_OPENED: Final = _CURRENT.where(views.c.from_rev > bindparam("after"))
-_LEFT: Final = (
-    select(views.c.path)
-    .join(entries, _ENTRY)
-    .where(
-        views.c.run_id == bindparam("run_id"),
-        views.c.to_rev > bindparam("after"),
-        bindparam("after") >= _FROM_REV,
-    )
-)
-_MOVED: Final[Select[Any]] = (
-    select(*_COLUMNS)
-    .select_from(entries)
-    .join(views, and_(views.c.run_id == bindparam("run_id"), views.c.path == entries.c.path, views.c.to_rev.is_(None)))
-    .join(versions, and_(versions.c.entry_id == entries.c.id, versions.c.from_rev == entries.c.head_rev))
-    .where(
-        entries.c.scope_id == bindparam("scope"),
-        entries.c.head_rev > bindparam("after_shared"),
-        views.c.entry_id == entries.c.id,
-        bindparam("after") >= _FROM_REV,
-    )
+    .where(views.c.run_id == bindparam("run_id"), views.c.to_rev.is_(None))
 )
 _PATHS: Final = _CURRENT.where(views.c.path.in_(bindparam("paths", expanding=True)))
-_RANGE: Final = (
-    _CURRENT.where(
-        views.c.path > bindparam("after_path"), views.c.path >= bindparam("low"), views.c.path < bindparam("high")
-    )
-    .order_by(views.c.path)
-    .limit(bindparam("page"))
+IN_RANGE: Final = and_(
+    views.c.path > bindparam("after_path"), views.c.path >= bindparam("low"), views.c.path < bindparam("high")
 )
+_RANGE: Final = _CURRENT.where(IN_RANGE).order_by(views.c.path).limit(bindparam("page"))
+SNAPSHOT: Final = {kind: _CURRENT.where(fits(kind)).order_by(views.c.position) for kind in KINDS}
 
-
-def _filtered(statement: Select[Any], wanted: ViewFilter, include: bool) -> Select[Any]:
-    condition = _CONDITION[wanted]
-    if include and wanted is not ViewFilter.ALL:
-        condition = or_(condition, views.c.path.in_(bindparam("include", expanding=True)))
-    return statement.where(condition)
-
-
-_Kind = tuple[ViewFilter, bool]
-_KINDS: Final[list[_Kind]] = [(wanted, include) for wanted in ViewFilter for include in (False, True)]
-SNAPSHOT: Final = {kind: _filtered(_CURRENT, *kind).order_by(views.c.position) for kind in _KINDS}
-OPENED: Final = {kind: _filtered(_OPENED, *kind).order_by(views.c.from_rev, views.c.position) for kind in _KINDS}
-LEFT: Final = {kind: _filtered(_LEFT, *kind) for kind in _KINDS}
-MOVED: Final = {kind: _filtered(_MOVED, *kind) for kind in _KINDS}
-
-_BODIES: Final = select(versions.c.id, versions.c.attributes, versions.c.body).where(
-    versions.c.id.in_(bindparam("ids", expanding=True))
-)
-_ATTRIBUTES: Final = select(versions.c.id, versions.c.attributes).where(
-    versions.c.id.in_(bindparam("ids", expanding=True))
-)
+_CONTENT: Final = (versions.c.id, versions.c.stored_bytes, versions.c.hash, versions.c.attributes)
+_WITH_BODIES: Final = select(*_CONTENT, versions.c.body).where(versions.c.id.in_(bindparam("ids", expanding=True)))
+_WITHOUT_BODIES: Final = select(*_CONTENT).where(versions.c.id.in_(bindparam("ids", expanding=True)))
 _CHUNKS: Final = (
     select(chunks.c.data)
     .where(
         chunks.c.entry_id == bindparam("entry"),
         chunks.c.version_rev == bindparam("version"),
-        chunks.c.offset < bindparam("bytes"),
+        chunks.c.offset >= bindparam("folded"),
+        chunks.c.offset < bindparam("end"),
     )
     .order_by(chunks.c.offset)
 )
@@ -188,88 +163,89 @@ class Wanted:
     """Bytes after which a body is cut; 0: whole bodies."""
 
 
-class ViewReader:
-    """The questions one reader asks about one run."""
-
-    def __init__(self, connection: Connection, run: RunRow, wanted: Wanted, hidden: Sequence[str]) -> None:
-        """`hidden` names the schemes that no packet shows."""
-        self._connection = connection
-        self._run = run
-        self._kind = (wanted.filter, bool(wanted.include))
-        self._values: dict[str, Any] = {"run_id": run.id}
-        if wanted.filter is ViewFilter.PACKET:
-            self._values["hidden"] = list(hidden)
-        if wanted.filter is ViewFilter.TIMELINE:
-            self._values["shared"] = [run.project_scope, run.global_scope]
-        if wanted.include and wanted.filter is not ViewFilter.ALL:
-            self._values["include"] = list(wanted.include)
-
-    def snapshot(self) -> list[Shown]:
-        """Everything, in the order of position."""
-        return self._shown(SNAPSHOT[self._kind])
-
-    def opened(self, after: int) -> list[Shown]:
-        """What the run's own view shows since a revision, in the order of revisions."""
-        return self._shown(OPENED[self._kind], after=after)
-
-    def left(self, after: int) -> list[str]:
-        """Paths that were shown at a revision and whose view has ended since."""
-        return list(self._connection.execute(LEFT[self._kind], {**self._values, "after": after}).scalars())
-
-    def moved(self, scope: int, after_shared: int, after: int) -> list[Shown]:
-        """What shows another version since a revision of a shared scope, though the run's view is older."""
-        return self._shown(MOVED[self._kind], scope=scope, after_shared=after_shared, after=after)
-
-    def _shown(self, statement: Select[Any], **values: int) -> list[Shown]:
-        return _shown(self._connection.execute(statement, {**self._values, **values}))
+def filter_values(run: RunRow, wanted: Wanted, hidden: Sequence[str]) -> tuple[Kind, dict[str, Any]]:
+    """The kind of statement for a reader, and what its filter compares with. `hidden`: schemes that no packet shows."""
+    values: dict[str, Any] = {}
+    if wanted.filter is ViewFilter.PACKET:
+        values["hidden"] = list(hidden)
+    if wanted.filter is ViewFilter.TIMELINE:
+        values["shared"] = [run.project_scope, run.global_scope]
+    if wanted.include and wanted.filter is not ViewFilter.ALL:
+        values["include"] = list(wanted.include)
+    return (wanted.filter, bool(wanted.include)), values
 
 
-def _shown(rows: Any) -> list[Shown]:
+def snapshot(connection: Connection, run: RunRow, wanted: Wanted, hidden: Sequence[str]) -> list[Shown]:
+    """What a run sees now, in the order of position."""
+    kind, values = filter_values(run, wanted, hidden)
+    return shown_rows(connection.execute(SNAPSHOT[kind], {"run_id": run.id, **values}))
+
+
+def shown_rows(rows: Iterable[Any]) -> list[Shown]:
+    """Rows of SHOWN_COLUMNS."""
     return [Shown(*row) for row in rows]
 
 
 def find_shown(connection: Connection, run_id: int, paths: Sequence[str]) -> dict[str, Shown]:
     """What a run sees of these paths."""
     found: dict[str, Shown] = {}
-    for part in parts(paths):
-        for shown in _shown(connection.execute(_PATHS, {"run_id": run_id, "paths": part})):
-            found[shown.path] = shown
+    for part in parts(storable(paths)):
+        rows = connection.execute(_PATHS, {"run_id": run_id, "paths": part})
+        found |= {shown.path: shown for shown in shown_rows(rows)}
     return found
+
+
+def storable(paths: Iterable[str]) -> list[str]:
+    """The paths that can be stored; a database need not even be able to hear of NUL."""
+    return [path for path in paths if "\0" not in path]
+
+
+def range_values(prefix: str, after_path: str, page: int) -> dict[str, Any]:
+    """The values of IN_RANGE and of its page."""
+    return {"after_path": after_path, "low": prefix, "high": prefix + "\U0010ffff", "page": page}
 
 
 def list_shown(connection: Connection, run_id: int, prefix: str, after_path: str, page: int) -> list[Shown]:
     """What a run sees of the paths that begin with a prefix, in path order, those after a path."""
-    values = {"run_id": run_id, "after_path": after_path, "low": prefix, "high": prefix + "\U0010ffff", "page": page}
-    return _shown(connection.execute(_RANGE, values))
+    if "\0" in prefix:
+        return []
+    return shown_rows(connection.execute(_RANGE, {"run_id": run_id, **range_values(prefix, after_path, page)}))
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What is loaded of a version. Folding may go on between two reads; a version is otherwise fixed."""
+
+    stored_bytes: int
+    hash: str
+    attributes: str
+    body: str = ""
 
 
 def load_entries(connection: Connection, run: RunRow, shown: Sequence[Shown], wanted: Wanted) -> list[Entry]:
-    """The entries with attributes, and with bodies where they are wanted."""
-    contents: dict[int, tuple[str, str]] = {}
-    statement = _BODIES if wanted.bodies else _ATTRIBUTES
+    """The entries with attributes, and with bodies where they are wanted.
+
+    Raises RUN_NOT_FOUND when the run was removed since they were found, and their versions with it.
+    """
+    contents: dict[int, _Content] = {}
+    statement = _WITH_BODIES if wanted.bodies else _WITHOUT_BODIES
     for part in parts(shown):
         ids = [one.content for one in part]
-        for version, attributes, *body in connection.execute(statement, {"ids": ids}):
-            contents[version] = (attributes, body[0] if body else "")
+        for version, *content in connection.execute(statement, {"ids": ids}):
+            contents[version] = _Content(*content)
+    if any(one.content not in contents for one in shown):
+        raise run_not_found(run.run.project, run.run.run)
     return [_entry(connection, run, one, contents[one.content], wanted) for one in shown]
 
 
-def _entry(connection: Connection, run: RunRow, one: Shown, content: tuple[str, str], wanted: Wanted) -> Entry:
-    attributes, body = content
-    if one.chunk_bytes and wanted.bodies:
-        end = one.chunk_bytes if not wanted.body_bytes_max else min(one.chunk_bytes, wanted.body_bytes_max)
-        values = {"entry": one.entry, "version": one.version, "bytes": end}
-        data = "".join(connection.execute(_CHUNKS, values).scalars())
-        body += cut(data, one.chunk_bytes)
-    if wanted.body_bytes_max:
-        body = cut(body, wanted.body_bytes_max)
+def _entry(connection: Connection, run: RunRow, one: Shown, content: _Content, wanted: Wanted) -> Entry:
     return Entry(
         path=one.path,
         scheme=one.scheme,
         scope=run.scope_key(one.scope),
-        body=body,
+        body=_body(connection, one, content, wanted.body_bytes_max) if wanted.bodies else "",
         body_bytes=one.body_bytes,
-        attributes_json=attributes,
+        attributes_json=content.attributes,
         visibility=Visibility(one.visibility),
         state=State(one.state),
         outcome=one.outcome,
@@ -280,14 +256,25 @@ def _entry(connection: Connection, run: RunRow, one: Shown, content: tuple[str, 
         write_count=one.write_count,
         revision=one.revision,
         # The digest of a body that still grows would have to be made anew for each piece; it comes with the fold.
-        hash="" if one.chunk_bytes else one.hash,
+        hash=content.hash if one.body_bytes == content.stored_bytes else "",
         update_ms=one.view_ms if one.chunk_bytes else one.version_ms,
     )
+
+
+def _body(connection: Connection, one: Shown, content: _Content, bytes_max: int) -> str:
+    """As much of a body as the view shows: from the version what is folded into it, the rest from chunks."""
+    end = min(one.body_bytes, bytes_max) if bytes_max else one.body_bytes
+    if end <= content.stored_bytes:
+        return content.body if end == content.stored_bytes else cut(content.body, end)
+    folded = content.stored_bytes - one.version_bytes
+    values = {"entry": one.entry, "version": one.version, "folded": folded, "end": end - one.version_bytes}
+    body = "".join([content.body, *connection.execute(_CHUNKS, values).scalars()])
+    return cut(body, end) if bytes_max else body
 
 
 def cut(text: str, bytes_max: int) -> str:
     """The longest beginning of a text that has at most so many bytes of UTF-8, ending at a character."""
     if len(text) * 4 <= bytes_max:
         return text
-    data = text.encode()
-    return text if len(data) <= bytes_max else data[:bytes_max].decode(errors="ignore")
+    data = text[:bytes_max].encode()
+    return data[:bytes_max].decode(errors="ignore")

@@ -1,12 +1,39 @@
-"""Fixtures of the store's contract: a store on SQLite in a directory of the test, and clients of it."""
+"""Fixtures of the store's contract: a store in a directory of the test, on each database in turn, and clients of it."""
 
+import shutil
+
+import pytest
 import pytest_asyncio
 
 from contract.store.harness import Client, new_project, start_store, working_run
+from databases import migrate_file
+
+
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory):
+    """A file of SQLite at head: to migrate one costs more than most tests do."""
+    file = tmp_path_factory.mktemp("template") / "turnwright.db"
+    migrate_file(file)
+    return file
+
+
+@pytest.fixture(autouse=True, params=["sqlite", "postgresql"])
+def db(request, monkeypatch, tmp_path):
+    """The database of every store that the test starts, in this process or another: TURNWRIGHT_DB says it.
+
+    On SQLite it is empty: the file in the store's home.
+    """
+    if request.param == "sqlite":
+        monkeypatch.delenv("TURNWRIGHT_DB", raising=False)
+        shutil.copy(request.getfixturevalue("migrated_file"), tmp_path)
+        return ""
+    url = request.getfixturevalue("postgres_url")
+    monkeypatch.setenv("TURNWRIGHT_DB", url)
+    return url
 
 
 @pytest_asyncio.fixture
-async def server(tmp_path):
+async def server(db, tmp_path):
     running = await start_store(tmp_path, heartbeat_s=0.2)
     yield running
     await running.stop()

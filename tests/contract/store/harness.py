@@ -1,11 +1,11 @@
 """A store over a real channel, and a driver of one run as its owner uses it."""
 
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any
 
-from turnwright.store.v1 import ledger_pb2, read_pb2, registry_pb2, store_service_pb2_grpc, write_pb2
+import pytest
+from turnwright.store.v1 import ledger_pb2, plan_pb2, read_pb2, registry_pb2, store_service_pb2_grpc, write_pb2
 from turnwright.types.v1 import entry_pb2, model_pb2, settings_pb2, turn_pb2
 
 from turnwright_core.entries import AppendEntry, EntryWrite, RemoveEntry, SetEntry, State, Tier, Visibility
@@ -17,14 +17,22 @@ from turnwright_store.config import StoreSettings
 from turnwright_store.wiring import build
 
 SECRET = "s3cret"
-MESSAGES = (registry_pb2, ledger_pb2, read_pb2)
-
-_owners = count()
+MESSAGES = (registry_pb2, ledger_pb2, read_pb2, plan_pb2)
 
 
-async def start_store(home: Path, **settings: Any) -> RunningServer:
-    """A running store on a unix socket in its home."""
-    server = RunningServer(build(StoreSettings(home=home, **settings), SECRET), f"unix:{home}/store.sock", SECRET, 1.0)
+SQLITE_ONLY = pytest.mark.parametrize("db", ["sqlite"], indirect=True)
+"""For tests of files; say why."""
+POSTGRESQL_ONLY = pytest.mark.parametrize("db", ["postgresql"], indirect=True)
+"""For tests of replicas; say why."""
+
+
+async def start_store(home: Path, name: str = "store", **settings: Any) -> RunningServer:
+    """A running store on a unix socket in its home, on the test's database unless `db` names another.
+
+    On PostgreSQL, stores of different names in one home are replicas.
+    """
+    address = f"unix:{home}/{name}.sock"
+    server = RunningServer(build(StoreSettings(home=home, **settings), SECRET), address, SECRET, 1.0)
     await server.start()
     return server
 
@@ -106,8 +114,8 @@ class Run:
     async def enqueue(self, prompt: str = "do it", **settings: Any) -> ledger_pb2.EnqueueLoopResponse:
         return await self.client.call("EnqueueLoop", **self.address, prompt=prompt, settings=act(**settings))
 
-    async def claim(self) -> ledger_pb2.ClaimRunResponse:
-        claimed = await self.client.call("ClaimRun", **self.address, owner=f"owner-{next(_owners)}", address="here:1")
+    async def claim(self, owner: str = "owner", **more: Any) -> ledger_pb2.ClaimRunResponse:
+        claimed = await self.client.call("ClaimRun", **self.address, owner=owner, address="here:1", **more)
         self.epoch = claimed.fence.epoch
         return claimed
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from contract.store.harness import Client, Run, append, new_project, set_, start_store, working_run
+from contract.store.harness import SQLITE_ONLY, Client, Run, append, new_project, set_, start_store, working_run
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_store.edge.lock import DatabaseInUseError
 
@@ -35,7 +35,7 @@ async def reachable(home):
     raise AssertionError("the store does not answer")
 
 
-async def test_what_was_acknowledged_survives_a_kill(tmp_path):
+async def test_what_was_acknowledged_survives_a_kill(tmp_path, db):
     """Architecture 3: both classes survive the death of the process; the claim, the turn and the writes are there."""
     process = spawn(tmp_path)
     client = await reachable(tmp_path)
@@ -58,13 +58,15 @@ async def test_what_was_acknowledged_survives_a_kill(tmp_path):
     assert len(acknowledged) == 30
     claimed = await again.claim()
     assert (claimed.fence.epoch, claimed.open_turn.number) == (run.epoch + 1, 1)
-    raw = sqlite3.connect(tmp_path / "turnwright.db")
-    assert raw.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    raw.close()
+    if not db:
+        raw = sqlite3.connect(tmp_path / "turnwright.db")
+        assert raw.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        raw.close()
     await again.client.close()
     await server.stop()
 
 
+@SQLITE_ONLY
 async def test_a_second_process_is_told_who_has_the_database(tmp_path, server):
     with pytest.raises(DatabaseInUseError, match="in use by another process") as caught:
         await start_store(tmp_path)
@@ -75,6 +77,7 @@ async def test_a_second_process_is_told_who_has_the_database(tmp_path, server):
     process.stderr.close()
 
 
+@SQLITE_ONLY
 async def test_the_lock_is_free_after_a_stop(tmp_path):
     for _ in range(2):
         server = await start_store(tmp_path)

@@ -1,11 +1,9 @@
 """Entries: what a write does to an entry and to the run's view of it."""
 
 import hashlib
-import json
 
 import pytest
 
-from cases import params
 from contract.store.harness import (
     ARCHIVED,
     CANCELLED,
@@ -16,13 +14,12 @@ from contract.store.harness import (
     STREAMING,
     SUMMARIZED,
     VISIBLE,
-    append,
     new_project,
     new_run,
     remove,
     set_,
 )
-from turnwright_core.entries import State, Tier, Visibility
+from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 
 pytestmark = pytest.mark.asyncio
@@ -88,74 +85,6 @@ async def test_the_status_is_derived_from_the_state(run, state, status):
     """RU056, C10."""
     await run.write(set_("known://a", "x", state=state))
     assert (await run.entry("known://a")).status == status
-
-
-@pytest.mark.parametrize("case", params("rummy/known_store.jsonl", "rummy/streaming.jsonl"))
-async def test_the_known_store(client, run, case):
-    """RU065, RU090-RU095 by the cases; the ones about other parts of the system are named below."""
-    elsewhere = {
-        "store-014": "slugs are the grammar's",
-        "store-016": "slugs are the grammar's",
-        "store-017": "there is no status to write: it is derived from the state (C10)",
-    }
-    if case["id"] in elsewhere:
-        assert {op["op"] for op in case["input"]["ops"]} & {"slug_path"} or "status" in case["input"]["ops"][0]
-        return
-    runs = {"A": run, "B": await new_run(client, run.project, "B"), None: run}
-    error, returns = None, []
-    for op in case["input"]["ops"]:
-        try:
-            returns.append(await perform(runs[op.get("run")], op, case))
-        except TurnwrightError as raised:
-            error = raised
-    expected = case["expected"]
-    assert bool(expected.get("error")) == (error is not None), error
-    if "returns" in expected:
-        assert returns == expected["returns"]
-    if "absent" in expected:
-        assert await run.entry(expected["absent"]) is None
-    if "entry" in expected:
-        await check_entry(run, expected["entry"])
-    if "count" in expected:
-        assert (await run.view()).paths.count(expected["entry"]["path"]) == expected["count"]
-    for name, body in expected.get("bodies", {}).items():
-        assert (await runs[name].entry(case["input"]["ops"][0]["path"])).body == body
-    if expected.get("scopes_differ"):
-        scopes = {(await runs[name].entry(case["input"]["ops"][0]["path"])).scope for name in "AB"}
-        assert len(scopes) == 2
-
-
-async def perform(run, op, case):
-    match op["op"]:
-        case "set":
-            attributes = json.dumps(op["attributes"]) if "attributes" in op else None
-            state = State[op.get("state", "resolved").upper()]
-            visibility = Visibility[op.get("visibility", "visible").upper()]
-            await run.write(set_(op["path"], op["body"], attributes, state=state, visibility=visibility))
-        case "rm":
-            await run.write(remove(op["path"]))
-        case "append":
-            await run.write(append(op["path"], op["body"]))
-        case "stream_completed":
-            path = case["input"]["ops"][0]["path"]
-            await run.write(set_(path, state=RESOLVED if op["exit_code"] == 0 else FAILED))
-        case "resolve":
-            await run.client.call("ResolveProposal", **run.address, path=op["path"], decision=2)
-        case "next_turn":
-            number = (await run.begin()).turn.number
-            await run.end(number)
-            return number
-        case other:
-            raise AssertionError(other)
-    return None
-
-
-async def check_entry(run, expected):
-    entry = await run.entry(expected["path"])
-    words = {"state": State(entry.state).name.lower, "scheme": lambda: entry.scheme or None}
-    words["attributes"] = lambda: json.loads(entry.attributes_json)
-    for key, value in expected.items():
-        assert words.get(key, lambda key=key: getattr(entry, key))() == value, key
 
 
 async def test_a_write_without_body_and_attributes_makes_no_version(run):
@@ -269,84 +198,6 @@ async def test_a_new_record_never_takes_the_path_of_another(run):
     assert list((await run.write(record)).paths) == ["log://turn_1/get/a+4"]
 
 
-async def test_a_streaming_body_grows_and_is_folded_at_its_close(run):
-    await run.write(set_("sh://turn_1/x_1", "a", state=STREAMING))
-    for text in ("é", "", "z"):
-        await run.write(append("sh://turn_1/x_1", text), append("sh://turn_1/x_1", text))
-    growing = await run.entry("sh://turn_1/x_1")
-    assert (growing.body, growing.body_bytes, growing.hash) == ("aéézz", 7, "")
-    await run.write(set_("sh://turn_1/x_1", state=RESOLVED))
-    closed = await run.entry("sh://turn_1/x_1")
-    assert (closed.body, closed.state) == ("aéézz", RESOLVED)
-    assert closed.hash == hashlib.sha256("aéézz".encode()).hexdigest()
-
-
-async def test_a_streaming_body_survives_every_order_of_writes(run):
-    path = "sh://turn_1/x_1"
-    await run.write(set_(path, "a", state=STREAMING), append(path, "b"))
-    await run.write(append(path, "c"), set_(path, visibility=SUMMARIZED), append(path, "d"))
-    await run.write(set_(path, attributes='{"n":1}'), append(path, "e"))
-    await run.write(append(path, "f"))
-    await run.write(remove(path))
-    await run.write(set_(path, state=STREAMING))
-    await run.write(append(path, "g"))
-    entry = await run.entry(path)
-    assert (entry.body, entry.attributes_json) == ("abcdefg", '{"n":1}')
-    await run.write(set_(path, "new"), append(path, "er"))
-    assert (await run.entry(path)).body == "newer"
-
-
-async def test_a_shared_body_that_grows_is_seen_by_every_run(client, project, run):
-    other = await new_run(client, project, "other")
-    await run.write(set_("http://e.org/", "a", state=STREAMING))
-    await client.call("WriteEntries", **other.address, writes=[set_("http://e.org/", state=STREAMING)])
-    await run.write(append("http://e.org/", "b"))
-    await client.call("WriteEntries", **other.address, writes=[append("http://e.org/", "c")])
-    assert ((await run.entry("http://e.org/")).body, (await other.entry("http://e.org/")).body) == ("abc", "abc")
-
-
-async def test_only_a_streaming_entry_can_be_appended_to(run):
-    await run.write(set_("known://a", "x"))
-    assert (await refused(run.write(append("known://a", "y")))).reason is Reason.TRANSITION_FORBIDDEN
-    assert (await refused(run.write(append("known://b", "y")))).reason is Reason.ENTRY_NOT_FOUND
-
-
-@pytest.mark.parametrize(
-    ("write", "field", "reason"),
-    [
-        (set_("known://" + "x" * 2041, "x"), "path", Reason.LIMIT_EXCEEDED),
-        (set_("", "x"), "path", Reason.INVALID_FIELD),
-        (set_("known://a\nb", "x"), "path", Reason.INVALID_FIELD),
-        (set_("known://a\x00b", "x"), "path", Reason.INVALID_FIELD),
-        (set_("known://a", "é" * (8 * 1024 * 1024 + 1)), "body", Reason.LIMIT_EXCEEDED),
-        (set_("known://a", "x", "[1]"), "attributes_json", Reason.INVALID_FIELD),
-        (set_("known://a", "x", "{"), "attributes_json", Reason.INVALID_FIELD),
-        (set_("known://a", "x", '{"n":NaN}'), "attributes_json", Reason.INVALID_FIELD),
-        (set_("known://a", "x", '{"n":' * 200 + "1" + "}" * 200), "attributes_json", Reason.INVALID_FIELD),
-        (set_("known://a", "x", '{"n":' + "[" * 5000 + "]" * 5000 + "}"), "attributes_json", Reason.INVALID_FIELD),
-        (set_("known://a", "x", '{"n":"' + "x" * 1024 * 1024 + '"}'), "attributes_json", Reason.LIMIT_EXCEEDED),
-        (append("known://a", "x" * (1024 * 1024 + 1)), "text", Reason.LIMIT_EXCEEDED),
-    ],
-    ids=[
-        "path-too-long", "path-empty", "path-newline", "path-nul", "body-too-long", "attributes-list",
-        "attributes-broken", "attributes-nan", "attributes-deep", "attributes-deeper", "attributes-too-long",
-        "append-too-long",
-    ],
-)  # fmt: skip
-async def test_a_write_over_a_limit_is_refused(run, write, field, reason):
-    """RU049, RU051."""
-    error = await refused(run.write(set_("known://first", "x"), write))
-    assert (error.reason, error.metadata["field"]) == (reason, field)
-    assert await run.entry("known://first") is None
-
-
-async def test_a_path_of_2048_characters_is_stored(run):
-    """RU049."""
-    path = "known://" + "é" * 2040
-    await run.write(set_(path, "x"))
-    assert (await run.entry(path)).body == "x"
-
-
 async def test_bodies_hold_any_character(run):
     body = "\x00\r\n\u2028\U0001f600 </x>'\""
     await run.write(set_("known://a", body))
@@ -374,18 +225,3 @@ async def test_a_write_from_outside_leaves_records_of_the_open_turn_alone(client
     assert (await run.entry("log://turn_1/get/a")).body == ""
     await client.call("WriteEntries", **run.address, writes=[set_("log://turn_0/repo/manifest", "x")])
     assert (await run.entry("log://turn_0/repo/manifest")).body == "x"
-
-
-@pytest.mark.parametrize("case", params("rummy/demotion.jsonl"))
-async def test_a_demotion_changes_the_visibility_only(run, case):
-    """RU064 by the cases: states, stamps and statuses stay as they are."""
-    for row in case["input"]["rows"]:
-        state = {200: RESOLVED, 102: STREAMING}[row["status"]]
-        visibility = Visibility[row["visibility"].upper()]
-        await run.write(set_(row["path"], "x", state=state, visibility=visibility, turn=row["turn"]))
-    await run.write(*(set_(row["path"], visibility=SUMMARIZED) for row in case["input"]["rows"]))
-    for row in case["input"]["rows"]:
-        entry = await run.entry(row["path"])
-        assert Visibility(entry.visibility).name.lower() == case["expected"]["visibility"][row["path"]]
-        assert entry.status == case["expected"]["status"][row["path"]]
-        assert entry.turn == row["turn"]

@@ -157,23 +157,6 @@ async def test_what_no_longer_passes_a_filter_is_removed(run):
     assert (changed.paths, changed.removed) == ([], ["known://a"])
 
 
-async def test_an_earlier_moment_can_be_read_from_the_intervals(run, tmp_path):
-    """Architecture 3: views are intervals, so that what a run saw at two cursors stands in the same rows."""
-    import sqlite3
-
-    await run.write(set_("known://a", "one"), set_("known://b", "x"))
-    first = (await run.view()).cursor.run
-    await run.write(set_("known://a", "two", visibility=SUMMARIZED), remove("known://b"))
-    second = (await run.view()).cursor.run
-    raw = sqlite3.connect(tmp_path / "turnwright.db")
-    sql = """SELECT v.path, n.body, v.visibility FROM views v
-             JOIN versions n ON n.entry_id = v.entry_id AND n.from_rev = v.version_rev
-             WHERE v.from_rev <= ? AND (v.to_rev IS NULL OR v.to_rev > ?) AND v.path LIKE 'known://%' ORDER BY 1"""
-    assert raw.execute(sql, (first, first)).fetchall() == [("known://a", "one", 1), ("known://b", "x", 1)]
-    assert raw.execute(sql, (second, second)).fetchall() == [("known://a", "two", 2)]
-    raw.close()
-
-
 async def test_a_cursor_of_another_history_is_refused(run):
     now = (await run.view()).cursor
     foreign = cursor_pb2.Cursor()

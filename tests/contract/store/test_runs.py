@@ -184,7 +184,12 @@ async def listed(client):
     return [run.run for run in (await client.call("ListWork")).runs]
 
 
+async def release(run):
+    await run.client.call("ReleaseRun", **run.address, fence=run.fence)
+
+
 async def test_list_work_names_runs_that_an_owner_can_go_on_with(client, project):
+    """RU109, RU110."""
     idle = await new_run(client, project, "idle")
     later = await new_run(client, project, "later")
     first = await new_run(client, project, "first")
@@ -192,22 +197,27 @@ async def test_list_work_names_runs_that_an_owner_can_go_on_with(client, project
     await later.enqueue()
     assert await listed(client) == ["first", "later"]
     await first.claim()
-    assert await listed(client) == ["first", "later"]
+    assert await listed(client) == ["later"]
     await first.begin()
     await first.write(set_("log://turn_1/sh/x", "", "{}", state=PROPOSED), run_status=202)
     await first.enqueue("behind")
+    await release(first)
     assert await listed(client) == ["later"]
     await client.call("ResolveProposal", **first.address, path="log://turn_1/sh/x", decision=1)
     assert await listed(client) == ["first", "later"]
+    await first.claim()
     await first.write(run_status=102)
     await first.end(1, loop=(200, "update", ""))
+    await release(first)
     assert await listed(client) == ["later", "first"]
     assert (await idle.get()).status == 100
 
 
 async def test_a_waiting_run_has_work_when_its_abort_is_asked_for(client, run):
+    """RU111, C36."""
     await run.begin()
     await run.write(set_("log://turn_1/sh/x", "", "{}", state=PROPOSED), run_status=202)
+    await release(run)
     assert await listed(client) == []
     await client.call("RequestAbort", **run.address)
     assert await listed(client) == ["r1"]

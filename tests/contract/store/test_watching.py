@@ -10,7 +10,6 @@ from contract.store.harness import (
     PROPOSED,
     STREAMING,
     Client,
-    Run,
     append,
     new_project,
     new_run,
@@ -18,47 +17,10 @@ from contract.store.harness import (
     set_,
     start_store,
 )
-from turnwright_core.errors import Reason, TurnwrightError
+from contract.store.watcher import Watcher, is_heartbeat
+from turnwright_core.errors import MissingError, RangeError, Reason, TurnwrightError
 
 pytestmark = pytest.mark.asyncio
-
-
-class Watcher:
-    """Applies what a watch says to a dict of entries."""
-
-    def __init__(self, run: Run, **options) -> None:
-        self.stream = run.client.stream("WatchChanges", **run.address, **options)
-        self.known = {}
-        self.messages = []
-        self.runs, self.loops, self.turns = [], [], []
-
-    async def next(self):
-        message = await anext(self.stream)
-        assert message.HasField("send_time")
-        self.messages.append(message)
-        for path in message.removed_paths:
-            self.known.pop(path, None)
-        self.known |= {entry.path: entry for entry in message.entries}
-        self.runs += [message.run] if message.HasField("run") else []
-        self.loops += message.loops
-        self.turns += message.turns
-        return message
-
-    async def until(self, cursor):
-        """Follow up to a moment."""
-        while not self.messages or not reached(self.messages[-1].cursor, cursor):
-            await self.next()
-
-    async def close(self):
-        await self.stream.aclose()
-
-
-def reached(cursor, wanted):
-    return cursor.run >= wanted.run and cursor.project >= wanted.project
-
-
-def is_heartbeat(message):
-    return not (message.entries or message.removed_paths or message.HasField("run") or message.loops or message.turns)
 
 
 async def test_a_watch_without_a_cursor_begins_now(run):
@@ -224,11 +186,17 @@ async def test_a_growing_body_is_followed(run):
     await watcher.close()
 
 
-async def test_a_foreign_cursor_is_refused(run):
-    watcher = Watcher(run, after=cursor_pb2.Cursor(incarnation="other"))
-    with pytest.raises(TurnwrightError) as caught:
-        await watcher.next()
-    assert caught.value.reason is Reason.CURSOR_FOREIGN
+async def test_a_cursor_of_another_history_or_of_the_future_is_refused(run):
+    now = (await run.view()).cursor
+    for changed in ({"incarnation": "other"}, {"run": now.run + 1}, {"project": now.project + 1}, {"run": -1}):
+        cursor = cursor_pb2.Cursor()
+        cursor.CopyFrom(now)
+        for name, value in changed.items():
+            setattr(cursor, name, value)
+        watcher = Watcher(run, after=cursor)
+        with pytest.raises(RangeError) as caught:
+            await watcher.next()
+        assert caught.value.reason is Reason.CURSOR_FOREIGN
 
 
 async def test_a_watch_ends_when_the_store_drains(tmp_path):
@@ -254,6 +222,23 @@ async def test_a_proposal_wakes_its_watcher(run):
     await watcher.until((await run.view()).cursor)
     assert [entry.status for entry in watcher.known.values()] == [202]
     await watcher.close()
+
+
+async def test_a_watch_ends_with_its_run(client, project):
+    """A feed lives as long as the run; another run that takes the alias has a feed of its own."""
+    run = await new_run(client, project, "r")
+    watcher = Watcher(run)
+    await watcher.next()
+    await client.call("RemoveRun", **run.address)
+    await new_run(client, project, "r")
+    with pytest.raises(MissingError) as caught:
+        await until_end(watcher)
+    assert caught.value.reason is Reason.RUN_NOT_FOUND
+
+
+async def until_end(watcher):
+    while True:
+        await watcher.next()
 
 
 async def test_many_large_loops_come_in_parts(client, project):

@@ -10,6 +10,7 @@ from uuid import uuid4
 from turnwright.store.v1 import ledger_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
 
+from turnwright_core.constraints import Constraints
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, Visibility, to_attributes_json
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import RunningServer
@@ -80,6 +81,7 @@ class Bench:
     mode: Mode = Mode.ACT
     yolo: bool = False
     there: frozenset[str] = field(default_factory=frozenset)
+    constraints: Constraints = field(default_factory=Constraints)
 
     async def put(
         self, path: str, body: str = "", *, visibility: Visibility = Visibility.VISIBLE, **attributes
@@ -125,7 +127,7 @@ class Bench:
             yolo=self.yolo,
             record_path=record_path(TURN, sent, 0, ()),
             entries=self.entries,
-            workspace=DiskWorkspace(self.root, 100_000),
+            workspace=DiskWorkspace(self.root, 100_000, self.constraints),
             shell=LocalShell(self.root, ShellLimits(term_grace_s=0.2, close_grace_s=0.2)),
         )
 

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from turnwright_core.constraints import Constraints, FileConstraint
 from turnwright_executor.edge.scan import DiskScanner
 from turnwright_executor.ports import Scan
 from turnwright_executor.tools.ports import ScannedFile
@@ -46,6 +47,36 @@ async def test_git_decides_what_belongs_to_a_project(git):
     run_git(git, "add", "a.py")
     assert paths(await scanner(git).scan()) == [".gitignore", ".hidden", "a.py", "node.modules", "src/b.py"]
     assert paths(await scanner(git / "src").scan()) == ["b.py"]
+
+
+def constraints(*said: tuple[str, str]) -> Constraints:
+    return Constraints(FileConstraint(*one) for one in said)
+
+
+@pytest.mark.asyncio
+async def test_an_ignored_file_is_not_scanned(git):
+    """RU114: whatever version control says of it."""
+    fill(git, a_py="a", src__b_py="b", src__c_py="c", secret_txt="s")
+    run_git(git, "add", ".")
+    ignoring = constraints(("src/**", "ignore"), ("/secret.+/", "ignore"), ("src/c.py", "add"))
+    assert paths(await scanner(git, constraints=ignoring).scan()) == ["a.py", "src/c.py"]
+
+
+@pytest.mark.parametrize("kind", ["add", "readonly"])
+@pytest.mark.asyncio
+async def test_an_added_file_is_scanned_whatever_else_says_no(git, kind):
+    """RU112, RU113: by its path, or by a pattern; what is version control's own never is."""
+    fill(git, a_py="a", build__x__b_js="b", build__c_txt="c", _gitignore="build/\n.env\n", _env="e", absent="x")
+    (git / "absent").unlink()
+    adding = constraints((".env", kind), ("build/**/*.js", kind), ("absent", kind), ("**/HEAD", kind))
+    assert paths(await scanner(git, constraints=adding).scan()) == [".env", ".gitignore", "a.py", "build/x/b.js"]
+
+
+@pytest.mark.asyncio
+async def test_without_version_control_constraints_hold_too(tmp_path):
+    fill(tmp_path, a_py="a", node_modules="file", _env="e", src__b_py="b")
+    said = constraints((".env", "add"), ("src/*", "ignore"))
+    assert paths(await scanner(tmp_path, constraints=said).scan()) == [".env", "a.py", "node.modules"]
 
 
 @pytest.mark.asyncio

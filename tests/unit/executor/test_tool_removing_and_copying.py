@@ -3,10 +3,10 @@
 import pytest
 
 from cases import load_cases
+from turnwright_core.destinations import destination
 from turnwright_core.entries import State, Tier, Visibility
 from turnwright_executor.domain.effects import FileEffect
 from turnwright_executor.tools.contract import Done, Proposed
-from turnwright_executor.tools.copying import destination
 
 VISIBLE, SUMMARIZED, ARCHIVED = Visibility.VISIBLE, Visibility.SUMMARIZED, Visibility.ARCHIVED
 PROPOSING = [case for case in load_cases("rummy/proposals.jsonl") if "tool" in case["input"]]

@@ -60,5 +60,30 @@ def test_loading_settings_checks_the_models(tmp_path, monkeypatch):
 
 def test_the_database_is_in_the_home_unless_it_is_said_otherwise(tmp_path, monkeypatch):
     assert load(StoreSettings, home=tmp_path).database_file == tmp_path / "turnwright.db"
-    monkeypatch.setenv("TURNWRIGHT_DATABASE", str(tmp_path / "other.db"))
+    monkeypatch.setenv("TURNWRIGHT_DB", str(tmp_path / "other.db"))
     assert load(StoreSettings, home=tmp_path).database_file == tmp_path / "other.db"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://user:pw@host:5432/name",
+        "postgresql+psycopg://user:p%40w@host/name?sslmode=require",
+        "postgres://host/name",
+        "postgresql://user:pw@[::1]:5432,other:5433/name",
+    ],
+)
+def test_a_url_is_a_database_on_postgresql(tmp_path, url):
+    settings = load(StoreSettings, home=tmp_path, db=url)
+    assert (settings.is_on_postgresql, settings.db) == (True, url)
+
+
+@pytest.mark.parametrize(
+    "url", ["mysql://u:s3cret@host/x", "postgresql://u:s3cret@host:none/x", "postgresql://u:s3cret@x@host/x",
+            "postgresql://u:s3cret/@host/x", "postgresql://u:s3cret:more@host/x"],
+)  # fmt: skip
+def test_a_wrong_url_is_refused_without_its_password(tmp_path, url):
+    with pytest.raises(SettingsError, match="TURNWRIGHT_DB: ") as caught:
+        load(StoreSettings, home=tmp_path, db=url)
+    assert "s3cret" not in str(caught.value)
+    assert "s3cret" not in repr(load(StoreSettings, home=tmp_path, db="postgresql://u:s3cret@host/x"))

@@ -1,4 +1,4 @@
-"""The schema: migrations, rules that the database itself enforces, and the indexes that questions use."""
+"""The schema: rules that the database itself enforces, and the indexes that questions use."""
 
 import os
 import sqlite3
@@ -7,22 +7,17 @@ import sys
 
 import pytest
 import sqlalchemy
-from alembic.autogenerate import compare_metadata
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy.exc import IntegrityError
 
 from turnwright_core.runs import RUN_TRANSITIONS
-from turnwright_store.edge.schema import MIGRATIONS, REVISIONS, SchemaTooNewError, bring_to_head, current_revision
-from turnwright_store.sql import views
+from turnwright_store.edge.schema import bring_to_head
+from turnwright_store.sql import moments, views
 from turnwright_store.sql.entries import seen
+from turnwright_store.sql.feed import Feed
 from turnwright_store.sql.idempotency import forget
 from turnwright_store.sql.loops import changed_loops
 from turnwright_store.sql.runs import find_run, list_runs
-from turnwright_store.sql.tables import metadata
 from turnwright_store.sql.turns import changed_turns
-from turnwright_store.sql.work import list_work
 from turnwright_store.wiring import GRPC_NAME
 
 STATUSES = (100, 102, 200, 202, 499, 500)
@@ -44,59 +39,6 @@ def core(raw):
     with engine.connect() as connection:
         bring_to_head(raw, connection)
         yield connection
-
-
-def test_the_migrations_make_the_tables(core):
-    found = compare_metadata(MigrationContext.configure(core), metadata)
-    assert found == []
-
-
-def test_the_checks_of_the_migrations_are_those_of_the_tables(core, raw):
-    """Alembic does not compare checks; SQLite tells how it understood both."""
-
-    def checks(connection):
-        inspector = sqlalchemy.inspect(connection)
-        return {
-            (table, check["name"], check["sqltext"])
-            for table in metadata.tables
-            for check in inspector.get_check_constraints(table)
-        }
-
-    with sqlalchemy.create_engine("sqlite://").connect() as other:
-        metadata.create_all(other)
-        assert checks(core) == checks(other)
-
-
-def test_the_constant_names_the_head_of_the_migrations():
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    config.set_main_option("path_separator", "os")
-    script = ScriptDirectory.from_config(config)
-    assert script.get_heads() == [REVISIONS[-1]]
-    assert [one.revision for one in script.walk_revisions()] == list(reversed(REVISIONS))
-
-
-def test_a_database_at_head_is_left_alone(core, raw):
-    before = raw.total_changes
-    bring_to_head(raw, core)
-    assert (raw.total_changes, current_revision(raw)) == (before, REVISIONS[-1])
-
-
-def test_a_database_that_is_newer_than_the_code_is_refused(core, raw):
-    raw.execute("UPDATE alembic_version SET version_num = 'r9999'")
-    with pytest.raises(SchemaTooNewError, match="r9999"):
-        bring_to_head(raw, core)
-    assert current_revision(raw) == "r9999"
-
-
-def test_a_migration_that_fails_leaves_nothing(raw):
-    raw.execute("CREATE TABLE views (x)")
-    engine = sqlalchemy.create_engine(
-        "sqlite://", creator=lambda: raw, poolclass=sqlalchemy.StaticPool, isolation_level="AUTOCOMMIT"
-    )
-    with engine.connect() as connection, pytest.raises(sqlalchemy.exc.OperationalError):
-        bring_to_head(raw, connection)
-    assert raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall() == [("views",)]
 
 
 # ---- What the database enforces by itself
@@ -203,12 +145,17 @@ def test_a_version_holds_json_and_a_tier(core, raw, fields):
         add_version(raw, **fields)
 
 
-def test_a_version_never_changes(core, raw):
+@pytest.mark.parametrize(
+    "column",
+    ["entry_id", "from_rev", "writer", "actor", "create_ms", "body_bytes", "attributes_bytes", "attributes"],
+)
+def test_a_version_never_changes(core, raw, column):
+    """But for where its body is: folding brings what was appended into it."""
     add_run(raw)
     add_entry(raw)
     add_version(raw)
     with pytest.raises(sqlite3.IntegrityError, match="immutable"):
-        raw.execute("UPDATE versions SET body = 'y'")
+        raw.execute(f"UPDATE versions SET {column} = {column}")
 
 
 @pytest.mark.parametrize(
@@ -283,38 +230,82 @@ def filled(raw):
     raw.execute("ANALYZE")
 
 
-def read_since(core, ask):
-    """The plans of one question of a reader that follows a run."""
-    run = find_run(core, "p", "r")
-    sent = Sent(core)
-    ask(views.ViewReader(core, run, views.Wanted(views.ViewFilter.PACKET), ["tool"]))
-    return sent.plans()
+def at(run, revision):
+    """A moment of a run, late enough for its shared entries."""
+    return moments.Moment(run.id, revision, 9999, 9999)
+
+
+NOW = 1103
+"""The revision of the latest view."""
 
 
 @pytest.mark.parametrize(
     ("ask", "uses"),
     [
-        (lambda reader: reader.opened(1090), ["ix_views_opened (run_id=? AND from_rev>?)"]),
-        (lambda reader: reader.left(1090), ["ix_views_closed (run_id=? AND to_rev>?)"]),
         (
-            lambda reader: reader.moved(10, 1090, 1090),
+            lambda feed: feed.section(0, 0, (1090, 0), 50),
+            [
+                "views USING INDEX ix_views_opened (run_id=? AND from_rev>? AND from_rev<?)",
+                "views USING INDEX ix_views_closed (run_id=? AND to_rev>?)",
+                "views USING INDEX ix_views_closed (run_id=? AND to_rev>? AND to_rev<?)",
+                "now_views USING INDEX uq_views_current (run_id=? AND path=?)",
+            ],
+        ),
+        (
+            lambda feed: feed.section(10, 9999, (1090, 0), 50),
             ["ix_entries_changed (scope_id=? AND head_rev>?)", "uq_views_current (run_id=? AND path=?)"],
         ),
     ],
-    ids=["opened", "left", "moved"],
+    ids=["own", "moved"],
 )
 @pytest.mark.parametrize("history", [False, True], ids=["empty", "long"])
 def test_a_read_since_a_cursor_does_not_walk_the_history(core, raw, ask, uses, history):
     filled(raw) if history else add_run(raw)
-    (plan,) = read_since(core, ask)
+    run = find_run(core, "p", "r")
+    sent = Sent(core)
+    ask(Feed(core, run, at(run, NOW), 1090, views.Wanted(views.ViewFilter.PACKET), ["tool"]))
+    (plan,) = sent.plans()
     for index in uses:
         assert any(index in line for line in plan), plan
     assert not [line for line in plan if line.startswith("SCAN")], plan
 
 
+@pytest.mark.parametrize(
+    ("ask", "uses"),
+    [
+        (
+            lambda core, run: moments.find_shown_at(core, run, at(run, 1100), ["p100"]),
+            ["uq_views_current (run_id=? AND path=?)", "ix_views_closed (run_id=? AND to_rev>?)"],
+        ),
+        (
+            lambda core, run: moments.list_shown_at(core, run, at(run, 1100), "p", "", 5),
+            ["uq_views_current (run_id=? AND path>? AND path<?)", "ix_views_closed (run_id=? AND to_rev>?)"],
+        ),
+        (
+            lambda core, run: moments.snapshot_at(core, run, at(run, 1100), views.Wanted(), []),
+            ["ix_views_closed (run_id=? AND to_rev>?)"],
+        ),
+        (
+            lambda core, run: moments.list_history(core, run.id, "p100", NOW, 5),
+            ["uq_views_current (run_id=? AND path=?)", "ix_views_closed (run_id=?"],
+        ),
+    ],
+    ids=["paths", "range", "snapshot", "history"],
+)
+def test_an_earlier_moment_is_found_by_both_halves_of_the_intervals(core, raw, ask, uses):
+    filled(raw)
+    run = find_run(core, "p", "r")
+    sent = Sent(core)
+    ask(core, run)
+    plan = sent.plans()[0]
+    for index in uses:
+        assert any(index in line for line in plan), plan
+    assert not [line for line in plan if line.startswith("SCAN views")], plan
+
+
 def shown():
     """A row that names a version."""
-    return views.Shown("a", "", 11, 1, 4, "", 0, 0, 1, 1, 100, 0, 1, 1, 100, 100, "", 0, 1, 1, 2)
+    return views.Shown("a", "", 11, 1, 4, "", 0, 0, 1, 1, 100, 0, 1, 1, 100, 100, 0, 1, 1, 2)
 
 
 QUESTIONS = {
@@ -325,20 +316,15 @@ QUESTIONS = {
     "paths": (lambda core, run: views.find_shown(core, run.id, ["p100"]), "uq_views_current (run_id=? AND path=?)"),
     "range": (lambda core, run: views.list_shown(core, run.id, "p", "", 5), "uq_views_current (run_id=? AND path>?"),
     "snapshot": (
-        lambda core, run: views.ViewReader(core, run, views.Wanted(), []).snapshot(),
+        lambda core, run: views.snapshot(core, run, views.Wanted(), []),
         "(run_id=?)",
     ),
     "write": (lambda core, run: seen(core, run.id, ["p100"]), "uq_views_current (run_id=? AND path=?)"),
     "run": (lambda core, _run: find_run(core, "p", "r"), "sqlite_autoindex_runs_1 (project_id=? AND alias=?)"),
-    "loops": (lambda core, run: changed_loops(core, run.id, 5), "ix_loops_changed (run_id=? AND revision>?)"),
-    "turns": (lambda core, run: changed_turns(core, run.id, 5), "ix_turns_changed (run_id=? AND revision>?)"),
+    "loops": (lambda core, run: changed_loops(core, run.id, (5, 0), 9, 5), "ix_loops_changed (run_id=? AND revision>?"),
+    "turns": (lambda core, run: changed_turns(core, run.id, (5, 0), 9, 5), "ix_turns_changed (run_id=? AND revision>?"),
     "runs": (lambda core, run: list(list_runs(core, run.project_id, (9, 9), 5)), "ix_runs_latest (project_id=?"),
-    "work": (lambda core, _run: list(list_work(core, 5)), "loops USING INDEX ix_loops_open"),
-    "undecided": (
-        lambda core, _run: list(list_work(core, 5)),
-        "views USING INDEX ix_views_proposed (run_id=? AND turn=?)",
-    ),
-    "forgotten": (lambda core, _run: forget(core, 5), "ix_idempotency_age (create_ms<?)"),
+    "forgotten": (lambda core, _run: forget(core, 5, 1000), "ix_idempotency_age (create_ms<?)"),
 }
 
 
@@ -369,7 +355,8 @@ async def main():
     await database.start()
     await database.close()
 asyncio.run(main())
-print("alembic" in sys.modules, "sqlalchemy.orm" in sys.modules, "sqlalchemy.ext.asyncio" in sys.modules)
+import turnwright_store.wiring
+print(*(name in sys.modules for name in ("alembic", "psycopg", "sqlalchemy.orm", "sqlalchemy.ext.asyncio")))
 """
     environment = {**os.environ, "PYTHONWARNINGS": "error"}
     outputs = [
@@ -383,7 +370,7 @@ print("alembic" in sys.modules, "sqlalchemy.orm" in sys.modules, "sqlalchemy.ext
         for _ in range(2)
     ]
     assert [output[0] for output in outputs] == ["True", "False"]
-    assert outputs[1] == ["False", "False", "False"]
+    assert outputs[1] == ["False"] * 4
 
 
 def test_the_service_is_named_as_in_the_contract():

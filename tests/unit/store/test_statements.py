@@ -5,10 +5,21 @@ from functools import partial
 import pytest
 import pytest_asyncio
 
-from turnwright_core.entries import AppendEntry, EntryWrite, SetEntry, State, Tier
+from turnwright_core.entries import (
+    AppendEntry,
+    CopyEntry,
+    EntryWrite,
+    MoveEntry,
+    RemoveEntry,
+    SetEntry,
+    State,
+    Tier,
+    Visibility,
+)
 from turnwright_core.kit.auth import Caller
 from turnwright_core.runs import LoopSettings, Mode, Model, RunSettings, TurnRequest, TurnResult
-from turnwright_store.app import commands, ledger, registry
+from turnwright_store.app import commands, leases, ledger, primitives, registry
+from turnwright_store.app.changes import Watches
 from turnwright_store.app.opening import open_store
 from turnwright_store.app.reading import Address, find
 from turnwright_store.domain.basis import Basis
@@ -20,6 +31,7 @@ pytestmark = pytest.mark.asyncio
 
 SYSTEM = Caller("operator", Tier.SYSTEM, Tier.SYSTEM)
 ADDRESS = Address("p", "r")
+OWNER = leases.Claimant("o", "", 6000)
 
 
 class Store:
@@ -71,7 +83,6 @@ async def store(tmp_path):
         vendor_models={},
         context_lengths={},
         context_prefix="",
-        idempotency_days=7,
     )
     opened = await database.write(opening, Durability.NORMAL, ())
     one = Store(database, Basis(opened.incarnation, opened.schemes, opened.global_scope, 9, 1.0, 1.0))
@@ -80,7 +91,7 @@ async def store(tmp_path):
     settings = LoopSettings(Mode.ACT, "fast")
     fields = {"prompt": "x", "settings": settings, "run_settings": RunSettings()}
     await one.write(commands.enqueue_loop, basis=one.basis, caller=SYSTEM, address=ADDRESS, **fields)
-    await one.write(ledger.claim_run, caller=SYSTEM, address=ADDRESS, owner="o", owner_address="")
+    await one.write(leases.claim_run, basis=one.basis, caller=SYSTEM, address=ADDRESS, who=OWNER)
     yield one
     await database.close()
 
@@ -104,7 +115,7 @@ async def test_a_turn_costs_few_statements(store):
     changed = await store.read(begun.cursor)
     spent["read"] = store.spent
     assert len(changed) == 5
-    assert spent == {"begin": 10, "record": 7, "finalise": 5, "end": 5, "read": 4}
+    assert spent == {"begin": 10, "record": 7, "finalise": 5, "end": 5, "read": 3}
 
 
 @pytest.mark.parametrize("count", [1, 5, 900])
@@ -127,3 +138,101 @@ async def test_a_read_of_nothing_new_is_one_statement(store):
     written = await store.entries(*records(1, 5))
     assert await store.read(written.run.cursor("i")) == []
     assert store.spent == 1
+
+
+@pytest.mark.parametrize("count", [0, 1, 50])
+async def test_a_renewal_costs_the_same_however_many_leases_there_are(store, count):
+    held = [leases.Lease(ADDRESS, 1), *(leases.Lease(Address("p", f"none{n}"), 1) for n in range(count))]
+    states = await store.write(leases.renew_leases, who=OWNER, leases=held)
+    assert [state.held for state in states] == [True, *[False] * count]
+    assert store.spent == 2
+
+
+class Watcher:
+    """A watch of the run, and what each of its messages costs."""
+
+    def __init__(self, store, after=None):
+        self.database = store.database
+        self.changes = Watches().changes(store.database, lambda: store.basis, ADDRESS, after, Wanted())
+
+    async def next(self):
+        before = self.database.stats().statements
+        change = await anext(self.changes)
+        return change, self.database.stats().statements - before
+
+
+async def test_a_wake_of_a_watcher_costs_few_statements(store):
+    """One for the run, one for its views, one for bodies; loops and turns are asked for where the run changed."""
+    watcher = Watcher(store)
+    spent = {"start": (await watcher.next())[1]}
+    await store.entries(*records(1, 5))
+    spent["records"] = (await watcher.next())[1]
+    await store.entries(EntryWrite("log://turn_1/get/1", RemoveEntry(), Tier.SYSTEM))
+    spent["removal"] = (await watcher.next())[1]
+    await store.begin(EntryWrite("prompt://{turn}", SetEntry("x"), Tier.PLUGIN))
+    spent["begin"] = (await watcher.next())[1]
+    await store.end(1)
+    spent["end"] = (await watcher.next())[1]
+    assert spent == {"start": 2, "records": 3, "removal": 2, "begin": 5, "end": 4}
+    await watcher.changes.aclose()
+
+
+async def test_a_slow_watcher_costs_no_more_than_what_it_takes(store):
+    """Bodies are loaded for one message at a time, when it is taken."""
+    written = await store.entries()
+    start = written.run.cursor("i")
+    await store.entries(*(EntryWrite(f"known://{n:02}", SetEntry("x" * 200_000), Tier.PLUGIN) for n in range(20)))
+    watcher = Watcher(store, start)
+    costs = []
+    for _ in range(20):
+        change, cost = await watcher.next()
+        assert len(change.entries) == 1
+        costs.append(cost)
+    assert costs == [4, *[1] * 19]
+    await watcher.changes.aclose()
+
+
+STREAM = "sh://turn_1/x_1"
+
+
+@pytest.mark.parametrize("body_bytes", [10 * 1024, 10 * 1024 * 1024])
+async def test_a_stream_costs_the_same_at_any_length(store, body_bytes):
+    """No statement reads or rewrites the body: not at an append, a change of the view, the close, or the removal."""
+    spent = {}
+    for name, change in {
+        "begin": SetEntry("x" * body_bytes, state=State.STREAMING),
+        "append": AppendEntry("y"),
+        "look": SetEntry(visibility=Visibility.SUMMARIZED),
+        "close": SetEntry(state=State.RESOLVED),
+        "remove": RemoveEntry(),
+    }.items():
+        await store.entries(EntryWrite(STREAM, change, Tier.PLUGIN))
+        spent[name] = store.spent
+    assert spent == {"begin": 7, "append": 6, "look": 5, "close": 5, "remove": 4}
+
+
+CHANGES = {
+    "copy": (lambda n: CopyEntry(f"known://c/{n}"), 8),
+    "move": (lambda n: MoveEntry(f"known://c/{n}"), 9),
+    "merge": (lambda _: SetEntry(merge_attributes_json='{"n":1}'), 8),
+}
+
+
+@pytest.mark.parametrize("count", [1, 400])
+@pytest.mark.parametrize("kind", CHANGES)
+async def test_bodies_that_are_written_again_are_read_at_once(store, kind, count):
+    make, statements = CHANGES[kind]
+    await store.entries(*(EntryWrite(f"known://{n}", SetEntry("x"), Tier.MODEL) for n in range(count)))
+    await store.entries(*(EntryWrite(f"known://{n}", make(n), Tier.MODEL) for n in range(count)))
+    assert store.spent == statements
+
+
+@pytest.mark.parametrize("count", [1, 400])
+async def test_a_change_by_pattern_costs_the_same_for_more_entries(store, count):
+    """One statement more than its writes, and none on the writer for matching."""
+    await store.entries(*(EntryWrite(f"known://{n}", SetEntry("x"), Tier.MODEL) for n in range(count)))
+    fields = {"basis": store.basis, "address": ADDRESS}
+    change = primitives.Change(primitives.Primitive.PROMOTE, "known://*", writer=Tier.MODEL)
+    planned = await store.database.read(partial(primitives.plan, **fields, change=change, check_time=lambda: None))
+    await store.write(primitives.apply, **fields, caller=SYSTEM, epoch=1, planned=planned)
+    assert (len(planned.matches), store.spent) == (count, 6)

@@ -67,7 +67,9 @@ def upgrade() -> None:
 
 def _json(column: str, name: str) -> sa.CheckConstraint:
     is_sqlite = op.get_bind().dialect.name == "sqlite"
-    condition = f"{column} IS NULL OR json_valid({column})" if is_sqlite else f"{column}::json IS NOT NULL"
+    condition = (
+        f"{column} IS NULL OR json_valid({column})" if is_sqlite else f"{column} IS NULL OR {column}::json IS NOT NULL"
+    )
     return sa.CheckConstraint(condition, name=op.f(name))
 
 

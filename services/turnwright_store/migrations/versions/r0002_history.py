@@ -1,6 +1,6 @@
 """Forks, leases of executors, packets, folding of streamed bodies, full-text search.
 
-Everything here adds; code of the first schema would go on on it, so `min_code` stays at 1.
+`min_code` is the level of code that this schema needs: the first code knows neither removed runs nor stored lengths.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def upgrade() -> None:
     _views(is_sqlite=is_sqlite)
     _packets()
     _search(is_sqlite=is_sqlite)
-    op.execute("INSERT INTO meta (key, value) VALUES ('min_code', '1')")
+    op.execute("INSERT INTO meta (key, value) VALUES ('min_code', '2')")
 
 
 def _runs() -> None:
@@ -74,10 +74,12 @@ def _runs() -> None:
         op.create_index(
             f"ix_runs_{name.removesuffix('_ms')}", "runs", [name], sqlite_where=where, postgresql_where=where
         )
+    where = sa.text("lease_owner != ''")
+    op.create_index("ix_runs_claimed", "runs", ["lease_owner"], sqlite_where=where, postgresql_where=where)
     op.add_column("idempotency", sa.Column("run", TEXT, server_default="", nullable=False))
     json_check = {
         "sqlite": "workspaces IS NULL OR json_valid(workspaces)",
-        "postgresql": "workspaces::json IS NOT NULL",
+        "postgresql": "workspaces IS NULL OR workspaces::json IS NOT NULL",
     }[op.get_bind().dialect.name]
     op.create_table(
         "executors",
@@ -101,7 +103,8 @@ def _versions(*, is_sqlite: bool) -> None:
         )
         return
     op.execute("DROP TRIGGER version_immutable ON versions")
-    op.execute("UPDATE versions SET stored_bytes = body_bytes")
+    # Digests were kept as the bytes of their hexadecimal text here. As text on SQLite: that one tells by its type.
+    op.execute("UPDATE versions SET stored_bytes = body_bytes, hash = decode(convert_from(hash, 'UTF8'), 'hex')")
     op.execute(
         f"CREATE TRIGGER version_immutable BEFORE UPDATE OF {', '.join(FIXED)} ON versions FOR EACH ROW "
         "EXECUTE FUNCTION turnwright_refuse('versions are immutable')"
@@ -140,7 +143,7 @@ def _packets() -> None:
     op.create_table(
         "packets",
         sa.Column("run_id", KEY, nullable=False),
-        sa.Column("turn", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("turn", sa.BigInteger(), nullable=False),
         sa.Column("base_turn", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("layout", PROSE, nullable=False),
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name="fk_packets_run_id"),

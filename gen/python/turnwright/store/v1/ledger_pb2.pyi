@@ -488,7 +488,10 @@ class ClaimRunResponse(_message.Message):
 
     @_builtins.property
     def records(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
-        """The records `log://turn_N/...` of the open turn, in the order in which they were recorded."""
+        """The records `log://turn_N/...` of the open turn, in the order in which they were recorded. Bodies and attributes come
+        to about 4 MiB; those of later records are left out, attributes_json is empty then (else it is an object, at least
+        `{}`), and GetEntries reads them.
+        """
 
     @_builtins.property
     def recent_turns(self) -> _containers.RepeatedCompositeFieldContainer[_turn_pb2.Turn]:
@@ -577,8 +580,9 @@ class ClaimWorkResponse(_message.Message):
     CLAIMS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClaimRunResponse]:
-        """What the owner needs of each; empty when there is no work. Runs are taken by turns from the projects that have
-        work, those with the fewest running runs first, and inside a project the run that waits longest.
+        """What the owner needs of each; empty when there is no work, fewer than the limit where one message has no room for
+        more. Runs are taken by turns from the projects that have work, those with the fewest running runs first, and inside
+        a project the run that waits longest.
         """
 
     def __init__(
@@ -760,7 +764,7 @@ Global___ReleaseRunRequest: _TypeAlias = ReleaseRunRequest  # noqa: Y015
 
 @_typing.final
 class ReleaseRunResponse(_message.Message):
-    """The run is free: anybody can claim it."""
+    """The run is free: anybody can claim it. Releasing it again under the same fence changes nothing."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -783,8 +787,11 @@ class ListWorkRequest(_message.Message):
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     WORKSPACE_IDS_FIELD_NUMBER: _builtins.int
+    WITH_HELD_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """At most so many; 0: 100; limit 1000."""
+    with_held: _builtins.bool
+    """True lists the runs that somebody holds as well: all that is queued or worked on."""
     @_builtins.property
     def workspace_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Workspaces that the caller has mounted: only runs of their projects are listed. Empty: any. At most 10000."""
@@ -794,10 +801,11 @@ class ListWorkRequest(_message.Message):
         *,
         page_size: _builtins.int = ...,
         workspace_ids: _abc.Iterable[_builtins.str] | None = ...,
+        with_held: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "workspace_ids", b"workspace_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "with_held", b"with_held", "workspace_ids", b"workspace_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -937,7 +945,12 @@ class WriteEntriesRequest(_message.Message):
 
     @_builtins.property
     def writes(self) -> _containers.RepeatedCompositeFieldContainer[_write_pb2.EntryWrite]:
-        """The writes; at most 10000."""
+        """The writes; at most 10000. Without a fence some of them steer the run, as the rpcs of the same meaning do, with all
+        their checks. A set of `run://{run}` with a body queues a loop and makes the run where there is none (EnqueueLoop):
+        the body is the prompt, the attributes are the LoopSettings by their names, `mode` (`ask` or `act`) among them. The
+        state CANCELLED alone on that path asks for the abort (RequestAbort). A state on a pending proposal decides it
+        (ResolveProposal): RESOLVED accepts, FAILED and CANCELLED reject, a body is the comment.
+        """
 
     @_builtins.property
     def packet(self) -> _write_pb2.PacketRecord:

@@ -220,7 +220,9 @@ Global___SetEntry: _TypeAlias = SetEntry  # noqa: Y015
 
 @_typing.final
 class AppendEntry(_message.Message):
-    """Adds to the end of a streaming entry's body."""
+    """Adds to the end of a streaming entry's body. Costs the same however long the body is, but each append is stored by
+    itself until the body is closed: gather text to 4 KiB or 100 ms.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -259,7 +261,9 @@ Global___RemoveEntry: _TypeAlias = RemoveEntry  # noqa: Y015
 
 @_typing.final
 class CopyEntry(_message.Message):
-    """Makes another entry with the same body and attributes. The source must be in the run's view, else NOT_FOUND."""
+    """Makes another entry with the same body and attributes; its state is RESOLVED, whatever that of the source. The source
+    must be in the run's view, else NOT_FOUND. Who may not write the destination is refused, as for any other write.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -287,7 +291,9 @@ Global___CopyEntry: _TypeAlias = CopyEntry  # noqa: Y015
 
 @_typing.final
 class MoveEntry(_message.Message):
-    """Makes another entry with the same body and attributes, and takes the source out of the run's view."""
+    """Makes another entry as CopyEntry does, and takes the source out of the run's view. The writer must be one of the
+    source's scheme too.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -1,0 +1,84 @@
+"""`store backup` and `store restore`: what they print, and what each failure is called.
+
+Source: architecture 3 (durability), 15.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from rich.text import Text
+
+from turnwright_cli.exits import DONE, FAILED, FailureError
+from turnwright_cli.output import console, write_line
+from turnwright_cli.plain import safe_line
+from turnwright_core.kit.settings import load
+from turnwright_store.config import StoreSettings
+from turnwright_store.edge.backup import back_up
+from turnwright_store.edge.copying import BackupError, Report
+from turnwright_store.edge.restore import restore
+
+_ERASE: Final = "\r\x1b[2K"
+
+Copy = Callable[[Callable[[str], None]], Report]
+
+
+def backup_store(file: Path, database: str | None, *, as_json: bool) -> int:
+    """Write a backup of the store's database into a new file."""
+    report = _done(lambda tell: back_up(database or configured(), file, tell))
+    _show(report, "Backed up {} to", as_json=as_json)
+    return DONE
+
+
+def restore_store(file: Path, database: str | None, *, as_json: bool) -> int:
+    """Fill an empty database from a backup."""
+    report = _done(lambda tell: restore(file, database or configured(), tell))
+    _show(report, "Restored {} into", as_json=as_json)
+    return DONE
+
+
+def configured() -> str:
+    """The database that a store with these settings opens."""
+    settings = load(StoreSettings)
+    return settings.db if settings.is_on_postgresql else str(settings.database_file)
+
+
+def _done(copy: Copy) -> Report:
+    """The report of a copy. Raises FailureError."""
+    try:
+        with _progress() as tell:
+            return copy(tell)
+    except BackupError as error:
+        raise FailureError(FAILED, str(error)) from None
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Shows the latest sentence on standard error, where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _text: None
+        return
+    try:
+        yield lambda text: _overwrite(safe_line(text))
+    finally:
+        _overwrite("")
+
+
+def _overwrite(text: str) -> None:
+    sys.stderr.write(_ERASE + text)
+    sys.stderr.flush()
+
+
+def _show(report: Report, done: str, *, as_json: bool) -> None:
+    if as_json:
+        write_line(json.dumps(asdict(report)))
+        return
+    runs, rows = report.tables["runs"], sum(report.tables.values())
+    amount = f"{runs:,} runs ({rows:,} rows, {report.size_bytes / 1e6:,.1f} MB)"
+    console().print(Text(f"{done.format(amount)} {safe_line(report.file)}"))

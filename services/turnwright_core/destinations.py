@@ -1,0 +1,33 @@
+"""Where copied and moved things go: one rule for the tools and for the store's changes by pattern.
+
+Source: rows RU026, RU027.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from turnwright_core.patterns import Shape, shape_of
+
+_SPECIAL: Final = re.compile(r"[*?\[{!@+(/]")
+
+
+def destination(pattern: str, source: str, to: str) -> str:
+    """Return where one source of a pattern goes.
+
+    `known://plan_*` to `known://old/`: `known://old/plan_a`. `src/**/*.py` to `lib/`: `src/a/b.py` goes to
+    `lib/a/b.py`. An exact source goes to exactly `to`, or into it where it ends with a slash.
+    """
+    if source == pattern.strip() or shape_of(pattern) is Shape.LITERAL:
+        return to + source.rstrip("/").rpartition("/")[2] if to.endswith("/") else to
+    folder = _fixed_folder(pattern)
+    kept = source.removeprefix(folder) if source.startswith(folder) else source.rpartition("/")[2]
+    return f"{to}{kept}" if to.endswith("/") else f"{to}/{kept}"
+
+
+def _fixed_folder(pattern: str) -> str:
+    """The part of a pattern up to the last slash before anything special: `src/**/*.py` -> `src/`."""
+    pattern = pattern.removeprefix("./")
+    special = next((found.start() for found in _SPECIAL.finditer(pattern) if found[0] != "/"), len(pattern))
+    return pattern[: pattern.rfind("/", 0, special) + 1]

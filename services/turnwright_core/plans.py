@@ -1,0 +1,55 @@
+"""Plans: identified documents of intent that a run keeps. Source: architecture 9; rows RP01-RP08."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+MAIN: Final = "main"
+"""The plan that is meant where nobody names one."""
+
+
+class PlanKind(IntEnum):
+    """What a plan's body is; the numbers are those of the contract."""
+
+    MARKDOWN = 1
+    ITEMS = 2
+    FILE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDelta:
+    """What was added to a version of a plan."""
+
+    sequence: int
+    text: str
+    create_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One version of a plan. `version` is 0 until it is stored."""
+
+    plan_id: str
+    kind: PlanKind
+    body: str
+    version: int = 0
+    mode: str = ""
+    deltas: tuple[PlanDelta, ...] = ()
+    update_ms: int = 0
+
+
+def plan_path(plan_id: str) -> str:
+    """The path of a plan's latest version."""
+    return f"plan://{plan_id}"
+
+
+def version_path(plan_id: str, version: int) -> str:
+    """The path under which a version is kept once it was replaced or removed."""
+    return f"{plan_path(plan_id)}/v{version}"
+
+
+def delta_path(plan_id: str, version: int, sequence: int) -> str:
+    """The path of what was added to a version."""
+    return f"{version_path(plan_id, version)}/{sequence}"

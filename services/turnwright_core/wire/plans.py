@@ -1,0 +1,36 @@
+"""Plans on the wire."""
+
+from __future__ import annotations
+
+from turnwright.types.v1 import plan_pb2
+
+from turnwright_core.errors import Reason, fault
+from turnwright_core.plans import MAIN, Plan, PlanDelta, PlanKind
+from turnwright_core.wire.times import time_from_pb, time_to_pb
+
+
+def plan_to_pb(plan: Plan) -> plan_pb2.Plan:
+    """A plan for the wire."""
+    return plan_pb2.Plan(
+        plan_id=plan.plan_id,
+        kind=int(plan.kind),  # type: ignore[arg-type]
+        body=plan.body,
+        version=plan.version,
+        mode=plan.mode,
+        deltas=map(_delta_to_pb, plan.deltas),
+        update_time=time_to_pb(plan.update_ms),
+    )
+
+
+def _delta_to_pb(delta: PlanDelta) -> plan_pb2.PlanDelta:
+    return plan_pb2.PlanDelta(sequence=delta.sequence, text=delta.text, create_time=time_to_pb(delta.create_ms))
+
+
+def plan_from_pb(plan: plan_pb2.Plan) -> Plan:
+    """A plan from the wire; its identity and kind are settled where they are not said. Raises InvalidError."""
+    try:
+        kind = PlanKind(plan.kind or PlanKind.MARKDOWN)
+    except ValueError:
+        raise fault(Reason.INVALID_FIELD, f"{plan.kind} is no kind of plan.", field="kind") from None
+    deltas = tuple(PlanDelta(delta.sequence, delta.text, time_from_pb(delta.create_time)) for delta in plan.deltas)
+    return Plan(plan.plan_id or MAIN, kind, plan.body, plan.version, plan.mode, deltas, time_from_pb(plan.update_time))

@@ -1,0 +1,42 @@
+"""Schemes on the wire."""
+
+from __future__ import annotations
+
+from turnwright.types.v1 import scheme_pb2
+
+from turnwright_core.entries import Tier
+from turnwright_core.errors import Reason, fault
+from turnwright_core.schemes import Scheme
+
+
+def scheme_to_pb(scheme: Scheme) -> scheme_pb2.Scheme:
+    """A scheme for the wire."""
+    return scheme_pb2.Scheme(
+        name=scheme.name,
+        model_visible=scheme.model_visible,
+        category=scheme.category,
+        default_scope=scheme.default_scope,
+        writable_by=[int(tier) for tier in sorted(scheme.writable_by)],  # type: ignore[misc]
+    )
+
+
+def scheme_from_pb(scheme: scheme_pb2.Scheme) -> Scheme:
+    """A scheme from the wire; what is not said is what an unregistered scheme has (RU085). Raises InvalidError."""
+    default = Scheme(scheme.name)
+    return Scheme(
+        scheme.name,
+        scheme.category or default.category,
+        scheme.default_scope or default.default_scope,
+        frozenset(_tier(value) for value in scheme.writable_by) or default.writable_by,
+        scheme.model_visible,
+    )
+
+
+def _tier(value: int) -> Tier:
+    try:
+        tier = Tier(value)
+    except ValueError:
+        tier = Tier.UNSPECIFIED
+    if tier is Tier.UNSPECIFIED:
+        raise fault(Reason.INVALID_FIELD, f"{value} is no tier that can write.", field="writable_by")
+    return tier

@@ -1,0 +1,209 @@
+"""The leases of this executor: renewed together, given back when their work ends, and given up in time.
+
+Theory of operation. A lease lasts for its term from the moment of the claim or the renewal that was answered; the
+executor counts from the moment it asked, by a clock of its own. It renews all leases in one call three times a term.
+What could not be renewed for two thirds of the term is stopped: the rest of the term is there for the stopping, so
+that nothing of this executor runs any more when another one may begin. Should it run late all the same (a paused
+process, a blocked machine), the store refuses its writes by the epoch.
+Source: architecture 3 (runs, loops, turns, leases), 11.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import inf, isinf
+from typing import Final, Protocol
+
+import structlog
+
+from turnwright_core.errors import TurnwrightError
+from turnwright_executor.ports import Claim, Ledger, RunAddress
+
+WORK_SHARE: Final = 2 / 3
+"""Part of a lease's term in which work goes on without a renewal."""
+
+RENEWALS: Final = 3
+"""Renewals in a term."""
+
+TRIES: Final = 12
+"""Tries of a renewal in a term, at most, while the store does not answer."""
+
+TERM_S_FIRST: Final = 6.0
+"""Term of a lease before the store has said it, in seconds: its own default."""
+
+RELEASE_S_MAX: Final = 2.0
+"""Longest wait for giving everything back at the end, in seconds; what is left over passes by itself."""
+
+_log = structlog.get_logger("leases")
+
+
+class Holder(Protocol):
+    """Who works under the leases."""
+
+    def lose(self, address: RunAddress, *, to_other: bool) -> None:
+        """Stop the work on a run: somebody else holds it, or it could not be renewed."""
+        ...
+
+    def abort(self, address: RunAddress) -> None:
+        """Somebody has asked that the active loop ends."""
+        ...
+
+
+@dataclass(slots=True)
+class _Held:
+    epoch: int
+    term_s: float
+    until_s: float
+    """When work must stop, by the executor's clock."""
+
+
+class Leases:
+    """Keeps the leases of one executor."""
+
+    def __init__(
+        self, ledger: Ledger, clock_s: Callable[[], float], workspaces: Sequence[str], *, registers: bool
+    ) -> None:
+        """`clock_s` goes on while the host sleeps. `registers`: the store is told of this executor without work too."""
+        self._ledger = ledger
+        self._clock_s = clock_s
+        self._workspaces = workspaces
+        self._registers = registers
+        self._held: dict[RunAddress, _Held] = {}
+        self._term_s = TERM_S_FIRST
+        self._asked_s = -inf
+        self._taken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, holder: Holder) -> None:
+        """Begin to renew; the holder is told what it loses."""
+        self._task = asyncio.create_task(self._keep(holder), name="leases")
+        self._task.add_done_callback(partial(self._ended, holder))
+
+    def _ended(self, holder: Holder, task: asyncio.Task[None]) -> None:
+        """A fault of ours must not leave work without anybody who renews and watches over it."""
+        if task.cancelled() or not (error := task.exception()):
+            return
+        _log.error("renewals_crashed", exc_info=error)
+        for address in list(self._held):
+            self._lose(holder, address, to_other=False)
+        self.start(holder)
+
+    async def stop(self) -> None:
+        """End the renewals and give everything back."""
+        if self._task:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        try:
+            async with asyncio.timeout(RELEASE_S_MAX):
+                await asyncio.gather(*(self.give_back(address) for address in list(self._held)))
+        except TimeoutError:
+            _log.warning("leases_left", runs=len(self._held))
+
+    # Taking ------------------------------------------------------------------------------------------------------
+
+    async def claim(self, address: RunAddress) -> Claim:
+        """Take a run. Raises LEASE_HELD while another executor has it, and other TurnwrightErrors."""
+        asked_s = self._clock_s()
+        claim = await self._ledger.claim(address)
+        self._hold(address, claim, asked_s)
+        return claim
+
+    async def claim_work(self, limit: int) -> list[Claim]:
+        """Take runs that have work and no owner. Raises TurnwrightError."""
+        asked_s = self._clock_s()
+        claims = await self._ledger.claim_work(limit, self._workspaces)
+        for claim in claims:
+            self._hold(RunAddress(claim.run.project, claim.run.run), claim, asked_s)
+        return claims
+
+    def _hold(self, address: RunAddress, claim: Claim, asked_s: float) -> None:
+        held = self._held.get(address)
+        # Answers of two claims may come in either order; the later epoch is the one that counts.
+        if held is None or held.epoch < claim.epoch:
+            self._term_s = claim.lease_ms / 1000
+            self._held[address] = _Held(claim.epoch, self._term_s, asked_s + self._term_s * WORK_SHARE)
+            self._taken.set()
+
+    def has_workspace(self, claim: Claim) -> bool:
+        """Whether the run's project is one that this executor works in."""
+        return not self._workspaces or claim.workspace_id in self._workspaces
+
+    async def give_back(self, address: RunAddress) -> None:
+        """Free a run, if it is held. Never raises TurnwrightError: a lease that stays passes by itself."""
+        held = self._held.get(address)
+        if held is None:
+            return
+        try:
+            await self._ledger.release(address, held.epoch)
+        except TurnwrightError as error:
+            _log.info("release_failed", run=address.run, reason=error.reason.name)
+        if self._held.get(address) is held:
+            del self._held[address]
+
+    # Keeping -----------------------------------------------------------------------------------------------------
+
+    async def _keep(self, holder: Holder) -> None:
+        if self._registers:
+            await self._renew_in_time(holder)
+        while True:
+            await self._until_due()
+            await self._renew_in_time(holder)
+
+    async def _until_due(self) -> None:
+        while (wait_s := self._due_s() - self._clock_s()) > 0:
+            self._taken.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if isinf(wait_s) else wait_s):
+                    await self._taken.wait()
+
+    def _due_s(self) -> float:
+        """When to renew: a third of a term after the oldest answer, not at once again after a try that failed."""
+        term_s = min((held.term_s for held in self._held.values()), default=self._term_s)
+        dues = [held.until_s - held.term_s / RENEWALS for held in self._held.values()]
+        dues += [self._asked_s + term_s / RENEWALS] if self._registers else []
+        ends = (held.until_s for held in self._held.values())
+        return min(max(min(dues, default=inf), self._asked_s + term_s / TRIES), min(ends, default=inf))
+
+    async def _renew_in_time(self, holder: Holder) -> None:
+        """Renew, waiting no longer than work may go on without it; then stop what is over."""
+        self._asked_s = self._clock_s()
+        first_end_s = min((held.until_s for held in self._held.values()), default=inf)
+        left_s = min(self._term_s / RENEWALS, max(first_end_s - self._asked_s, 0.0))
+        try:
+            async with asyncio.timeout(left_s):
+                await self._renew(holder)
+        except TimeoutError:
+            _log.warning("renewal_late", runs=len(self._held))
+        except TurnwrightError as error:
+            _log.warning("renewal_failed", runs=len(self._held), reason=error.reason.name, detail=error.message)
+        self._stop_what_is_over(holder)
+
+    async def _renew(self, holder: Holder) -> None:
+        asked_s = self._clock_s()
+        asked = {address: held.epoch for address, held in self._held.items()}
+        renewal = await self._ledger.renew(list(asked.items()), self._workspaces)
+        self._term_s = renewal.lease_ms / 1000
+        for (address, epoch), state in zip(asked.items(), renewal.states, strict=True):
+            held = self._held.get(address)
+            if held is None or held.epoch != epoch:
+                continue
+            if not state.held:
+                self._lose(holder, address, to_other=True)
+                continue
+            held.term_s, held.until_s = self._term_s, asked_s + self._term_s * WORK_SHARE
+            if state.abort_requested:
+                holder.abort(address)
+
+    def _stop_what_is_over(self, holder: Holder) -> None:
+        now_s = self._clock_s()
+        for address in [address for address, held in self._held.items() if held.until_s <= now_s]:
+            self._lose(holder, address, to_other=False)
+
+    def _lose(self, holder: Holder, address: RunAddress, *, to_other: bool) -> None:
+        epoch = self._held.pop(address).epoch
+        _log.warning("lease_lost", run=address.run, epoch=epoch, to_other=to_other)
+        holder.lose(address, to_other=to_other)

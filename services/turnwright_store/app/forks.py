@@ -1,0 +1,71 @@
+"""Forks: a run that begins with what another one sees, at the cost of its views.
+
+Source: architecture 3 (forks); rows RU060, RU064, RU219; C18.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from turnwright_core.errors import Reason, fault
+from turnwright_core.runs import Run
+from turnwright_store.app.reading import Address
+from turnwright_store.app.registry import check_alias_free, made_alias
+from turnwright_store.domain.checks import RUN_ALIAS, check_name
+from turnwright_store.ports import Transaction
+from turnwright_store.sql import forks as rows
+from turnwright_store.sql.registry import get_project
+from turnwright_store.sql.runs import RunRow, get_run
+from turnwright_store.sql.scopes import add_scope, raise_revision
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """What a fork begins with."""
+
+    source: int
+    """Id of the run whose views are copied."""
+    revision: int | None
+    """As of this revision of its scope; None: as they are."""
+    turn: int
+    """Number that the child's turns go on from."""
+    origin_turn: int
+    """The ended turn that the fork follows; 0: none has ended."""
+
+
+def fork_run(tx: Transaction, address: Address, alias: str, turn: int) -> Run:
+    """A run that begins with what another one sees now (`turn` 0), or saw at the end of a turn.
+
+    Raises RUN_NOT_FOUND, RUN_EXISTS, TURN_NOT_FOUND.
+    """
+    owner = get_project(tx.connection, address.project)
+    parent = get_run(tx.connection, address.project, address.run)
+    if alias:
+        check_name("new_run", alias, RUN_ALIAS)
+        check_alias_free(tx.connection, address.project, alias)
+    else:
+        alias = made_alias(tx, address.project, parent.run.settings.model)
+    moment = _moment(tx.connection, parent, turn)
+    scope = add_scope(tx, f"run:{owner.id}:{alias}")
+    first, _ = raise_revision(tx, scope, rows.positions_of(tx.connection, parent.id))
+    child = rows.Child(scope, alias, moment.turn, moment.origin_turn, first, tx.now_ms)
+    child_id = rows.add_child(tx.connection, parent.id, child)
+    rows.copy_views(tx.connection, moment.source, child_id, first, moment.revision)
+    return get_run(tx.connection, address.project, alias).run
+
+
+def _moment(connection: Connection, parent: RunRow, turn: int) -> _Moment:
+    if not turn:
+        # The number of an open turn is used up: its records are in the view.
+        return _Moment(parent.id, None, parent.run.turn, rows.latest_ended(connection, parent.id))
+    home = rows.home_of_turn(connection, parent.id, turn)
+    if home is None:
+        raise turn_not_found(parent, turn, f"No turn {turn} of {parent.run.run} has ended.")
+    return _Moment(home.run_id, home.revision, turn, turn)
+
+
+def turn_not_found(run: RunRow, turn: int, message: str) -> Exception:
+    """What a caller is told who names a turn that is not there."""
+    return fault(Reason.TURN_NOT_FOUND, message, run=run.run.run, turn=turn)

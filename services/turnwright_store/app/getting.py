@@ -1,0 +1,158 @@
+"""Reading entries by path: whole or some lines, as they are or as they were.
+
+What the model was sent is kept as packets, not as entries; it is shown under the paths that it would have.
+Source: rows RU197, RU199, RU273; C22; the specification's partial read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sqlalchemy import Connection
+
+from turnwright_core.entries import Entry, State, Tier, Visibility
+from turnwright_core.limits import PAGE_SIZE_MAX
+from turnwright_core.text import LineSlice, slice_lines
+from turnwright_store.app.moments import NUMBER_MAX, At, Sighting, moment_of_cursor, sighting
+from turnwright_store.app.packets import packet_messages
+from turnwright_store.app.reading import ENTRY_BYTES, Address, batches, weight_of
+from turnwright_store.domain.basis import Basis
+from turnwright_store.domain.checks import check_count, over_limit
+from turnwright_store.domain.pages import ANSWER_BYTES_MAX
+from turnwright_store.sql.forks import home_of
+from turnwright_store.sql.moments import find_shown_at
+from turnwright_store.sql.runs import get_run
+from turnwright_store.sql.turns import find_turn
+from turnwright_store.sql.views import Shown, Wanted, find_shown, load_entries
+
+_SENT: Final = re.compile(r"(system|user)://([1-9][0-9]{0,9})")
+_BETWEEN_MESSAGES: Final = "\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Which lines of bodies are wanted; see slice_lines."""
+
+    line: int | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is wanted of entries."""
+
+    paths: tuple[str, ...]
+    bodies: bool = True
+    lines: Lines | None = None
+    at: At | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    """An entry, and which lines its body holds where some were asked for."""
+
+    entry: Entry
+    lines: LineSlice | None
+
+
+def get_entries(connection: Connection, basis: Basis, address: Address, wish: Wish) -> list[Got]:
+    """Entries by path, in the order of the request; those that the run does not see are left out.
+
+    Raises LIMIT_EXCEEDED when they are more than one message holds, CURSOR_FOREIGN, TURN_NOT_FOUND.
+    """
+    check_count("paths", len(wish.paths), PAGE_SIZE_MAX)
+    run = get_run(connection, address.project, address.run)
+    paths = list(dict.fromkeys(wish.paths))
+    if wish.at is None:
+        then = Sighting(run, moment_of_cursor(run, run.cursor(basis.incarnation)), run.cursor(basis.incarnation))
+        found = find_shown(connection, run.id, paths)
+    else:
+        then = sighting(connection, run, basis.incarnation, wish.at)
+        found = find_shown_at(connection, then.run, then.moment, paths)
+    got = _got(connection, then, found, wish)
+    return _within_limit([got[path] for path in wish.paths if path in got])
+
+
+def _got(connection: Connection, then: Sighting, found: dict[str, Shown], wish: Wish) -> dict[str, Got]:
+    """Loaded some at a time: of long bodies perhaps a few lines are wanted."""
+    wanted = Wanted(bodies=wish.bodies or wish.lines is not None)
+    if not wish.lines:
+        _check_total(sum(weight_of(found[path], wanted) for path in wish.paths if path in found))
+    got: dict[str, Got] = {}
+    total = 0
+    for entry in _loaded(connection, then, found, wish, wanted):
+        got[entry.path] = _cut(entry, wish)
+        total += len(got[entry.path].entry.body)
+        _check_total(total)
+    return got
+
+
+def _loaded(
+    connection: Connection, then: Sighting, found: dict[str, Shown], wish: Wish, wanted: Wanted
+) -> Iterator[Entry]:
+    for batch in batches(list(found.values()), wanted):
+        yield from load_entries(connection, then.run, batch, wanted)
+    for path in dict.fromkeys(wish.paths):
+        if path not in found and (entry := _sent(connection, then, path)):
+            yield entry if wanted.bodies else replace(entry, body="")
+
+
+def _cut(entry: Entry, wish: Wish) -> Got:
+    if not wish.lines:
+        return Got(entry, None)
+    lines = slice_lines(entry.body, wish.lines.line, wish.lines.limit)
+    return Got(replace(entry, body=lines.text if wish.bodies else ""), replace(lines, text=""))
+
+
+def _within_limit(got: list[Got]) -> list[Got]:
+    total = 0
+    for one in got:
+        texts = len(one.entry.body.encode()) + len(one.entry.attributes_json.encode())
+        total += ENTRY_BYTES + 3 * len(one.entry.path) + texts
+        _check_total(total)
+    return got
+
+
+def _check_total(total: int) -> None:
+    if total > ANSWER_BYTES_MAX:
+        raise over_limit("paths", ANSWER_BYTES_MAX, total, "bytes")
+
+
+def _sent(connection: Connection, then: Sighting, path: str) -> Entry | None:
+    """What the model was sent in a turn, as an entry; None for any other path (C22)."""
+    named = _SENT.fullmatch(path)
+    if not named or int(named[2]) > NUMBER_MAX:
+        return None
+    number = int(named[2])
+    home = home_of(connection, then.run.id, number)
+    turn = None if home is None else find_turn(connection, home, number)
+    if turn is None or (home == then.run.id and turn.revision > then.moment.run):
+        return None
+    messages = packet_messages(connection, then.run, number)
+    if messages is None:
+        return None
+    body = _BETWEEN_MESSAGES.join(text for role, text in messages if role == named[1])
+    data = body.encode()
+    return Entry(
+        path=path,
+        scheme=named[1],
+        scope=f"run:{home}",
+        body=body,
+        body_bytes=len(data),
+        attributes_json="{}",
+        visibility=Visibility.ARCHIVED,
+        state=State.RESOLVED,
+        outcome="",
+        writer=Tier.SYSTEM,
+        turn=number,
+        loop=turn.loop,
+        position=0,
+        write_count=1,
+        revision=turn.revision,
+        hash=hashlib.sha256(data).hexdigest(),
+        update_ms=turn.begin_ms,
+    )

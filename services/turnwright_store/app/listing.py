@@ -1,0 +1,229 @@
+"""Entries by pattern, in pages of one moment, and what became of one entry.
+
+Source: rows RU063, RU272-RU276; architecture 3 (any earlier moment can be read), 14 (paging on every list).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from sqlalchemy import Connection
+
+from turnwright_core.entries import Cursor, Entry, State, Visibility
+from turnwright_core.limits import PATTERN_CHARS_MAX
+from turnwright_core.patterns import PatternError, Shape, match, search, shape_of
+from turnwright_store.app.moments import NUMBER_MAX, At, Sighting, sighting
+from turnwright_store.app.reading import Address, batches, weight_of
+from turnwright_store.domain.basis import Basis
+from turnwright_store.domain.checks import check_chars, check_count, invalid, page_size
+from turnwright_store.domain.pages import page_of, place_of
+from turnwright_store.sql.feed import END_OF_REVISION
+from turnwright_store.sql.moments import Interval, find_shown_at, list_history, list_shown_at
+from turnwright_store.sql.runs import RunRow, get_run
+from turnwright_store.sql.views import Shown, Wanted, find_shown, list_shown, load_entries
+
+NAMES_MAX: Final = 100
+"""Most schemes, and most categories, that a filter names."""
+
+_SCANNED_A_STATEMENT: Final = 500
+_WILD: Final = frozenset("*?[]{}!@+()\\")
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Entries by pattern; what is empty fits everything."""
+
+    pattern: str = ""
+    body_pattern: str = ""
+    bodies: bool = True
+    size: int = 0
+    token: str = ""
+    schemes: frozenset[str] = frozenset()
+    categories: frozenset[str] = frozenset()
+    visibilities: frozenset[Visibility] = frozenset()
+    states: frozenset[State] = frozenset()
+    at: At | None = None
+
+
+Source = Callable[[list[str]], dict[str, Shown]]
+Ranges = Callable[[str, str, int], list[Shown]]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Where the entries of a run are looked up: as they are, or as they were."""
+
+    by_path: Source
+    in_range: Ranges
+    """(prefix, path before, most) -> entries in path order."""
+
+
+def candidates_now(connection: Connection, run: RunRow) -> Candidates:
+    """The entries that a run sees now."""
+    return Candidates(partial(find_shown, connection, run.id), partial(list_shown, connection, run.id))
+
+
+def candidates_then(connection: Connection, then: Sighting) -> Candidates:
+    """The entries that a run saw at a moment."""
+    return Candidates(
+        partial(find_shown_at, connection, then.run, then.moment),
+        partial(list_shown_at, connection, then.run, then.moment),
+    )
+
+
+def list_entries(
+    connection: Connection, basis: Basis, address: Address, query: Query, check_time: Callable[[], None]
+) -> tuple[list[Entry], str]:
+    """A page of entries that fit, in path order; all pages are of the moment of the first one.
+
+    `check_time` raises when matching has taken too long. Raises CURSOR_FOREIGN, TURN_NOT_FOUND.
+    """
+    _check(query)
+    size = page_size(query.size)
+    at, after = _place_of(query)
+    run = get_run(connection, address.project, address.run)
+    then = None if at is None else sighting(connection, run, basis.incarnation, at)
+    candidates = candidates_then(connection, then) if then else candidates_now(connection, run)
+    shown_by = then.run if then else run
+    wanted = Wanted(bodies=query.bodies)
+    place = _places(at if at is not None else run.cursor(basis.incarnation))
+    try:
+        fitting = fitting_entries(connection, basis, shown_by, candidates, query, after, check_time)
+        page, more = page_of(fitting, size, lambda one: (*place, one.path), lambda one: weight_of(one, wanted))
+    except PatternError as error:
+        raise invalid("pattern", str(error)) from None
+    return load_entries(connection, shown_by, page, wanted), more
+
+
+def _check(query: Query) -> None:
+    check_chars("pattern", query.pattern, PATTERN_CHARS_MAX)
+    check_chars("body_pattern", query.body_pattern, PATTERN_CHARS_MAX)
+    check_count("schemes", len(query.schemes), NAMES_MAX)
+    check_count("categories", len(query.categories), NAMES_MAX)
+
+
+def _places(at: At) -> tuple[str, int, int, int, int]:
+    """The part of a token that says of which moment all pages are."""
+    if isinstance(at, int):
+        return "", 0, 0, 0, at
+    return at.incarnation, at.run, at.project, at.global_, 0
+
+
+def _place_of(query: Query) -> tuple[At | None, str]:
+    """The moment of a page, None for now, and the path that it begins behind."""
+    place = place_of(query.token, str, int, int, int, int, str)
+    if place is None:
+        return query.at, ""
+    incarnation, run, project, global_, turn, after = place
+    if "\0" in str(after) or not 0 <= int(turn) <= NUMBER_MAX:
+        raise invalid("page_token", "page_token must be the next_page_token of an earlier page of the same list.")
+    return int(turn) or Cursor(str(incarnation), int(run), int(project), int(global_)), str(after)
+
+
+def time_limit(clock_s: Callable[[], float], limit_s: float) -> Callable[[], None]:
+    """A function that raises when so many seconds have passed since now."""
+    end = clock_s() + limit_s
+
+    def check() -> None:
+        if clock_s() > end:
+            raise invalid("pattern", f"Matching took longer than {limit_s} s: use a narrower pattern.")
+
+    return check
+
+
+def fitting_entries(
+    connection: Connection,
+    basis: Basis,
+    run: RunRow,
+    candidates: Candidates,
+    query: Query,
+    after: str,
+    check_time: Callable[[], None],
+) -> Iterator[Shown]:
+    """What fits a query, in path order, behind a path. Raises PatternError, and what `check_time` raises."""
+    for found in _candidates(candidates, query, after):
+        fitting = []
+        for one in found:
+            check_time()
+            if _fits(basis, query, one) and (not query.pattern or match(query.pattern, one.path)):
+                fitting.append(one)
+        if not query.body_pattern:
+            yield from fitting
+            continue
+        for batch in batches(fitting, Wanted()):
+            for one, entry in zip(batch, load_entries(connection, run, batch, Wanted()), strict=True):
+                check_time()
+                if search(query.body_pattern, entry.body):
+                    yield one
+
+
+def _fits(basis: Basis, query: Query, one: Shown) -> bool:
+    return (
+        (not query.schemes or one.scheme in query.schemes)
+        and (not query.categories or basis.scheme(one.scheme).category in query.categories)
+        and (not query.visibilities or one.visibility in query.visibilities)
+        and (not query.states or one.state in query.states)
+    )
+
+
+def _candidates(candidates: Candidates, query: Query, after: str) -> Iterator[list[Shown]]:
+    """What may fit, in path order, some at a time: a path by itself, else what begins as the pattern does."""
+    shape = shape_of(query.pattern) if query.pattern else Shape.GLOB
+    if shape is Shape.LITERAL:
+        yield [one for one in candidates.by_path([query.pattern]).values() if one.path > after]
+        return
+    prefix = _fixed_prefix(query.pattern) if shape is Shape.GLOB else ""
+    if not prefix and len(query.schemes) == 1:
+        prefix = "".join(f"{scheme}://" for scheme in query.schemes if scheme)
+    while found := candidates.in_range(prefix, after, _SCANNED_A_STATEMENT):
+        yield found
+        after = found[-1].path
+
+
+def _fixed_prefix(pattern: str) -> str:
+    """What every path that fits a glob begins with: `src/**` fits `src` too, and a leading `./` means nothing."""
+    if pattern.startswith("./"):
+        return ""
+    end = next((place for place, character in enumerate(pattern) if character in _WILD), len(pattern))
+    return pattern[:end].rstrip("/")
+
+
+# ---- History
+
+
+@dataclass(frozen=True, slots=True)
+class PastEntry:
+    """An entry over some revisions of a run."""
+
+    entry: Entry
+    to_revision: int | None
+    """The revision at which it ended; None: it is so now."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryQuery:
+    """What became of one path."""
+
+    path: str
+    bodies: bool = True
+    size: int = 0
+    token: str = ""
+
+
+def list_entry_history(connection: Connection, address: Address, query: HistoryQuery) -> tuple[list[PastEntry], str]:
+    """A page of the intervals of a path, latest first."""
+    size = page_size(query.size)
+    (before,) = place_of(query.token, int) or (END_OF_REVISION,)
+    run = get_run(connection, address.project, address.run)
+    wanted = Wanted(bodies=query.bodies)
+    intervals = list_history(connection, run.id, query.path, max(0, min(int(before), END_OF_REVISION)), size + 1)
+    page, more = page_of(intervals, size, _revision_of, lambda one: weight_of(one.shown, wanted))
+    entries = load_entries(connection, run, [one.shown for one in page], wanted)
+    return [PastEntry(entry, one.to_rev) for entry, one in zip(entries, page, strict=True)], more
+
+
+def _revision_of(one: Interval) -> tuple[int]:
+    return (one.shown.revision,)

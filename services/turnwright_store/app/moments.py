@@ -1,0 +1,74 @@
+"""Earlier moments of a run, as callers name them: by a cursor, or by the end of a turn.
+
+A turn that a fork inherited is a moment of the run that had it, before the fork itself began.
+Source: architecture 3 (any earlier moment of a run can be read; forks).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sqlalchemy import Connection
+
+from turnwright_core.entries import Cursor
+from turnwright_core.errors import Reason, fault
+from turnwright_store.sql.forks import home_of_turn
+from turnwright_store.sql.moments import Moment
+from turnwright_store.sql.runs import RunRow
+from turnwright_store.sql.turns import get_turn
+
+NUMBER_MAX: Final = 2**32 - 1
+"""Largest number of a turn that the contract can say."""
+
+At = Cursor | int
+"""How a caller names a moment; an int is the number of a turn that has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A run at an earlier moment."""
+
+    run: RunRow
+    """The run that is read: the ancestor where the turn was inherited."""
+    moment: Moment
+    cursor: Cursor
+    """The moment in the revisions of the run that was asked for."""
+
+
+def check_cursor(after: Cursor, now: Cursor) -> None:
+    """Refuse a cursor of another history, or one that this history has not reached. Raises CURSOR_FOREIGN."""
+    reached = 0 <= after.run <= now.run and 0 <= after.project <= now.project and 0 <= after.global_ <= now.global_
+    if after.incarnation != now.incarnation or not reached:
+        raise fault(Reason.CURSOR_FOREIGN, "This cursor is from another history of the store: take a snapshot.")
+
+
+def moment_of_cursor(run: RunRow, cursor: Cursor) -> Moment:
+    """The moment of a checked cursor."""
+    return Moment(run.id, cursor.run, cursor.project, cursor.global_)
+
+
+def sighting(connection: Connection, run: RunRow, incarnation: str, at: At) -> Sighting:
+    """A run at a moment. Raises CURSOR_FOREIGN, TURN_NOT_FOUND."""
+    now = run.cursor(incarnation)
+    if isinstance(at, int):
+        return _end_of_turn(connection, run, now, at)
+    check_cursor(at, now)
+    return Sighting(run, moment_of_cursor(run, at), at)
+
+
+def _end_of_turn(connection: Connection, run: RunRow, now: Cursor, number: int) -> Sighting:
+    home = home_of_turn(connection, run.id, number) if 0 < number <= NUMBER_MAX else None
+    if home is None:
+        message = f"No turn {number} of {run.run.run} has ended, or the run that had it was removed."
+        raise fault(Reason.TURN_NOT_FOUND, message, run=run.run.run, turn=number)
+    turn = get_turn(connection, home.run_id, number)
+    # The turn's own cursor is that of its packet; what was written while it ran is told by the time of its end.
+    packet = turn.result.cursor if turn.result else None
+    project = min(packet.project, now.project) if packet else 0
+    global_ = min(packet.global_, now.global_) if packet else 0
+    moment = Moment(home.run_id, home.revision, project, global_, turn.end_ms)
+    # A fork has no revision for what was before it: to its own feed such a moment is the very beginning.
+    revision = home.revision if home.run_id == run.id else 0
+    cursor = Cursor(now.incarnation, revision, project, global_)
+    return Sighting(replace(run, id=home.run_id), moment, cursor)

@@ -1,0 +1,158 @@
+"""Keeps and reads what the model was sent.
+
+Source: architecture 3 (what the model was sent), 11 (the stored packet is sent again); rows RU197, RU199; C22.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from sqlalchemy import Connection
+
+from turnwright_core.errors import Reason, fault
+from turnwright_core.limits import CHUNK_BYTES
+from turnwright_store.app.forks import turn_not_found
+from turnwright_store.app.reading import Address
+from turnwright_store.domain.packets import CHAIN_MAX, Layout, Packet, difference, flat, missing, restored
+from turnwright_store.ports import Database, Transaction
+from turnwright_store.sql import packets as rows
+from turnwright_store.sql.forks import home_of
+from turnwright_store.sql.packets import PacketRow
+from turnwright_store.sql.runs import RunRow, get_run
+
+_BLOCKS_A_STATEMENT: Final = 100
+_READ_CHARS: Final = 1024 * 1024
+"""After so many characters a reader gives its connection back."""
+
+
+def record_packet(tx: Transaction, run: RunRow, packet: Packet) -> None:
+    """Store a checked packet of the open turn, in place of one that the turn has already.
+
+    Raises BLOCKS_MISSING, TRANSITION_FORBIDDEN.
+    """
+    if not packet.turn or packet.turn != run.turn_open:
+        message = f"Turn {packet.turn} is not open; turn {run.turn_open} is (0: none)."
+        raise fault(
+            Reason.TRANSITION_FORBIDDEN, message, **{"from": run.turn_open, "to": packet.turn, "object": "packet"}
+        )
+    layout = _stored_blocks(tx.connection, run.project_id, packet)
+    before = rows.latest_packets(tx.connection, run.id, packet.turn, CHAIN_MAX + 1)
+    if before and before[0].turn == packet.turn:
+        rows.remove_packet(tx.connection, run.id, packet.turn)
+        before = before[1:]
+    chain = _chain(before)
+    base = flat(_layout(chain)) if len(chain) < CHAIN_MAX else []
+    base_turn = chain[0].turn if base else 0
+    rows.add_packet(tx.connection, run.id, PacketRow(packet.turn, base_turn, difference(layout, base)))
+
+
+def _stored_blocks(connection: Connection, project_id: int, packet: Packet) -> Layout:
+    texts: dict[str, str | None] = {}
+    for block in packet.blocks:
+        texts[block.digest] = texts.get(block.digest) if block.text is None else block.text
+    ids = rows.known_blocks(connection, project_id, texts)
+    new = [(digest, text) for digest, text in texts.items() if digest not in ids and text is not None]
+    unknown = len(texts) - len(ids) - len(new)
+    if unknown:
+        raise missing(unknown)
+    ids |= rows.add_blocks(connection, project_id, new)
+    return tuple((message.role, tuple(ids[block.digest] for block in message.blocks)) for message in packet.messages)
+
+
+def _chain(found: Sequence[PacketRow]) -> Sequence[PacketRow]:
+    """The latest of the layouts and those that it builds on, back to one that stands for itself."""
+    for place, row in enumerate(found):
+        if not row.base_turn:
+            return found[: place + 1]
+    return found
+
+
+def _layout(chain: Sequence[PacketRow]) -> Layout:
+    layout: Layout = ()
+    for row in reversed(chain):
+        layout = restored(row.layout, flat(layout) if row.base_turn else ())
+    return layout
+
+
+def find_layout(connection: Connection, run: RunRow, turn: int) -> Layout | None:
+    """The layout of a turn's packet, an inherited turn's too; None where none is stored."""
+    home = home_of(connection, run.id, turn)
+    if home is None:
+        return None
+    found = rows.latest_packets(connection, home, turn, CHAIN_MAX)
+    return _layout(_chain(found)) if found and found[0].turn == turn else None
+
+
+def packet_messages(connection: Connection, run: RunRow, turn: int) -> tuple[tuple[str, str], ...] | None:
+    """What the model was sent in a turn: role and text of each message. None where no packet is stored."""
+    layout = find_layout(connection, run, turn)
+    if layout is None:
+        return None
+    return tuple((role, "".join(_texts(connection, ids))) for role, ids in layout)
+
+
+def _texts(connection: Connection, ids: Sequence[int]) -> Iterator[str]:
+    for begin in range(0, len(ids), _BLOCKS_A_STATEMENT):
+        part = ids[begin : begin + _BLOCKS_A_STATEMENT]
+        found = rows.block_texts(connection, sorted(set(part)))
+        for block in part:
+            yield found[block]
+
+
+@dataclass(frozen=True, slots=True)
+class PacketPart:
+    """A piece of a message's text."""
+
+    index: int
+    role: str
+    text: str
+
+
+async def read_packet(database: Database, address: Address, turn: int) -> AsyncIterator[PacketPart]:
+    """A packet, byte for byte, in parts of about 256 KiB; a message without text has one empty part.
+
+    Raises RUN_NOT_FOUND, TURN_NOT_FOUND.
+    """
+
+    def begin(connection: Connection) -> Layout:
+        run = get_run(connection, address.project, address.run)
+        layout = find_layout(connection, run, turn)
+        if layout is None:
+            raise turn_not_found(run, turn, f"There is no packet of turn {turn} in {address.run}.")
+        return layout
+
+    for index, (role, ids) in enumerate(await database.read(begin)):
+        done = 0
+        while not done or done < len(ids):
+            texts = await database.read(partial(_some_texts, ids=ids[done:]))
+            done += max(1, len(texts))
+            for piece in in_pieces("".join(texts)):
+                yield PacketPart(index, role, piece)
+
+
+def _some_texts(connection: Connection, ids: Sequence[int]) -> list[str]:
+    """The texts of the first blocks, as many as one look at the database is worth."""
+    texts: list[str] = []
+    chars = 0
+    for text in _texts(connection, ids):
+        texts.append(text)
+        chars += len(text)
+        if chars > _READ_CHARS:
+            break
+    return texts
+
+
+def in_pieces(text: str) -> Iterator[str]:
+    """A text in pieces of at most 256 KiB of UTF-8, cut at characters; an empty one is one empty piece."""
+    data = text.encode()
+    begin = end = 0
+    while not end or end < len(data):
+        begin, end = end, min(end + CHUNK_BYTES, len(data))
+        while end < len(data) and data[end] & 0xC0 == 0x80:
+            end -= 1
+        yield data[begin:end].decode()
+        if not data:
+            return

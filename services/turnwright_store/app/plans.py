@@ -1,0 +1,288 @@
+"""Plans: set whole, added to, removed, read in any version.
+
+Theory of operation. A plan is an ordinary entry of its run, so that views, forks, the feed and history hold for it
+without more. `plan://{id}` is its latest version; each delta is an entry of its own below, `plan://{id}/v{n}/{k}`, so
+that an addition rewrites nothing. A version that is replaced or removed is kept as the archived entry
+`plan://{id}/v{n}`, and its deltas are archived: all versions stay in the view, where a fork finds them too.
+
+Source: architecture 9; rows RP01-RP04, RP07, RP08.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+from turnwright_core.entries import Cursor, EntryWrite, RemoveEntry, SetEntry, Tier, Visibility, to_attributes_json
+from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.auth import Caller
+from turnwright_core.limits import (
+    NAME_CHARS_MAX,
+    PATH_CHARS_MAX,
+    PLAN_BODY_BYTES_MAX,
+    PLAN_DELTA_BYTES_MAX,
+    PLAN_DELTAS_BYTES_MAX,
+    PLAN_DELTAS_MAX,
+)
+from turnwright_core.plans import Plan, PlanDelta, PlanKind, delta_path, plan_path, version_path
+from turnwright_store.app.ledger import check_fence
+from turnwright_store.app.reading import Address
+from turnwright_store.app.writing import apply_writes, check_writes
+from turnwright_store.domain.basis import Basis
+from turnwright_store.domain.checks import check_bytes, check_chars, check_name, invalid, page_size
+from turnwright_store.domain.pages import page_of, place_of
+from turnwright_store.domain.scheme_rules import PLAN_ID
+from turnwright_store.ports import Transaction
+from turnwright_store.sql import plans as rows
+from turnwright_store.sql.plans import Piece
+from turnwright_store.sql.runs import RunRow, get_run
+
+VERSION_MAX: Final = 2**32 - 1
+"""Highest version that the contract can say."""
+
+_MODE: Final = re.compile(rf"[^\s\x00-\x1f\x7f-\x9f]{{0,{NAME_CHARS_MAX}}}")
+_VERSION: Final = re.compile(r"/v([0-9]{1,10})(?:/([0-9]{1,10}))?\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """Who writes to the plans of which run."""
+
+    caller: Caller
+    address: Address
+    epoch: int | None
+    """Epoch of the owner's fence; None: a write from outside the loop."""
+    writer: Tier
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A plan as a run sees it: its latest version, and everything that is kept below it."""
+
+    head: Piece | None
+    below: list[Piece]
+
+    @property
+    def version(self) -> int:
+        """The latest version, 0 when there is none."""
+        return version_of(self.head) if self.head else 0
+
+    def deltas(self, version: int) -> list[Piece]:
+        """The deltas of a version, oldest first."""
+        found = [piece for piece in self.below if _numbers(piece)[0] == version and _numbers(piece)[1]]
+        return sorted(found, key=lambda piece: _numbers(piece)[1])
+
+    def kept(self, version: int) -> Piece | None:
+        """A version: the latest one, or one that was replaced or removed."""
+        if self.head and version == self.version:
+            return self.head
+        return next((piece for piece in self.below if _numbers(piece) == (version, 0)), None)
+
+
+def _numbers(piece: Piece) -> tuple[int, int]:
+    """Version and sequence in a path; 0 where there is none."""
+    found = _VERSION.search(piece.path)
+    return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
+
+
+def version_of(piece: Piece) -> int:
+    """The version that the attributes of a plan say; 1 where it was written without."""
+    version = json.loads(piece.attributes).get("version")
+    return version if isinstance(version, int) and 1 <= version <= VERSION_MAX else 1
+
+
+def _see(connection: Connection, run: RunRow, plan_id: str) -> _Seen:
+    path = plan_path(plan_id)
+    return _Seen(rows.find_piece(connection, run.id, path), rows.pieces_under(connection, run.id, path))
+
+
+def _present(connection: Connection, run: RunRow, plan_id: str) -> _Seen:
+    """A plan that is in the run's view. Raises ENTRY_NOT_FOUND."""
+    seen = _see(connection, run, plan_id)
+    if seen.head is None:
+        raise _missing(plan_id, f"There is no plan {plan_id!r} in this run: set it first (SetPlan).")
+    return seen
+
+
+def _missing(plan_id: str, message: str) -> Exception:
+    return fault(Reason.ENTRY_NOT_FOUND, message, path=plan_path(plan_id))
+
+
+def check_plan(plan: Plan) -> None:
+    """Refuse a plan that is too long or not of its kind, before anything is read. Raises InvalidError."""
+    check_name("plan_id", plan.plan_id, PLAN_ID)
+    check_bytes("body", plan.body, PLAN_BODY_BYTES_MAX)
+    check_chars("mode", plan.mode, NAME_CHARS_MAX)
+    if not _MODE.fullmatch(plan.mode):
+        raise invalid("mode", f"mode must be one word; it is {plan.mode!r}.")
+    if plan.kind is PlanKind.ITEMS and not _is_array(plan.body):
+        raise invalid("body", "The body of a plan of items must be a JSON array.")
+    if plan.kind is PlanKind.FILE and not 0 < len(plan.body) <= PATH_CHARS_MAX:
+        raise invalid("body", f"The body of a file plan must be the file's path, 1 to {PATH_CHARS_MAX} characters.")
+
+
+def _is_array(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), list)
+    except (ValueError, RecursionError):
+        return False
+
+
+def set_plan(tx: Transaction, basis: Basis, by: Writing, plan: Plan) -> tuple[Plan, Cursor]:
+    """Create a plan or replace it whole; a replaced plan begins a version without deltas. Raises LIMIT_EXCEEDED."""
+    check_plan(plan)
+    run = _run_for(tx, by)
+    seen = _see(tx.connection, run, plan.plan_id)
+    plan = replace(plan, version=_next_version(tx.connection, run, plan.plan_id, seen), deltas=(), update_ms=tx.now_ms)
+    write = EntryWrite(
+        plan_path(plan.plan_id),
+        SetEntry(plan.body, _attributes(plan.kind, plan.version, plan.mode), visibility=Visibility.VISIBLE),
+        by.writer,
+    )
+    return plan, _written(tx, basis, by, run, [*_keep(tx.connection, plan.plan_id, seen, by.writer), write])
+
+
+def _attributes(kind: PlanKind, version: int, mode: str) -> str:
+    return to_attributes_json({"kind": kind.name.lower(), "version": version, "mode": mode})
+
+
+def _run_for(tx: Transaction, by: Writing) -> RunRow:
+    run = get_run(tx.connection, by.address.project, by.address.run)
+    if by.epoch is not None:
+        check_fence(run, by.epoch)
+    return run
+
+
+def _written(tx: Transaction, basis: Basis, by: Writing, run: RunRow, writes: Sequence[EntryWrite]) -> Cursor:
+    checked = check_writes(basis, by.caller, writes)
+    return apply_writes(tx, basis, run, checked, by.caller.principal).run.cursor(basis.incarnation)
+
+
+def _next_version(connection: Connection, run: RunRow, plan_id: str, seen: _Seen) -> int:
+    """One more than any version that this run has ever seen."""
+    ever = [seen.version, *(_numbers(piece)[0] for piece in seen.below)]
+    if seen.head is None:
+        # Whoever took the plan away as an entry left no version behind; the ended intervals tell.
+        ended = rows.ended_pieces(connection, run.id, plan_path(plan_id))
+        ever += [_numbers(piece)[0] or version_of(piece) for piece in ended]
+    return max(ever) + 1
+
+
+def _keep(connection: Connection, plan_id: str, seen: _Seen, writer: Tier) -> list[EntryWrite]:
+    """The writes that keep the latest version and its deltas, archived."""
+    if seen.head is None:
+        return []
+    (body,) = rows.bodies_of(connection, [seen.head])
+    kept = SetEntry(body, seen.head.attributes, visibility=Visibility.ARCHIVED)
+    archived = SetEntry(visibility=Visibility.ARCHIVED)
+    return [
+        EntryWrite(version_path(plan_id, seen.version), kept, writer),
+        *(EntryWrite(one.path, archived, writer) for one in seen.deltas(seen.version) if not one.is_archived),
+    ]
+
+
+def append_plan(tx: Transaction, basis: Basis, by: Writing, plan_id: str, text: str) -> tuple[Plan, Cursor]:
+    """Add a delta to a plan. Raises ENTRY_NOT_FOUND, LIMIT_EXCEEDED."""
+    check_name("plan_id", plan_id, PLAN_ID)
+    size = check_bytes("delta", text, PLAN_DELTA_BYTES_MAX)
+    if not size:
+        raise invalid("delta", "A delta needs some text.")
+    run = _run_for(tx, by)
+    seen = _present(tx.connection, run, plan_id)
+    deltas = seen.deltas(seen.version)
+    _check_room(plan_id, deltas, size)
+    sequence = _numbers(deltas[-1])[1] + 1 if deltas else 1
+    attributes = to_attributes_json({"version": seen.version, "sequence": sequence})
+    write = EntryWrite(
+        delta_path(plan_id, seen.version, sequence),
+        SetEntry(text, attributes, visibility=Visibility.VISIBLE),
+        by.writer,
+    )
+    cursor = _written(tx, basis, by, run, [write])
+    plan = _plan(tx.connection, plan_id, seen, seen.version)
+    return replace(plan, deltas=(*plan.deltas, PlanDelta(sequence, text, tx.now_ms))), cursor
+
+
+def _check_room(plan_id: str, deltas: Sequence[Piece], size: int) -> None:
+    if len(deltas) >= PLAN_DELTAS_MAX:
+        raise _full(plan_id, "deltas", PLAN_DELTAS_MAX, len(deltas) + 1, "items")
+    total = sum(piece.body_bytes for piece in deltas) + size
+    if total > PLAN_DELTAS_BYTES_MAX:
+        raise _full(plan_id, "deltas", PLAN_DELTAS_BYTES_MAX, total, "bytes")
+
+
+def _full(plan_id: str, field: str, limit: int, actual: int, unit: str) -> Exception:
+    message = (
+        f"The {field} of the plan {plan_id!r} would have {actual} {unit}; {limit} are the limit. "
+        "Set the plan anew with what was added to it (SetPlan)."
+    )
+    return fault(Reason.LIMIT_EXCEEDED, message, field=field, limit=limit, actual=actual, unit=unit)
+
+
+def remove_plan(tx: Transaction, basis: Basis, by: Writing, plan_id: str) -> Cursor:
+    """Take a plan out of the run's view; its versions can still be read. Raises ENTRY_NOT_FOUND."""
+    check_name("plan_id", plan_id, PLAN_ID)
+    run = _run_for(tx, by)
+    seen = _present(tx.connection, run, plan_id)
+    remove = EntryWrite(plan_path(plan_id), RemoveEntry(), by.writer)
+    return _written(tx, basis, by, run, [*_keep(tx.connection, plan_id, seen, by.writer), remove])
+
+
+def get_plan(connection: Connection, address: Address, plan_id: str, version: int) -> Plan:
+    """A plan with its deltas; version 0 is the latest one, which must be in the view. Raises ENTRY_NOT_FOUND."""
+    check_name("plan_id", plan_id, PLAN_ID)
+    run = get_run(connection, address.project, address.run)
+    if not version:
+        seen = _present(connection, run, plan_id)
+        return _plan(connection, plan_id, seen, seen.version)
+    seen = _see(connection, run, plan_id)
+    if seen.kept(version) is None:
+        raise _missing(plan_id, f"The plan {plan_id!r} has no version {version} in this run.")
+    return _plan(connection, plan_id, seen, version)
+
+
+def _plan(connection: Connection, plan_id: str, seen: _Seen, version: int) -> Plan:
+    head = seen.kept(version)
+    assert head is not None, "asked for a version that is there"
+    deltas = seen.deltas(version)
+    body, *texts = rows.bodies_of(connection, [head, *deltas])
+    said: dict[str, Any] = json.loads(head.attributes)
+    return Plan(
+        plan_id,
+        _kind(said.get("kind")),
+        body,
+        version,
+        str(said.get("mode") or ""),
+        tuple(PlanDelta(_numbers(piece)[1], text, piece.create_ms) for piece, text in zip(deltas, texts, strict=True)),
+        head.create_ms,
+    )
+
+
+def _kind(name: object) -> PlanKind:
+    """The kind that attributes say; Markdown where they do not."""
+    return PlanKind.__members__.get(str(name).upper(), PlanKind.MARKDOWN)
+
+
+def list_plans(connection: Connection, address: Address, size: int, token: str) -> tuple[list[Plan], str]:
+    """A page of the plans in a run's view, by plan_id."""
+    size = page_size(size)
+    (after,) = place_of(token, str) or ("",)
+    run = get_run(connection, address.project, address.run)
+    heads = rows.plan_heads(connection, run.id, plan_path(str(after)) if after else "")
+    plans = (_plan_under(connection, run, head) for head in heads)
+    return page_of(plans, size, lambda plan: (plan.plan_id,), _weight)
+
+
+def _plan_under(connection: Connection, run: RunRow, head: Piece) -> Plan:
+    seen = _Seen(head, rows.pieces_under(connection, run.id, head.path))
+    return _plan(connection, head.path.removeprefix(rows.PREFIX), seen, seen.version)
+
+
+def _weight(plan: Plan) -> int:
+    """About how many bytes a plan takes in a message."""
+    return len(plan.body.encode()) + sum(64 + len(delta.text.encode()) for delta in plan.deltas) + 512

@@ -1,0 +1,201 @@
+"""One primitive for every entry that a pattern fits: get, rm, cp and mv in a batch, all or none.
+
+Theory of operation. Patterns are matched on a reader connection, because that takes time; then one write changes what
+was found. Each change expects the revision that was matched, and the write looks whether anything else has come since
+that the pattern may fit: then nothing is written, and the whole is tried again, a few times.
+
+Source: rows RU024-RU027, RU150, RU259.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from turnwright_core.destinations import destination
+from turnwright_core.entries import (
+    CopyEntry,
+    Cursor,
+    EntryChange,
+    EntryWrite,
+    MoveEntry,
+    RemoveEntry,
+    SetEntry,
+    Tier,
+    Visibility,
+)
+from turnwright_core.errors import ConflictError, Reason, TurnwrightError, fault
+from turnwright_core.kit.auth import Caller
+from turnwright_core.limits import PATTERN_CHARS_MAX
+from turnwright_core.patterns import PatternError, match
+from turnwright_store.app.ledger import write_entries
+from turnwright_store.app.listing import Query, candidates_now, fitting_entries
+from turnwright_store.app.reading import Address, find
+from turnwright_store.app.writing import Written
+from turnwright_store.domain.basis import Basis
+from turnwright_store.domain.checks import check_chars, check_path, invalid, over_limit
+from turnwright_store.domain.pages import ANSWER_BYTES_MAX
+from turnwright_store.ports import Transaction
+from turnwright_store.sql.runs import RunRow, get_run
+from turnwright_store.sql.views import Wanted
+
+T = TypeVar("T")
+
+
+class Primitive(Enum):
+    """What happens to each entry."""
+
+    PROMOTE = "promote"
+    REMOVE = "remove"
+    COPY = "copy"
+    MOVE = "move"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A primitive and the entries it is for."""
+
+    primitive: Primitive
+    pattern: str
+    body_pattern: str = ""
+    to: str = ""
+    visibility: Visibility = Visibility.UNSPECIFIED
+    writer: Tier = Tier.UNSPECIFIED
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """An entry that fits, and where it goes."""
+
+    path: str
+    to: str
+    revision: int
+    body_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be changed, as of a moment; or why nothing can be."""
+
+    change: Change
+    matches: tuple[Match, ...] = ()
+    cursor: Cursor | None = None
+    refusal: TurnwrightError | None = None
+
+    @property
+    def paths(self) -> set[str]:
+        """Every path that is touched."""
+        return {path for one in self.matches for path in (one.path, one.to) if path}
+
+
+def plan(
+    connection: Connection, basis: Basis, address: Address, change: Change, check_time: Callable[[], None]
+) -> Plan:
+    """Find what fits. Raises ENTRY_NOT_FOUND, LIMIT_EXCEEDED, and INVALID_FIELD where destinations collide."""
+    run = get_run(connection, address.project, address.run)
+    try:
+        query = Query(change.pattern, change.body_pattern, bodies=False)
+        candidates = candidates_now(connection, run)
+        fitting = list(fitting_entries(connection, basis, run, candidates, query, "", check_time))
+    except PatternError as error:
+        raise invalid("pattern", str(error)) from None
+    if not fitting:
+        message = f"Nothing in {address.run} fits {change.pattern!r}."
+        raise fault(Reason.ENTRY_NOT_FOUND, message, path=change.pattern)
+    matches = tuple(
+        Match(one.path, _to(change, one.path, len(fitting)), one.revision, one.body_bytes) for one in fitting
+    )
+    _check_size(basis, matches)
+    if change.to:
+        _check_destinations(basis, matches)
+    return Plan(change, matches, run.cursor(basis.incarnation))
+
+
+def check_change(change: Change) -> None:
+    """Refuse a change that does not say what it is for."""
+    if not change.pattern:
+        raise invalid("pattern", "pattern is required.")
+    check_chars("pattern", change.pattern, PATTERN_CHARS_MAX)
+    check_chars("body_pattern", change.body_pattern, PATTERN_CHARS_MAX)
+    if change.primitive in (Primitive.COPY, Primitive.MOVE) and not change.to:
+        raise invalid("to", f"To {change.primitive.value} entries, say where they go.")
+
+
+def _to(change: Change, source: str, count: int) -> str:
+    if not change.to or (count == 1 and not change.to.endswith("/")):
+        return change.to
+    return destination(change.pattern, source, change.to)
+
+
+def _check_size(basis: Basis, matches: Sequence[Match]) -> None:
+    if len(matches) > basis.limits.writes_max:
+        raise over_limit("pattern", basis.limits.writes_max, len(matches), "matches")
+    told = sum(len(one.path.encode()) + len(one.to.encode()) for one in matches)
+    if told > ANSWER_BYTES_MAX:
+        raise over_limit("pattern", ANSWER_BYTES_MAX, told, "bytes of matching paths")
+
+
+def _check_destinations(basis: Basis, matches: Sequence[Match]) -> None:
+    sources = {one.path for one in matches}
+    for to, count in Counter(one.to for one in matches).items():
+        if count > 1:
+            raise invalid("to", f"{count} entries would go to {to}: name a folder that keeps them apart.")
+        if to in sources:
+            raise invalid("to", f"{to} is both source and destination.")
+        check_path(to, basis.limits.path_chars_max, "to")
+
+
+def apply(tx: Transaction, basis: Basis, caller: Caller, address: Address, epoch: int | None, planned: Plan) -> Written:
+    """Write what was planned. Raises REVISION_CONFLICT when something has changed since that the pattern is about."""
+    if planned.refusal:
+        raise planned.refusal
+    run = get_run(tx.connection, address.project, address.run)
+    if run.cursor(basis.incarnation) != planned.cursor:
+        _check_current(tx.connection, basis, address, planned)
+    writes = [_write(run, planned.change, one) for one in planned.matches]
+    return write_entries(tx, basis, caller, address, epoch, writes, 0)
+
+
+def _check_current(connection: Connection, basis: Basis, address: Address, planned: Plan) -> None:
+    """Refuse a plan that something has come to since."""
+    found = find(connection, basis, address, planned.cursor, Wanted(bodies=False))
+    for one in found.shown:
+        if one.path in planned.paths or match(planned.change.pattern, one.path):
+            message = f"{one.path} has changed since it was matched: repeat the call."
+            raise fault(Reason.REVISION_CONFLICT, message, path=one.path)
+
+
+def _write(run: RunRow, change: Change, one: Match) -> EntryWrite:
+    """The write for one entry. Whoever gets an entry is stamped as the one who touched it last (RU024)."""
+    turn = loop = None
+    what: EntryChange
+    match change.primitive:
+        case Primitive.PROMOTE:
+            what, turn, loop = SetEntry(visibility=Visibility.VISIBLE), run.run.turn, run.loop_active or None
+        case Primitive.REMOVE:
+            what = RemoveEntry()
+        case Primitive.COPY:
+            what = CopyEntry(one.to, change.visibility)
+        case Primitive.MOVE:
+            what = MoveEntry(one.to, change.visibility)
+    return EntryWrite(one.path, what, change.writer, one.revision, turn, loop)
+
+
+async def change_entries(
+    find_plan: Callable[[], Awaitable[Plan]], write: Callable[[Plan], Awaitable[T]], attempts_max: int
+) -> T:
+    """Match and write until nothing comes between the two. Raises REVISION_CONFLICT after so many attempts."""
+    attempt = 1
+    while True:
+        planned = await find_plan()
+        try:
+            return await write(planned)
+        except ConflictError as error:
+            if error.reason is not Reason.REVISION_CONFLICT or attempt >= attempts_max:
+                raise
+        attempt += 1

@@ -1,0 +1,163 @@
+"""Removal of runs: at once for everybody, then row by row behind the scenes.
+
+Theory of operation. A removed run keeps its row under another alias until nothing is left of it. What it saw goes
+first: views, turns, packets, loops. Its entries follow, but for the versions that a younger run of its family sees,
+now or at any moment of its own history. Which these are is asked before the entries are deleted, outside of the writer:
+the answer can only shrink, because a fork copies what a living run sees, and nobody can fork a removed one. Then go the
+blocks that no packet of the project names any more, and the versions of shared entries that were replaced before the
+eldest run was made. At last, when no fork needs it, the run's row and its scope.
+Source: architecture 3 (retention removes whole runs).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final, TypeVar
+
+from turnwright_core.errors import Reason, fault
+from turnwright_store.app.maintenance import Chore
+from turnwright_store.app.reading import Address
+from turnwright_store.app.sweeping import sweep_blocks, sweep_versions
+from turnwright_store.domain.locks import GLOBAL_LOCK, project_lock, run_lock
+from turnwright_store.ports import Database, Durability, Transaction, Work
+from turnwright_store.sql import retention as rows
+from turnwright_store.sql.retention import Held, Kin, RemovedRun
+from turnwright_store.sql.runs import RunRow, find_run, get_run
+from turnwright_store.sql.scopes import raise_revision
+
+T = TypeVar("T")
+
+AGING_EVERY_S: Final = 600.0
+"""Seconds between two looks for runs that nobody has written for long."""
+
+_ROWS_A_PIECE: Final = 500
+_RUNS_A_PIECE: Final = 100
+_DAY_MS: Final = 24 * 3600 * 1000
+
+
+def remove_run(tx: Transaction, address: Address) -> None:
+    """Take a run out of sight; its alias is free. Raises RUN_NOT_FOUND, TRANSITION_FORBIDDEN."""
+    run = get_run(tx.connection, address.project, address.run)
+    if run.loop_active or run.run.loops_queued:
+        message = f"{address.run} has a loop that has not ended: abort it, and wait until it has."
+        details = {"from": run.run.status, "to": "removed", "object": "run"}
+        raise fault(Reason.TRANSITION_FORBIDDEN, message, **details)
+    _remove(tx, run)
+
+
+def _remove(tx: Transaction, run: RunRow) -> None:
+    # Watchers are woken, and told that the run is gone.
+    raise_revision(tx, run.scope)
+    rows.mark_removed(tx.connection, run.id, run.scope, tx.now_ms)
+
+
+class Aging:
+    """Removes runs that nobody has written for long."""
+
+    def __init__(self, database: Database, days: int) -> None:
+        """`days` after a run's last write it goes; 0: never."""
+        self._database = database
+        self._days = days
+
+    async def piece(self) -> bool:
+        """Remove some; whether there are more."""
+        if not self._days:
+            return False
+        old = await self._database.write(self._find, Durability.NORMAL, ())
+        for project, alias in old:
+            locks = {project_lock(project), run_lock(project, alias)}
+            await self._database.write(partial(self._remove, project=project, alias=alias), Durability.FULL, locks)
+        return len(old) == _RUNS_A_PIECE
+
+    def _find(self, tx: Transaction) -> list[tuple[str, str]]:
+        return rows.old_runs(tx.connection, self._before_ms(tx), _RUNS_A_PIECE)
+
+    def _remove(self, tx: Transaction, project: str, alias: str) -> None:
+        run = find_run(tx.connection, project, alias)
+        # It may have been written since it was found.
+        if run is not None and rows.is_old(tx.connection, run.id, self._before_ms(tx)):
+            _remove(tx, run)
+
+    def _before_ms(self, tx: Transaction) -> int:
+        return tx.now_ms - self._days * _DAY_MS
+
+
+class Purge:
+    """Deletes the rows of removed runs, in many short transactions."""
+
+    def __init__(self, database: Database, after_s: float) -> None:
+        """Rows stay for `after_s` seconds, for readers that have begun."""
+        self._database = database
+        self._after_ms = round(after_s * 1000)
+        self._settled: dict[int, Kin] = {}
+        """Removed runs of which all is gone that can go while this younger kin is there."""
+
+    async def piece(self) -> bool:
+        """Delete what can go; whether somebody should look again at once."""
+        found = await self._database.write(self._find, Durability.NORMAL, ())
+        self._settled = {run.id: kin for run, kin in found if self._is_settled(run, kin)}
+        waiting = [(run, kin) for run, kin in found if run.id not in self._settled]
+        for run, kin in waiting:
+            await self._empty(run, kin)
+        for project_id, project in {run.project_id: run.project for run, _ in waiting}.items():
+            await sweep_blocks(self._database, project_id, project)
+            await sweep_versions(self._database, project_id, project_lock(project), self._after_ms)
+        if waiting:
+            await sweep_versions(self._database, None, GLOBAL_LOCK, self._after_ms)
+        # The youngest first: an elder stays for as long as somebody descends from it.
+        for run, kin in sorted(waiting, key=lambda one: one[0].id, reverse=True):
+            await self._write(run, partial(_drop_run, run=run))
+            self._settled[run.id] = kin
+        return bool(waiting)
+
+    def _is_settled(self, run: RemovedRun, kin: Kin) -> bool:
+        """New kin sees nothing that its parents do not see; only when some is lost there may be more to do."""
+        before = self._settled.get(run.id)
+        return before is not None and set(before) <= set(kin)
+
+    def _find(self, tx: Transaction) -> list[tuple[RemovedRun, Kin]]:
+        before_ms = tx.now_ms - self._after_ms
+        removed = rows.removed_runs(tx.connection, before_ms)
+        return [(run, rows.younger_kin(tx.connection, run, before_ms)) for run in removed]
+
+    async def _empty(self, run: RemovedRun, kin: Kin) -> None:
+        while await self._write(run, partial(_drop_rows, run=run)):
+            pass
+        held: Held = {}
+        for one, is_reading in kin:
+            if is_reading:
+                held = await self._database.read(partial(rows.held_by, kin=one, scope=run.scope, held=held))
+        after: str | None = ""
+        while after is not None:
+            after = await self._write(run, partial(_drop_unseen, scope=run.scope, after=after, held=held))
+
+    async def _write(self, run: RemovedRun, work: Work[T]) -> T:
+        return await self._database.write(work, Durability.NORMAL, {run_lock(run.project, run.alias)})
+
+
+def _drop_rows(tx: Transaction, run: RemovedRun) -> bool:
+    return rows.drop_rows(tx.connection, run.id, _ROWS_A_PIECE)
+
+
+def _drop_unseen(tx: Transaction, scope: int, after: str, held: Held) -> str | None:
+    """Delete what nobody sees of some entries; the path to go on after, None at the end."""
+    page = rows.entries_after(tx.connection, scope, after, _ROWS_A_PIECE)
+    if not page:
+        return None
+    ids = {entry for entry, _ in page}
+    if not rows.drop_versions(tx.connection, ids, held, _ROWS_A_PIECE):
+        return after
+    rows.drop_entries(tx.connection, ids - {entry for entry, _ in held})
+    return page[-1][1]
+
+
+def _drop_run(tx: Transaction, run: RemovedRun) -> None:
+    rows.drop_run(tx.connection, run)
+
+
+def retention(database: Database, days: int, purge_after_s: float, purge_every_s: float) -> list[Chore]:
+    """The chores that remove old runs, and what is left of removed ones."""
+    return [
+        Chore("aging", AGING_EVERY_S, Aging(database, days).piece),
+        Chore("purging", purge_every_s, Purge(database, purge_after_s).piece),
+    ]

@@ -1,0 +1,143 @@
+"""Rules that are set while the store runs: schemes of plugins, and what projects say of their files.
+
+Source: rows RU084-RU087, RU112, RU116, RU117; decision C7.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+
+from sqlalchemy import Connection
+
+from turnwright_core.constraints import ADD, IGNORE, READONLY, FileConstraint
+from turnwright_core.entries import Tier
+from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.auth import Caller
+from turnwright_core.limits import FILE_CONSTRAINTS_MAX, PAGE_SIZE_MAX, PATTERN_CHARS_MAX, SCHEMES_MAX
+from turnwright_core.patterns import PatternError, Shape, match, shape_of
+from turnwright_core.schemes import BY_NAME, CATEGORIES, SCOPES, Scheme
+from turnwright_store.app.maintenance import Chore
+from turnwright_store.domain.basis import Basis
+from turnwright_store.domain.checks import check_chars, check_count, check_name, invalid, page_size
+from turnwright_store.domain.pages import page_of, place_of
+from turnwright_store.domain.permissions import check_floor
+from turnwright_store.ports import Database, Transaction
+from turnwright_store.sql import registry
+from turnwright_store.sql import rules as rows
+from turnwright_store.sql.scopes import raise_revision
+
+SCHEME_NAME: Final = re.compile(r"[a-z][a-z0-9+.-]{0,31}")
+
+KINDS: Final = {"": ADD, "active": ADD, ADD: ADD, READONLY: READONLY, IGNORE: IGNORE}
+"""Kinds of constraints as callers say them, and as they are kept (C7)."""
+
+
+def put_scheme(tx: Transaction, basis: Basis, caller: Caller, wanted: Scheme) -> list[Scheme]:
+    """Register a scheme or change one; all schemes as they are then. Raises SCHEME_FIXED.
+
+    The global scope's revision rises with it, as with everything that all runs share.
+    """
+    check_floor(caller, Tier.PLUGIN, "PutScheme")
+    check_scheme(wanted)
+    known = {scheme.name: scheme for scheme in registry.list_schemes(tx.connection)}
+    old = known.get(wanted.name) or Scheme(wanted.name)
+    is_moved = (old.default_scope, old.category) != (wanted.default_scope, wanted.category)
+    if is_moved and rows.is_scheme_used(tx.connection, wanted.name):
+        raise fault(
+            Reason.SCHEME_FIXED,
+            f"There are entries of {wanted.name}:// already; they are {old.default_scope}-scoped {old.category}, and "
+            "stay so: register another name.",
+            scheme=wanted.name,
+        )
+    check_count("schemes", len({*known, wanted.name}), SCHEMES_MAX)
+    registry.put_schemes(tx.connection, [wanted])
+    raise_revision(tx, basis.global_scope)
+    return registry.list_schemes(tx.connection)
+
+
+class Knowing(Protocol):
+    """What goes by the schemes."""
+
+    @property
+    def basis(self) -> Basis:
+        """What every transaction knows beforehand; replaced as a whole."""
+        ...
+
+    def learn(self, schemes: Iterable[Scheme]) -> None:
+        """Go by these schemes from now on."""
+        ...
+
+
+def learning(database: Database, knowing: Knowing, every_s: float) -> Chore:
+    """Finds out what other replicas have registered."""
+
+    async def look() -> bool:
+        before = knowing.basis
+        found = await database.read(registry.list_schemes)
+        # A scheme that was registered here meanwhile is newer than what was read.
+        if knowing.basis is before and {scheme.name: scheme for scheme in found} != before.schemes:
+            knowing.learn(found)
+        return False
+
+    return Chore("schemes", every_s, look)
+
+
+def check_scheme(scheme: Scheme) -> None:
+    """Refuse a scheme that is malformed or built in. Raises InvalidError, SCHEME_FIXED."""
+    if scheme.name in BY_NAME:
+        message = f"The scheme {scheme.name!r} is built in and cannot be changed: register another name."
+        raise fault(Reason.SCHEME_FIXED, message, scheme=scheme.name)
+    check_name("name", scheme.name, SCHEME_NAME)
+    if scheme.category not in CATEGORIES:
+        raise invalid("category", f"category must be one of {', '.join(CATEGORIES)}; it is {scheme.category!r}.")
+    if scheme.default_scope not in SCOPES:
+        raise invalid("default_scope", f"default_scope must be one of {', '.join(SCOPES)}.")
+
+
+def set_constraints(tx: Transaction, project: str, wanted: Sequence[FileConstraint]) -> list[FileConstraint]:
+    """Constraints as stored; of two with the same pattern the last one counts. Raises LIMIT_EXCEEDED."""
+    check_count("constraints", len(wanted), PAGE_SIZE_MAX)
+    stored = [replace(_checked(one), create_ms=tx.now_ms) for one in wanted]
+    owner = registry.get_project(tx.connection, project)
+    rows.put_constraints(tx.connection, owner.id, list({one.pattern: one for one in stored}.values()))
+    check_count("constraints", rows.count_constraints(tx.connection, owner.id), FILE_CONSTRAINTS_MAX)
+    return stored
+
+
+def _checked(constraint: FileConstraint) -> FileConstraint:
+    check_pattern(constraint.pattern)
+    kind = KINDS.get(constraint.kind)
+    if kind is None:
+        raise invalid("kind", f"kind must be add, readonly or ignore; it is {constraint.kind!r}.")
+    return replace(constraint, kind=kind)
+
+
+def check_pattern(pattern: str) -> None:
+    """Refuse a pattern that no path can be matched with. Raises InvalidError."""
+    check_chars("pattern", pattern, PATTERN_CHARS_MAX)
+    # PostgreSQL has no text with NUL, and no path has one.
+    if not pattern or "\x00" in pattern or shape_of(pattern) in (Shape.XPATH, Shape.JSONPATH):
+        raise invalid("pattern", f"pattern must be a glob, a /regex/ or an exact path; it is {pattern!r}.")
+    try:
+        match(pattern, "a")
+    except PatternError as error:
+        raise invalid("pattern", str(error)) from None
+
+
+def remove_constraints(tx: Transaction, project: str, patterns: Sequence[str]) -> None:
+    """Take constraints away; patterns without one are passed over."""
+    check_count("patterns", len(patterns), PAGE_SIZE_MAX)
+    owner = registry.get_project(tx.connection, project)
+    rows.remove_constraints(tx.connection, owner.id, [pattern for pattern in patterns if "\x00" not in pattern])
+
+
+def list_constraints(connection: Connection, project: str, size: int, token: str) -> tuple[list[FileConstraint], str]:
+    """A page of a project's constraints by pattern."""
+    size = page_size(size)
+    (after,) = place_of(token, str) or ("",)
+    owner = registry.get_project(connection, project)
+    found = rows.list_constraints(connection, owner.id, str(after), size + 1)
+    return page_of(found, size, lambda one: (one.pattern,))

@@ -1,0 +1,146 @@
+"""Full-text search over a project's shared entries, and the chore that keeps its index.
+
+Theory of operation. Writes know nothing of the index. The heads of a scope are ordered by revision, so that what is to
+be indexed is what comes after a mark; the chore reads a piece of it on a reader's connection and stores it in one small
+write. The mark is a revision, and a revision can be larger than a piece: how far the piece has come inside of one is
+kept in memory, and a restart begins at the mark again, which indexes some entries twice and misses none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from sqlalchemy import Connection
+
+from turnwright_core.limits import (
+    SEARCH_HITS_DEFAULT,
+    SEARCH_HITS_MAX,
+    SEARCH_QUERY_CHARS_MAX,
+    SEARCH_SCHEMES_MAX,
+)
+from turnwright_store.app.maintenance import Chore
+from turnwright_store.domain.checks import check_chars, check_count, invalid
+from turnwright_store.domain.locks import project_lock
+from turnwright_store.domain.words import query_words, snippet
+from turnwright_store.ports import Database, Durability, Transaction
+from turnwright_store.sql import registry
+from turnwright_store.sql import search as rows
+from turnwright_store.sql.search import Behind, Document, Hit, Place
+from turnwright_store.sql.views import cut
+
+PIECE_ENTRIES_MAX: Final = 64
+"""Entries that one piece indexes at most."""
+
+PIECE_BYTES_MAX: Final = 512 * 1024
+"""Bytes of text after which a piece ends: what the writer is held up by."""
+
+TEXT_BYTES_MAX: Final = 256 * 1024
+"""Bytes of a body that are indexed."""
+
+_LAST_ENTRY: Final = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one write brings into the index."""
+
+    behind: Behind
+    documents: list[Document]
+    reached: int
+    """Revision up to which everything is indexed after it."""
+    place: Place | None
+    """Where the next piece begins; None: there is nothing more."""
+
+
+def read_piece(connection: Connection, last: int, places: dict[int, Place]) -> Piece | None:
+    """The next piece, of the next project after `last` that has one."""
+    behind = rows.next_behind(connection, last)
+    if behind is None:
+        return None
+    begin = max(places.get(behind.scope, (0, 0)), (behind.mark, _LAST_ENTRY))
+    heads = rows.heads_after(connection, behind.scope, begin, PIECE_ENTRIES_MAX)
+    documents: list[Document] = []
+    total = 0
+    for head in heads:
+        total += min(head.body_bytes, TEXT_BYTES_MAX)
+        if documents and total > PIECE_BYTES_MAX:
+            break
+        documents.append(Document(head, indexed_text(rows.read_body(connection, head.entry, head.revision))))
+    if len(heads) < PIECE_ENTRIES_MAX and len(documents) == len(heads):
+        return Piece(behind, documents, behind.revision, None)
+    end = documents[-1].head
+    return Piece(behind, documents, end.revision - 1, (end.revision, end.entry))
+
+
+def indexed_text(body: str) -> str:
+    """What is indexed of a body."""
+    return cut(body, TEXT_BYTES_MAX).replace("\x00", " ")
+
+
+def write_piece(tx: Transaction, piece: Piece) -> None:
+    """Bring a piece into the index; entries that were written meanwhile come with a later one."""
+    rows.put_documents(tx.connection, piece.behind.scope, rows.still_heads(tx.connection, piece.documents))
+    rows.raise_mark(tx.connection, piece.behind.scope, piece.reached)
+
+
+class Indexer:
+    """Keeps the index of one store."""
+
+    def __init__(self, database: Database) -> None:
+        """Index this."""
+        self._database = database
+        self._last = 0
+        self._places: dict[int, Place] = {}
+
+    async def piece(self) -> bool:
+        """Index a piece of some project, one after the other; whether there was one."""
+        piece = await self._database.read(partial(read_piece, last=self._last, places=self._places))
+        if piece is None:
+            return False
+        behind = piece.behind
+        await self._database.write(partial(write_piece, piece=piece), Durability.NORMAL, {project_lock(behind.name)})
+        self._last = behind.project
+        if piece.place:
+            self._places[behind.scope] = piece.place
+        else:
+            self._places.pop(behind.scope, None)
+        return True
+
+
+def indexing(database: Database, every_s: float) -> Chore:
+    """Follows the writes of all projects."""
+    return Chore("indexing", every_s, Indexer(database).piece)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search found, best first, with a snippet of each."""
+
+    hits: list[tuple[Hit, str]]
+    indexed_revision: int
+    revision: int
+
+
+def search_entries(connection: Connection, project: str, query: str, schemes: Sequence[str], limit: int) -> Found:
+    """Entries of a project's scope that hold some of the words of the query. Raises InvalidError."""
+    check_chars("query", query, SEARCH_QUERY_CHARS_MAX)
+    if not query:
+        raise invalid("query", "A search needs words to look for.")
+    check_count("schemes", len(schemes), SEARCH_SCHEMES_MAX)
+    check_count("limit", limit, SEARCH_HITS_MAX)
+    owner = registry.get_project(connection, project)
+    revision, mark = rows.find_state(connection, owner.scope)
+    words = query_words(query)
+    # No scheme has a NUL, and one of the databases cannot even ask for one.
+    narrowed = [scheme for scheme in schemes if "\x00" not in scheme]
+    is_possible = words and (narrowed or not schemes)
+    size = limit or SEARCH_HITS_DEFAULT
+    found = rows.find_hits(connection, owner.scope, words, narrowed, size) if is_possible else []
+    return Found([(hit, _snippet(connection, hit, words)) for hit in found], mark, revision)
+
+
+def _snippet(connection: Connection, hit: Hit, words: Sequence[str]) -> str:
+    return snippet(indexed_text(rows.read_body(connection, hit.entry, hit.revision)), words)

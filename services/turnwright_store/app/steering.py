@@ -1,0 +1,160 @@
+"""Runs are steered by writes as well: `set run://{alias}` starts one, and a state on a path cancels or decides.
+
+A write without a fence that means one of the use cases in app.commands is handed to it, with all its checks; the rest
+is written as it is. All of a request happens in one transaction and in its order.
+Source: rows RU035, RU037-RU040; decision C14.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import fields
+from itertools import groupby
+from typing import Any, Final
+
+from turnwright_core.entries import EntryWrite, SetEntry, State
+from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.auth import Caller
+from turnwright_core.limits import WRITES_MAX
+from turnwright_core.runs import LoopSettings, Mode, RunSettings
+from turnwright_core.text import scheme_of
+from turnwright_store.app import commands, ledger
+from turnwright_store.app.reading import Address
+from turnwright_store.app.writing import Written
+from turnwright_store.domain.basis import Basis
+from turnwright_store.domain.checks import check_attributes, check_count, check_path, invalid
+from turnwright_store.domain.packets import Packet
+from turnwright_store.domain.permissions import check_writer, writer_of
+from turnwright_store.ports import Transaction
+from turnwright_store.sql.runs import find_run, get_run
+from turnwright_store.sql.views import Shown, find_shown
+
+_RUN: Final = "run://"
+_DECISIONS: Final = (State.RESOLVED, State.FAILED, State.CANCELLED)
+"""The states that decide a proposal: the first accepts, the others reject."""
+
+_MODES: Final = {"ask": Mode.ASK, "act": Mode.ACT}
+_SETTINGS: Final = {field.name for field in fields(LoopSettings)}
+
+
+def write_entries(
+    tx: Transaction,
+    basis: Basis,
+    caller: Caller,
+    address: Address,
+    epoch: int | None,
+    writes: Sequence[EntryWrite],
+    run_status: int,
+    packet: Packet | None = None,
+) -> Written:
+    """Write entries as app.ledger does; without a fence, let those that steer the run do so."""
+    check_count("writes", len(writes), WRITES_MAX)
+    shown = _steered(tx, address, writes) if epoch is None else {}
+    steering = [_steers(write, shown) for write in writes] if epoch is None else []
+    if not any(steering) or run_status or packet:
+        return ledger.write_entries(tx, basis, caller, address, epoch, writes, run_status, packet)
+    revisions: list[int] = []
+    paths: list[str] = []
+    for steers, group in groupby(zip(writes, steering, strict=True), key=lambda pair: pair[1]):
+        part = [write for write, _ in group]
+        if steers:
+            revisions += [_steer(tx, basis, caller, address, write, shown.get(write.path)) for write in part]
+            paths += [write.path for write in part]
+        else:
+            written = ledger.write_entries(tx, basis, caller, address, None, part, 0)
+            revisions += written.revisions
+            paths += written.paths
+    return Written(get_run(tx.connection, address.project, address.run), tuple(revisions), tuple(paths))
+
+
+def _steered(tx: Transaction, address: Address, writes: Sequence[EntryWrite]) -> dict[str, Shown]:
+    """What the run shows of the paths that may be meant to steer it; most requests have none."""
+    paths = [write.path for write in writes if scheme_of(write.path) == "run" or _decides(write)]
+    run = find_run(tx.connection, address.project, address.run) if paths else None
+    return find_shown(tx.connection, run.id, list(dict.fromkeys(paths))) if run else {}
+
+
+def _decides(write: EntryWrite) -> bool:
+    return isinstance(write.change, SetEntry) and write.change.state in _DECISIONS
+
+
+def _steers(write: EntryWrite, shown: dict[str, Shown]) -> bool:
+    change = write.change
+    if not isinstance(change, SetEntry):
+        return False
+    if scheme_of(write.path) == "run":
+        return change.body is not None or change.state is State.CANCELLED
+    return _decides(write) and write.path in shown and shown[write.path].state == State.PROPOSED
+
+
+def _steer(
+    tx: Transaction, basis: Basis, caller: Caller, address: Address, write: EntryWrite, shown: Shown | None
+) -> int:
+    """Do what one write means; the revision of its view, 0 where the view stays as it is."""
+    check_path(write.path)
+    _check_expected(write, shown.revision if shown else 0)
+    assert isinstance(write.change, SetEntry)
+    if scheme_of(write.path) != "run":
+        return _decide(tx, basis, caller, address, write.path, write.change)
+    check_writer(basis.scheme("run"), writer_of(caller, write.writer), write.path)
+    if write.path != f"{_RUN}{address.run}":
+        message = f"The run {address.run} is steered by {_RUN}{address.run}; name the other run in the request."
+        raise invalid("path", message)
+    if write.change.state is State.CANCELLED:
+        _check_only(write.change, SetEntry(state=State.CANCELLED))
+        commands.request_abort(tx, basis, caller, address)
+        return 0
+    return _enqueue(tx, basis, caller, address, write.change)
+
+
+def _check_expected(write: EntryWrite, actual: int) -> None:
+    expected = write.expected_revision
+    if expected is not None and expected != actual:
+        raise fault(
+            Reason.REVISION_CONFLICT,
+            f"{write.path} is at revision {actual}, not {expected}: read it again, then repeat.",
+            path=write.path,
+            expected=expected,
+            actual=actual,
+        )
+
+
+def _check_only(change: SetEntry, meant: SetEntry) -> None:
+    if change != meant:
+        raise invalid(
+            "set",
+            "A write that steers a run says nothing else: give body and attributes to start a loop, the state alone to "
+            "cancel one, state and comment to decide a proposal.",
+        )
+
+
+def _enqueue(tx: Transaction, basis: Basis, caller: Caller, address: Address, change: SetEntry) -> int:
+    _check_only(change, SetEntry(change.body, change.attributes_json))
+    settings = _settings(change.attributes_json or "{}")
+    commands.enqueue_loop(tx, basis, caller, address, change.body or "", settings, RunSettings())
+    return get_run(tx.connection, address.project, address.run).revision_run
+
+
+def _settings(text: str) -> LoopSettings:
+    """The settings of a loop as attributes say them. Raises InvalidError."""
+    check_attributes(text)
+    given: dict[str, Any] = json.loads(text)
+    if unknown := sorted(set(given) - _SETTINGS):
+        message = f"The attributes of a run are {', '.join(sorted(_SETTINGS))}; not {', '.join(unknown)}."
+        raise invalid("attributes_json", message)
+    mode = _MODES.get(given.pop("mode", None))
+    if mode is None:
+        raise invalid("attributes_json", 'The attributes of a run need "mode": "ask" or "act".')
+    for name, value in given.items():
+        wanted = str if name == "model" else bool
+        if not isinstance(value, wanted):
+            raise invalid("attributes_json", f"{name} must be a {'text' if wanted is str else 'boolean'}.")
+    return LoopSettings(mode, **given)
+
+
+def _decide(tx: Transaction, basis: Basis, caller: Caller, address: Address, path: str, change: SetEntry) -> int:
+    _check_only(change, SetEntry(change.body, state=change.state))
+    accept = change.state is State.RESOLVED
+    decided = commands.resolve_proposal(tx, basis, caller, address, path, accept=accept, comment=change.body or "")
+    return decided.entry.revision

@@ -1,0 +1,55 @@
+"""JSON merge patches for the attributes of entries.
+
+Source: RFC 7386; row RU023.
+"""
+
+from __future__ import annotations
+
+import json
+from math import isfinite
+from typing import Any
+
+from turnwright_core.entries import to_attributes_json
+from turnwright_store.domain.checks import invalid
+
+
+def merge_attributes(attributes_json: str, patch_json: str) -> str:
+    """Attributes after a merge patch; the very same text where the patch changes nothing. Both are JSON objects."""
+    before = json.loads(attributes_json, parse_float=_finite)
+    after = merged(before, json.loads(patch_json, parse_float=_finite))
+    text = attributes_text(after)
+    return attributes_json if text == attributes_text(before) else text
+
+
+def _finite(text: str) -> float:
+    """A number that can be written again: JSON has no word for what a larger one is read as."""
+    number = float(text)
+    if not isfinite(number):
+        raise invalid("merge_attributes_json", f"The number {text:.20} is too large to be merged.")
+    return number
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """A document after a merge patch: a null takes a member away, an object is merged, all else replaces.
+
+    The documents themselves stay as they are.
+    """
+    if not isinstance(patch, dict):
+        return patch
+    result: dict[str, Any] = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = merged(result.get(name), value)
+    return result
+
+
+def attributes_text(attributes: dict[str, Any]) -> str:
+    """Attributes as text, with escapes where a lone surrogate could not be stored otherwise."""
+    text = to_attributes_json(attributes)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(attributes, separators=(",", ":"))
+    return text

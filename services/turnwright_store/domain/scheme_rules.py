@@ -1,0 +1,120 @@
+"""What the entries of some schemes must be, beyond the rules of every entry: plans and events.
+
+A plan is the entry `plan://{plan_id}`. Its versions that were replaced are `plan://{plan_id}/v{version}`, and what was
+added to a version is `plan://{plan_id}/v{version}/{sequence}`. An event is `event://turn_{n}/{subkind}/{slug}`; what
+it tells stands in its attributes. Source: rows RP02, RH01, RH02; architecture 9.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from turnwright_core.entries import SetEntry, State
+from turnwright_core.limits import (
+    EVENT_PAYLOAD_BYTES_MAX,
+    EVENT_SOURCE_CHARS_MAX,
+    NAME_CHARS_MAX,
+    PLAN_BODY_BYTES_MAX,
+    PLAN_DELTA_BYTES_MAX,
+)
+from turnwright_store.domain.checks import check_bytes, check_chars, invalid
+
+PLAN_ID: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS_MAX}}}")
+
+EVENT_SUBKINDS: Final = frozenset(
+    {
+        "mode_switch",
+        "tool_decision",
+        "ide_callback",
+        "process_completed",
+        "cron_fire",
+        "tick",
+        "summarization_marker",
+        "verifier_report",
+        "cancellation_note",
+        "system_notice",
+        "plan_delta",
+    }
+)
+"""What an event can be (RH02)."""
+
+_PLAN_PATH: Final = re.compile(rf"plan://{PLAN_ID.pattern}(?:/v[1-9][0-9]{{0,9}}(?P<delta>/[1-9][0-9]{{0,9}})?)?")
+_EVENT_PATH: Final = re.compile(r"event://turn_(?:0|[1-9][0-9]*)/(?P<subkind>[a-z_]+)/.+", re.DOTALL)
+
+
+def check_entry(scheme: str, path: str, change: SetEntry) -> None:
+    """Refuse what the scheme of an entry does not allow. Raises INVALID_FIELD, LIMIT_EXCEEDED."""
+    rule = _RULES.get(scheme)
+    if rule is not None:
+        rule(path, change)
+
+
+def _check_plan(path: str, change: SetEntry) -> None:
+    found = _PLAN_PATH.fullmatch(path)
+    if found is None:
+        raise invalid(
+            "path",
+            f"{path!r} is no plan: it must be plan://{{plan_id}} with a plan_id of {PLAN_ID.pattern}, or a version or "
+            "delta of one, plan://{plan_id}/v{version}/{sequence}.",
+        )
+    if change.state is State.STREAMING:
+        raise invalid("state", f"{path} cannot stream: a plan is written whole.")
+    if change.body is None:
+        return
+    if found["delta"]:
+        check_bytes("delta", change.body, PLAN_DELTA_BYTES_MAX)
+    else:
+        check_bytes("body", change.body, PLAN_BODY_BYTES_MAX)
+
+
+def _check_event(path: str, change: SetEntry) -> None:
+    """An event is written once, so that whoever gives it a body or a state says all of it."""
+    if change.merge_attributes_json is not None:
+        raise invalid("merge_attributes_json", f"{path} cannot be merged into: an event is written whole.")
+    if change.attributes_json is None:
+        if change.body is not None or change.state:
+            raise invalid("attributes_json", f"{path} needs the attribute `event` with subkind, source and payload.")
+        return
+    subkind = _subkind_of(path, change.attributes_json)
+    found = _EVENT_PATH.fullmatch(path)
+    if found is None or found["subkind"] != subkind:
+        raise invalid("path", f"{path!r} must be event://turn_{{number}}/{subkind}/{{slug}}.")
+
+
+def _subkind_of(path: str, attributes_json: str) -> str:
+    """The subkind of an event that is whole."""
+    event = _event_of(attributes_json)
+    if event is None or "payload" not in event:
+        raise invalid(
+            "attributes_json",
+            f"{path}: the attribute `event` must be an object with subkind, source and payload (any JSON).",
+        )
+    subkind, source = event.get("subkind"), event.get("source")
+    if not isinstance(subkind, str) or subkind not in EVENT_SUBKINDS:
+        raise invalid("subkind", f"{path}: subkind must be one of {', '.join(sorted(EVENT_SUBKINDS))}.")
+    if not isinstance(source, str) or not source:
+        raise invalid("source", f"{path}: source must be a text that names who tells of the event.")
+    check_chars("source", source, EVENT_SOURCE_CHARS_MAX)
+    check_bytes("payload", _json_text(event["payload"]), EVENT_PAYLOAD_BYTES_MAX)
+    return subkind
+
+
+def _json_text(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    # JSON can name half of a surrogate pair, which UTF-8 cannot say: it counts as its escape.
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _event_of(attributes_json: str) -> dict[str, Any] | None:
+    try:
+        attributes = json.loads(attributes_json)
+    except (ValueError, RecursionError):
+        return None
+    event = attributes.get("event") if isinstance(attributes, dict) else None
+    return event if isinstance(event, dict) else None
+
+
+_RULES: Final[Mapping[str, Callable[[str, SetEntry], None]]] = {"plan": _check_plan, "event": _check_event}

@@ -1,0 +1,109 @@
+"""Words of texts and queries, and the place of a text where the words of a query stand densest.
+
+Words are runs of letters and digits, without case and accents. A name in camelCase counts as itself and as its parts,
+so that `parseHttpReply` is found by `reply`.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+from turnwright_core.limits import SNIPPET_CHARS_MAX
+
+WORD_CHARS_MAX: Final = 64
+"""Characters that count of a word."""
+
+QUERY_WORDS_MAX: Final = 32
+"""Words that count of a query; the first ones."""
+
+PLACES_MAX: Final = 5_000
+"""Places of words that are looked at for a snippet; the first ones."""
+
+_WORD: Final = re.compile(r"[^\W_]+")
+_CAMEL: Final = re.compile(r"[A-Za-z0-9]*(?:[a-z0-9][A-Z]|[A-Z]{2}[a-z])[A-Za-z0-9]*")
+_SPACE: Final = re.compile(r"\s")
+_PART: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+
+
+def folded(text: str) -> str:
+    """The text without case and accents."""
+    if text.isascii():
+        return text.lower()
+    parted = unicodedata.normalize("NFKD", text.casefold())
+    return "".join(character for character in parted if not unicodedata.combining(character))
+
+
+def parts_of(text: str) -> Iterator[str]:
+    """The parts of every name in camelCase."""
+    for name in _CAMEL.finditer(text):
+        yield from _PART.findall(name[0])
+
+
+def lexemes_of(name: str) -> tuple[str, ...]:
+    """A word as it is compared, and its parts; none for what is no letter or digit without its accents."""
+    parts = _PART.findall(name) if _CAMEL.fullmatch(name) else []
+    every = (folded(word)[:WORD_CHARS_MAX] for word in (name, *parts))
+    return tuple(dict.fromkeys(word for word in every if word.isalnum()))
+
+
+def words_of(text: str) -> Iterator[str]:
+    """The words of a text as they stand there, in their order."""
+    return (found[0] for found in _WORD.finditer(text))
+
+
+def query_words(query: str) -> list[str]:
+    """The words to look for as they stand in the query, and their parts, each once."""
+    every = (one for word in words_of(query) for one in (word, *parts_of(word)))
+    return list(islice({folded(word): word for word in every}.values(), QUERY_WORDS_MAX))
+
+
+def snippet(text: str, words: Sequence[str]) -> str:
+    """At most 400 characters of a text, around the place where most of the words stand; its beginning without any."""
+    places = _places(text, words)
+    first, last = _densest(places) if places else (0, 0)
+    spare = max(0, SNIPPET_CHARS_MAX - (last - first))
+    begin = max(0, first - spare // 3)
+    return _at_spaces(text, begin, first).strip()
+
+
+def _places(text: str, words: Sequence[str]) -> list[tuple[int, int, str]]:
+    """Begin, end and word of each place where a word stands."""
+    if not words:
+        return []
+    either = re.compile("|".join(map(re.escape, sorted(words, key=len, reverse=True))), re.IGNORECASE)
+    return [(found.start(), found.end(), found[0].lower()) for found in islice(either.finditer(text), PLACES_MAX)]
+
+
+def _densest(places: Sequence[tuple[int, int, str]]) -> tuple[int, int]:
+    """Begin and end of the window that holds most different words, then most words."""
+    best, span = (0, 0), (places[0][0], places[0][1])
+    inside: Counter[str] = Counter()
+    low = 0
+    for begin, end, word in places:
+        inside[word] += 1
+        while end - places[low][0] > SNIPPET_CHARS_MAX and places[low][0] < begin:
+            inside[places[low][2]] -= 1
+            inside += Counter()
+            low += 1
+        fits = (len(inside), inside.total())
+        if fits > best:
+            best, span = fits, (places[low][0], end)
+    return span
+
+
+def _at_spaces(text: str, begin: int, first: int) -> str:
+    """The window from `begin` on, shortened so that no word is cut where that loses nothing that was looked for."""
+    if begin:
+        gap = _SPACE.search(text, begin, first)
+        begin = gap.end() if gap else begin
+    window = text[begin : begin + SNIPPET_CHARS_MAX]
+    if begin + SNIPPET_CHARS_MAX < len(text):
+        head, space, _ = window.rpartition(" ")
+        if space and len(head) > SNIPPET_CHARS_MAX * 3 // 4:
+            return head
+    return window

@@ -1,0 +1,104 @@
+"""Makes a backup of a store, running or stopped: one SQLite file, whichever database the store is on.
+
+A running store is not disturbed: its lock is not taken, and readers keep no writer waiting. What it had acknowledged
+before the backup began is in it, and every request is in it whole or not at all.
+Source: architecture 3, 11; docs/adr/0006.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+from sqlalchemy import Connection, insert, select, update
+
+from turnwright_store.app.opening import INCARNATION
+from turnwright_store.edge.copying import (
+    MANIFEST,
+    BackupError,
+    Report,
+    Tell,
+    copy_file,
+    copy_rows,
+    count_rows,
+    empty_index,
+    explained,
+    is_url,
+    opened,
+    put_in_place,
+    revision_of,
+    server,
+    shown,
+    too_new,
+)
+from turnwright_store.edge.schema import REVISIONS, bring_to_head
+from turnwright_store.sql.tables import meta
+
+
+def back_up(database: str, file: Path, tell: Tell) -> Report:
+    """Copy a database, named by its path or its URL, into a new file of mode 0600. Raises BackupError, OSError."""
+    if file.exists():
+        raise BackupError(f"{file} exists already: choose another name, or move it away.")
+    if not file.parent.is_dir():
+        raise BackupError(f"There is no directory {file.parent}: make it, or choose another place.")
+    with explained(f"The backup of {shown(database)} failed"), put_in_place(file) as scratch:
+        if is_url(database):
+            _copy_server(database, scratch, tell)
+        else:
+            _copy_store_file(Path(database), scratch, tell)
+        with opened(scratch) as (raw, core):
+            bring_to_head(raw, core)
+            empty_index(raw)
+            tables, incarnation = _seal(core)
+    return Report(str(file), file.stat().st_size, incarnation, REVISIONS[-1], tables)
+
+
+def _copy_store_file(source: Path, scratch: Path, tell: Tell) -> None:
+    if not source.is_file():
+        raise BackupError(f"There is no database at {source}: name the store's with --db.")
+    with opened(source, read_only=True) as (raw, core):
+        _check_schema(_revision_of_file(core, source), str(source))
+        copy_file(raw, scratch, tell)
+
+
+def _revision_of_file(core: Connection, source: Path) -> str:
+    try:
+        return revision_of(core)
+    except sqlite3.DatabaseError as error:
+        raise BackupError(f"{source} is no readable database ({error}): name the store's with --db.") from None
+
+
+def _check_schema(found: str, named: str) -> None:
+    if not found:
+        raise BackupError(f"{named} holds no store: name the store's database with --db.")
+    if found not in REVISIONS:
+        raise BackupError(too_new(found))
+
+
+def _copy_server(url: str, scratch: Path, tell: Tell) -> None:
+    """Everything as one transaction sees it."""
+    engine = server(url)
+    with engine.connect() as source:
+        source.execution_options(postgresql_readonly=True)
+        found = revision_of(source)
+        _check_schema(found, shown(url))
+        if found != REVISIONS[-1]:
+            message = f"{shown(url)} has the schema {found}, and this version reads {REVISIONS[-1]} only: "
+            raise BackupError(message + "back it up with the version that runs on it, or start this version on it.")
+        with opened(scratch) as (raw, core):
+            bring_to_head(raw, core)
+            raw.execute("BEGIN")
+            copy_rows(source, core, tell)
+            raw.execute("COMMIT")
+    engine.dispose()
+
+
+def _seal(core: Connection) -> tuple[dict[str, int], str]:
+    """Count the rows and write the counts down, for whoever restores them."""
+    tables = count_rows(core)
+    manifest = {"key": MANIFEST, "value": json.dumps({"tables": tables})}
+    if not core.execute(update(meta).where(meta.c.key == MANIFEST).values(value=manifest["value"])).rowcount:
+        core.execute(insert(meta), manifest)
+    incarnation = core.execute(select(meta.c.value).where(meta.c.key == INCARNATION)).scalar_one_or_none()
+    return tables, str(incarnation or "")

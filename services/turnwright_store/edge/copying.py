@@ -1,0 +1,201 @@
+"""What a backup and its restoration share: opening files that nobody serves, copying rows, counting them.
+
+A backup is a SQLite file with the store's tables at the schema's head, whichever database it came from. The full-text
+index stays behind: it is made again from what is restored.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import sqlalchemy
+from sqlalchemy import Connection, NullPool, StaticPool, Table, delete, func, insert, make_url, select
+from sqlalchemy.exc import DBAPIError
+
+from turnwright_store.config import POSTGRESQL_SCHEMES
+from turnwright_store.edge.schema import REVISIONS, current_revision
+from turnwright_store.sql.tables import (
+    blocks,
+    chunks,
+    executors,
+    loops,
+    meta,
+    metadata,
+    packets,
+    search_marks,
+    versions,
+)
+
+Tell = Callable[[str], None]
+"""Takes a sentence of what is being done, often."""
+
+MANIFEST: Final = "backup"
+"""Key in `meta` under which a backup counts its rows."""
+
+_ROWS_AT_ONCE: Final = 500
+_HEAVY_ROWS_AT_ONCE: Final = 16
+"""A body has up to 16 MiB: so many of them are in memory at once, twice."""
+
+_HEAVY: Final = frozenset({versions.name, chunks.name, blocks.name, packets.name, loops.name})
+_COPIED: Final = tuple(table for table in metadata.sorted_tables if table is not search_marks)
+_COUNTED: Final = tuple(table for table in _COPIED if table not in (meta, executors))
+"""Rows of the others belong to a running store."""
+
+_PAGES_FREE_SHARE_MAX: Final = 0.1
+"""Share of empty pages from which a file is written again without them."""
+
+
+class BackupError(RuntimeError):
+    """A backup that cannot be made or restored; nothing was changed. The text says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was copied."""
+
+    file: str
+    """Where it is now: a file, or the URL of a database without its password."""
+    size_bytes: int
+    """Size of the backup's file."""
+    incarnation: str
+    """Identity of the history in it."""
+    schema: str
+    """Revision of its schema."""
+    tables: Mapping[str, int]
+    """Rows by table."""
+
+
+def is_url(database: str) -> bool:
+    """Whether a database is named by the URL of a server, and not by a file."""
+    scheme, separator, _ = database.partition("://")
+    return bool(separator) and scheme in POSTGRESQL_SCHEMES
+
+
+def shown(database: str) -> str:
+    """How a database may be named to people: a URL without its password."""
+    return make_url(database).render_as_string(hide_password=True) if is_url(database) else database
+
+
+def server(url: str) -> sqlalchemy.Engine:
+    """An engine for a PostgreSQL database whose transactions each see one moment."""
+    named = make_url(url).set(drivername="postgresql+psycopg")
+    return sqlalchemy.create_engine(named, poolclass=NullPool, isolation_level="REPEATABLE READ")
+
+
+@contextmanager
+def opened(file: Path, *, read_only: bool = False) -> Iterator[tuple[sqlite3.Connection, Connection]]:
+    """Both faces of a connection to a file: to one that a store may serve, to read; else to one that is ours alone."""
+    raw = sqlite3.connect(f"{file.resolve().as_uri()}?mode={'ro' if read_only else 'rwc'}", uri=True)
+    try:
+        raw.isolation_level = None
+        if not read_only:
+            # Ours is a scratch file: it is thrown away when anything goes wrong, and synced whole at the end.
+            raw.execute("PRAGMA journal_mode = OFF").close()
+            raw.execute("PRAGMA synchronous = OFF").close()
+        engine = sqlalchemy.create_engine(
+            "sqlite://", creator=lambda: raw, poolclass=StaticPool, isolation_level="AUTOCOMMIT"
+        )
+        with engine.connect() as core:
+            yield raw, core
+    finally:
+        raw.close()
+
+
+@contextmanager
+def put_in_place(file: Path) -> Iterator[Path]:
+    """A new file, 0600, that takes its name only when the block ends well, and is on the disk then."""
+    scratch = file.with_name(f".{file.name}.{secrets.token_hex(4)}.part")
+    os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    try:
+        yield scratch
+        _sync(scratch)
+        scratch.replace(file)
+    finally:
+        scratch.unlink(missing_ok=True)
+    _sync(file.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Turns what a database complains of into a BackupError. Its own words only: statements hold people's texts."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise BackupError(f"{what}: {str(error.orig).strip()}") from None
+    except sqlite3.Error as error:
+        raise BackupError(f"{what}: {error}") from None
+
+
+def copy_file(raw: sqlite3.Connection, to: Path, tell: Tell) -> None:
+    """Write the database of a connection, as it is at one moment, into an empty file."""
+    page_size, pages = (raw.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "page_count"))
+    raw.set_progress_handler(lambda: _tell_bytes(to, page_size * pages, tell), 1_000_000)
+    raw.execute("VACUUM INTO ?", (str(to),))
+    raw.set_progress_handler(None, 0)
+
+
+def _tell_bytes(file: Path, total: int, tell: Tell) -> int:
+    tell(f"{file.stat().st_size / 1e6:,.0f} of at most {total / 1e6:,.0f} MB")
+    return 0
+
+
+def copy_rows(source: Connection, target: Connection, tell: Tell) -> None:
+    """Replace all rows of a database by those of another one, a bounded number at a time."""
+    for table in reversed(_COPIED):
+        target.execute(delete(table))
+    for table in _COPIED:
+        at_once = _HEAVY_ROWS_AT_ONCE if table.name in _HEAVY else _ROWS_AT_ONCE
+        with source.execute(select(table).execution_options(yield_per=at_once)) as rows:
+            count = 0
+            for part in rows.mappings().partitions():
+                target.execute(insert(table), [dict(row) for row in part])
+                count += len(part)
+                tell(f"{table.name}: {count:,} rows")
+
+
+def count_rows(core: Connection) -> dict[str, int]:
+    """Rows of each table that holds what was acknowledged."""
+    return {table.name: _count(core, table) for table in _COUNTED}
+
+
+def _count(core: Connection, table: Table) -> int:
+    return int(core.execute(select(func.count()).select_from(table)).scalar_one())
+
+
+def empty_index(raw: sqlite3.Connection) -> None:
+    """Take everything out of the full-text index, so that it is made again; then the space that is free."""
+    (made_by,) = raw.execute("SELECT sql FROM sqlite_master WHERE name = 'search'").fetchone()
+    raw.execute("DROP TABLE search")
+    raw.execute(made_by)
+    raw.execute("DELETE FROM search_marks")
+    free, pages = (raw.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_count"))
+    if free > pages * _PAGES_FREE_SHARE_MAX:
+        raw.execute("VACUUM")
+
+
+def revision_of(core: Connection) -> str:
+    """The revision of a database's schema; empty where it has none."""
+    raw: Any = core.connection.driver_connection
+    return current_revision(raw, core.dialect.name)
+
+
+def too_new(revision: str) -> str:
+    """What to do about a schema that this version does not know."""
+    return (
+        f"It has the schema {revision}, and this version knows {REVISIONS[-1]} at most: use the version that wrote it."
+    )

@@ -1,0 +1,82 @@
+"""Hears which scopes other replicas have raised, and wakes those that watch them here.
+
+A notification is a hint, and one may be lost: whenever the connection was away, and every few seconds, everybody is
+woken. Source: architecture 3 (revisions and the change feed).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import psycopg
+import structlog
+
+from turnwright_store.edge.postgres_link import PAUSE_S_MAX, PAUSE_S_MIN, Server
+from turnwright_store.edge.postgres_writer import CHANNEL, EVERYBODY
+from turnwright_store.edge.wakeups import Wakeups
+
+_log = structlog.get_logger("store.listening")
+
+
+class Listener:
+    """The connection of one store that listens."""
+
+    def __init__(self, server: Server, wakeups: Wakeups, own_pid: Callable[[], int], poll_s: float) -> None:
+        """`own_pid` is the backend of this store's writer, whose commits wake our watchers without a detour."""
+        self._server = server
+        self._wakeups = wakeups
+        self._own_pid = own_pid
+        self._poll_s = poll_s
+        self._tasks: list[asyncio.Task[None]] = []
+        self._first = asyncio.Event()
+
+    async def start(self) -> None:
+        """Begin, and wait a while for the first connection; without it, watchers are woken late."""
+        self._tasks = [
+            asyncio.create_task(self._listen(), name="store-listener"),
+            asyncio.create_task(self._wake_again(), name="store-poll"),
+        ]
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._first.wait(), self._server.connect_s)
+
+    async def stop(self) -> None:
+        """End it."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    async def _listen(self) -> None:
+        pause_s = PAUSE_S_MIN
+        while True:
+            try:
+                async with await psycopg.AsyncConnection.connect(
+                    self._server.conninfo, **self._server.options
+                ) as connection:
+                    await connection.execute(f"LISTEN {CHANNEL}")
+                    pause_s = PAUSE_S_MIN
+                    self._wakeups.wake_all()
+                    self._first.set()
+                    async for heard in connection.notifies():
+                        self._hear(heard)
+            except psycopg.Error as error:
+                _log.warning("listening interrupted", kind=type(error).__name__, pause_s=pause_s)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_S_MAX)
+
+    def _hear(self, heard: psycopg.Notify) -> None:
+        if heard.pid == self._own_pid():
+            return
+        if heard.payload == EVERYBODY:
+            self._wakeups.wake_all()
+            return
+        # Whoever may connect may notify: what is no number is not ours.
+        with contextlib.suppress(ValueError):
+            self._wakeups.wake([int(scope) for scope in heard.payload.split(",")])
+
+    async def _wake_again(self) -> None:
+        while True:
+            await asyncio.sleep(self._poll_s)
+            self._wakeups.wake_all()

@@ -1,0 +1,90 @@
+"""PostgreSQL as the store's database, for several replicas of the store at once.
+
+Theory of operation. The same shape as on SQLite: one writer with group commit and a savepoint for each request, some
+readers, each a connection in a thread of its own. What SQLite's one writer gives by itself is made here by advisory
+locks: a batch first locks the names of all that it changes. Every commit is synchronous, whatever durability was
+asked for. A notification with each commit wakes the watchers of other replicas.
+Source: architecture 3, 12.2, 12.8; docs/adr/0003, docs/adr/0006.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
+
+from turnwright_store.edge.batch import Job
+from turnwright_store.edge.listening import Listener
+from turnwright_store.edge.postgres_link import Links, PostgresLink, Server
+from turnwright_store.edge.postgres_writer import PostgresWriter
+from turnwright_store.edge.queues import ReadQueue, WriteQueue
+from turnwright_store.edge.schema import bring_to_head
+from turnwright_store.edge.thread import ThreadConnection
+from turnwright_store.edge.wakeups import Wakeups
+from turnwright_store.ports import Durability, Query, Stats, Subscription, Work
+
+T = TypeVar("T")
+
+
+class PostgresDatabase:
+    """One replica's connections to the database that all replicas share."""
+
+    def __init__(self, server: Server, *, queue_max: int, batch_max: int, readers: int, poll_s: float) -> None:
+        """Prepare. `queue_max` bounds the requests that wait for the writer, and those that wait for a reader.
+
+        Every `poll_s` seconds all watchers look for themselves.
+        """
+        self._links = Links(server)
+        self._writing = ThreadConnection(PostgresLink(self._links), "store-writer")
+        self._reading = [ThreadConnection(PostgresLink(self._links), "store-reader") for _ in range(readers)]
+        self._writer = PostgresWriter(self._writing.link)
+        self._wakeups = Wakeups()
+        self._listener = Listener(server, self._wakeups, lambda: self._writing.link.pid, poll_s)
+        self._writes = WriteQueue(self._post, self._wakeups, queue_max=queue_max, batch_max=batch_max)
+        self._reads: ReadQueue[PostgresLink] = ReadQueue(queue_max)
+        self._resources = contextlib.AsyncExitStack()
+
+    async def start(self) -> None:
+        """Connect, bring the schema to head, begin to serve. Raises DatabaseUnreachableError, SchemaTooNewError."""
+        async with contextlib.AsyncExitStack() as stack:
+            await self._open(stack, self._writing)
+            await self._writing.run(lambda link: bring_to_head(link.raw, link.core))
+            await asyncio.gather(*(self._open(stack, reader) for reader in self._reading))
+            await self._listener.start()
+            self._resources = stack.pop_all()
+        self._reads.start(self._reading)
+
+    async def _open(self, stack: contextlib.AsyncExitStack, connection: ThreadConnection[PostgresLink]) -> None:
+        await connection.open()
+        stack.push_async_callback(connection.shut)
+
+    async def close(self) -> None:
+        """Write what waits, then disconnect."""
+        self._links.closing.set()
+        await self._writes.close()
+        await self._listener.stop()
+        await self._resources.aclose()
+
+    async def write(self, work: Work[T], durability: Durability, locks: Collection[str]) -> T:
+        """Run a function in a transaction under locks and return its result after the commit.
+
+        Raises QUEUE_FULL, DRAINING, DATABASE_UNAVAILABLE.
+        """
+        return await self._writes.put(work, durability, locks)
+
+    async def read(self, query: Query[T]) -> T:
+        """Run a function on one consistent snapshot. Raises QUEUE_FULL, DATABASE_UNAVAILABLE."""
+        return await self._reads.run(lambda link: link.snapshot(query))
+
+    def subscribe(self, scopes: Collection[int]) -> Subscription:
+        """Be woken by commits that raise one of these scopes, on whichever replica, and now and then without."""
+        return self._wakeups.subscribe(scopes)
+
+    def stats(self) -> Stats:
+        """What was done so far."""
+        statements = sum(connection.link.statements for connection in (self._writing, *self._reading))
+        return Stats(statements, self._writer.transactions, self._writer.requests)
+
+    def _post(self, batch: list[Job[Any]], done: Callable[[], None]) -> None:
+        self._writing.post(lambda _link: self._writer.write(batch), done)

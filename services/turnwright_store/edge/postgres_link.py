@@ -1,0 +1,274 @@
+"""A connection to PostgreSQL that comes back after it was lost.
+
+Statements that begin and end transactions are sent in one message with what goes with them, because each message is a
+trip to the server.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+from urllib.parse import unquote, urlsplit
+
+import psycopg
+import sqlalchemy
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
+
+from turnwright_core.errors import Reason, fault
+from turnwright_store.edge.sqlstates import Cure, cure_of, driver_error, heard
+from turnwright_store.edge.statements import Statements, direct
+from turnwright_store.ports import Query
+
+T = TypeVar("T")
+
+STATEMENTS_CACHED: Final = 512
+"""Prepared statements that a connection keeps; ours are few, but IN lists of each length count."""
+
+_STATEMENTS: Final = Statements(PGDialect_psycopg(paramstyle="format"))  # type: ignore[no-untyped-call]
+
+PAUSE_S_MIN: Final = 0.05
+PAUSE_S_MAX: Final = 1.0
+"""Seconds between two tries to connect: doubled from the first to the second."""
+
+ATTEMPTS_MAX: Final = 5
+"""How often a transaction is begun that met another one, or lost its connection."""
+
+_KEEPALIVE: Final = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+"""Seconds after which a server that is gone without a word is missed."""
+
+_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+class DatabaseUnreachableError(OSError):
+    """No connection to the database at the start. The message names the server, never the password."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where the database is, and how long anything there may take."""
+
+    url: str
+    connect_s: float
+    statement_s: float
+    lock_s: float
+
+    @property
+    def conninfo(self) -> str:
+        """The URL as libpq knows it."""
+        return "postgresql://" + self.url.partition("://")[2]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What each connection is opened with, beside the URL."""
+        return {
+            "autocommit": True,
+            # libpq takes whole seconds, two at least.
+            "connect_timeout": max(2, round(self.connect_s)),
+            "fallback_application_name": "turnwright",
+            "client_encoding": "utf8",
+            # Of several servers in the URL, the primary: a replica of it may lag behind what was acknowledged.
+            "target_session_attrs": "read-write",
+            **_KEEPALIVE,
+        }
+
+    def prepare(self, raw: psycopg.Connection[Any]) -> None:
+        """Set the timeouts and the durability; a server that waits for its replicas may go on doing so."""
+        statement_ms, lock_ms = round(self.statement_s * 1000), round(self.lock_s * 1000)
+        raw.execute(
+            f"SET statement_timeout = {statement_ms}; SET lock_timeout = {lock_ms}; "
+            # A replica that freezes in a transaction must not hold its locks for ever.
+            f"SET idle_in_transaction_session_timeout = {statement_ms}; "
+            "SELECT set_config('synchronous_commit', 'on', false) "
+            "WHERE current_setting('synchronous_commit') IN ('off', 'local')"
+        )
+
+    def unreachable(self, error: BaseException) -> DatabaseUnreachableError:
+        """The error that names this server without its secrets."""
+        parts = urlsplit(self.conninfo)
+        text = str(driver_error(error))
+        for secret in {parts.password or "", unquote(parts.password or "")} - {""}:
+            text = text.replace(secret, "***")
+        return DatabaseUnreachableError(
+            f"the database {parts.netloc.rpartition('@')[2]}{parts.path} cannot be reached: {' '.join(text.split())}"
+        )
+
+
+class CountingConnection(psycopg.Connection[Any]):
+    """Counts the statements that SQLAlchemy sends: each takes a cursor. What is executed directly does not count."""
+
+    statements = 0
+
+    def cursor(self, *args: Any, **more: Any) -> Any:
+        """A cursor for one statement."""
+        self.statements += 1
+        return super().cursor(*args, **more)
+
+    def execute(self, *args: Any, **more: Any) -> Any:
+        """Run a statement of our own."""
+        self.statements -= 1
+        return super().execute(*args, prepare=False, **more)
+
+
+class Links:
+    """Makes the connections of one store, which share what SQLAlchemy knows of the server."""
+
+    def __init__(self, server: Server) -> None:
+        """Prepare; nothing is connected yet."""
+        self.server = server
+        self.closing = threading.Event()
+        """Set when nobody waits for the server any more."""
+        self.engine = sqlalchemy.create_engine(
+            "postgresql+psycopg://",
+            creator=self._connect,
+            poolclass=NullPool,
+            isolation_level="AUTOCOMMIT",
+            pool_reset_on_return=None,
+            use_native_hstore=False,
+        )
+
+    def _connect(self) -> CountingConnection:
+        raw = CountingConnection.connect(self.server.conninfo, **self.server.options)
+        raw.prepared_max = STATEMENTS_CACHED
+        self.server.prepare(raw)
+        return raw
+
+
+class PostgresLink:
+    """One psycopg connection, and the SQLAlchemy connection on it."""
+
+    def __init__(self, links: Links) -> None:
+        """Prepare; `open` connects."""
+        self._links = links
+        self._core: sqlalchemy.Connection | None = None
+        self._direct: sqlalchemy.Connection | None = None
+        self._raw: CountingConnection | None = None
+        self._counted = 0
+        self._lost_s: float | None = None
+
+    @property
+    def core(self) -> sqlalchemy.Connection:
+        """SQLAlchemy's face."""
+        assert self._core is not None, "not connected"
+        return self._core
+
+    @property
+    def direct(self) -> sqlalchemy.Connection:
+        """The same for use cases: see edge.statements."""
+        assert self._direct is not None, "not connected"
+        return self._direct
+
+    @property
+    def raw(self) -> CountingConnection:
+        """The driver's face."""
+        assert self._raw is not None, "not connected"
+        return self._raw
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection is there, as far as is known."""
+        return self._raw is not None and not self._raw.closed
+
+    @property
+    def pid(self) -> int:
+        """The server's process behind the connection; 0 while there is none."""
+        raw = self._raw
+        return 0 if raw is None or raw.closed else raw.info.backend_pid
+
+    @property
+    def statements(self) -> int:
+        """How many statements SQLAlchemy has sent, on lost connections too."""
+        return self._counted + (self._raw.statements if self._raw is not None else 0)
+
+    def open(self) -> None:
+        """Connect. Raises DatabaseUnreachableError."""
+        try:
+            self._open()
+        except (psycopg.Error, DBAPIError) as error:
+            raise self._links.server.unreachable(error) from None
+
+    def _open(self) -> None:
+        self._core = self._links.engine.connect()
+        self._raw = self._core.connection.driver_connection
+        self._direct = direct(self._core, _STATEMENTS, self._raw.cursor)  # type: ignore[union-attr]
+        self._raw.statements = 0  # type: ignore[union-attr]
+        self._lost_s = None
+
+    def close(self) -> None:
+        """Disconnect; a transaction that is open is undone by the server."""
+        if self._core is not None:
+            self._counted = self.statements
+            self._core.invalidate()
+            self._core.close()
+            self._core = self._raw = self._direct = None
+
+    def attend(self) -> None:
+        """Be connected. After a loss, waits for the server for a while. Raises DATABASE_UNAVAILABLE."""
+        if self.is_open:
+            return
+        if self._lost_s is None:
+            self._lost_s = time.monotonic()
+        self.close()
+        pause_s = PAUSE_S_MIN
+        while not self._reopened():
+            # Whoever comes later does not wait again: the time counts from the loss.
+            if time.monotonic() - self._lost_s + pause_s > self._links.server.connect_s or self._links.closing.wait(
+                pause_s
+            ):
+                raise fault(Reason.DATABASE_UNAVAILABLE, "The database cannot be reached: call again.")
+            pause_s = min(2 * pause_s, PAUSE_S_MAX)
+
+    def _reopened(self) -> bool:
+        try:
+            self._open()
+        except (psycopg.Error, DBAPIError):
+            return False
+        return True
+
+    def send(self, statements: str) -> Any:
+        """Send statements in one message; a cursor at the result of the last one."""
+        cursor = self.raw.execute(statements)
+        while cursor.nextset():
+            pass
+        return cursor
+
+    def attempt(self, transaction: Callable[[], T]) -> T:
+        """The result of a transaction that may be run again. Raises what it raises, as its caller is to hear it."""
+        for number in range(1, ATTEMPTS_MAX + 1):
+            self.attend()
+            try:
+                return transaction()
+            except (psycopg.Error, DBAPIError) as error:
+                cure = cure_of(error, is_open=self.is_open)
+                self._undo(cure)
+                if cure not in (Cure.AGAIN, Cure.CONNECT) or number == ATTEMPTS_MAX:
+                    raise heard(error, cure) from None
+            except BaseException:
+                self._undo(Cure.NONE)
+                raise
+        raise AssertionError("an attempt returns or raises")
+
+    def _undo(self, cure: Cure) -> None:
+        """Leave the transaction, and a connection that is of no more use."""
+        if cure is Cure.CONNECT or not self.is_open:
+            self.close()
+            return
+        try:
+            self.raw.execute("ROLLBACK")
+        except psycopg.Error:
+            self.close()
+
+    def snapshot(self, query: Query[T]) -> T:
+        """The result of a query, all of whose statements see the same moment."""
+
+        def transaction() -> T:
+            self.send(_READ)
+            result = query(self.direct)
+            self.raw.execute("COMMIT")
+            return result
+
+        return self.attempt(transaction)

@@ -1,0 +1,119 @@
+"""Commits batches on PostgreSQL: locks first, then the clock, then the requests, then one NOTIFY with the COMMIT.
+
+All that a batch changes or decides by is locked by name, in one order on every replica, before its first statement
+looks at anything. Each later statement therefore sees everything that an earlier holder of these names has committed:
+READ COMMITTED is what this needs, since a snapshot of the whole transaction would be taken before the locks are held.
+Source: architecture 3; docs/adr/0006.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from hashlib import blake2b
+from typing import Any, Final
+
+import psycopg
+import sqlalchemy
+
+from turnwright_store.edge.batch import Job, fail_all, run_batch
+from turnwright_store.edge.postgres_link import PostgresLink
+from turnwright_store.edge.sqlstates import Cure, cure_of, heard, unsure
+from turnwright_store.edge.thread import Kept
+
+CHANNEL: Final = "turnwright_changes"
+"""Where replicas tell each other which scopes were raised."""
+
+EVERYBODY: Final = "*"
+"""In place of scopes that are too many for one notification."""
+
+PAYLOAD_BYTES_MAX: Final = 7999
+"""What PostgreSQL carries in one notification: less than 8000 bytes."""
+
+_BEGIN: Final = (
+    "BEGIN; SELECT count(pg_advisory_xact_lock(key)), (extract(epoch FROM clock_timestamp()) * 1000)::bigint "
+    "FROM unnest('{{{}}}'::bigint[]) AS name(key)"
+)
+"""An aggregate's row is made when all its input was read, so the clock is read after the last lock."""
+
+
+def lock_key(name: str) -> int:
+    """The number of a name for PostgreSQL's advisory locks."""
+    return int.from_bytes(blake2b(f"turnwright:{name}".encode(), digest_size=8).digest(), "big", signed=True)
+
+
+def lock_keys(names: Iterable[str]) -> list[int]:
+    """The numbers of names, each once, in the order in which every replica locks them."""
+    return sorted(set(map(lock_key, names)))
+
+
+def payload(raised: Collection[int]) -> str:
+    """What a notification says of these scopes."""
+    text = ",".join(map(str, sorted(raised)))
+    return text if len(text) <= PAYLOAD_BYTES_MAX else EVERYBODY
+
+
+class PostgresWriter:
+    """Commits batches. Used by the writing thread only; is the session of its own transactions."""
+
+    def __init__(self, link: PostgresLink) -> None:
+        self.transactions = 0
+        self.requests = 0
+        self._link = link
+        self._release = ""
+
+    def write(self, batch: Sequence[Job[Any]]) -> None:
+        """Run a batch. Never raises: each job then has its result or its error."""
+        with Kept() as whole:
+            self._link.attempt(lambda: run_batch(self, batch))
+            self.transactions += 1
+            self.requests += len(batch)
+        if whole.error is not None:
+            fail_all(batch, whole.error)
+        for job in batch:
+            if job.error is not None:
+                job.error = heard(job.error, cure_of(job.error, is_open=True))
+
+    @property
+    def core(self) -> sqlalchemy.Connection:
+        """What the requests write through."""
+        return self._link.direct
+
+    def begin(self, batch: Sequence[Job[Any]]) -> Callable[[], int]:
+        """Begin, wait for all locks, then read the clock: later holders of a name read later times."""
+        keys = lock_keys(name for job in batch for name in job.locks)
+        self._release = ""
+        row = self._link.send(_BEGIN.format(",".join(map(str, keys)))).fetchone()
+        now_ms = int(row[1])
+        return lambda: now_ms
+
+    def try_lock(self, name: str) -> bool:
+        """Lock one more name; with waiting, two batches could each hold what the other one wants."""
+        row = self._link.raw.execute(f"SELECT pg_try_advisory_xact_lock({lock_key(name)})").fetchone()
+        return bool(row[0])
+
+    def mark(self, name: str) -> None:
+        """Begin a request's part."""
+        self._link.send(f"{self._release}SAVEPOINT {name}")
+
+    def keep(self, name: str) -> None:
+        """End a part: with the message that begins the next one; the last one ends with the transaction."""
+        self._release = f"RELEASE {name}; "
+
+    def undo(self, name: str, error: Exception) -> None:
+        """Undo a part, unless its failure is one that the whole batch is run again for."""
+        if cure_of(error, is_open=self._link.is_open) in (Cure.AGAIN, Cure.CONNECT):
+            raise error
+        self._link.send(f"ROLLBACK TO {name}")
+
+    def commit(self, raised: Collection[int]) -> None:
+        """Commit, with a notification of what was raised."""
+        tell = f"NOTIFY {CHANNEL}, '{payload(raised)}'; " if raised else ""
+        try:
+            ended = self._link.send(f"{tell}COMMIT")
+        except psycopg.Error as error:
+            if self._link.is_open:
+                raise
+            raise unsure(error) from error
+        if ended.statusmessage != "COMMIT":
+            # A request went on after a statement of its own had failed; the server has undone everything.
+            raise psycopg.InternalError("the transaction was not committed")

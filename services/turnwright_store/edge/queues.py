@@ -1,0 +1,107 @@
+"""What waits for a database: writes for its one writer, reads for the next free reader. Both have a bound.
+
+There is no artificial wait: under load the next batch gathers while the last one is written.
+Source: architecture 3, 12.2; docs/adr/0003.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from turnwright_core.errors import Reason, fault
+from turnwright_store.edge.batch import Job, raised_by
+from turnwright_store.edge.thread import Link, ThreadConnection
+from turnwright_store.edge.wakeups import Wakeups
+from turnwright_store.ports import Durability, Work
+
+T = TypeVar("T")
+L = TypeVar("L", bound=Link)
+
+
+Post = Callable[[list[Job[Any]], Callable[[], None]], None]
+"""Has a batch committed in the writing thread, which leaves a result or an error in each job; then calls the function
+in the event loop."""
+
+
+class WriteQueue:
+    """Takes all writes that wait, up to a limit, and has them committed as one batch."""
+
+    def __init__(self, post: Post, wakeups: Wakeups, *, queue_max: int, batch_max: int) -> None:
+        """`queue_max` bounds what waits, `batch_max` what is committed together."""
+        self._post = post
+        self._wakeups = wakeups
+        self._queue_max = queue_max
+        self._batch_max = batch_max
+        self._jobs: deque[Job[Any]] = deque()
+        self._closing = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def close(self) -> None:
+        """Take no more, and write what waits."""
+        self._closing = True
+        await self._idle.wait()
+
+    async def put(self, work: Work[T], durability: Durability, locks: Collection[str]) -> T:
+        """The result of a write, after its commit. Raises QUEUE_FULL, DRAINING, and what the write raises."""
+        if self._closing:
+            raise fault(Reason.DRAINING, "The store is shutting down: call again.")
+        if len(self._jobs) >= self._queue_max:
+            raise _queue_full("writer", self._queue_max)
+        job: Job[T] = Job(work, durability, locks, asyncio.get_running_loop().create_future())
+        self._jobs.append(job)
+        if self._idle.is_set():
+            self._idle.clear()
+            # Those who ask in the same turn of the event loop share the batch.
+            asyncio.get_running_loop().call_soon(self._next)
+        return await job.answer
+
+    def _next(self) -> None:
+        """Hand the next batch to the writer, which has nothing to do now."""
+        if not self._jobs:
+            self._idle.set()
+            return
+        batch = [self._jobs.popleft() for _ in range(min(len(self._jobs), self._batch_max))]
+        self._post(batch, partial(self._done, batch))
+
+    def _done(self, batch: list[Job[Any]]) -> None:
+        self._next()
+        self._wakeups.wake(raised_by(batch))
+        for job in batch:
+            job.reply()
+
+
+class ReadQueue(Generic[L]):
+    """Gives each read the reader that was used last, so that few of them are warm."""
+
+    def __init__(self, queue_max: int) -> None:
+        self._queue_max = queue_max
+        self._waiting = 0
+        self._idle: asyncio.LifoQueue[ThreadConnection[L]] = asyncio.LifoQueue()
+
+    def start(self, readers: Iterable[ThreadConnection[L]]) -> None:
+        """Begin with these readers."""
+        for reader in readers:
+            self._idle.put_nowait(reader)
+
+    async def run(self, function: Callable[[L], T]) -> T:
+        """The function's result, in the thread of a free reader. Raises QUEUE_FULL, and what the function raises."""
+        if self._waiting >= self._queue_max:
+            raise _queue_full("readers", self._queue_max)
+        self._waiting += 1
+        try:
+            reader = await self._idle.get()
+        finally:
+            self._waiting -= 1
+        try:
+            return await reader.run(function)
+        finally:
+            self._idle.put_nowait(reader)
+
+
+def _queue_full(queue: str, limit: int) -> Exception:
+    return fault(Reason.QUEUE_FULL, "The store has too much to do: call again in a moment.", queue=queue, limit=limit)

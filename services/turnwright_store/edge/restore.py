@@ -1,0 +1,167 @@
+"""Restores a backup into an empty database of either kind, all or nothing.
+
+What is restored is another history than the one that went on: it gets a new incarnation, so that readers with cursors
+of the old one take a snapshot, and nobody holds a run in it. Every epoch is raised, so that whoever held a run when the
+backup was made cannot write to it any more. Source: architecture 3 (revisions and the change feed), 11.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import sqlalchemy
+from sqlalchemy import BigInteger, Connection, delete, insert, select, text, update
+
+from turnwright_core.kit.home import ensure_home
+from turnwright_store.app.opening import INCARNATION
+from turnwright_store.edge.copying import (
+    MANIFEST,
+    BackupError,
+    Report,
+    Tell,
+    copy_file,
+    copy_rows,
+    count_rows,
+    empty_index,
+    explained,
+    is_url,
+    opened,
+    put_in_place,
+    revision_of,
+    server,
+    shown,
+    too_new,
+)
+from turnwright_store.edge.lock import FileLock
+from turnwright_store.edge.schema import REVISIONS, bring_to_head, migrate
+from turnwright_store.sql.tables import executors, meta, metadata, runs
+
+_SIDE_FILES: Final = ("-wal", "-journal")
+"""SQLite would play these into whatever database stands beside them."""
+
+_MAKE_ANOTHER: Final = "Make a backup again, or use another one."
+
+
+def restore(file: Path, database: str, tell: Tell) -> Report:
+    """Fill an empty database, named by its path or its URL. Raises BackupError, OSError and changes nothing then."""
+    with explained(f"{file} could not be restored into {shown(database)}"):
+        _check(file, tell)
+        if is_url(database):
+            tables, incarnation = _into_server(file, database, tell)
+        else:
+            tables, incarnation = _into_file(file, Path(database), tell)
+    return Report(shown(database), file.stat().st_size, incarnation, REVISIONS[-1], tables)
+
+
+def _check(file: Path, tell: Tell) -> None:
+    """The file is whole, and a backup that this version can read. Raises BackupError."""
+    if not file.is_file():
+        raise BackupError(f"There is no backup at {file}.")
+    tell("looking through the backup")
+    try:
+        with opened(file, read_only=True) as (raw, core):
+            (found,) = raw.execute("PRAGMA integrity_check(1)").fetchone()
+            if found != "ok":
+                raise BackupError(f"{file} is damaged ({found}). {_MAKE_ANOTHER}")
+            revision = revision_of(core)
+            if revision and revision not in REVISIONS:
+                raise BackupError(too_new(revision))
+            if not revision or _manifest(core) is None:
+                raise BackupError(f"{file} is no backup: make one with `turnwright store backup FILE`.")
+    except sqlite3.DatabaseError as error:
+        raise BackupError(f"{file} is damaged, or no backup ({error}). {_MAKE_ANOTHER}") from None
+
+
+def _manifest(core: Connection) -> Mapping[str, int] | None:
+    """The counts that the backup was sealed with."""
+    found = core.execute(select(meta.c.value).where(meta.c.key == MANIFEST)).scalar_one_or_none()
+    return None if found is None else json.loads(found)["tables"]
+
+
+def _into_file(file: Path, target: Path, tell: Tell) -> tuple[dict[str, int], str]:
+    ensure_home(target.parent)
+    lock = FileLock(target)
+    try:
+        _check_free(target)
+        with put_in_place(target) as scratch, _staged(file, scratch, tell) as core:
+            return _settle(core, _manifest(core))
+    finally:
+        lock.release()
+
+
+def _check_free(target: Path) -> None:
+    """Nothing is overwritten. Raises BackupError."""
+    files = (target, *(target.with_name(target.name + suffix) for suffix in _SIDE_FILES))
+    taken = [file for file in files if file.exists() and file.stat().st_size]
+    if taken:
+        names = ", ".join(map(str, taken))
+        raise BackupError(f"The target holds data ({names}): move that away first, or name another place with --db.")
+
+
+@contextmanager
+def _staged(file: Path, scratch: Path, tell: Tell) -> Iterator[Connection]:
+    """A copy of the backup at the schema's head, to be changed."""
+    with opened(file, read_only=True) as (raw, _):
+        copy_file(raw, scratch, tell)
+    with opened(scratch) as (raw, core):
+        bring_to_head(raw, core)
+        empty_index(raw)
+        yield core
+
+
+def _into_server(file: Path, url: str, tell: Tell) -> tuple[dict[str, int], str]:
+    engine = server(url)
+    with tempfile.TemporaryDirectory(prefix="turnwright-") as folder, engine.begin() as target:
+        _check_empty(target, url)
+        with _staged(file, Path(folder) / "staged.db", tell) as source:
+            migrate(target)
+            copy_rows(source, target, tell)
+            _go_on_counting(target)
+            done = _settle(target, _manifest(source))
+    engine.dispose()
+    return done
+
+
+def _check_empty(target: Connection, url: str) -> None:
+    found = sqlalchemy.inspect(target).get_table_names()
+    if found:
+        message = f"The target {shown(url)} holds data ({len(found)} tables, among them {min(found)}): "
+        raise BackupError(message + "make an empty database (createdb NAME) and give its URL with --db.")
+
+
+def _go_on_counting(target: Connection) -> None:
+    """The next key of each table is one that no row has."""
+    for table in metadata.sorted_tables:
+        key = table.c.get("id")
+        if key is not None and isinstance(key.type, BigInteger):
+            target.execute(
+                text(
+                    f"SELECT setval(pg_get_serial_sequence('{table.name}', 'id'), coalesce(max(id), 1), "  # noqa: S608 - our own names
+                    f"max(id) IS NOT NULL) FROM {table.name}"
+                )
+            )
+
+
+def _settle(core: Connection, expected: Mapping[str, int] | None) -> tuple[dict[str, int], str]:
+    """Make it a history of its own that nobody works on. Raises BackupError when rows are missing."""
+    tables = count_rows(core)
+    for name, rows in (expected or {}).items():
+        if tables.get(name) != rows:
+            raise BackupError(
+                f"The backup has {tables.get(name)} rows in {name}, and should have {rows}. {_MAKE_ANOTHER}"
+            )
+    incarnation = secrets.token_hex(8)
+    core.execute(delete(meta).where(meta.c.key.in_((INCARNATION, MANIFEST))))
+    core.execute(insert(meta), {"key": INCARNATION, "value": incarnation})
+    core.execute(
+        update(runs).values(lease_owner="", lease_address="", lease_expires_ms=0, lease_epoch=runs.c.lease_epoch + 1)
+    )
+    core.execute(delete(executors))
+    return tables, incarnation

@@ -1,0 +1,252 @@
+"""Runs SQLAlchemy Core statements on the driver's own cursor, compiled once.
+
+Theory of operation. Core makes the SQL and knows the types; its execution costs many times what the database needs
+for a row (a context, a result, an event system at each call). Our statements are module constants, so each is
+compiled once for the dialect, with its parameters by position and the functions that convert them, and from then on
+a call is: convert, execute, convert. An IN list is spelled out to the next power of two (its last value repeated), so
+that there are few texts to prepare. What does not fit (text(), an empty IN list, many rows with RETURNING) goes the
+ordinary way through Core.
+Source: architecture 12.2; docs/adr/0007.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self, cast
+
+import sqlalchemy
+from sqlalchemy import CompoundSelect, Delete, Dialect, Float, Insert, Select, Update
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.types import TypeEngine
+
+_EXPANDED: Final = re.compile(r"__\[POSTCOMPILE_(\w+)\]")
+
+Convert = Callable[[Any], Any]
+Values = Mapping[str, Any]
+Results = tuple[tuple[int, Convert], ...]
+"""Which columns of a row are converted, and how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A statement as the driver takes it."""
+
+    sql: str
+    names: tuple[str, ...]
+    """Parameters by position."""
+    constants: Values
+    """Those whose value stands in the statement."""
+    converts: tuple[Convert | None, ...]
+    """How each is converted, by position."""
+    expanded: frozenset[str]
+    """Those that are lists."""
+    results: Results
+    returns: bool
+    """Whether there are rows."""
+
+
+class Rows:
+    """The rows of one statement, as tuples. The part of SQLAlchemy's Result that the store uses."""
+
+    __slots__ = ("_cursor", "_results")
+
+    def __init__(self, cursor: Any, results: Results) -> None:
+        """Of a cursor that has executed."""
+        self._cursor = cursor
+        self._results = results
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        if not self._results:
+            return iter(self._cursor)
+        return map(self._converted, self._cursor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
+    ) -> None:
+        self._cursor.close()
+
+    def _converted(self, row: Sequence[Any]) -> tuple[Any, ...]:
+        values = list(row)
+        for place, convert in self._results:
+            if values[place] is not None:
+                values[place] = convert(values[place])
+        return tuple(values)
+
+    def all(self) -> list[tuple[Any, ...]]:
+        """Every row."""
+        return list(self)
+
+    def first(self) -> tuple[Any, ...] | None:
+        """The first row, if there is one."""
+        return next(iter(self), None)
+
+    def one_or_none(self) -> tuple[Any, ...] | None:
+        """The only row, if there is one. Raises AssertionError for more than one."""
+        found = list(self)
+        assert len(found) <= 1, f"{len(found)} rows where one was expected"
+        return found[0] if found else None
+
+    def one(self) -> tuple[Any, ...]:
+        """The only row. Raises NoResultFound where there is none."""
+        found = self.one_or_none()
+        if found is None:
+            raise sqlalchemy.exc.NoResultFound("no row where one was expected")
+        return found
+
+    def scalar_one(self) -> Any:
+        """The first column of the only row."""
+        return self.one()[0]
+
+    def scalar_one_or_none(self) -> Any:
+        """The first column of the only row, None where there is none."""
+        found = self.one_or_none()
+        return found[0] if found else None
+
+    def scalar(self) -> Any:
+        """The first column of the first row, None where there is none."""
+        found = self.first()
+        return found[0] if found else None
+
+    def scalars(self) -> Iterator[Any]:
+        """The first column of every row."""
+        return (row[0] for row in self)
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows were changed."""
+        return int(self._cursor.rowcount)
+
+
+class Statements:
+    """The compiled statements of one database; shared by its connections."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        """For a dialect whose parameters go by position."""
+        self.dialect = dialect
+        # The statement is kept beside, so that its id is not given to another one.
+        self._compiled: dict[tuple[int, tuple[str, ...]], tuple[Any, Compiled]] = {}
+        self._spelled: dict[tuple[int, tuple[int, ...]], str] = {}
+
+    def compiled(self, statement: Any, values: Values) -> Compiled | None:
+        """The compiled statement; None for one that has to go through Core."""
+        key = (id(statement), tuple(values) if isinstance(statement, Insert) else ())
+        found = self._compiled.get(key)
+        if found is None:
+            if not isinstance(statement, CompoundSelect | Select | Insert | Update | Delete):
+                return None
+            found = (statement, self._compile(statement, values))
+            self._compiled[key] = found
+        return found[1]
+
+    def _compile(self, statement: Any, values: Values) -> Compiled:
+        keys = list(values) if isinstance(statement, Insert) else None
+        # As for many rows: one row would be asked for its key, which nobody here wants.
+        compiled: SQLCompiler = statement.compile(dialect=self.dialect, column_keys=keys, for_executemany=True)
+        names = tuple(compiled.positiontup or ())
+        binds = [compiled.binds[name] for name in names]
+        columns = [column.type for column in statement.exported_columns]
+        converts = map(self._reads, columns)
+        return Compiled(
+            sql=str(compiled),
+            names=names,
+            constants={
+                name: bind.effective_value for name, bind in zip(names, binds, strict=True) if not bind.required
+            },
+            converts=tuple(bind.type.dialect_impl(self.dialect).bind_processor(self.dialect) for bind in binds),
+            expanded=frozenset(name for name, bind in zip(names, binds, strict=True) if bind.expanding),
+            results=tuple((place, convert) for place, convert in enumerate(converts) if convert is not None),
+            returns=bool(columns),
+        )
+
+    def _reads(self, kind: TypeEngine[Any]) -> Convert | None:
+        # What drivers give for a float is one; Core would ask for the number of its type first.
+        return None if isinstance(kind, Float) else kind.dialect_impl(self.dialect).result_processor(self.dialect, None)
+
+    def spelled(self, compiled: Compiled, counts: tuple[int, ...]) -> str:
+        """The SQL with lists of these lengths."""
+        key = (id(compiled), counts)
+        found = self._spelled.get(key)
+        if found is None:
+            left = iter(counts)
+            mark = "?" if self.dialect.paramstyle == "qmark" else "%s"
+            found = _EXPANDED.sub(lambda _: ", ".join([mark] * next(left)), compiled.sql)
+            self._spelled[key] = found
+        return found
+
+
+class DirectConnection:
+    """Stands for a SQLAlchemy connection where statements are executed; `cursor` opens the driver's cursor."""
+
+    def __init__(self, core: sqlalchemy.Connection, statements: Statements, cursor: Callable[[], Any]) -> None:
+        """Both faces are of the same connection of the driver."""
+        self.core = core
+        self._statements = statements
+        self._cursor = cursor
+
+    @property
+    def dialect(self) -> Dialect:
+        """The dialect of the database."""
+        return self.core.dialect
+
+    def execute(self, statement: Any, values: Values | Sequence[Values] | None = None) -> Any:
+        """The rows of a statement; with a list of values it is executed for each of them."""
+        if isinstance(values, Mapping) or values is None:
+            return self._one(statement, values or {})
+        if len(values) == 1:
+            return self._one(statement, values[0])
+        compiled = self._statements.compiled(statement, values[0])
+        if compiled is None or compiled.returns or compiled.expanded:
+            return self.core.execute(statement, values)
+        cursor = self._cursor()
+        cursor.executemany(compiled.sql, [_arguments(compiled, one) for one in values])
+        return Rows(cursor, ())
+
+    def _one(self, statement: Any, values: Values) -> Any:
+        compiled = self._statements.compiled(statement, values)
+        if compiled is None:
+            return self.core.execute(statement, values)
+        if compiled.expanded:
+            return self._with_lists(statement, compiled, values)
+        cursor = self._cursor()
+        cursor.execute(compiled.sql, _arguments(compiled, values))
+        return Rows(cursor, compiled.results)
+
+    def _with_lists(self, statement: Any, compiled: Compiled, values: Values) -> Any:
+        arguments: list[Any] = []
+        counts: list[int] = []
+        for name, convert in zip(compiled.names, compiled.converts, strict=True):
+            value = values[name] if name in values else compiled.constants[name]
+            if name not in compiled.expanded:
+                arguments.append(value if convert is None else convert(value))
+                continue
+            listed = list(value) if convert is None else [convert(item) for item in value]
+            if not listed:
+                return self.core.execute(statement, values)
+            count = 1 << (len(listed) - 1).bit_length()
+            arguments += listed
+            arguments += [listed[-1]] * (count - len(listed))
+            counts.append(count)
+        cursor = self._cursor()
+        cursor.execute(self._statements.spelled(compiled, tuple(counts)), arguments)
+        return Rows(cursor, compiled.results)
+
+
+def direct(core: sqlalchemy.Connection, statements: Statements, cursor: Callable[[], Any]) -> sqlalchemy.Connection:
+    """The connection that use cases are given; they execute and read rows, and ask nothing else of it."""
+    return cast("sqlalchemy.Connection", DirectConnection(core, statements, cursor))
+
+
+def _arguments(compiled: Compiled, values: Values) -> list[Any]:
+    constants = compiled.constants
+    return [
+        (values[name] if name in values else constants[name])
+        if convert is None
+        else convert(values[name] if name in values else constants[name])
+        for name, convert in zip(compiled.names, compiled.converts, strict=True)
+    ]

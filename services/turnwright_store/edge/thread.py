@@ -1,0 +1,120 @@
+"""A connection that lives in a thread of its own and takes whole functions: one hop, however many statements.
+
+Transactions are begun and ended on the driver's connection, which is in autocommit mode; SQLAlchemy's own bookkeeping
+of transactions never reaches the driver. Source: docs/adr/0003.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+T = TypeVar("T")
+
+
+class Link(Protocol):
+    """A connection with both of its faces, the driver's and SQLAlchemy's; used by one thread."""
+
+    @property
+    def statements(self) -> int:
+        """How many statements it was sent, those that begin and end transactions left out."""
+        ...
+
+    def open(self) -> None:
+        """Connect."""
+        ...
+
+    def close(self) -> None:
+        """Disconnect."""
+        ...
+
+
+L = TypeVar("L", bound=Link)
+
+
+class Kept:
+    """Keeps the exception that leaves its block, whatever it is: it belongs to somebody else."""
+
+    error: Exception | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _at: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self.error = error
+        return True
+
+
+class ThreadConnection(Generic[L]):
+    """One link and its thread."""
+
+    def __init__(self, link: L, name: str) -> None:
+        """Prepare; `open` starts the thread."""
+        self.link = link
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        # Should the process's main fail before it closes us, the thread must not keep the process alive.
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+
+    async def open(self) -> None:
+        """Start the thread and connect in it. Raises what the link raises; there is nothing to shut then."""
+        self._thread.start()
+        try:
+            await self.run(lambda link: link.open())
+        except BaseException:
+            self._calls.put(None)
+            raise
+
+    async def run(self, function: Callable[[L], T]) -> T:
+        """The function's result, called in the thread with the link."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+
+        def call() -> None:
+            with Kept() as kept:
+                result = function(self.link)
+            if kept.error is not None:
+                loop.call_soon_threadsafe(_fail, answer, kept.error)
+            else:
+                loop.call_soon_threadsafe(_resolve, answer, result)
+
+        self._calls.put(call)
+        return await answer
+
+    def post(self, function: Callable[[L], None], done: Callable[[], None]) -> None:
+        """Have a function called in the thread, and `done` in the event loop after it. The function never raises."""
+        loop = asyncio.get_running_loop()
+
+        def call() -> None:
+            function(self.link)
+            loop.call_soon_threadsafe(done)
+
+        self._calls.put(call)
+
+    async def shut(self) -> None:
+        """Disconnect and end the thread."""
+        try:
+            await self.run(lambda link: link.close())
+        finally:
+            self._calls.put(None)
+
+    def _serve(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+
+
+def _resolve(answer: asyncio.Future[Any], result: object) -> None:
+    if not answer.done():
+        answer.set_result(result)
+
+
+def _fail(answer: asyncio.Future[Any], error: Exception) -> None:
+    if not answer.done():
+        answer.set_exception(error)

@@ -1,0 +1,99 @@
+"""Primitives by pattern."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from turnwright.store.v1 import ledger_pb2
+
+from turnwright_core.entries import Tier, Visibility
+from turnwright_core.errors import InvalidError, MissingError
+from turnwright_core.kit.auth import Caller, current_caller
+from turnwright_core.wire import entries as entry_wire
+from turnwright_core.wire.entries import known
+from turnwright_store.app import primitives
+from turnwright_store.app.listing import time_limit
+from turnwright_store.app.primitives import Change, Plan, Primitive
+from turnwright_store.app.reading import Address
+from turnwright_store.domain.checks import invalid
+from turnwright_store.domain.locks import write_locks
+from turnwright_store.domain.permissions import check_floor
+from turnwright_store.ports import Transaction
+from turnwright_store.rpc.calls import Calls
+from turnwright_store.rpc.ledger_servicer import durability_of
+
+
+def change_of(request: ledger_pb2.ChangeEntriesRequest) -> Change:
+    """The change that a request asks for. Raises InvalidError."""
+    which = request.WhichOneof("change")
+    if which is None:
+        raise invalid("change", "The request does not say what happens: promote, remove, copy or move.")
+    told = getattr(request, which)
+    return Change(
+        Primitive(which),
+        request.pattern,
+        request.body_pattern,
+        getattr(told, "to", ""),
+        known(Visibility, getattr(told, "visibility", 0), "visibility"),
+        known(Tier, request.writer, "writer"),
+    )
+
+
+def _told(planned: Plan) -> list[ledger_pb2.ChangedEntry]:
+    return [ledger_pb2.ChangedEntry(path=one.path, to=one.to, body_bytes=one.body_bytes) for one in planned.matches]
+
+
+class ChangeRpcs(Calls):
+    """ChangeEntries of ledger.proto."""
+
+    async def ChangeEntries(
+        self, request: ledger_pb2.ChangeEntriesRequest, _context: Any
+    ) -> ledger_pb2.ChangeEntriesResponse:
+        """See StoreService."""
+        check_floor(current_caller(), Tier.MODEL, "ChangeEntries")
+        change = change_of(request)
+        primitives.check_change(change)
+        find_plan = partial(self._plan, request, change)
+        if request.manifest:
+            planned = await find_plan()
+            return self._answer(planned, planned.cursor)
+        return await primitives.change_entries(
+            find_plan, partial(self._write, request), self._basis.change_attempts_max
+        )
+
+    async def _plan(self, request: ledger_pb2.ChangeEntriesRequest, change: Change) -> Plan:
+        query = partial(
+            primitives.plan,
+            basis=self._basis,
+            address=Address(request.project, request.run),
+            change=change,
+            check_time=time_limit(self._service.clock_s, self._basis.pattern_s_max),
+        )
+        try:
+            return await self._database.read(query)
+        except (InvalidError, MissingError) as refusal:
+            if not request.request_id or request.manifest:
+                raise
+            # It may repeat a call that was answered; then nothing fits any more, and the answer is the same.
+            return Plan(change, refusal=refusal)
+
+    async def _write(self, request: ledger_pb2.ChangeEntriesRequest, planned: Plan) -> ledger_pb2.ChangeEntriesResponse:
+        address = Address(request.project, request.run)
+        epoch = request.fence.epoch if request.HasField("fence") else None
+
+        def work(tx: Transaction, caller: Caller) -> ledger_pb2.ChangeEntriesResponse:
+            done = primitives.apply(tx, self._basis, caller, address, epoch, planned)
+            return self._answer(planned, done.run.cursor(self._basis.incarnation))
+
+        return await self._once(
+            request,
+            ledger_pb2.ChangeEntriesResponse,
+            work,
+            floor=Tier.MODEL,
+            durability=durability_of(request.durability),
+            locks=write_locks(self._basis, request.project, request.run, planned.paths),
+        )
+
+    def _answer(self, planned: Plan, cursor: Any) -> ledger_pb2.ChangeEntriesResponse:
+        return ledger_pb2.ChangeEntriesResponse(changed=_told(planned), cursor=entry_wire.cursor_to_pb(cursor))

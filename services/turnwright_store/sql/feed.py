@@ -1,0 +1,150 @@
+"""What changed in a run's view between two moments, in pieces, as of the later one.
+
+The views that began and those that ended are two faces of one log, ordered by revision. The later moment stays while
+the pieces are read, however long that takes, so that a reader who has them all has exactly the view of that moment.
+Source: architecture 3 (revisions and the change feed), 12.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import CompoundSelect, Connection, Select, and_, func, literal_column, or_, select, union_all
+
+from turnwright_store.sql.moments import AT_RUN, ENDED_SINCE, FROM_REV, OPEN_STILL, SHOWN_AT, Moment, number
+from turnwright_store.sql.runs import RunRow
+from turnwright_store.sql.tables import entries, versions, views
+from turnwright_store.sql.views import ENTRY, KINDS, SHOWN_COLUMNS, Kind, Shown, Wanted, filter_values, fits
+
+Place = tuple[int, int]
+"""A revision, and an id inside of it: what is behind it comes next."""
+
+END_OF_REVISION: Final = 2**63 - 1
+"""As the id of a place: behind everything of its revision."""
+
+_EMPTY: Final = {"path": "views.path", "scheme": "''", "outcome": "''"}
+
+_now_views: Final = views.alias("now_views")
+_now_entries: Final = entries.alias("now_entries")
+
+
+def _left(kind: Kind) -> Any:
+    """Paths that were shown and are not any more: neither they nor what followed them passes the filter."""
+    now: Select[Any] = (
+        select(literal_column("1"))
+        .select_from(_now_views)
+        .join(_now_entries, _now_entries.c.id == _now_views.c.entry_id)
+        .where(
+            _now_views.c.run_id == number("run_id"),
+            _now_views.c.path == views.c.path,
+            _now_views.c.from_rev + literal_column("0") <= AT_RUN,
+            fits(kind, _now_views, _now_entries),
+        )
+    )
+    nothing = [
+        views.c.path if column.name == "path" else literal_column(_EMPTY.get(column.name, "0")).label(column.name)
+        for column in SHOWN_COLUMNS
+    ]
+    return (
+        select(views.c.to_rev.label("at_rev"), views.c.id.label("row"), *nothing)
+        .select_from(views)
+        .join(entries, ENTRY)
+        .where(
+            views.c.run_id == number("run_id"),
+            views.c.to_rev >= number("place_rev"),
+            or_(views.c.to_rev > number("place_rev"), views.c.id > number("place_id")),
+            views.c.to_rev <= AT_RUN,
+            number("after") >= FROM_REV,
+            fits(kind),
+            ~now.where(_now_views.c.to_rev.is_(None)).exists(),
+            ~now.where(_now_views.c.to_rev > AT_RUN).exists(),
+        )
+    )
+
+
+def _own(kind: Kind) -> CompoundSelect[Any]:
+    shown = SHOWN_AT.with_only_columns(views.c.from_rev.label("at_rev"), views.c.id.label("row"), *SHOWN_COLUMNS)
+    behind = or_(views.c.from_rev > number("place_rev"), views.c.id > number("place_id"))
+    opened = shown.where(
+        OPEN_STILL, views.c.from_rev >= number("place_rev"), behind, views.c.from_rev <= AT_RUN, fits(kind)
+    )
+    replaced = shown.where(ENDED_SINCE, number("place_rev") <= FROM_REV, behind, FROM_REV <= AT_RUN, fits(kind))
+    return union_all(opened, replaced, _left(kind)).order_by("at_rev", "row").limit(number("page"))
+
+
+_there: Final = versions.alias("there")
+_HEAD_AT: Final = (
+    select(func.max(_there.c.from_rev))
+    .where(_there.c.entry_id == entries.c.id, _there.c.from_rev <= number("at_shared"))
+    .correlate(entries)
+    .scalar_subquery()
+)
+
+
+def _moved(kind: Kind) -> CompoundSelect[Any]:
+    shown = (
+        select(versions.c.from_rev.label("at_rev"), views.c.id.label("row"), *SHOWN_COLUMNS)
+        .select_from(entries)
+        .join(views, and_(views.c.run_id == number("run_id"), views.c.path == entries.c.path))
+        .join(versions, and_(versions.c.entry_id == entries.c.id, versions.c.from_rev == _HEAD_AT))
+        .where(
+            entries.c.scope_id == number("scope"),
+            entries.c.head_rev >= number("place_rev"),
+            versions.c.from_rev >= number("place_rev"),
+            or_(versions.c.from_rev > number("place_rev"), views.c.id > number("place_id")),
+            views.c.entry_id == entries.c.id,
+            number("after") >= FROM_REV,
+            fits(kind),
+        )
+    )
+    return union_all(shown.where(OPEN_STILL), shown.where(ENDED_SINCE)).order_by("at_rev", "row").limit(number("page"))
+
+
+OWN: Final = {kind: _own(kind) for kind in KINDS}
+MOVED: Final = {kind: _moved(kind) for kind in KINDS}
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A piece of what changed."""
+
+    shown: list[Shown]
+    left: list[str]
+    place: Place | None
+    """Behind which the next piece begins; None: there is no more."""
+
+
+class Feed:
+    """What one reader is told of a run who has seen everything up to a revision of it."""
+
+    def __init__(
+        self, connection: Connection, run: RunRow, to: Moment, after: int, wanted: Wanted, hidden: Sequence[str]
+    ) -> None:
+        """`to` is the moment up to which the reader is told, `hidden` the schemes that no packet shows."""
+        self._connection = connection
+        self._kind, self._values = filter_values(run, wanted, hidden)
+        self._values |= {**to.values(run.project_scope), "after": after}
+
+    def section(self, scope: int, to: int, place: Place, page: int) -> Changed:
+        """What changed behind a place, in the order of revisions.
+
+        `scope` 0: views of the run that began or ended. A shared scope: what shows another version of its entries than
+        before, up to the revision `to`, though the run's view is older.
+        """
+        if not scope:
+            return self._changed(OWN[self._kind], place, page)
+        return self._changed(MOVED[self._kind], place, page, scope=scope, at_shared=to)
+
+    def _changed(self, statement: CompoundSelect[Any], place: Place, page: int, **values: int) -> Changed:
+        given = {**self._values, **values, "place_rev": place[0], "place_id": place[1], "page": page}
+        rows = self._connection.execute(statement, given).all()
+        changed = Changed([], [], (rows[-1][0], rows[-1][1]) if len(rows) == page else None)
+        for _revision, _row, path, *rest in rows:
+            shown = Shown(path, *rest)
+            if shown.content:
+                changed.shown.append(shown)
+            else:
+                changed.left.append(path)
+        return changed

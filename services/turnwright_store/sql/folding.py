@@ -1,0 +1,138 @@
+"""Rows of folding: which streamed bodies wait for it, what they hold, and the one change that folds them.
+
+Source: architecture 3 (streaming bodies); docs/adr/0006.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Connection, and_, bindparam, delete, func, literal_column, or_, select, update
+from sqlalchemy.types import UserDefinedType
+
+from turnwright_core.entries import State
+from turnwright_store.sql.tables import chunks, entries, projects, runs, versions, views
+
+
+class _Packed(UserDefinedType[Any]):
+    """A value as the database keeps it: nothing is done to it on its way."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_kw: Any) -> str:
+        """Unused: no column has this type."""
+        return "BLOB"
+
+
+_CHUNKED: Final = (
+    select(chunks.c.entry_id, chunks.c.version_rev, func.count().label("pieces"))
+    .group_by(chunks.c.entry_id, chunks.c.version_rev)
+    .subquery("chunked")
+)
+"""Answered from the key of the chunks alone."""
+
+_GROWS: Final = and_(
+    views.c.run_id == runs.c.id,
+    views.c.path == entries.c.path,
+    views.c.to_rev.is_(None),
+    views.c.entry_id == entries.c.id,
+    views.c.state == literal_column(str(int(State.STREAMING))),
+)
+"""Only the run whose scope it is appends to an entry."""
+
+_WAITING: Final = (
+    select(
+        versions.c.id,
+        versions.c.entry_id,
+        versions.c.from_rev,
+        versions.c.body_bytes,
+        projects.c.name,
+        runs.c.alias,
+    )
+    .select_from(_CHUNKED)
+    .join(entries, entries.c.id == _CHUNKED.c.entry_id)
+    .join(versions, and_(versions.c.entry_id == entries.c.id, versions.c.from_rev == _CHUNKED.c.version_rev))
+    .join(runs, runs.c.scope_id == entries.c.scope_id)
+    .join(projects, projects.c.id == runs.c.project_id)
+    .outerjoin(views, _GROWS)
+    .where(or_(views.c.id.is_(None), _CHUNKED.c.pieces >= bindparam("pieces")))
+    .order_by(_CHUNKED.c.entry_id, _CHUNKED.c.version_rev)
+    .limit(bindparam("limit"))
+)
+_STORED: Final = select(versions.c.stored_bytes, versions.c.body).where(versions.c.id == bindparam("version"))
+_PIECES: Final = (
+    select(chunks.c.offset, chunks.c.data)
+    .where(chunks.c.entry_id == bindparam("entry"), chunks.c.version_rev == bindparam("rev"))
+    .order_by(chunks.c.offset)
+)
+_FOLD: Final = (
+    update(versions)
+    .where(versions.c.id == bindparam("version"), versions.c.stored_bytes == bindparam("before"))
+    .values(
+        stored_bytes=bindparam("after"),
+        hash=bindparam("digest", type_=versions.c.hash.type),
+        # Packed already, outside of the writing thread.
+        body=bindparam("packed", type_=_Packed()),
+    )
+)
+_DROP: Final = delete(chunks).where(
+    chunks.c.entry_id == bindparam("entry"),
+    chunks.c.version_rev == bindparam("rev"),
+    chunks.c.offset < bindparam("end"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A version with chunks."""
+
+    version: int
+    entry: int
+    rev: int
+    body_bytes: int
+    project: str
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """What a version and its chunks hold."""
+
+    stored_bytes: int
+    body: str
+    chunks: list[str]
+
+
+def find_waiting(connection: Connection, pieces: int, limit: int) -> list[Waiting]:
+    """Versions with chunks that nobody appends to any more, and those that have gathered so many pieces."""
+    rows = connection.execute(_WAITING, {"pieces": pieces, "limit": limit})
+    return [Waiting(*row) for row in rows]
+
+
+def load_pieces(connection: Connection, one: Waiting) -> Pieces | None:
+    """What there is to fold; None when it is folded or removed since."""
+    stored = connection.execute(_STORED, {"version": one.version}).one_or_none()
+    found = connection.execute(_PIECES, {"entry": one.entry, "rev": one.rev}).all()
+    if stored is None or not found:
+        return None
+    stored_bytes, body = stored
+    first_offset, _ = found[0]
+    if first_offset != stored_bytes - one.body_bytes:
+        return None
+    return Pieces(stored_bytes, body, [data for _, data in found])
+
+
+def pack(connection: Connection, body: str) -> Any:
+    """A body as the database keeps it."""
+    process = versions.c.body.type.bind_processor(connection.dialect)
+    return process(body) if process else body
+
+
+def fold(connection: Connection, one: Waiting, before: int, after: int, digest: str, packed: Any) -> bool:
+    """Bring chunks into their version, up to a length; whether it was still at the length that was read."""
+    values = {"version": one.version, "before": before, "after": after, "digest": digest, "packed": packed}
+    if connection.execute(_FOLD, values).rowcount != 1:
+        return False
+    connection.execute(_DROP, {"entry": one.entry, "rev": one.rev, "end": after - one.body_bytes})
+    return True

@@ -1,0 +1,224 @@
+"""Rows of forks: a run copied from another one with what it saw at a moment, and where inherited turns are kept.
+
+A fork copies rows of views and no content: the copies name versions, which never change. Turns and packets are not
+copied either; who asks a fork for an inherited turn is led to the run that had it.
+Source: architecture 3 (forks); rows RU060, RU219; C18.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    CompoundSelect,
+    Connection,
+    Select,
+    Text,
+    bindparam,
+    case,
+    cast,
+    desc,
+    insert,
+    literal_column,
+    or_,
+    select,
+    union_all,
+)
+
+from turnwright_core.entries import State
+from turnwright_core.runs import QUEUED
+from turnwright_store.sql.tables import runs, scopes, turns, views
+
+_UNSETTLED: Final[list[ColumnElement[int]]] = [
+    literal_column(str(int(state))) for state in State if state and not state.is_settled
+]
+_IS_UNSETTLED: Final = views.c.state.in_(_UNSETTLED)
+
+_COPIED: Final[dict[str, ColumnElement[Any]]] = {
+    "run_id": cast(bindparam("child"), BigInteger),
+    "from_rev": cast(bindparam("first"), BigInteger),
+    # What had not ended in the parent has nobody in the child who could end it.
+    "state": case((_IS_UNSETTLED, literal_column(str(int(State.CANCELLED)))), else_=views.c.state),
+    "outcome": case((_IS_UNSETTLED, literal_column("'aborted:499'")), else_=views.c.outcome),
+    **{
+        name: views.c[name]
+        for name in (
+            "entry_id", "path", "version_rev", "chunk_bytes", "visibility", "turn", "loop", "position", "write_count",
+            "create_ms",
+        )
+    },
+}  # fmt: skip
+
+
+def _seen(*moment: ColumnElement[bool]) -> Select[Any]:
+    return select(*(value.label(name) for name, value in _COPIED.items())).where(
+        views.c.run_id == bindparam("source"), *moment
+    )
+
+
+_AT: Final[ColumnElement[int]] = bindparam("revision")
+_COPY_HEAD: Final = insert(views).from_select(list(_COPIED), _seen(views.c.to_rev.is_(None)))
+_COPY_MOMENT: Final = insert(views).from_select(
+    list(_COPIED),
+    # Two questions, so that each has the index that holds its half of the intervals.
+    union_all(
+        _seen(views.c.to_rev.is_(None), views.c.from_rev <= _AT),
+        _seen(views.c.to_rev > _AT, views.c.from_rev <= _AT),
+    ),
+)
+
+_CHILD: Final[dict[str, ColumnElement[Any]]] = {
+    "project_id": runs.c.project_id,
+    "scope_id": cast(bindparam("scope"), BigInteger),
+    "alias": cast(bindparam("alias"), Text),
+    "status": literal_column(str(QUEUED)),
+    "model": runs.c.model,
+    "temperature": runs.c.temperature,
+    "persona": runs.c.persona,
+    "context_limit": runs.c.context_limit,
+    "turn": cast(bindparam("turn"), BigInteger),
+    # What the child inherits is stamped with the parent's loops: its own ones go on from there.
+    "loops": runs.c.loops,
+    "revision": cast(bindparam("first"), BigInteger),
+    "create_ms": cast(bindparam("now_ms"), BigInteger),
+    "update_ms": cast(bindparam("now_ms"), BigInteger),
+    "forked_from_run": runs.c.alias,
+    "forked_from_turn": cast(bindparam("origin_turn"), BigInteger),
+    "lineage": case((runs.c.lineage > 0, runs.c.lineage), else_=runs.c.id),
+}
+_ADD: Final = (
+    insert(runs)
+    .from_select(
+        list(_CHILD),
+        select(*(value.label(name) for name, value in _CHILD.items())).where(runs.c.id == bindparam("parent")),
+    )
+    .returning(runs.c.id)
+)
+_POSITIONS: Final = (
+    select(scopes.c.positions).join(runs, runs.c.scope_id == scopes.c.id).where(runs.c.id == bindparam("run"))
+)
+_LATEST_ENDED: Final = (
+    select(turns.c.number)
+    .where(turns.c.run_id == bindparam("run"), turns.c.end_ms > 0)
+    .order_by(turns.c.number.desc())
+    .limit(1)
+)
+_ENDED: Final = select(turns.c.revision).where(
+    turns.c.run_id == bindparam("run"), turns.c.number == bindparam("turn"), turns.c.end_ms > 0
+)
+_ORIGIN: Final = select(runs.c.forked_from_run, runs.c.forked_from_turn, runs.c.lineage).where(
+    runs.c.id == bindparam("run")
+)
+
+
+def of_family(statement: Select[Any]) -> CompoundSelect[Any]:
+    """The same question to the eldest run of a family and to all that descend from it."""
+    # Literals where an index holds a part of the rows only, and two statements: planners see through neither.
+    return union_all(
+        statement.where(runs.c.lineage == bindparam("family"), runs.c.lineage > literal_column("0")),
+        statement.where(runs.c.id == bindparam("family")),
+    )
+
+
+_PARENT: Final = (
+    of_family(
+        select(runs.c.id, runs.c.removed_ms).where(
+            # The alias was free for others once its run was removed, but whoever had it then is older than the child.
+            runs.c.id < bindparam("child"),
+            or_(
+                runs.c.alias == bindparam("alias"),
+                runs.c.alias == cast(bindparam("alias"), Text) + literal_column("'~'") + cast(runs.c.id, Text),
+            ),
+        )
+    )
+    .order_by(desc("id"))
+    .limit(1)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnHome:
+    """Where an ended turn is kept: a run, and the revision of its scope at which the turn ended."""
+
+    run_id: int
+    revision: int
+
+
+def home_of_turn(connection: Connection, run_id: int, number: int) -> TurnHome | None:
+    """Where an ended turn is that a run had or inherited; None when there is none, or its run was removed."""
+    home = home_of(connection, run_id, number)
+    if home is None:
+        return None
+    revision = connection.execute(_ENDED, {"run": home, "turn": number}).scalar_one_or_none()
+    return None if revision is None else TurnHome(home, revision)
+
+
+def home_of(connection: Connection, run_id: int, number: int) -> int | None:
+    """The id of the run that a turn belongs to: the run itself, or the one it inherited the turn from.
+
+    None when that one was removed. Whether there is such a turn is another question.
+    """
+    removed_ms = 0
+    while True:
+        alias, turn, lineage = connection.execute(_ORIGIN, {"run": run_id}).one()
+        if not lineage or number > turn:
+            return None if removed_ms else run_id
+        values = {"child": run_id, "family": lineage, "alias": alias}
+        parent = connection.execute(_PARENT, values).one_or_none()
+        if parent is None:
+            return None
+        run_id, removed_ms = parent
+
+
+def latest_ended(connection: Connection, run_id: int) -> int:
+    """Number of the latest turn of a run that has ended, an inherited one where it has none of its own; 0: none."""
+    own = connection.execute(_LATEST_ENDED, {"run": run_id}).scalar_one_or_none()
+    if own is not None:
+        return int(own)
+    return int(connection.execute(_ORIGIN, {"run": run_id}).one()[1])
+
+
+def positions_of(connection: Connection, run_id: int) -> int:
+    """The last place that was assigned in a run's timeline."""
+    return int(connection.execute(_POSITIONS, {"run": run_id}).scalar_one())
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """What is new of a fork; the rest is the parent's."""
+
+    scope: int
+    alias: str
+    turn: int
+    """Number of the latest turn that it inherits."""
+    origin_turn: int
+    """The ended turn that it begins after."""
+    first: int
+    """Revision of its scope at which it begins."""
+    now_ms: int
+
+
+def add_child(connection: Connection, parent: int, child: Child) -> int:
+    """The id of a new run with the settings of its parent."""
+    values = {
+        "parent": parent,
+        "scope": child.scope,
+        "alias": child.alias,
+        "turn": child.turn,
+        "origin_turn": child.origin_turn,
+        "first": child.first,
+        "now_ms": child.now_ms,
+    }
+    return int(connection.execute(_ADD, values).scalar_one())
+
+
+def copy_views(connection: Connection, source: int, child: int, first: int, revision: int | None) -> None:
+    """Give a child what a run sees: now, or as of a revision of its scope."""
+    values = {"source": source, "child": child, "first": first}
+    if revision is None:
+        connection.execute(_COPY_HEAD, values)
+    else:
+        connection.execute(_COPY_MOMENT, {**values, "revision": revision})

@@ -1,0 +1,178 @@
+"""Rows of leases: who holds which run until when, and which workspaces the executors have.
+
+A lease stands in the row of its run, so that claiming, renewing and giving back cost no row of their own.
+Source: architecture 3 (the lease belongs to the run; expiry on the database's clock); docs/adr/0006.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    FunctionElement,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.ext.compiler import compiles
+
+from turnwright_store.sql.dialect import POSTGRESQL, SQLITE
+from turnwright_store.sql.tables import executors, projects, runs
+
+
+class DatabaseNow(FunctionElement[int]):
+    """The database's clock inside a statement, in milliseconds since 1970: for readers, who have no transaction's."""
+
+    type = BigInteger()
+    inherit_cache = True
+
+
+@compiles(DatabaseNow, SQLITE)
+def _now_on_sqlite(*_: Any, **__: Any) -> str:
+    return "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
+
+
+@compiles(DatabaseNow, POSTGRESQL)
+def _now_on_postgresql(*_: Any, **__: Any) -> str:
+    return "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
+
+
+IS_CLAIMED: Final = runs.c.lease_owner != literal_column("''")
+"""Somebody claimed the run and has not given it back; stands for itself, so that its index is found."""
+
+IS_LEASED: Final = and_(IS_CLAIMED, runs.c.lease_expires_ms + bindparam("grace_ms") > DatabaseNow())
+"""The lease lives, or its grace does."""
+
+IS_FREE: Final = or_(
+    runs.c.lease_owner == literal_column("''"),
+    runs.c.lease_expires_ms + bindparam("grace_ms") <= DatabaseNow(),
+)
+
+_CLAIM: Final = (
+    update(runs)
+    .where(runs.c.id == bindparam("run_id"))
+    .values(
+        lease_owner=bindparam("owner"),
+        lease_address=bindparam("address"),
+        lease_expires_ms=bindparam("expires_ms"),
+        lease_epoch=runs.c.lease_epoch + 1,
+    )
+    .returning(runs.c.lease_epoch)
+)
+_HELD: Final = (
+    select(projects.c.name, runs.c.alias, runs.c.id, runs.c.lease_epoch, runs.c.abort_requested)
+    .join(projects, projects.c.id == runs.c.project_id)
+    .where(
+        IS_CLAIMED,
+        runs.c.lease_owner == bindparam("owner"),
+        runs.c.removed_ms == literal_column("0"),
+        runs.c.alias.in_(bindparam("aliases", expanding=True)),
+    )
+)
+_RENEW: Final = (
+    update(runs)
+    .where(runs.c.id.in_(bindparam("ids", expanding=True)))
+    .values(lease_expires_ms=bindparam("new_expires_ms"), lease_address=bindparam("new_address"))
+)
+_FREE: Final = {"lease_owner": "", "lease_address": "", "lease_expires_ms": 0}
+_RELEASE: Final = update(runs).where(runs.c.id == bindparam("run_id")).values(_FREE)
+_RELEASE_ALL: Final = update(runs).where(IS_CLAIMED).values(_FREE)
+
+_EXECUTOR_RENEW: Final = (
+    update(executors)
+    .where(executors.c.owner == bindparam("owner_is"))
+    .values(
+        address=bindparam("new_address"), workspaces=bindparam("new_workspaces"), expires_ms=bindparam("new_expires_ms")
+    )
+)
+_EXECUTOR_ADD: Final = insert(executors)
+_EXECUTORS_DROP: Final = delete(executors).where(executors.c.expires_ms < bindparam("before_ms"))
+_OFFERS: Final = select(executors.c.workspaces).where(executors.c.expires_ms + bindparam("grace_ms") > DatabaseNow())
+_NOW: Final = select(DatabaseNow())
+_REGISTERED: Final = select(func.count()).select_from(executors).where(executors.c.workspaces != literal_column("'[]'"))
+
+
+def read_now(connection: Connection) -> int:
+    """The database's clock, for readers."""
+    return int(connection.execute(_NOW).scalar_one())
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRow:
+    """A run as its owner holds it."""
+
+    id: int
+    epoch: int
+    abort_requested: bool
+
+
+def claim(connection: Connection, run_id: int, owner: str, address: str, expires_ms: int) -> int:
+    """The new epoch of a run's lease."""
+    values = {"run_id": run_id, "owner": owner, "address": address, "expires_ms": expires_ms}
+    return int(connection.execute(_CLAIM, values).scalar_one())
+
+
+def find_held(connection: Connection, owner: str, aliases: Collection[str]) -> dict[tuple[str, str], HeldRow]:
+    """The runs with these aliases that the owner holds, by project and alias."""
+    rows = connection.execute(_HELD, {"owner": owner, "aliases": sorted(set(aliases))})
+    return {(project, alias): HeldRow(*held) for project, alias, *held in rows}
+
+
+def renew(connection: Connection, ids: Sequence[int], address: str, expires_ms: int) -> None:
+    """Move the ends of these runs' leases."""
+    if ids:
+        connection.execute(_RENEW, {"ids": list(ids), "new_address": address, "new_expires_ms": expires_ms})
+
+
+def release(connection: Connection, run_id: int) -> None:
+    """Free a run."""
+    connection.execute(_RELEASE, {"run_id": run_id})
+
+
+def release_all(connection: Connection) -> None:
+    """Free every run and forget every executor."""
+    connection.execute(_RELEASE_ALL)
+    connection.execute(delete(executors))
+
+
+def put_executor(
+    connection: Connection, owner: str, address: str, workspaces: Collection[str], expires_ms: int
+) -> bool:
+    """Keep what an executor says of itself; whether it was unknown."""
+    values = {
+        "address": address,
+        "workspaces": json.dumps(sorted(set(workspaces)), ensure_ascii=False),
+        "expires_ms": expires_ms,
+    }
+    new = {f"new_{name}": value for name, value in values.items()}
+    if connection.execute(_EXECUTOR_RENEW, {"owner_is": owner, **new}).rowcount:
+        return False
+    connection.execute(_EXECUTOR_ADD, {"owner": owner, **values})
+    return True
+
+
+def drop_executors(connection: Connection, before_ms: int) -> None:
+    """Forget executors that ended before a time."""
+    connection.execute(_EXECUTORS_DROP, {"before_ms": before_ms})
+
+
+def offered_workspaces(connection: Connection, grace_ms: int) -> set[str] | None:
+    """The workspaces of the living executors; None when one of them takes any."""
+    offers = [json.loads(text) for text in connection.execute(_OFFERS, {"grace_ms": grace_ms}).scalars()]
+    return set().union(*offers) if all(offers) else None
+
+
+def has_registered_workspaces(connection: Connection) -> bool:
+    """Whether an executor that is not forgotten has ever named its workspaces."""
+    return bool(connection.execute(_REGISTERED).scalar_one())

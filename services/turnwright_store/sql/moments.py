@@ -1,0 +1,253 @@
+"""Reading what a run saw at an earlier moment, and what became of one path.
+
+A view is an interval over the revisions of its run's scope; the moment is inside of it. The intervals that are open
+still and those that have ended since have an index each, so every question is put to both halves. A pinned view names
+its version; one of a shared scope shows the newest version that was there at the moment.
+Source: architecture 3 (views are intervals); C34.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    CompoundSelect,
+    Connection,
+    Select,
+    and_,
+    bindparam,
+    case,
+    desc,
+    func,
+    literal_column,
+    or_,
+    select,
+    union_all,
+)
+
+from turnwright_store.sql.entries import SEEN_VERSION, parts
+from turnwright_store.sql.runs import RunRow
+from turnwright_store.sql.tables import entries, versions, views
+from turnwright_store.sql.views import (
+    ENTRY,
+    IN_RANGE,
+    KINDS,
+    SHOWN_COLUMNS,
+    Shown,
+    Wanted,
+    filter_values,
+    fits,
+    range_values,
+    shown_rows,
+    storable,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A moment of a run: the revisions of the three scopes that it read then."""
+
+    run_id: int
+    """The run whose intervals are read: for an inherited turn, the ancestor that had it."""
+    run: int
+    project: int
+    global_: int
+    until_ms: int = 0
+    """Versions of shared entries that were written until then belong to it too, whatever their revision."""
+
+    def values(self, project_scope: int) -> dict[str, int]:
+        """The values of the statements that read at a moment."""
+        return {
+            "run_id": self.run_id,
+            "at_run": self.run,
+            "at_project": self.project,
+            "at_global": self.global_,
+            "until_ms": self.until_ms,
+            "project_scope": project_scope,
+        }
+
+
+def number(name: str) -> ColumnElement[int]:
+    """A value that is a revision, an id or a time."""
+    return bindparam(name, type_=BigInteger)
+
+
+FROM_REV: Final = views.c.from_rev + literal_column("0")
+"""An expression that no index offers: few rows begin late, many begin early, and planners cannot know."""
+
+AT_RUN: Final = number("at_run")
+OPEN_STILL: Final = views.c.to_rev.is_(None)
+ENDED_SINCE: Final = views.c.to_rev > AT_RUN
+
+_there: Final = versions.alias("there")
+_SHARED_REV: Final = (
+    select(func.max(_there.c.from_rev))
+    .where(
+        _there.c.entry_id == views.c.entry_id,
+        or_(
+            _there.c.from_rev
+            <= case((entries.c.scope_id == number("project_scope"), number("at_project")), else_=number("at_global")),
+            _there.c.create_ms <= number("until_ms"),
+        ),
+    )
+    .correlate(views, entries)
+    .scalar_subquery()
+)
+VERSION_AT: Final = and_(
+    versions.c.entry_id == views.c.entry_id,
+    versions.c.from_rev == func.coalesce(views.c.version_rev, _SHARED_REV),
+)
+"""The version that a view showed at a moment."""
+
+SHOWN_AT: Final[Select[Any]] = (
+    select(*SHOWN_COLUMNS)
+    .select_from(views)
+    .join(entries, ENTRY)
+    .join(versions, VERSION_AT)
+    .where(views.c.run_id == number("run_id"))
+)
+
+
+def halves(statement: Select[Any]) -> CompoundSelect[Any]:
+    """A question to the views that a run had at a moment."""
+    return union_all(
+        statement.where(OPEN_STILL, FROM_REV <= AT_RUN),
+        statement.where(ENDED_SINCE, FROM_REV <= AT_RUN),
+    )
+
+
+SNAPSHOT_AT: Final = {kind: halves(SHOWN_AT.where(fits(kind))).order_by("position") for kind in KINDS}
+PATHS_AT: Final = halves(SHOWN_AT.where(views.c.path.in_(bindparam("paths", expanding=True))))
+RANGE_AT: Final = halves(SHOWN_AT.where(IN_RANGE)).order_by("path").limit(number("page"))
+
+
+def snapshot_at(
+    connection: Connection, run: RunRow, moment: Moment, wanted: Wanted, hidden: Sequence[str]
+) -> list[Shown]:
+    """What a run saw at a moment, in the order of position."""
+    kind, values = filter_values(run, wanted, hidden)
+    values |= moment.values(run.project_scope)
+    return shown_rows(connection.execute(SNAPSHOT_AT[kind], values))
+
+
+def find_shown_at(connection: Connection, run: RunRow, moment: Moment, paths: Sequence[str]) -> dict[str, Shown]:
+    """What a run saw of these paths at a moment."""
+    found: dict[str, Shown] = {}
+    for part in parts(storable(paths)):
+        values = {**moment.values(run.project_scope), "paths": part}
+        found |= {shown.path: shown for shown in shown_rows(connection.execute(PATHS_AT, values))}
+    return found
+
+
+def list_shown_at(
+    connection: Connection, run: RunRow, moment: Moment, prefix: str, after_path: str, page: int
+) -> list[Shown]:
+    """What a run saw at a moment of the paths that begin with a prefix, in path order, those after a path."""
+    if "\0" in prefix:
+        return []
+    values = {**moment.values(run.project_scope), **range_values(prefix, after_path, page)}
+    return shown_rows(connection.execute(RANGE_AT, values))
+
+
+# ---- What became of a path
+
+_IN_PATH: Final = and_(views.c.run_id == number("run_id"), views.c.path == bindparam("path"))
+_INTERVAL: Final[Select[Any]] = (
+    select(views.c.to_rev.label("to_rev"), views.c.version_rev.label("pinned"), *SHOWN_COLUMNS)
+    .select_from(views)
+    .join(entries, ENTRY)
+    .join(versions, SEEN_VERSION)
+    .where(_IN_PATH, number("before") > FROM_REV)
+)
+_BEGINNING: Final = select(views.c.from_rev.label("revision"), views.c.create_ms).where(
+    _IN_PATH, number("before") <= FROM_REV
+)
+_ENDED: Final = views.c.to_rev.is_not(None)
+_HISTORY: Final = (
+    union_all(_INTERVAL.where(OPEN_STILL), _INTERVAL.where(_ENDED)).order_by(desc("revision")).limit(number("page"))
+)
+_BEGUN_LATER: Final = (
+    union_all(_BEGINNING.where(OPEN_STILL), _BEGINNING.where(_ENDED)).order_by("revision").limit(number("page"))
+)
+_WRITTEN: Final = (
+    select(
+        versions.c.id,
+        versions.c.from_rev,
+        versions.c.body_bytes,
+        versions.c.writer,
+        versions.c.create_ms,
+        versions.c.attributes_bytes,
+    )
+    .where(versions.c.entry_id == number("entry"), versions.c.create_ms <= number("until_ms"))
+    .order_by(versions.c.from_rev.desc())
+    .limit(number("page"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """The part of Shown that is a version's."""
+
+    content: int
+    version: int
+    version_bytes: int
+    writer: int
+    version_ms: int
+    attributes_bytes: int
+
+
+_SAME_MS_MAX: Final = 20
+"""Writes of one path in one millisecond that are told apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A view of a run over the revisions from `shown.revision` on."""
+
+    shown: Shown
+    to_rev: int | None
+    """The revision at which it ended."""
+    is_pinned: bool
+    """Whether it shows one version only; one of a shared scope follows the head."""
+
+
+def list_history(connection: Connection, run_id: int, path: str, before: int, page: int) -> list[Interval]:
+    """The intervals of a path in a run, latest first, those that began before a revision.
+
+    One of a shared scope has the content that it showed before the path was written next, or has now.
+    """
+    if "\0" in path:
+        return []
+    values = {"run_id": run_id, "path": path, "before": before}
+    rows = connection.execute(_HISTORY, {**values, "page": page}).all()
+    intervals = [Interval(Shown(*shown), to_rev, pinned is not None) for to_rev, pinned, *shown in rows]
+    if all(one.is_pinned or one.to_rev is None for one in intervals):
+        return intervals
+    later = connection.execute(_BEGUN_LATER, {**values, "page": _SAME_MS_MAX}).all()
+    begun = [(revision, ms) for revision, ms in reversed(later)]
+    begun += [(one.shown.revision, one.shown.view_ms) for one in intervals]
+    return [_as_it_ended(connection, one, begun) for one in intervals]
+
+
+def _as_it_ended(connection: Connection, one: Interval, begun: Sequence[tuple[int, int]]) -> Interval:
+    """An interval with the content of its end.
+
+    A run's revisions and those of a shared scope are tied by time alone: an interval ended when the next one began,
+    and what that one wrote is not yet its content.
+    """
+    if one.is_pinned or one.to_rev is None:
+        return one
+    ends = [ms for revision, ms in begun if revision >= one.to_rev]
+    if not ends:
+        return one
+    end_ms = ends[-1]
+    values = {"entry": one.shown.entry, "until_ms": end_ms, "page": _SAME_MS_MAX}
+    written = [_Written(*row) for row in connection.execute(_WRITTEN, values)]
+    skipped = min(ends.count(end_ms), sum(each.version_ms == end_ms for each in written))
+    if skipped >= len(written):
+        return one
+    return replace(one, shown=replace(one.shown, **asdict(written[skipped])))

@@ -1,0 +1,109 @@
+"""Plans as a run sees them: their entries, versions and deltas, each by a range of paths in the run's view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, select
+
+from turnwright_core.entries import Visibility
+from turnwright_store.sql.tables import versions, views
+
+_PLANS_A_STATEMENT: Final = 100
+
+PREFIX: Final = "plan://"
+
+_AFTER_SLASH: Final = "0"
+"""The character after `/`: where the paths that begin with a slash end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One entry of a plan: the plan itself, an earlier version or a delta."""
+
+    path: str
+    attributes: str
+    body_bytes: int
+    is_archived: bool
+    create_ms: int
+    content: int
+    """Id of the version of the entry."""
+
+
+# Plans live in their run's scope, so that each view pins a version.
+_PIECE: Final[Select[Any]] = (
+    select(
+        views.c.path,
+        versions.c.attributes,
+        versions.c.body_bytes,
+        views.c.visibility == int(Visibility.ARCHIVED),
+        versions.c.create_ms,
+        versions.c.id,
+    )
+    .join(versions, and_(versions.c.entry_id == views.c.entry_id, versions.c.from_rev == views.c.version_rev))
+    .where(views.c.run_id == bindparam("run_id"))
+)
+
+
+def _below(low: str, high: str) -> ColumnElement[bool]:
+    return and_(views.c.path >= bindparam(low), views.c.path < bindparam(high))
+
+
+_CURRENT: Final = _PIECE.where(views.c.to_rev.is_(None))
+_BY_PATH: Final = _CURRENT.where(views.c.path == bindparam("wanted"))
+_UNDER: Final = _CURRENT.where(_below("low", "high")).order_by(views.c.path)
+_ENDED: Final = _PIECE.where(views.c.to_rev.is_not(None), (views.c.path == bindparam("wanted")) | _below("low", "high"))
+_HEADS: Final = (
+    _CURRENT.where(
+        views.c.path > bindparam("after"),
+        _below("low", "high"),
+        # Deltas and earlier versions have a slash behind the identity.
+        views.c.path.not_like(f"{PREFIX}%/%"),
+    )
+    .order_by(views.c.path)
+    .limit(bindparam("page"))
+)
+_BODIES: Final = select(versions.c.id, versions.c.body).where(versions.c.id.in_(bindparam("ids", expanding=True)))
+
+
+def _pieces(rows: Any) -> list[Piece]:
+    return [
+        Piece(path, attributes, size, bool(archived), made, key) for path, attributes, size, archived, made, key in rows
+    ]
+
+
+def find_piece(connection: Connection, run_id: int, path: str) -> Piece | None:
+    """What a run sees under a path."""
+    found = _pieces(connection.execute(_BY_PATH, {"run_id": run_id, "wanted": path}))
+    return found[0] if found else None
+
+
+def pieces_under(connection: Connection, run_id: int, path: str) -> list[Piece]:
+    """What a run sees below a path."""
+    values = {"run_id": run_id, "low": f"{path}/", "high": f"{path}{_AFTER_SLASH}"}
+    return _pieces(connection.execute(_UNDER, values))
+
+
+def ended_pieces(connection: Connection, run_id: int, path: str) -> list[Piece]:
+    """What a run once saw under a path and below it, and does not see so any more. Looks at every ended interval."""
+    values = {"run_id": run_id, "wanted": path, "low": f"{path}/", "high": f"{path}{_AFTER_SLASH}"}
+    return _pieces(connection.execute(_ENDED, values))
+
+
+def plan_heads(connection: Connection, run_id: int, after: str) -> Iterator[Piece]:
+    """The plans that a run sees, by path, those after a path."""
+    values = {"run_id": run_id, "low": PREFIX, "high": f"{PREFIX}\U0010ffff", "page": _PLANS_A_STATEMENT}
+    while found := _pieces(connection.execute(_HEADS, {**values, "after": after})):
+        yield from found
+        after = found[-1].path
+
+
+def bodies_of(connection: Connection, pieces: Sequence[Piece]) -> list[str]:
+    """Their bodies, in their order."""
+    if not pieces:
+        return []
+    rows = connection.execute(_BODIES, {"ids": [piece.content for piece in pieces]})
+    found = {row[0]: row[1] for row in rows}
+    return [found[piece.content] for piece in pieces]

@@ -1,0 +1,260 @@
+"""Rows of runs that are to go, piece by piece; what others still see of them stays.
+
+Source: architecture 3 (a version lives while a kept view interval or turn needs it; retention removes whole runs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Delete,
+    Select,
+    Table,
+    Text,
+    and_,
+    bindparam,
+    cast,
+    delete,
+    exists,
+    func,
+    literal_column,
+    select,
+    update,
+)
+
+from turnwright_store.sql.entries import parts
+from turnwright_store.sql.forks import of_family
+from turnwright_store.sql.tables import (
+    chunks,
+    entries,
+    loops,
+    packets,
+    projects,
+    runs,
+    scopes,
+    search_marks,
+    turns,
+    versions,
+    views,
+)
+
+_MARK: Final[ColumnElement[str]] = literal_column("'~'")
+_RENAMED: Final = runs.c.alias + _MARK + cast(runs.c.id, Text)
+_REMOVE: Final = (
+    update(runs)
+    .where(runs.c.id == bindparam("run"))
+    .values(alias=_RENAMED, removed_ms=bindparam("now_ms"), lease_owner="", lease_address="", lease_expires_ms=0)
+)
+_FREE_KEY: Final = (
+    update(scopes)
+    .where(scopes.c.id == bindparam("scope"))
+    .values(key=scopes.c.key + _MARK + cast(bindparam("run"), Text))
+)
+_IS_OLD: Final = and_(
+    runs.c.removed_ms == literal_column("0"),
+    runs.c.loop_active == 0,
+    runs.c.loops_queued == 0,
+    runs.c.update_ms < bindparam("before_ms"),
+    # Writes of entries leave the run's own row as it is.
+    ~exists(
+        select(views.c.id).where(
+            views.c.run_id == runs.c.id,
+            views.c.to_rev.is_(None),
+            views.c.from_rev > runs.c.revision,
+            views.c.create_ms >= bindparam("before_ms"),
+        )
+    ),
+)
+_OLD: Final = (
+    select(projects.c.name, runs.c.alias)
+    .join(projects, projects.c.id == runs.c.project_id)
+    .where(_IS_OLD)
+    .order_by(runs.c.id)
+    .limit(bindparam("page"))
+)
+_IS_THIS_OLD: Final = select(runs.c.id).where(runs.c.id == bindparam("run"), _IS_OLD)
+_REMOVED: Final = (
+    select(runs.c.id, runs.c.project_id, projects.c.name, runs.c.alias, runs.c.scope_id, runs.c.lineage)
+    .join(projects, projects.c.id == runs.c.project_id)
+    .where(runs.c.removed_ms > literal_column("0"), runs.c.removed_ms <= bindparam("before_ms"))
+    .order_by(runs.c.removed_ms, runs.c.id)
+)
+_YOUNGER: Final = of_family(select(runs.c.id, runs.c.removed_ms).where(runs.c.id > bindparam("run"))).order_by("id")
+
+
+def _some(table: Table, column: ColumnElement[int], *condition: ColumnElement[bool]) -> Delete:
+    """Delete the rows of a run, a bounded number."""
+    run = table.c.run_id == bindparam("run")
+    return delete(table).where(run, column.in_(select(column).where(run, *condition).limit(bindparam("rows_max"))))
+
+
+_ROWS: Final = (
+    # Each half has an index of its own.
+    _some(views, views.c.id, views.c.to_rev.is_(None)),
+    _some(views, views.c.id, views.c.to_rev.is_not(None)),
+    _some(turns, turns.c.number),
+    _some(packets, packets.c.turn),
+    _some(loops, loops.c.id),
+)
+
+
+def _held(half: ColumnElement[bool]) -> Select[Any]:
+    return (
+        select(views.c.entry_id, views.c.version_rev, func.max(views.c.chunk_bytes))
+        .join(entries, entries.c.id == views.c.entry_id)
+        .where(views.c.run_id == bindparam("run"), half, entries.c.scope_id == bindparam("scope"))
+        .group_by(views.c.entry_id, views.c.version_rev)
+    )
+
+
+_HELD: Final = (_held(views.c.to_rev.is_(None)), _held(views.c.to_rev.is_not(None)))
+_ENTRIES: Final = (
+    select(entries.c.id, entries.c.path)
+    .where(entries.c.scope_id == bindparam("scope"), entries.c.path > bindparam("after"))
+    .order_by(entries.c.path)
+    .limit(bindparam("page"))
+)
+_VERSIONS: Final = (
+    select(versions.c.id, versions.c.entry_id, versions.c.from_rev)
+    .where(versions.c.entry_id.in_(bindparam("entries", expanding=True)))
+    .limit(bindparam("page"))
+)
+_DROP_CHUNKS: Final = delete(chunks).where(
+    chunks.c.entry_id == bindparam("entry"),
+    chunks.c.version_rev == bindparam("rev"),
+    chunks.c.offset >= bindparam("from_byte"),
+)
+_DROP_VERSIONS: Final = delete(versions).where(versions.c.id.in_(bindparam("ids", expanding=True)))
+_DROP_ENTRIES: Final = delete(entries).where(entries.c.id.in_(bindparam("ids", expanding=True)))
+_HAS_ENTRIES: Final = select(entries.c.id).where(entries.c.scope_id == bindparam("scope")).limit(1)
+_HAS_CHILDREN: Final = (
+    select(runs.c.id)
+    .where(
+        runs.c.lineage == bindparam("family"),
+        runs.c.lineage > literal_column("0"),
+        runs.c.id > bindparam("run"),
+        runs.c.forked_from_run == bindparam("alias"),
+    )
+    .limit(1)
+)
+_DROP_MARK: Final = delete(search_marks).where(search_marks.c.scope_id == bindparam("scope"))
+_DROP_RUN: Final = delete(runs).where(runs.c.id == bindparam("run"))
+_DROP_SCOPE: Final = delete(scopes).where(scopes.c.id == bindparam("scope"))
+
+Kin = tuple[tuple[int, bool], ...]
+"""Ids of the younger runs of a family, each with whether it can still be read."""
+
+Held = Mapping[tuple[int, int], int]
+"""Versions that somebody sees, as (entry, revision), each with the bytes of chunks that are seen on top."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedRun:
+    """A run that was removed and has rows left."""
+
+    id: int
+    project_id: int
+    project: str
+    alias: str
+    """As it is stored: the alias that it had, `~`, its id."""
+    scope: int
+    lineage: int
+
+    @property
+    def family(self) -> int:
+        """The id of the eldest run of its family."""
+        return self.lineage or self.id
+
+
+def mark_removed(connection: Connection, run_id: int, scope: int, now_ms: int) -> None:
+    """Take a run out of sight and free its alias."""
+    connection.execute(_REMOVE, {"run": run_id, "now_ms": now_ms})
+    connection.execute(_FREE_KEY, {"run": run_id, "scope": scope})
+
+
+def old_runs(connection: Connection, before_ms: int, page: int) -> list[tuple[str, str]]:
+    """Runs without open loops that nobody has written since a time, as (project, alias)."""
+    return [(project, alias) for project, alias in connection.execute(_OLD, {"before_ms": before_ms, "page": page})]
+
+
+def is_old(connection: Connection, run_id: int, before_ms: int) -> bool:
+    """Whether a run is one of the old ones."""
+    return _exists(connection, _IS_THIS_OLD, {"run": run_id, "before_ms": before_ms})
+
+
+def removed_runs(connection: Connection, before_ms: int) -> list[RemovedRun]:
+    """Runs that were removed before a time, in that order."""
+    return [RemovedRun(*row) for row in connection.execute(_REMOVED, {"before_ms": before_ms})]
+
+
+def younger_kin(connection: Connection, run: RemovedRun, before_ms: int) -> Kin:
+    """The runs that may have inherited from a run, and whether somebody may read them still."""
+    values = {"family": run.family, "run": run.id}
+    rows = connection.execute(_YOUNGER, values)
+    return tuple((kin, not removed_ms or removed_ms > before_ms) for kin, removed_ms in rows)
+
+
+def drop_rows(connection: Connection, run_id: int, rows_max: int) -> bool:
+    """Delete views, turns, packets and loops of a run, a bounded number of each; whether there were any."""
+    values = {"run": run_id, "rows_max": rows_max}
+    return sum(connection.execute(statement, values).rowcount for statement in _ROWS) > 0
+
+
+def held_by(connection: Connection, kin: int, scope: int, held: Held) -> Held:
+    """What a run sees of the entries of another one's scope, now or at any moment of its history, added to `held`."""
+    found = dict(held)
+    for half in _HELD:
+        for entry, rev, chunk_bytes in connection.execute(half, {"run": kin, "scope": scope}):
+            found[entry, rev] = max(found.get((entry, rev), 0), chunk_bytes)
+    return found
+
+
+def entries_after(connection: Connection, scope: int, after: str, page: int) -> list[tuple[int, str]]:
+    """Entries of a scope in path order, those after a path: id and path."""
+    values = {"scope": scope, "after": after, "page": page}
+    return [(entry, path) for entry, path in connection.execute(_ENTRIES, values)]
+
+
+def drop_versions(connection: Connection, among: Collection[int], held: Held, rows_max: int) -> bool:
+    """Delete what nobody sees of some entries, a bounded number of versions; whether all of it is gone."""
+    kept = {at: end for at, end in held.items() if at[0] in among}
+    found = connection.execute(_VERSIONS, {"entries": list(among), "page": rows_max + len(kept)}).all()
+    unseen = [row for row in found if (row[1], row[2]) not in kept]
+    cuts = [*((entry, rev, 0) for _, entry, rev in unseen), *((entry, rev, end) for (entry, rev), end in kept.items())]
+    if cuts:
+        values: list[dict[str, Any]] = [{"entry": entry, "rev": rev, "from_byte": end} for entry, rev, end in cuts]
+        connection.execute(_DROP_CHUNKS, values)
+    _drop(connection, _DROP_VERSIONS, (row[0] for row in unseen))
+    return len(found) < rows_max + len(kept)
+
+
+def drop_entries(connection: Connection, ids: Iterable[int]) -> None:
+    """Delete entries without versions."""
+    _drop(connection, _DROP_ENTRIES, ids)
+
+
+def _drop(connection: Connection, statement: Delete, ids: Iterable[int]) -> None:
+    for part in parts(ids):
+        connection.execute(statement, {"ids": part})
+
+
+def drop_run(connection: Connection, run: RemovedRun) -> bool:
+    """Delete the rows of a run and its scope, unless somebody sees its entries or descends from it; whether it went."""
+    alias = run.alias.removesuffix(f"~{run.id}")
+    if _exists(connection, _HAS_ENTRIES, {"scope": run.scope}):
+        return False
+    if _exists(connection, _HAS_CHILDREN, {"family": run.family, "run": run.id, "alias": alias}):
+        return False
+    for statement in (_DROP_MARK, _DROP_RUN, _DROP_SCOPE):
+        connection.execute(statement, {"run": run.id, "scope": run.scope})
+    return True
+
+
+def _exists(connection: Connection, statement: Any, values: Mapping[str, object]) -> bool:
+    rows: Sequence[Any] = connection.execute(statement, values).all()
+    return bool(rows)

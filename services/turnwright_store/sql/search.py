@@ -1,0 +1,257 @@
+"""The full-text index: what is to be indexed, the index of either database, and its best hits.
+
+SQLite has a table of FTS5, whose row number is the id of the entry; PostgreSQL has a column of lexemes. Both get the
+words of the same rules, so that they find the same entries; how they rank differs a little.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Final
+
+from sqlalchemy import Connection, TextClause, and_, bindparam, func, insert, select, text, tuple_, update
+
+from turnwright_store.domain.words import lexemes_of, parts_of, words_of
+from turnwright_store.sql.dialect import POSTGRESQL
+from turnwright_store.sql.entries import parts
+from turnwright_store.sql.tables import entries, projects, scopes, search_marks, versions
+
+Place = tuple[int, int]
+"""Revision and entry id: how far the heads of a scope are read, in this order."""
+
+POSITION_MAX: Final = 16_383
+"""Last position of a word that PostgreSQL keeps."""
+
+POSITIONS_MAX: Final = 255
+"""Most positions of one word that PostgreSQL keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """A project whose index is not up to date."""
+
+    project: int
+    name: str
+    scope: int
+    revision: int
+    """Of the scope now."""
+    mark: int
+    """Revision up to which everything is indexed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The latest version of a shared entry."""
+
+    entry: int
+    revision: int
+    path: str
+    scheme: str
+    body_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What is indexed of an entry: its path and the beginning of its body."""
+
+    head: Head
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """An entry that was found, without its text."""
+
+    entry: int
+    path: str
+    revision: int
+    score: float
+
+
+_MARK: Final = func.coalesce(search_marks.c.revision, 0)
+_BEHIND: Final = (
+    select(projects.c.id, projects.c.name, projects.c.scope_id, scopes.c.revision, _MARK)
+    .join(scopes, scopes.c.id == projects.c.scope_id)
+    .outerjoin(search_marks, search_marks.c.scope_id == projects.c.scope_id)
+    .where(scopes.c.revision > _MARK, projects.c.id > bindparam("last"))
+    .order_by(projects.c.id)
+    .limit(1)
+)
+_HEADS: Final = (
+    select(entries.c.id, entries.c.head_rev, entries.c.path, entries.c.scheme, versions.c.body_bytes)
+    .join(versions, and_(versions.c.entry_id == entries.c.id, versions.c.from_rev == entries.c.head_rev))
+    .where(
+        entries.c.scope_id == bindparam("scope"),
+        # Said twice: the first is what an index without ids can use.
+        entries.c.head_rev >= bindparam("revision"),
+        tuple_(entries.c.head_rev, entries.c.id) > tuple_(bindparam("revision"), bindparam("entry")),
+    )
+    .order_by(entries.c.head_rev, entries.c.id)
+    .limit(bindparam("page"))
+)
+_BODY: Final = select(versions.c.body).where(
+    versions.c.entry_id == bindparam("entry"), versions.c.from_rev == bindparam("revision")
+)
+_HEAD_REVISIONS: Final = select(entries.c.id, entries.c.head_rev).where(
+    entries.c.id.in_(bindparam("ids", expanding=True))
+)
+_STATE: Final = (
+    select(scopes.c.revision, _MARK)
+    .outerjoin(search_marks, search_marks.c.scope_id == scopes.c.id)
+    .where(scopes.c.id == bindparam("scope"))
+)
+_MARK_FIND: Final = select(search_marks.c.revision).where(search_marks.c.scope_id == bindparam("scope"))
+_MARK_ADD: Final = insert(search_marks)
+_MARK_RAISE: Final = (
+    update(search_marks).where(search_marks.c.scope_id == bindparam("scope")).values(revision=bindparam("reached"))
+)
+
+_FTS5_DROP: Final = text("DELETE FROM search WHERE rowid = :entry")
+_FTS5_ADD: Final = text(
+    "INSERT INTO search (rowid, path, body, scope_id, scheme, revision) "
+    "VALUES (:entry, :path, :body, :scope, :scheme, :revision)"
+)
+_LEXEMES_PUT: Final = text(
+    """
+    INSERT INTO search (entry_id, scope_id, scheme, path, revision, document)
+    VALUES (:entry, :scope, :scheme, :path, :revision, CAST(:document AS tsvector))
+    ON CONFLICT (entry_id) DO UPDATE SET revision = excluded.revision, document = excluded.document
+    """
+)
+
+_FTS5_HITS: Final = """
+    SELECT rowid, path, revision, -bm25(search, 4.0, 1.0) AS score
+    FROM search
+    WHERE search MATCH :words AND scope_id = :scope {narrowed}
+    ORDER BY score DESC, path
+    LIMIT :hits
+"""
+# ts_rank_cd knows nothing of how rare a word is: the weight of each word is counted here.
+_LEXEMES_HITS: Final = """
+    WITH wanted AS (
+        SELECT CAST('''' || word || '''' AS tsquery) AS word FROM unnest(CAST(:words AS text[])) AS word
+    ),
+    found AS (
+        SELECT wanted.word, search.entry_id,
+               4 * ts_rank_cd('{{0.25, 0.25, 0.25, 1}}', search.document, wanted.word, 1) AS fit,
+               count(*) OVER (PARTITION BY wanted.word) AS entries
+        FROM wanted JOIN search ON search.document @@ wanted.word
+        WHERE search.scope_id = :scope {narrowed}
+    )
+    SELECT search.entry_id, search.path, search.revision,
+           sum(ln(1 + 1000000.0 / found.entries) * found.fit / (found.fit + 1)) AS score
+    FROM found JOIN search ON search.entry_id = found.entry_id
+    GROUP BY search.entry_id
+    ORDER BY score DESC, search.path
+    LIMIT :hits
+"""
+
+
+def _hits(statement: str, *, is_narrowed: bool) -> TextClause:
+    if not is_narrowed:
+        return text(statement.format(narrowed=""))
+    return text(statement.format(narrowed="AND scheme IN :schemes")).bindparams(bindparam("schemes", expanding=True))
+
+
+_HITS: Final = {
+    (is_postgresql, is_narrowed): _hits(_LEXEMES_HITS if is_postgresql else _FTS5_HITS, is_narrowed=is_narrowed)
+    for is_postgresql in (False, True)
+    for is_narrowed in (False, True)
+}
+
+
+def next_behind(connection: Connection, last: int) -> Behind | None:
+    """A project whose index is not up to date, the next one after the project `last`, else the first."""
+    row = connection.execute(_BEHIND, {"last": last}).first() or connection.execute(_BEHIND, {"last": 0}).first()
+    return Behind(*row) if row else None
+
+
+def heads_after(connection: Connection, scope: int, place: Place, page: int) -> list[Head]:
+    """Heads of a scope in the order of their revisions, those after a place."""
+    values = {"scope": scope, "revision": place[0], "entry": place[1], "page": page}
+    return [Head(*row) for row in connection.execute(_HEADS, values)]
+
+
+def read_body(connection: Connection, entry: int, revision: int) -> str:
+    """The body of a version; empty where the version is gone."""
+    body: str | None = connection.execute(_BODY, {"entry": entry, "revision": revision}).scalar_one_or_none()
+    return body or ""
+
+
+def still_heads(connection: Connection, documents: Sequence[Document]) -> list[Document]:
+    """The documents that nobody has written since they were read."""
+    now: dict[int, int] = {}
+    for part in parts(documents):
+        ids = [document.head.entry for document in part]
+        now |= {row[0]: row[1] for row in connection.execute(_HEAD_REVISIONS, {"ids": ids})}
+    return [document for document in documents if now.get(document.head.entry) == document.head.revision]
+
+
+def put_documents(connection: Connection, scope: int, documents: Sequence[Document]) -> None:
+    """Index entries, in place of what was indexed of them."""
+    if not documents:
+        return
+    if connection.dialect.name == POSTGRESQL:
+        connection.execute(_LEXEMES_PUT, [{**_columns(scope, one), "document": lexemes(one)} for one in documents])
+        return
+    connection.execute(_FTS5_DROP, [{"entry": one.head.entry} for one in documents])
+    connection.execute(_FTS5_ADD, [{**_columns(scope, one), "body": _with_parts(one.body)} for one in documents])
+
+
+def _columns(scope: int, document: Document) -> dict[str, object]:
+    head = document.head
+    return {
+        "entry": head.entry,
+        "scope": scope,
+        "scheme": head.scheme,
+        "path": head.path,
+        "revision": head.revision,
+    }
+
+
+def _with_parts(body: str) -> str:
+    return "\n".join([body, " ".join(parts_of(body))])
+
+
+def lexemes(document: Document) -> str:
+    """The words of a document as PostgreSQL writes them: each with its positions, those of the path marked A."""
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    position = count(1)
+    for source, mark in ((document.head.path, "A"), (document.body, "")):
+        for word in words_of(source):
+            place = f"{min(next(position), POSITION_MAX)}{mark}"
+            for lexeme in lexemes_of(word):
+                if len(places[lexeme]) < POSITIONS_MAX:
+                    places[lexeme].append(place)
+    return " ".join(f"'{lexeme}':{','.join(found)}" for lexeme, found in places.items())
+
+
+def find_state(connection: Connection, scope: int) -> tuple[int, int]:
+    """The revision of a scope, and the one up to which it is indexed."""
+    revision, mark = connection.execute(_STATE, {"scope": scope}).one()
+    return revision, mark
+
+
+def raise_mark(connection: Connection, scope: int, reached: int) -> None:
+    """Say that everything up to a revision is indexed."""
+    mark = connection.execute(_MARK_FIND, {"scope": scope}).scalar_one_or_none()
+    if mark is None:
+        connection.execute(_MARK_ADD, {"scope_id": scope, "revision": reached})
+    elif mark < reached:
+        connection.execute(_MARK_RAISE, {"scope": scope, "reached": reached})
+
+
+def find_hits(connection: Connection, scope: int, words: Sequence[str], schemes: Sequence[str], hits: int) -> list[Hit]:
+    """The entries of a scope that hold some of the words, best first."""
+    is_postgresql = connection.dialect.name == POSTGRESQL
+    # Quoted, words are words: nothing that somebody looks for is an operator of the query language.
+    query: object = " OR ".join(f'"{word}"' for word in words)
+    if is_postgresql:
+        query = list(dict.fromkeys(lexeme for word in words for lexeme in lexemes_of(word)))
+    values: dict[str, object] = {"words": query, "scope": scope, "hits": hits}
+    if schemes:
+        values["schemes"] = list(schemes)
+    return [Hit(*row) for row in connection.execute(_HITS[is_postgresql, bool(schemes)], values)]

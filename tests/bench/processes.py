@@ -1,0 +1,69 @@
+"""Processes to measure: a bare echo server as the floor, and a store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+
+ECHO_METHOD = "/floor.Echo/Call"
+
+
+async def serve_echo(address: str) -> None:
+    """A grpc.aio server without interceptors that gives each message back."""
+
+    async def echo(request: bytes, _context: grpc.aio.ServicerContext) -> bytes:
+        return request
+
+    handler = grpc.method_handlers_generic_handler("floor.Echo", {"Call": grpc.unary_unary_rpc_method_handler(echo)})
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((handler,))
+    server.add_insecure_port(address)
+    await server.start()
+    await server.wait_for_termination()
+
+
+@contextlib.asynccontextmanager
+async def process(*command: str, address: str, **environment: str) -> AsyncIterator[int]:
+    """A Python process that listens on an address; its id. It is killed at the end."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TURNWRIGHT_")}
+    running = await asyncio.create_subprocess_exec(sys.executable, *command, env={**kept, **environment})
+    try:
+        async with grpc.aio.insecure_channel(address) as channel:
+            await asyncio.wait_for(channel.channel_ready(), 30)
+        yield running.pid
+    finally:
+        running.kill()
+        await running.wait()
+
+
+@contextlib.asynccontextmanager
+async def echo_process(folder: Path) -> AsyncIterator[str]:
+    """The address of an echo server."""
+    address = f"unix:{folder}/echo.sock"
+    async with process(__file__, address, address=address):
+        yield address
+
+
+@contextlib.asynccontextmanager
+async def store_process(folder: Path, secret: str, db: str = "") -> AsyncIterator[str]:
+    """The address of a store on a database: a file in the folder unless it is said otherwise."""
+    address = f"unix:{folder}/store.sock"
+    settings = {
+        "TURNWRIGHT_HOME": str(folder),
+        "TURNWRIGHT_TOKEN": secret,
+        "TURNWRIGHT_LISTEN": address,
+        "TURNWRIGHT_LOG_LEVEL": "error",
+        "TURNWRIGHT_DB": db or str(folder / "bench.db"),
+    }
+    async with process("-m", "turnwright_store", address=address, **settings):
+        yield address
+
+
+if __name__ == "__main__":
+    asyncio.run(serve_echo(sys.argv[1]))

@@ -1,0 +1,150 @@
+"""What a project says of its files: taken in, never changed, not taken in."""
+
+import pytest
+from turnwright.store.v1 import registry_pb2
+
+from contract.store.harness import Client, as_tier, new_project, new_run, start_store
+from turnwright_core.entries import Tier
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.limits import FILE_CONSTRAINTS_MAX
+
+pytestmark = pytest.mark.asyncio
+
+
+async def refused(call) -> TurnwrightError:
+    with pytest.raises(TurnwrightError) as caught:
+        await call
+    return caught.value
+
+
+def constraint(pattern, kind=""):
+    return registry_pb2.FileConstraint(pattern=pattern, kind=kind)
+
+
+async def put(client, project, *constraints, **more):
+    answer = await client.call("SetFileConstraints", project=project, constraints=constraints, **more)
+    return list(answer.constraints)
+
+
+async def listed(client, project):
+    found, token = [], ""
+    while True:
+        page = await client.call("ListFileConstraints", project=project, page_size=1000, page_token=token)
+        found += page.constraints
+        token = page.next_page_token
+        if not token:
+            return found
+
+
+def told(constraints):
+    return [(one.pattern, one.kind) for one in constraints]
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored"),
+    [("", "add"), ("active", "add"), ("add", "add"), ("readonly", "readonly"), ("ignore", "ignore")],
+)
+async def test_a_constraint_is_of_one_of_three_kinds(client, project, kind, stored):
+    """RU112, C7: the default is `add`, and `active` is another word for it."""
+    (answer,) = await put(client, project, constraint("src/**", kind))
+    assert (answer.pattern, answer.kind) == ("src/**", stored)
+    assert answer.create_time.seconds
+    assert await listed(client, project) == [answer]
+
+
+async def test_constraints_are_replaced_removed_and_listed_by_pattern(client, project):
+    """RU117."""
+    await put(client, project, constraint("b/*.py"), constraint("a.py", "readonly"), constraint("/^c/", "ignore"))
+    assert told(await listed(client, project)) == [("/^c/", "ignore"), ("a.py", "readonly"), ("b/*.py", "add")]
+    await put(client, project, constraint("a.py", "ignore"), constraint("d"), constraint("d", "readonly"))
+    await client.call("RemoveFileConstraints", project=project, patterns=["b/*.py", "never/set", "nul\x00"])
+    assert told(await listed(client, project)) == [("/^c/", "ignore"), ("a.py", "ignore"), ("d", "readonly")]
+
+
+async def test_constraints_belong_to_the_project_and_outlive_its_runs_and_the_store(tmp_path, server, client, project):
+    """RU116."""
+    other = await new_project(client, "other")
+    stored = await put(client, project, constraint("a.py", "readonly"))
+    await put(client, other, constraint("b.py"))
+    await new_run(client, project)
+    await server.stop()
+    again = await start_store(tmp_path)
+    later = Client(again.address)
+    found = await listed(later, project)
+    await later.close()
+    await again.stop()
+    assert found == stored
+
+
+async def test_constraints_are_listed_in_pages(client, project):
+    patterns = [f"src/{number:02}.py" for number in range(5)]
+    await put(client, project, *(constraint(pattern) for pattern in patterns))
+    pages, token = [], ""
+    while not pages or token:
+        page = await client.call("ListFileConstraints", project=project, page_size=2, page_token=token)
+        pages.append([one.pattern for one in page.constraints])
+        token = page.next_page_token
+    assert pages == [patterns[:2], patterns[2:4], patterns[4:]]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "kind", "field"),
+    [
+        ("", "add", "pattern"),
+        ("x" * 2049, "add", "pattern"),
+        ("nul\x00", "add", "pattern"),
+        ("$.items[0]", "add", "pattern"),
+        ("//item/@name", "add", "pattern"),
+        ("/(/", "add", "pattern"),
+        ("a.py", "frozen", "kind"),
+    ],
+)
+async def test_a_malformed_constraint_is_refused_and_nothing_is_stored(client, project, pattern, kind, field):
+    error = await refused(put(client, project, constraint("good"), constraint(pattern, kind)))
+    assert error.metadata["field"] == field
+    assert await listed(client, project) == []
+
+
+async def test_a_request_has_at_most_a_thousand_constraints(client, project):
+    many = [constraint(f"f{number}") for number in range(1001)]
+    error = await refused(put(client, project, *many))
+    assert error.metadata == {"field": "constraints", "limit": "1000", "actual": "1001", "unit": "items"}
+    patterns = [one.pattern for one in many]
+    error = await refused(client.call("RemoveFileConstraints", project=project, patterns=patterns))
+    assert error.metadata["field"] == "patterns"
+
+
+async def test_a_project_has_at_most_ten_thousand_constraints(client, project):
+    for start in range(0, FILE_CONSTRAINTS_MAX, 1000):
+        await put(client, project, *(constraint(f"f{number}") for number in range(start, start + 1000)))
+    error = await refused(put(client, project, constraint("f0", "ignore"), constraint("one more")))
+    assert (error.reason, error.metadata["limit"]) == (Reason.LIMIT_EXCEEDED, str(FILE_CONSTRAINTS_MAX))
+    await put(client, project, constraint("f0", "ignore"))
+    found = told(await listed(client, project))
+    assert (len(found), found[0]) == (FILE_CONSTRAINTS_MAX, ("f0", "ignore"))
+
+
+async def test_constraints_are_no_matter_of_models(server, project):
+    """RU117: an rpc for clients, not a tool."""
+    model = as_tier(server.address, Tier.MODEL)
+    set_one = put(model, project, constraint("a.py", "add"))
+    take_one = model.call("RemoveFileConstraints", project=project, patterns=["a.py"])
+    reasons = [(await refused(call)).reason for call in (set_one, take_one)]
+    await model.close()
+    assert reasons == [Reason.TIER_FORBIDDEN, Reason.TIER_FORBIDDEN]
+
+
+async def test_an_unknown_project_has_no_constraints(client):
+    for call in (
+        put(client, "nowhere", constraint("a.py")),
+        listed(client, "nowhere"),
+        client.call("RemoveFileConstraints", project="nowhere", patterns=["a.py"]),
+    ):
+        assert (await refused(call)).reason is Reason.PROJECT_NOT_FOUND
+
+
+async def test_a_repeated_request_is_answered_as_the_first(client, project):
+    first = await put(client, project, constraint("a.py", "readonly"), request_id="once")
+    await client.call("RemoveFileConstraints", project=project, patterns=["a.py"])
+    assert await put(client, project, constraint("a.py", "readonly"), request_id="once") == first
+    assert await listed(client, project) == []

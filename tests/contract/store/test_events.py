@@ -1,0 +1,143 @@
+"""Events: what happened around a run, told as entries of their own scheme."""
+
+import json
+
+import pytest
+
+from contract.store.harness import ARCHIVED, Client, Run, remove, set_, start_store
+from turnwright_core.entries import Tier
+from turnwright_core.errors import Reason, TurnwrightError
+
+pytestmark = pytest.mark.asyncio
+
+PAYLOAD_MAX = 64 * 1024
+SUBKINDS = [
+    "mode_switch",
+    "tool_decision",
+    "ide_callback",
+    "process_completed",
+    "cron_fire",
+    "tick",
+    "summarization_marker",
+    "verifier_report",
+    "cancellation_note",
+    "system_notice",
+    "plan_delta",
+]
+
+
+async def refused(call) -> TurnwrightError:
+    with pytest.raises(TurnwrightError) as caught:
+        await call
+    return caught.value
+
+
+def attributes(**event):
+    event = {"subkind": "tick", "source": "test", "payload": None, **event}
+    return json.dumps({"event": {key: value for key, value in event.items() if value is not ...}})
+
+
+@pytest.mark.parametrize("subkind", SUBKINDS)
+@pytest.mark.parametrize("writer", [Tier.PLUGIN, Tier.SYSTEM])
+async def test_an_event_of_each_subkind_is_stored(run, subkind, writer):
+    """RH01, RH02."""
+    path = f"event://turn_1/{subkind}/a"
+    payload = {"from": "explore", "to": ["agent", 1, None]}
+    said = attributes(subkind=subkind, source="chat.session", payload=payload)
+    await run.write(set_(path, "Mode switched", said, writer=writer))
+    entry = await run.entry(path)
+    assert (entry.scheme, entry.body, entry.writer) == ("event", "Mode switched", writer)
+    assert json.loads(entry.attributes_json) == {
+        "event": {"subkind": subkind, "source": "chat.session", "payload": payload}
+    }
+
+
+@pytest.mark.parametrize("payload", [None, True, 1.5, "text", [], {"deep": [{"er": 1}]}])
+async def test_a_payload_is_any_json(run, payload):
+    """RH01."""
+    await run.write(set_("event://turn_1/tick/a", "x", attributes(payload=payload)))
+    entry = await run.entry("event://turn_1/tick/a")
+    assert json.loads(entry.attributes_json)["event"]["payload"] == payload
+
+
+async def test_events_are_of_the_hidden_category_and_no_role(run):
+    """RH01: what is stored is an entry; no message of its role is ever made of it."""
+    await run.write(set_("event://turn_1/tick/a", "x", attributes()))
+    schemes = {one.name: one for one in (await run.client.call("ListSchemes")).schemes}
+    assert schemes["event"].category == "hidden"
+    entry = await run.entry("event://turn_1/tick/a")
+    assert (entry.scope.partition(":")[0], entry.outcome) == ("run", "")
+
+
+async def test_an_event_can_be_archived_and_removed(run):
+    await run.write(set_("event://turn_1/tick/a", "x", attributes()))
+    await run.write(set_("event://turn_1/tick/a", visibility=ARCHIVED))
+    assert (await run.entry("event://turn_1/tick/a")).visibility == ARCHIVED
+    await run.write(remove("event://turn_1/tick/a"))
+    assert await run.entry("event://turn_1/tick/a") is None
+
+
+async def test_events_survive_a_restart(tmp_path, server, run):
+    await run.write(set_("event://turn_1/tick/a", "x", attributes(payload={"n": 1})))
+    before = await run.entry("event://turn_1/tick/a")
+    await server.stop()
+    again = await start_store(tmp_path)
+    client = Client(again.address)
+    after = await Run(client, run.project, run.alias).entry("event://turn_1/tick/a")
+    await client.close()
+    await again.stop()
+    assert after == before
+
+
+@pytest.mark.parametrize(
+    ("path", "said", "field"),
+    [
+        ("event://turn_1/tick/a", None, "attributes_json"),
+        ("event://turn_1/tick/a", "{}", "attributes_json"),
+        ("event://turn_1/tick/a", '{"event":[]}', "attributes_json"),
+        ("event://turn_1/tick/a", attributes(payload=...), "attributes_json"),
+        ("event://turn_1/tick/a", attributes(subkind=...), "subkind"),
+        ("event://turn_1/tick/a", attributes(subkind="user"), "subkind"),
+        ("event://turn_1/tick/a", attributes(subkind=["tick"]), "subkind"),
+        ("event://turn_1/tick/a", attributes(source=...), "source"),
+        ("event://turn_1/tick/a", attributes(source=""), "source"),
+        ("event://turn_1/tick/a", attributes(source=7), "source"),
+        ("event://turn_1/tick/a", attributes(source="s" * 129), "source"),
+        ("event://turn_1/cron_fire/a", attributes(), "path"),
+        ("event://turn_1/tick", attributes(), "path"),
+        ("event://tick/a", attributes(), "path"),
+    ],
+)
+async def test_a_malformed_event_is_refused(run, path, said, field):
+    """RH01, RH02."""
+    error = await refused(run.write(set_(path, "x", said)))
+    assert (error.metadata["field"], await run.entry(path)) == (field, None)
+
+
+async def test_an_event_is_written_whole(run):
+    """A merge or a state of its own could leave half of an event behind."""
+    path = "event://turn_1/tick/a"
+    for change in ({"merge_attributes_json": '{"event":null}'}, {"state": 4}):
+        assert (await refused(run.write(set_(path, **change)))).reason is Reason.INVALID_FIELD
+    assert await run.entry(path) is None
+
+
+@pytest.mark.parametrize("character", ["a", "é"])
+async def test_a_payload_has_at_most_65536_bytes(run, character):
+    longest = character * ((PAYLOAD_MAX - 2) // len(character.encode()))
+    await run.write(set_("event://turn_1/tick/a", "x", attributes(payload=longest)))
+    error = await refused(run.write(set_("event://turn_1/tick/b", "x", attributes(payload=longest + character))))
+    assert (error.reason, error.metadata["field"], error.metadata["limit"]) == (
+        Reason.LIMIT_EXCEEDED,
+        "payload",
+        str(PAYLOAD_MAX),
+    )
+    assert await run.entry("event://turn_1/tick/b") is None
+
+
+@pytest.mark.parametrize("writer", [Tier.MODEL, Tier.CLIENT])
+async def test_models_and_clients_write_no_events(run, writer):
+    """C32."""
+    error = await refused(run.write(set_("event://turn_1/tick/a", "x", attributes(), writer=writer)))
+    assert error.reason is Reason.WRITER_FORBIDDEN
+    assert await run.entry("event://turn_1/tick/a") is None

@@ -1,0 +1,330 @@
+"""Random histories of concurrent requests on runs, their forks and their project, against a sequential model.
+
+In each step several requests are made at once: at most one for each run, some of them on files that all runs share,
+and forks of any run. Their answers must be those of some order of them, and what every run sees afterwards, now and at
+the end of each earlier turn, must be what the model says. Architecture 3; rows RU060, RU109; C18.
+"""
+
+import asyncio
+from itertools import count
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+from turnwright.store.v1 import ledger_pb2, read_pb2, write_pb2
+from turnwright.types.v1 import cursor_pb2, turn_pb2
+
+from contract.store.harness import (
+    STREAMING,
+    Client,
+    act,
+    append,
+    new_project,
+    new_run,
+    remove,
+    request,
+    set_,
+    start_store,
+)
+from contract.store.history_model import (
+    Append,
+    Begin,
+    Claim,
+    Close,
+    Copy,
+    End,
+    Enqueue,
+    Fork,
+    Hide,
+    Remove,
+    RunModel,
+    Seen,
+    Set,
+    World,
+    Write,
+    explain,
+    is_shared,
+    settled,
+)
+from turnwright_core.entries import CopyEntry, EntryWrite, MoveEntry, State, Tier, Visibility
+from turnwright_core.errors import TurnwrightError
+from turnwright_core.wire.entries import write_to_pb
+
+RUNS_MAX = 6
+OWN = [f"known://{name}" for name in "abc"]
+FILES = ["f/x.txt", "f/y.txt"]
+STREAMS = [f"sh://turn_0/s_{number}" for number in (1, 2)]
+
+numbers = count(1)
+
+any_path = st.sampled_from(OWN + FILES)
+bodies = st.builds(lambda word, size: f"{word}\n" + "é" * size, st.integers(0, 99), st.sampled_from([0, 3, 400]))
+sets = st.builds(Set, any_path, bodies)
+changes = st.one_of(
+    sets,
+    st.builds(Set, st.sampled_from(FILES), bodies),
+    st.builds(Set, st.sampled_from(FILES), st.just("the same")),
+    st.builds(Set, st.sampled_from(STREAMS), bodies, st.just(True)),
+    st.builds(Append, st.sampled_from(STREAMS), bodies),
+    st.builds(Close, st.sampled_from(STREAMS)),
+    st.builds(Hide, any_path),
+    st.builds(Remove, st.sampled_from(OWN + FILES + STREAMS)),
+    st.builds(Copy, st.sampled_from(OWN + FILES + STREAMS), any_path, st.booleans()).filter(lambda c: c.path != c.to),
+)
+places = st.integers(0, RUNS_MAX - 1)
+KINDS = ["write"] * 4 + ["work"] * 8 + ["fork"] * 2 + ["fenced", "stale", "enqueue", "claim"]
+wishes = st.tuples(st.sampled_from(KINDS), places, st.lists(changes, min_size=1, max_size=4), st.integers(0, 9))
+"""What a step would like to ask of the run at a place; the state decides what that comes to."""
+
+
+def wire_of(change):
+    match change:
+        case Set(path, body, streaming):
+            return set_(path, body, state=STREAMING) if streaming else set_(path, body)
+        case Append(path, text):
+            return append(path, text)
+        case Close(path):
+            return set_(path, state=State.RESOLVED)
+        case Hide(path):
+            return set_(path, visibility=Visibility.ARCHIVED)
+        case Remove(path):
+            return remove(path)
+        case Copy(path, to, moves):
+            return write_to_pb(EntryWrite(path, (MoveEntry if moves else CopyEntry)(to), Tier.PLUGIN))
+
+
+class Driver:
+    """Makes the model's requests of a store, and gives their answers in the model's words."""
+
+    def __init__(self, client):
+        self.client = client
+        self.project = ""
+        self.cursors = {}
+
+    async def begin(self, aliases):
+        self.project = await new_project(self.client, f"p{next(numbers)}")
+        for alias in aliases:
+            await new_run(self.client, self.project, alias)
+
+    def at(self, alias):
+        return {"project": self.project, "run": alias}
+
+    async def ask(self, asked):
+        try:
+            return await getattr(self, f"_{type(asked).__name__.lower()}")(asked)
+        except TurnwrightError as error:
+            return error.reason
+
+    def _moment(self, alias, cursor):
+        self.cursors[alias] = cursor
+        return (cursor.run, cursor.project)
+
+    async def _write(self, asked):
+        fence = {} if asked.epoch is None else {"fence": write_pb2.Fence(epoch=asked.epoch)}
+        writes = [wire_of(change) for change in asked.changes]
+        answer = await self.client.call("WriteEntries", **self.at(asked.alias), **fence, writes=writes)
+        return self._moment(asked.alias, answer.cursor)
+
+    async def _enqueue(self, asked):
+        answer = await self.client.call("EnqueueLoop", **self.at(asked.alias), prompt=asked.prompt, settings=act())
+        return answer.loop.sequence
+
+    async def _claim(self, asked):
+        answer = await self.client.call("ClaimRun", **self.at(asked.alias), owner="me", address="here:1")
+        return (answer.fence.epoch, answer.loop.sequence, answer.open_turn.number)
+
+    async def _begin(self, asked):
+        fence = write_pb2.Fence(epoch=asked.epoch)
+        writes = [set_("prompt://{turn}", "go on")]
+        answer = await self.client.call(
+            "BeginTurn", **self.at(asked.alias), fence=fence, request=request(), writes=writes
+        )
+        return (answer.turn.number, *self._moment(asked.alias, answer.cursor))
+
+    async def _end(self, asked):
+        end = ledger_pb2.LoopEnd(status=200, reason="update", summary="done") if asked.ends_loop else None
+        known = self.cursors.get(asked.alias)
+        cursor = cursor_pb2.Cursor(
+            incarnation=known.incarnation if known else "",
+            run=known.run if known else 0,
+            project=asked.project_revision,
+            **{"global": 0},
+        )
+        answer = await self.client.call(
+            "EndTurn",
+            **self.at(asked.alias),
+            fence=write_pb2.Fence(epoch=asked.epoch),
+            turn=asked.turn,
+            result=turn_pb2.TurnResult(status=200 if asked.ends_loop else 102, cursor=cursor),
+            loop_end=end,
+        )
+        return self._moment(asked.alias, answer.cursor)
+
+    async def _fork(self, asked):
+        made = await self.client.call("ForkRun", **self.at(asked.alias), new_run=asked.child, turn=asked.turn)
+        seen, cursor, _ = await self.view(asked.child)
+        assert cursor.run == 1
+        return (made.run.turn, {p: Seen(None, s.visibility, s.state) if is_shared(p) else s for p, s in seen.items()})
+
+    async def view(self, alias, turn=0):
+        """What a run sees now, or saw at the end of a turn."""
+        at = read_pb2.Moment(turn=turn) if turn else None
+        seen, positions, cursor = {}, {}, None
+        async for part in self.client.stream("ReadView", **self.at(alias), at=at):
+            for entry in part.entries:
+                seen[entry.path] = Seen(entry.body, Visibility(entry.visibility), State(entry.state))
+                positions[entry.path] = entry.position
+            cursor = part.cursor if part.HasField("cursor") else cursor
+        return seen, cursor, positions
+
+
+def request_of(world, wish, known_revision):
+    """The request that a wish comes to. `known_revision` tells what a run knows of the project."""
+    kind, place, changes, number = wish
+    alias = list(world.runs)[place % len(world.runs)]
+    run = world.at(alias)
+    writes = tuple(_without_revivals(run, changes)) or (Set(OWN[0], "x"),)
+    match kind:
+        case "write":
+            return Write(alias, writes)
+        case "fenced":
+            return Write(alias, writes, run.epoch)
+        case "stale":
+            return Write(alias, writes, run.epoch + 7)
+        case "enqueue":
+            return Enqueue(alias, f"task {place}")
+        case "claim":
+            return Claim(alias)
+        case "fork":
+            turns = [0, *run.moments]
+            return Fork(alias, f"f{next(numbers)}", 99 if number == 9 else turns[number % len(turns)])
+    if run.turn_open:
+        return End(alias, run.epoch, run.turn, known_revision(alias), number < 3)
+    if run.active:
+        return Begin(alias, run.epoch)
+    return Claim(alias) if run.queued else Enqueue(alias, f"task {place}")
+
+
+def _without_revivals(run, changes):
+    """A change of the view alone brings back a path that was removed: the model does not keep what it held."""
+    gone = set()
+    for change in changes:
+        if isinstance(change, Close | Hide) and (change.path not in run.seen or change.path in gone):
+            continue
+        if isinstance(change, Remove) or (isinstance(change, Copy) and change.moves):
+            gone.add(change.path)
+        yield change
+
+
+def side_by_side(world, wished, known_revision):
+    """The requests of one step: at most one that changes a run, and only so many forks."""
+    asked = []
+    for wish in wished:
+        one = request_of(world, wish, known_revision)
+        forks = [other for other in asked if isinstance(other, Fork)]
+        if isinstance(one, Fork):
+            fits = len(world.runs) + len(forks) < RUNS_MAX
+        else:
+            fits = one.alias not in [other.alias for other in asked if not isinstance(other, Fork)]
+        asked += [one] * fits
+    return asked
+
+
+class Histories(RuleBasedStateMachine):
+    """Steps on one store; each example has a project of its own."""
+
+    runner: asyncio.Runner
+    client: Client
+
+    def __init__(self):
+        super().__init__()
+        self.driver = Driver(self.client)
+        self.world = World({alias: RunModel() for alias in ("r0", "r1")})
+        self.positions = {}
+        self.runner.run(self.driver.begin(self.world.runs))
+
+    def known_revision(self, alias):
+        return self.driver.cursors[alias].project
+
+    @initialize()
+    def there_is_something_of_everything(self):
+        for alias in self.world.runs:
+            own = [Set(path, f"of {alias}") for path in OWN + FILES]
+            self._step([Write(alias, (*own, *(Set(path, "", streaming=True) for path in STREAMS)))])
+
+    @rule(wished=st.lists(wishes, min_size=1, max_size=4))
+    def at_once(self, wished):
+        self._step(side_by_side(self.world, wished, self.known_revision))
+
+    def _step(self, asked):
+        answers = self.runner.run(self._ask(asked))
+        after = explain(self.world, list(zip(asked, answers, strict=True)))
+        assert after is not None, f"no order explains {list(zip(asked, answers, strict=True))} after {self.world}"
+        self.world = settled(after)
+
+    async def _ask(self, asked):
+        return await asyncio.gather(*(self.driver.ask(one) for one in asked))
+
+    @invariant()
+    def every_run_sees_what_the_model_says(self):
+        for alias, run in self.world.runs.items():
+            seen, cursor, positions = self.runner.run(self.driver.view(alias))
+            self.driver.cursors[alias] = cursor
+            expected = (self.world.shown(run.seen), run.revision, self.world.revision)
+            assert (seen, cursor.run, cursor.project) == expected
+            self._check_positions(alias, positions)
+
+    def _check_positions(self, alias, positions):
+        """A place in the timeline is given once; what comes later stands behind what was there."""
+        before = self.positions.get(alias, positions)
+        last = max(before.values(), default=0)
+        assert len(set(positions.values())) == len(positions)
+        # One that was removed and set again, be it in one request, enters anew.
+        assert all(place == before.get(path) or place > last for path, place in positions.items())
+        self.positions[alias] = positions
+
+    @rule()
+    def earlier_turns_read_as_they_were(self):
+        for alias, run in self.world.runs.items():
+            for turn, moment in run.moments.items():
+                seen, _, _ = self.runner.run(self.driver.view(alias, turn))
+                revisions = range(moment.project_revision, moment.latest + 1)
+                assert seen in [self.world.shown(moment.seen, revision) for revision in revisions]
+
+
+def check(tmp_path, examples, steps, phases=(Phase.generate,)):
+    with asyncio.Runner() as runner:
+        server = runner.run(start_store(tmp_path))
+        client = Client(server.address)
+        try:
+            run_state_machine_as_test(
+                type("Histories", (Histories,), {"runner": runner, "client": client}),
+                settings=settings(
+                    max_examples=examples,
+                    stateful_step_count=steps,
+                    deadline=None,
+                    suppress_health_check=list(HealthCheck),
+                    database=None,
+                    phases=phases,
+                ),
+            )
+        finally:
+            runner.run(client.close())
+            runner.run(server.stop())
+
+
+def test_concurrent_requests_have_an_order_that_explains_them(db, tmp_path):
+    check(tmp_path, *((8, 15) if db else (20, 20)))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_many_histories_have_an_order_that_explains_them(db, tmp_path):
+    check(tmp_path, 300, 40)

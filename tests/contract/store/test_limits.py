@@ -1,0 +1,162 @@
+"""Limits of writes: each is a setting, refused before work starts, with the field, the limit, the figure and the unit."""
+
+import pytest
+import pytest_asyncio
+from turnwright.store.v1 import ledger_pb2
+
+from contract.store.harness import STREAMING, Client, append, new_project, remove, set_, start_store, working_run
+from turnwright_core.entries import CopyEntry, EntryWrite, Tier
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.wire.entries import write_to_pb
+from turnwright_store.config import StoreSettings
+
+pytestmark = pytest.mark.asyncio
+
+MIB = 1024 * 1024
+
+
+async def refused(call):
+    with pytest.raises(TurnwrightError) as caught:
+        await call
+    return caught.value
+
+
+def over(field, limit, actual, unit):
+    return {"field": field, "limit": str(limit), "actual": str(actual), "unit": unit}
+
+
+@pytest.mark.parametrize(
+    ("write", "field", "reason"),
+    [
+        (set_("known://" + "x" * 2041, "x"), "path", Reason.LIMIT_EXCEEDED),
+        (set_("", "x"), "path", Reason.INVALID_FIELD),
+        (set_("known://a\nb", "x"), "path", Reason.INVALID_FIELD),
+        (set_("known://a\x00b", "x"), "path", Reason.INVALID_FIELD),
+        (set_("known://a", "é" * (8 * 1024 * 1024 + 1)), "body", Reason.LIMIT_EXCEEDED),
+        (set_("known://a", "x", "[1]"), "attributes_json", Reason.INVALID_FIELD),
+        (set_("known://a", "x", "{"), "attributes_json", Reason.INVALID_FIELD),
+        (set_("known://a", "x", '{"n":NaN}'), "attributes_json", Reason.INVALID_FIELD),
+        (set_("known://a", "x", '{"n":' * 200 + "1" + "}" * 200), "attributes_json", Reason.INVALID_FIELD),
+        (set_("known://a", "x", '{"n":' + "[" * 5000 + "]" * 5000 + "}"), "attributes_json", Reason.INVALID_FIELD),
+        (set_("known://a", "x", '{"n":"' + "x" * 1024 * 1024 + '"}'), "attributes_json", Reason.LIMIT_EXCEEDED),
+        (append("known://a", "x" * (1024 * 1024 + 1)), "text", Reason.LIMIT_EXCEEDED),
+    ],
+    ids=[
+        "path-too-long", "path-empty", "path-newline", "path-nul", "body-too-long", "attributes-list",
+        "attributes-broken", "attributes-nan", "attributes-deep", "attributes-deeper", "attributes-too-long",
+        "append-too-long",
+    ],
+)  # fmt: skip
+async def test_a_write_over_a_limit_is_refused(run, write, field, reason):
+    """RU049, RU051."""
+    error = await refused(run.write(set_("known://first", "x"), write))
+    assert (error.reason, error.metadata["field"]) == (reason, field)
+    assert await run.entry("known://first") is None
+
+
+async def test_a_path_of_2048_characters_is_stored(run):
+    """RU049."""
+    path = "known://" + "é" * 2040
+    await run.write(set_(path, "x"))
+    assert (await run.entry(path)).body == "x"
+
+
+@pytest_asyncio.fixture
+async def tight(tmp_path):
+    """A run of a store with limits below the contract's."""
+    server = await start_store(
+        tmp_path,
+        entry_body_bytes_max=2048,
+        entry_attributes_bytes_max=1024,
+        entry_path_chars_max=64,
+        append_bytes_max=1024,
+        writes_max=4,
+        run_entries_max=6,
+        write_bodies_bytes_max=16 * MIB,
+    )
+    client = Client(server.address)
+    yield await working_run(client, await new_project(client), "r1")
+    await client.close()
+    await server.stop()
+
+
+TIGHT = [
+    ("body", [set_("known://a", "é" * 1025)], over("body", 2048, 2050, "bytes")),
+    ("attributes", [set_("known://a", "", f'{{"n":"{"x" * 1020}"}}')], over("attributes_json", 1024, 1028, "bytes")),
+    ("path", [set_("known://" + "x" * 57, "")], over("path", 64, 65, "characters")),
+    ("append", [append("known://old", "x" * 1025)], over("text", 1024, 1025, "bytes")),
+    ("writes", [set_(f"known://{n}", "") for n in range(5)], over("writes", 4, 5, "items")),
+    (
+        "entries",
+        [set_(f"known://{n}", "") for n in range(4)],
+        # The run's own entry and known://old are there.
+        over("run_entries", 5, 6, "entries") | {"limit": "6", "actual": "7"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("writes", "metadata"), [row[1:] for row in TIGHT], ids=[row[0] for row in TIGHT])
+async def test_a_setting_bounds_what_is_written(tight, writes, metadata):
+    await tight.write(set_("known://old", "x" * 2000, state=STREAMING), set_("known://gone", "x"))
+    before = await tight.view()
+    error = await refused(tight.write(*writes))
+    assert (error.reason, error.metadata) == (Reason.LIMIT_EXCEEDED, metadata)
+    assert await tight.view() == before
+
+
+async def test_a_merge_is_bounded_by_what_it_comes_to(tight):
+    await tight.write(set_("known://a", "", f'{{"a":"{"x" * 600}"}}'))
+    error = await refused(tight.write(set_("known://a", merge_attributes_json=f'{{"b":"{"x" * 600}"}}')))
+    assert (error.reason, error.metadata) == (
+        Reason.LIMIT_EXCEEDED,
+        over("merge_attributes_json", 1024, 1215, "bytes"),
+    )
+
+
+async def test_an_entry_that_left_the_view_still_counts(tight):
+    """What ever entered the view has a place in the timeline, which no other entry gets."""
+    for number in range(5):
+        await tight.write(set_(f"known://{number}", "x"))
+        await tight.write(remove(f"known://{number}"))
+    error = await refused(tight.write(set_("known://new", "x")))
+    assert error.metadata == over("run_entries", 6, 7, "entries")
+    await tight.write(set_("run://r1", visibility=2, writer=Tier.PLUGIN))
+
+
+async def test_copies_in_one_request_are_bounded_by_their_bytes(run):
+    """A copy costs the caller a path, and the store a body."""
+    body = "x" * 15 * MIB
+    await run.write(set_("known://a", body))
+    copies = [write_to_pb(EntryWrite("known://a", CopyEntry(f"known://c{n}"), Tier.MODEL)) for n in range(5)]
+    error = await refused(run.write(*copies))
+    assert (error.reason, error.metadata) == (
+        Reason.LIMIT_EXCEEDED,
+        over("writes", 64 * MIB, 75 * MIB, "bytes of bodies"),
+    )
+    assert await run.entry("known://c0") is None
+
+
+async def test_a_change_by_pattern_is_bounded_by_its_matches(tight):
+    for number in range(2):
+        await tight.write(set_(f"known://{number}", ""), set_(f"known://{number}x", ""))
+    change = {"pattern": "known://*", "promote": ledger_pb2.PromoteEntries(), "writer": Tier.MODEL}
+    await tight.client.call("ChangeEntries", **tight.address, fence=tight.fence, **change)
+    await tight.write(set_("known://3", ""))
+    error = await refused(tight.client.call("ChangeEntries", **tight.address, fence=tight.fence, **change))
+    assert (error.reason, error.metadata) == (Reason.LIMIT_EXCEEDED, over("pattern", 4, 5, "matches"))
+
+
+CONTRACT = {
+    "entry_body_bytes_max": 16 * MIB,
+    "entry_attributes_bytes_max": MIB,
+    "entry_path_chars_max": 2048,
+    "append_bytes_max": MIB,
+    "writes_max": 10_000,
+}
+
+
+@pytest.mark.parametrize(("name", "limit"), CONTRACT.items())
+async def test_a_setting_is_at_most_what_the_contract_says(tmp_path, name, limit):
+    assert getattr(StoreSettings(home=tmp_path), name) == limit
+    with pytest.raises(ValueError, match=name):
+        StoreSettings(home=tmp_path, **{name: limit + 1})

@@ -1,0 +1,242 @@
+"""What the model was sent: stored by blocks, read byte for byte."""
+
+import hashlib
+import random
+import string
+
+import pytest
+from turnwright.store.v1 import write_pb2
+
+from contract.store.counting import row_counts, stored_bytes
+from contract.store.harness import Run, new_project, set_, working_run
+from turnwright_core.errors import Reason, TurnwrightError
+
+pytestmark = pytest.mark.asyncio
+
+
+def block(text: str, *, sent: bool = True, digest: bytes | None = None) -> write_pb2.PacketBlock:
+    """A block; `sent` False leaves the text out."""
+    digest = hashlib.sha256(text.encode()).digest() if digest is None else digest
+    return write_pb2.PacketBlock(digest=digest, text=text if sent else None)
+
+
+def packet(turn: int, *messages: tuple[str, list[str]], sent: bool = True) -> write_pb2.PacketRecord:
+    """A packet of messages: role and the texts of the blocks."""
+    return write_pb2.PacketRecord(
+        turn=turn,
+        messages=[
+            write_pb2.PacketMessage(role=role, blocks=[block(text, sent=sent) for text in texts])
+            for role, texts in messages
+        ],
+    )
+
+
+async def read(run: Run, turn: int) -> list[tuple[str, str]]:
+    """A stored packet: role and text of each message."""
+    messages: list[tuple[str, str]] = []
+    async for part in run.client.stream("ReadPacket", **run.address, turn=turn):
+        if part.index == len(messages):
+            messages.append((part.role, ""))
+        assert messages[part.index][0] == part.role
+        messages[part.index] = (part.role, messages[part.index][1] + part.text)
+    return messages
+
+
+async def sent(run: Run, *messages: tuple[str, list[str]], **more) -> int:
+    """A turn whose packet is stored."""
+    number = (await run.begin()).turn.number
+    await run.write(packet=packet(number, *messages, **more))
+    await run.end(number)
+    return number
+
+
+async def refused(call) -> TurnwrightError:
+    with pytest.raises(TurnwrightError) as caught:
+        await call
+    return caught.value
+
+
+async def not_found(run: Run, turn: int) -> TurnwrightError:
+    return await refused(read(run, turn))
+
+
+async def test_a_packet_is_read_byte_for_byte(run):
+    """RU197, C22."""
+    messages = [("system", ["ä\r\n", "", "\0 \ud7ff\U0001f600"]), ("user", ["x" * 300, "x" * 300]), ("assistant", [])]
+    number = await sent(run, *messages)
+    assert await read(run, number) == [(role, "".join(texts)) for role, texts in messages]
+
+
+async def test_a_long_packet_comes_in_parts(run):
+    """Cut at characters: a part is text by itself."""
+    text = "é€" * 200_000
+    number = await sent(run, ("system", ["short"]), ("user", ["a", text, "b"]))
+    parts = [part async for part in run.client.stream("ReadPacket", **run.address, turn=number)]
+    assert max(len(part.text.encode()) for part in parts) <= 256 * 1024
+    assert len(parts) == 5
+    assert await read(run, number) == [("system", "short"), ("user", f"a{text}b")]
+
+
+async def test_a_block_is_stored_once_in_a_project(client, run, db, tmp_path):
+    await sent(run, ("system", ["shared", "shared"]), ("user", ["one"]))
+    other = await working_run(client, run.project, "other")
+    await sent(other, ("system", ["shared"]), ("user", ["two"]))
+    assert row_counts(db, tmp_path)["blocks"] == 3
+    far = await working_run(client, await new_project(client, "far"), "r1")
+    error = await refused(sent(far, ("system", ["shared"]), sent=False))
+    assert (error.reason, error.metadata) == (Reason.BLOCKS_MISSING, {"missing": "1"})
+
+
+async def test_known_blocks_need_no_text(run):
+    await sent(run, ("system", ["rules"]), ("user", ["hello"]))
+    number = await sent(run, ("system", ["rules"]), ("user", ["hello"]), sent=False)
+    assert await read(run, number) == [("system", "rules"), ("user", "hello")]
+
+
+async def test_a_missing_block_refuses_the_whole_request(run, db, tmp_path):
+    begun = await run.begin()
+    wanted = packet(begun.turn.number, ("system", ["known"]))
+    wanted.messages.append(write_pb2.PacketMessage(role="user", blocks=[block(x, sent=False) for x in "aab"]))
+    error = await refused(run.write(set_("known://a", "x"), packet=wanted))
+    assert (error.reason, error.metadata) == (Reason.BLOCKS_MISSING, {"missing": "2"})
+    counts = row_counts(db, tmp_path)
+    assert (counts["blocks"], counts["packets"], await run.entry("known://a")) == (0, 0, None)
+
+
+async def test_a_packet_is_stored_with_the_writes_of_its_request(run):
+    begun = await run.begin()
+    await run.write(set_("known://a", "x"), packet=packet(1, ("user", ["hi"])))
+    assert (await run.entry("known://a")).body == "x"
+    assert await read(run, begun.turn.number) == [("user", "hi")]
+
+
+async def test_a_packet_of_the_open_turn_is_replaced(run):
+    """A packet that did not fit is assembled again in the same turn."""
+    await sent(run, ("user", ["a", "b"]))
+    await run.begin()
+    await run.write(packet=packet(2, ("user", ["a", "b", "c"])))
+    await run.write(packet=packet(2, ("user", ["a", "d"])))
+    await run.end(2)
+    assert await sent(run, ("user", ["a", "d", "e"])) == 3
+    assert [await read(run, turn) for turn in (1, 2, 3)] == [[("user", "ab")], [("user", "ad")], [("user", "ade")]]
+
+
+@pytest.mark.parametrize("number", [0, 1, 3])
+async def test_only_the_open_turn_takes_a_packet(run, number):
+    await run.begin()
+    await run.end(1)
+    await run.begin()
+    error = await refused(run.write(packet=packet(number, ("user", ["x"]))))
+    assert error.reason is Reason.TRANSITION_FORBIDDEN
+    assert error.metadata == {"from": "2", "to": str(number), "object": "packet"}
+
+
+async def test_a_packet_needs_the_fence(run):
+    await run.begin()
+    call = run.client.call("WriteEntries", **run.address, packet=packet(1, ("user", ["x"])))
+    assert (await refused(call)).metadata == {"field": "fence"}
+    run.epoch += 1
+    assert (await refused(run.write(packet=packet(1, ("user", ["x"]))))).reason is Reason.LEASE_LOST
+
+
+@pytest.mark.parametrize(
+    ("record", "metadata"),
+    [
+        (
+            [write_pb2.PacketMessage(role="user", blocks=[block("x", digest=b"\1" * 32)])],
+            {"field": "packet.digest"},
+        ),
+        ([write_pb2.PacketMessage(role="user", blocks=[block("x", digest=b"short")])], {"field": "packet.digest"}),
+        ([write_pb2.PacketMessage(role="tool")], {"field": "packet.role"}),
+        (
+            [write_pb2.PacketMessage(role="user")] * 17,
+            {"field": "packet.messages", "limit": "16", "actual": "17", "unit": "items"},
+        ),
+        (
+            [write_pb2.PacketMessage(role="user", blocks=[write_pb2.PacketBlock()] * 50_001)] * 2,
+            {"field": "packet.blocks", "limit": "100000", "actual": "100002", "unit": "items"},
+        ),
+    ],
+    ids=["digest", "length", "role", "messages", "blocks"],
+)
+async def test_a_malformed_packet_is_refused(run, record, metadata):
+    await run.begin()
+    error = await refused(run.write(packet=write_pb2.PacketRecord(turn=1, messages=record)))
+    assert error.metadata == metadata
+
+
+async def test_a_turn_without_packet_is_not_found(run):
+    await run.begin()
+    await run.end(1)
+    for turn in (1, 2):
+        error = await not_found(run, turn)
+        assert (error.reason, error.metadata) == (Reason.TURN_NOT_FOUND, {"run": "r1", "turn": str(turn)})
+
+
+async def test_a_fork_reads_the_packets_of_inherited_turns(run):
+    """C22 over forks: packets are not copied."""
+    await sent(run, ("user", ["first"]))
+    await run.client.call("ForkRun", **run.address, new_run="child")
+    child = Run(run.client, run.project, "child")
+    await child.enqueue()
+    await child.claim()
+    await sent(child, ("user", ["child's"]))
+    await sent(run, ("user", ["parent's"]))
+    assert [await read(child, turn) for turn in (1, 2)] == [[("user", "first")], [("user", "child's")]]
+    assert await read(run, 2) == [("user", "parent's")]
+    assert (await not_found(child, 3)).reason is Reason.TURN_NOT_FOUND
+
+
+async def test_many_turns_of_shifting_packets_are_read_back(run):
+    """RU199: blocks come, go and move over more turns than one chain of layouts is long."""
+    chance = random.Random(7)
+    texts = [f"block {number}" for number in range(30)]
+    packets = []
+    for turn in range(1, 71):
+        for _ in range(3):
+            place = chance.randrange(len(texts) + 1)
+            if chance.random() < 0.4:
+                texts[place:place] = [f"new {turn} {chance.random()}"]
+            elif chance.random() < 0.5:
+                texts[place : place + 2] = []
+            else:
+                texts = texts[place:] + texts[:place]
+        half = len(texts) // 2
+        messages = [
+            ("system", ["sep", *texts[:half]]),
+            ("user", [part for text in texts[half:] for part in (text, "sep")]),
+        ]
+        packets.append([(role, "".join(parts)) for role, parts in messages])
+        assert await sent(run, *messages) == turn
+    assert [await read(run, turn) for turn in range(1, 71)] == packets
+
+
+async def test_packets_grow_with_what_is_new(run, db, tmp_path):
+    """C22: less than two bytes are stored for each new byte, layouts, keys and indexes included."""
+    chance = random.Random(1)
+
+    def text() -> str:
+        return "".join(chance.choices(string.ascii_letters + string.digits, k=1000))
+
+    texts = [text() for _ in range(200)]
+    await sent(run, ("system", texts[:50]), ("user", texts[50:]))
+    before, new = stored_bytes(db, tmp_path, "blocks", "packets"), 0
+    for _ in range(200):
+        for place in chance.sample(range(200), 3):
+            texts[place] = text()
+            new += 1000
+        number = (await run.begin()).turn.number
+        wanted = packet(number, ("system", texts[:50]), ("user", texts[50:]))
+        await run.write(packet=wanted)
+        await run.end(number)
+    ratio = (stored_bytes(db, tmp_path, "blocks", "packets") - before) / new
+    print(f"stored {ratio:.2f} bytes per new byte")
+    assert ratio < 2
+    assert await read(run, number) == [("system", "".join(texts[:50])), ("user", "".join(texts[50:]))]
+
+
+async def test_a_repeated_request_stores_its_packet_once(run, db, tmp_path):
+    await run.begin()
+    for _ in range(2):
+        await run.write(packet=packet(1, ("user", ["x"])), request_id="once")
+    assert row_counts(db, tmp_path)["packets"] == 1

@@ -1,0 +1,365 @@
+"""Plans: set, added to, removed and read in every version."""
+
+import asyncio
+import json
+
+import pytest
+from turnwright.store.v1 import write_pb2
+from turnwright.types.v1 import entry_pb2, plan_pb2
+
+from contract.store.harness import ARCHIVED, POSTGRESQL_ONLY, VISIBLE, Client, Run, remove, set_, start_store
+from turnwright_core.entries import Tier
+from turnwright_core.errors import Reason, TurnwrightError
+
+pytestmark = pytest.mark.asyncio
+
+BODY_MAX, DELTA_MAX, DELTAS_MAX, DELTAS_BYTES_MAX = 98_304, 16_384, 100, 262_144
+MARKDOWN, ITEMS, FILE = plan_pb2.PLAN_KIND_MARKDOWN, plan_pb2.PLAN_KIND_ITEMS, plan_pb2.PLAN_KIND_FILE
+WRITER = {"writer": entry_pb2.TIER_PLUGIN}
+
+
+async def refused(call) -> TurnwrightError:
+    with pytest.raises(TurnwrightError) as caught:
+        await call
+    return caught.value
+
+
+async def set_plan(run, body, plan_id="", **more):
+    plan = plan_pb2.Plan(plan_id=plan_id, body=body, **more)
+    return (await run.client.call("SetPlan", **run.address, plan=plan, **WRITER)).plan
+
+
+async def append_plan(run, delta, plan_id=""):
+    return (await run.client.call("AppendPlan", **run.address, plan_id=plan_id, delta=delta, **WRITER)).plan
+
+
+async def remove_plan(run, plan_id=""):
+    return await run.client.call("RemovePlan", **run.address, plan_id=plan_id, **WRITER)
+
+
+async def get_plan(run, plan_id="", version=0):
+    return (await run.client.call("GetPlan", **run.address, plan_id=plan_id, version=version)).plan
+
+
+def told(plan):
+    """What a plan says, without its times."""
+    deltas = [(delta.sequence, delta.text) for delta in plan.deltas]
+    return (plan.plan_id, plan.kind, plan.version, plan.mode, plan.body, deltas)
+
+
+async def test_a_plan_is_set_added_to_and_read(run):
+    """RP01, RP04: each answer has the plan as the next read does."""
+    made = await set_plan(run, "# Do it", mode="agent")
+    assert told(made) == ("main", MARKDOWN, 1, "agent", "# Do it", [])
+    assert made.update_time.seconds
+    assert await get_plan(run) == made
+    await append_plan(run, "first")
+    grown = await append_plan(run, "second")
+    assert told(grown) == ("main", MARKDOWN, 1, "agent", "# Do it", [(1, "first"), (2, "second")])
+    assert await get_plan(run, "main") == grown
+    assert all(delta.create_time.seconds for delta in grown.deltas)
+
+
+async def test_a_plan_and_its_deltas_are_entries(run):
+    """Architecture 9: views, the feed and history hold for them without more."""
+    await set_plan(run, "x", mode="agent")
+    before = (await run.view()).cursor
+    await append_plan(run, "more")
+    changed = await run.view(after=before)
+    assert changed.bodies == {"plan://main/v1/1": "more"}
+    entry = await run.entry("plan://main")
+    assert (entry.body, entry.visibility, json.loads(entry.attributes_json)) == (
+        "x",
+        VISIBLE,
+        {"kind": "markdown", "version": 1, "mode": "agent"},
+    )
+
+
+async def test_a_replaced_plan_starts_a_version_without_deltas_and_earlier_ones_stay_readable(run):
+    """RP03."""
+    await set_plan(run, "one", mode="explore")
+    first = await append_plan(run, "added")
+    second = await set_plan(run, '["two"]', kind=ITEMS, mode="agent")
+    assert told(second) == ("main", ITEMS, 2, "agent", '["two"]', [])
+    assert told(await append_plan(run, "again"))[5] == [(1, "again")]
+    assert told(await get_plan(run, version=1)) == told(first)
+    assert told(await get_plan(run, version=2)) == told(await get_plan(run))
+    seen = {entry.path: entry.visibility for entry in (await run.view()).entries if entry.path.startswith("plan:")}
+    assert seen == {
+        "plan://main": VISIBLE,
+        "plan://main/v1": ARCHIVED,
+        "plan://main/v1/1": ARCHIVED,
+        "plan://main/v2/1": VISIBLE,
+    }
+
+
+async def test_three_versions_are_numbered_and_all_readable(run):
+    for body in ("one", "two", "three"):
+        await set_plan(run, body)
+    assert [(await get_plan(run, version=version)).body for version in (1, 2, 3, 0)] == ["one", "two", "three", "three"]
+    error = await refused(get_plan(run, version=4))
+    assert (error.reason, error.metadata) == (Reason.ENTRY_NOT_FOUND, {"path": "plan://main"})
+
+
+async def test_what_needs_a_plan_is_refused_without_one(run):
+    """RP03: the error says what to do."""
+    for call in (append_plan(run, "x"), remove_plan(run), get_plan(run), get_plan(run, version=1)):
+        error = await refused(call)
+        assert (error.reason, error.metadata) == (Reason.ENTRY_NOT_FOUND, {"path": "plan://main"})
+    assert "SetPlan" in (await refused(append_plan(run, "x"))).message
+    assert (await refused(get_plan(run, "other"))).metadata == {"path": "plan://other"}
+
+
+async def test_a_removed_plan_leaves_the_view_and_its_number_is_not_used_again(run):
+    await set_plan(run, "one")
+    await append_plan(run, "added")
+    await remove_plan(run)
+    assert await run.entry("plan://main") is None
+    assert (await refused(get_plan(run))).reason is Reason.ENTRY_NOT_FOUND
+    assert told(await get_plan(run, version=1))[4:] == ("one", [(1, "added")])
+    assert (await set_plan(run, "two")).version == 2
+    assert told(await get_plan(run))[4:] == ("two", [])
+
+
+async def test_a_plan_that_was_taken_away_as_an_entry_still_counts(run):
+    await set_plan(run, "one")
+    await set_plan(run, "two")
+    await run.write(*(remove(path) for path in ("plan://main", "plan://main/v1")))
+    assert (await set_plan(run, "three")).version == 3
+
+
+@pytest.mark.parametrize("character", ["a", "é", "😀"])
+async def test_a_plan_has_at_most_98304_bytes(run, character):
+    """RP02: bytes of UTF-8, not characters."""
+    size = len(character.encode())
+    longest = character * (BODY_MAX // size)
+    assert (await set_plan(run, longest)).body == longest
+    before = await run.view()
+    error = await refused(set_plan(run, longest + character))
+    actual = len(longest.encode()) + size
+    assert (error.reason, error.metadata) == (
+        Reason.LIMIT_EXCEEDED,
+        {"field": "body", "limit": str(BODY_MAX), "actual": str(actual), "unit": "bytes"},
+    )
+    assert str(BODY_MAX) in error.message
+    assert str(actual) in error.message
+    assert await run.view() == before
+
+
+async def test_a_delta_has_at_most_16384_bytes(run):
+    """RP02."""
+    await set_plan(run, "x")
+    await append_plan(run, "é" * (DELTA_MAX // 2))
+    before = await run.view()
+    error = await refused(append_plan(run, "é" * (DELTA_MAX // 2) + "!"))
+    assert (error.reason, error.metadata) == (
+        Reason.LIMIT_EXCEEDED,
+        {"field": "delta", "limit": str(DELTA_MAX), "actual": str(DELTA_MAX + 1), "unit": "bytes"},
+    )
+    assert (await refused(append_plan(run, ""))).metadata == {"field": "delta"}
+    assert await run.view() == before
+
+
+async def test_a_version_has_at_most_100_deltas(run):
+    """RP08: the error advises to set the plan anew."""
+    await set_plan(run, "x")
+    await asyncio.gather(*(append_plan(run, str(number)) for number in range(DELTAS_MAX)))
+    error = await refused(append_plan(run, "one more"))
+    assert (error.reason, error.metadata["limit"], "SetPlan" in error.message) == (
+        Reason.LIMIT_EXCEEDED,
+        str(DELTAS_MAX),
+        True,
+    )
+    plan = await get_plan(run)
+    assert [delta.sequence for delta in plan.deltas] == list(range(1, DELTAS_MAX + 1))
+    await set_plan(run, "all of it")
+    assert told(await append_plan(run, "one more"))[5] == [(1, "one more")]
+
+
+async def test_the_deltas_of_a_version_have_at_most_262144_bytes(run):
+    """RP08."""
+    await set_plan(run, "x")
+    for _ in range(DELTAS_BYTES_MAX // DELTA_MAX):
+        await append_plan(run, "d" * DELTA_MAX)
+    error = await refused(append_plan(run, "d"))
+    assert (error.reason, error.metadata) == (
+        Reason.LIMIT_EXCEEDED,
+        {"field": "deltas", "limit": str(DELTAS_BYTES_MAX), "actual": str(DELTAS_BYTES_MAX + 1), "unit": "bytes"},
+    )
+    assert "SetPlan" in error.message
+    assert len((await get_plan(run)).deltas) == DELTAS_BYTES_MAX // DELTA_MAX
+
+
+async def test_concurrent_additions_have_sequences_of_their_own(run):
+    await set_plan(run, "x")
+    texts = [f"delta {number}" for number in range(20)]
+    answers = await asyncio.gather(*(append_plan(run, text) for text in texts))
+    plan = await get_plan(run)
+    assert [delta.sequence for delta in plan.deltas] == list(range(1, 21))
+    assert {delta.text for delta in plan.deltas} == set(texts)
+    assert sorted(len(answer.deltas) for answer in answers) == list(range(1, 21))
+
+
+async def test_plans_live_side_by_side_and_are_listed_by_identity(run):
+    wanted = ["a", "a-b", "b", "main", "x1"]
+    for plan_id in reversed(wanted):
+        await set_plan(run, "old", plan_id)
+        await set_plan(run, f"of {plan_id}", plan_id)
+        await append_plan(run, "more", plan_id)
+    listed = await run.client.call("ListPlans", **run.address)
+    assert [told(plan) for plan in listed.plans] == [
+        (plan_id, MARKDOWN, 2, "", f"of {plan_id}", [(1, "more")]) for plan_id in wanted
+    ]
+    pages, token = [], ""
+    while not pages or token:
+        page = await run.client.call("ListPlans", **run.address, page_size=2, page_token=token)
+        pages.append([plan.plan_id for plan in page.plans])
+        token = page.next_page_token
+    assert pages == [["a", "a-b"], ["b", "main"], ["x1"]]
+    await remove_plan(run, "b")
+    left = (await run.client.call("ListPlans", **run.address)).plans
+    assert [plan.plan_id for plan in left] == ["a", "a-b", "main", "x1"]
+
+
+async def test_plans_survive_a_restart(tmp_path, run, server):
+    """RP07."""
+    await set_plan(run, "old")
+    await append_plan(run, "to the old")
+    await set_plan(run, "x", mode="agent")
+    before = [await append_plan(run, "y"), await get_plan(run, version=1)]
+    await server.stop()
+    again = await start_store(tmp_path)
+    client = Client(again.address)
+    same = Run(client, run.project, run.alias)
+    after = [await get_plan(same), await get_plan(same, version=1)]
+    await client.close()
+    await again.stop()
+    assert after == before
+
+
+async def fork(run):
+    made = await run.client.call("ForkRun", **run.address)
+    return Run(run.client, run.project, made.run.run)
+
+
+async def test_a_fork_has_the_plan_in_every_version_and_goes_its_own_way(run):
+    """RP07."""
+    await set_plan(run, "one")
+    await append_plan(run, "to one")
+    await set_plan(run, "two")
+    await append_plan(run, "to two")
+    child = await fork(run)
+    assert [told(await get_plan(child, version=version)) for version in (1, 2)] == [
+        told(await get_plan(run, version=version)) for version in (1, 2)
+    ]
+    await append_plan(child, "by the child")
+    await append_plan(run, "by the parent")
+    assert told(await get_plan(child))[5] == [(1, "to two"), (2, "by the child")]
+    assert told(await get_plan(run))[5] == [(1, "to two"), (2, "by the parent")]
+    assert (await set_plan(child, "three")).version == 3
+    assert told(await get_plan(run))[2:5] == (2, "", "two")
+
+
+async def test_a_fork_uses_no_number_again_of_a_plan_that_was_removed_before(run):
+    await set_plan(run, "one")
+    await set_plan(run, "two")
+    await remove_plan(run)
+    child = await fork(run)
+    assert [(await get_plan(child, version=version)).body for version in (1, 2)] == ["one", "two"]
+    assert (await set_plan(child, "three")).version == 3
+
+
+async def test_a_fork_that_took_an_inherited_plan_away_as_an_entry_counts_on(run):
+    await set_plan(run, "one")
+    child = await fork(run)
+    await child.client.call("WriteEntries", **child.address, writes=[remove("plan://main")])
+    assert (await set_plan(child, "two")).version == 2
+
+
+@POSTGRESQL_ONLY
+async def test_additions_through_two_replicas_have_sequences_of_their_own(tmp_path, run):
+    """Two replicas need a database that both reach."""
+    await set_plan(run, "x")
+    second = await start_store(tmp_path, name="second")
+    client = Client(second.address)
+    same = Run(client, run.project, run.alias)
+    await asyncio.gather(*(append_plan(one, str(number)) for number in range(10) for one in (run, same)))
+    plan = await get_plan(same)
+    await client.close()
+    await second.stop()
+    assert [delta.sequence for delta in plan.deltas] == list(range(1, 21))
+
+
+@pytest.mark.parametrize(
+    ("plan", "field"),
+    [
+        ({"plan_id": "a b"}, "plan_id"),
+        ({"plan_id": "a/v1"}, "plan_id"),
+        ({"plan_id": "a" * 129}, "plan_id"),
+        ({"mode": "two words"}, "mode"),
+        ({"mode": "m" * 129}, "mode"),
+        ({"kind": 9}, "kind"),
+        ({"kind": ITEMS, "body": "{}"}, "body"),
+        ({"kind": ITEMS, "body": "no json"}, "body"),
+        ({"kind": FILE, "body": ""}, "body"),
+        ({"kind": FILE, "body": "x" * 2049}, "body"),
+    ],
+)
+async def test_a_malformed_plan_is_refused(run, plan, field):
+    before = await run.view()
+    error = await refused(run.client.call("SetPlan", **run.address, plan=plan_pb2.Plan(**plan), **WRITER))
+    assert error.metadata["field"] == field
+    assert await run.view() == before
+
+
+async def test_a_repeated_request_is_answered_as_the_first(run):
+    fields = {**run.address, **WRITER, "request_id": "once"}
+    await set_plan(run, "x")
+    first = await run.client.call("AppendPlan", **fields, delta="one")
+    assert await run.client.call("AppendPlan", **fields, delta="one") == first
+    assert (await refused(run.client.call("AppendPlan", **fields, delta="two"))).reason is Reason.REQUEST_ID_REUSED
+    assert told(await get_plan(run))[5] == [(1, "one")]
+
+
+@pytest.mark.parametrize("tier", [Tier.MODEL, Tier.CLIENT, Tier.PLUGIN])
+async def test_a_plan_is_written_by_the_tiers_of_its_scheme(run, tier):
+    """C32."""
+    plan = plan_pb2.Plan(body="x")
+    made = await run.client.call("SetPlan", **run.address, plan=plan, writer=int(tier), fence=run.fence)
+    assert (made.plan.version, (await run.entry("plan://main")).writer) == (1, tier)
+    error = await refused(
+        run.client.call("SetPlan", **run.address, plan=plan, writer=int(Tier.SYSTEM), fence=run.fence)
+    )
+    assert error.reason is Reason.WRITER_FORBIDDEN
+    assert (await get_plan(run)).version == 1
+
+
+async def test_a_stale_fence_is_refused(run):
+    await set_plan(run, "x")
+    stale = {**run.address, **WRITER, "fence": write_pb2.Fence(epoch=run.epoch + 7)}
+    calls = [
+        run.client.call("SetPlan", **stale, plan=plan_pb2.Plan(body="y")),
+        run.client.call("AppendPlan", **stale, delta="y"),
+        run.client.call("RemovePlan", **stale),
+    ]
+    assert [(await refused(call)).reason for call in calls] == [Reason.LEASE_LOST] * 3
+    assert told(await get_plan(run))[2:] == (1, "", "x", [])
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("plan://a b", "x", "path"),
+        ("plan://a/b", "x", "path"),
+        ("plan://a/v0", "x", "path"),
+        ("plan://a/v1/1/1", "x", "path"),
+        ("plan://a", "x" * (BODY_MAX + 1), "body"),
+        ("plan://a/v1", "x" * (BODY_MAX + 1), "body"),
+        ("plan://a/v1/1", "x" * (DELTA_MAX + 1), "delta"),
+    ],
+)
+async def test_a_plan_that_is_written_as_an_entry_has_the_same_caps(run, path, body, field):
+    """RP02."""
+    error = await refused(run.write(set_(path, body)))
+    assert error.metadata["field"] == field
+    assert await run.entry(path) is None

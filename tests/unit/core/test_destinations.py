@@ -1,0 +1,23 @@
+"""Where copied and moved things go."""
+
+import pytest
+
+from turnwright_core.destinations import destination
+
+CASES = [
+    ("known://plan_*", "known://plan_a", "known://old/", "known://old/plan_a"),
+    ("known://plan_*", "known://plan_a", "known://old", "known://old/plan_a"),
+    ("src/**/*.py", "src/a/b.py", "lib/", "lib/a/b.py"),
+    ("./src/*.py", "src/b.py", "lib", "lib/b.py"),
+    ("src/{a,b}.py", "src/a.py", "lib/", "lib/a.py"),
+    ("/.*[.]py/", "src/a/b.py", "lib/", "lib/b.py"),
+    ("known://a", "known://a", "known://b", "known://b"),
+    ("src/a.py", "src/a.py", "lib/", "lib/a.py"),
+    ("a[1].txt", "a[1].txt", "b.txt", "b.txt"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "source", "to", "result"), CASES)
+def test_each_source_keeps_its_path_below_the_fixed_part(pattern, source, to, result):
+    """RU026, RU027."""
+    assert destination(pattern, source, to) == result

@@ -1,0 +1,100 @@
+"""The leases of an executor against a store that is there, is gone, or lets somebody else in."""
+
+import asyncio
+import time
+
+import pytest
+import pytest_asyncio
+
+from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_executor.app.leases import Leases
+from turnwright_executor.edge.store import StoreLedger
+
+from .bench import run_entries, served_store
+
+pytestmark = pytest.mark.asyncio
+
+TERM_S = 0.6
+
+
+class Worker:
+    """Notes what it is told, and when."""
+
+    def __init__(self) -> None:
+        self.lost: list[tuple[str, bool, float]] = []
+        self.aborts = 0
+
+    def lose(self, address, *, to_other: bool) -> None:
+        self.lost.append((address.run, to_other, time.monotonic()))
+
+    def abort(self, _address) -> None:
+        self.aborts += 1
+
+
+class FaultyLedger(StoreLedger):
+    """The store over a line that may break."""
+
+    fault = ""
+
+    async def renew(self, leases, workspaces):
+        if self.fault == "gone":
+            raise fault(Reason.SERVICE_UNAVAILABLE, "The line is cut.", service="store", address="nowhere")
+        if self.fault == "hangs":
+            await asyncio.sleep(60)
+        return await super().renew(leases, workspaces)
+
+
+@pytest_asyncio.fixture
+async def store(tmp_path):
+    async with served_store(tmp_path) as peer:
+        yield peer
+
+
+@pytest_asyncio.fixture
+async def held(store, tmp_path):
+    """Leases with one run that was claimed just now, and who works under them."""
+    entries = await run_entries(store, tmp_path)
+    await entries._ledger.release(entries._address, 1)
+    ledger = FaultyLedger(store, "me", "here:1", round(TERM_S * 1000))
+    leases, worker = Leases(ledger, time.monotonic, (), registers=False), Worker()
+    leases.start(worker)
+    await leases.claim(entries._address)
+    yield leases, worker, entries._address
+    await leases.stop()
+
+
+async def test_a_lease_is_renewed_for_as_long_as_it_is_held(store, held):
+    _, worker, address = held
+    await asyncio.sleep(2 * TERM_S)
+    other = StoreLedger(store, "other", "there:1")
+    with pytest.raises(TurnwrightError):
+        await other.claim(address)
+    assert worker.lost == []
+
+
+@pytest.mark.parametrize("fault", ["gone", "hangs"])
+async def test_what_cannot_be_renewed_is_stopped_at_two_thirds_of_the_term(held, fault):
+    """A store that does not answer is not waited for."""
+    leases, worker, address = held
+    leases._ledger.fault = fault
+    began = time.monotonic()
+    await asyncio.sleep(TERM_S * 1.2)
+    ((run, to_other, at),) = worker.lost
+    assert (run, to_other) == (address.run, False)
+    assert at - began < TERM_S
+
+
+async def test_what_another_has_claimed_is_lost_with_the_next_renewal(store, held):
+    _, worker, address = held
+    other = StoreLedger(store, "other", "there:1")
+    await other.release(address, 2)
+    await other.claim(address)
+    await asyncio.sleep(TERM_S * 0.6)
+    assert [lost[:2] for lost in worker.lost] == [(address.run, True)]
+
+
+async def test_everything_is_given_back_at_the_end(store, held):
+    leases, worker, address = held
+    await leases.stop()
+    assert (await StoreLedger(store, "other", "there:1").claim(address)).epoch == 3
+    assert worker.lost == []

@@ -1,0 +1,113 @@
+"""How long the answers to requests are kept: seven days, and at least until the work that they started has ended."""
+
+import sqlite3
+
+import pytest
+import sqlalchemy
+
+from turnwright_store.app import idempotency
+from turnwright_store.app.idempotency import RequestKey, forget, once
+from turnwright_store.edge.schema import bring_to_head
+from turnwright_store.ports import Transaction
+from turnwright_store.sql import idempotency as rows
+
+DAY_MS = 24 * 3600 * 1000
+WEEK_MS = 7 * DAY_MS
+
+
+@pytest.fixture
+def core():
+    raw = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    engine = sqlalchemy.create_engine(
+        "sqlite://", creator=lambda: raw, poolclass=sqlalchemy.StaticPool, isolation_level="AUTOCOMMIT"
+    )
+    with engine.connect() as connection:
+        bring_to_head(raw, connection)
+        raw.execute("INSERT INTO scopes (id, key) VALUES (10, 'project:p'), (11, 'run:1'), (12, 'run:2')")
+        raw.execute(
+            "INSERT INTO projects (id, scope_id, name, root, workspace_id, create_ms) VALUES (1, 10, 'p', '/', 'w', 1)"
+        )
+        yield connection
+    raw.close()
+
+
+def add_run(core, alias, scope, *, active=0, queued=0):
+    core.exec_driver_sql(
+        "INSERT INTO runs (project_id, scope_id, alias, status, model, loop_active, loops_queued, create_ms, update_ms)"
+        " VALUES (1, ?, ?, 100, 'm', ?, ?, 1, 1)",
+        (scope, alias, active, queued),
+    )
+
+
+def keep(core, name, run="", age_ms=WEEK_MS + 1):
+    rows.add(core, ("p", "alice", "EnqueueLoop", name), "d", b"", run, WEEK_MS * 2 - age_ms)
+
+
+def kept(core):
+    return {name for (name,) in core.exec_driver_sql("SELECT request_id FROM idempotency")}
+
+
+def test_answers_of_the_last_seven_days_are_kept(core):
+    keep(core, "old")
+    keep(core, "young", age_ms=WEEK_MS)
+
+    more = forget(Transaction(core, WEEK_MS * 2), 7)
+
+    assert (kept(core), more) == ({"young"}, False)
+
+
+@pytest.mark.parametrize(("active", "queued"), [(1, 0), (0, 1), (2, 3)])
+def test_an_answer_that_started_work_is_kept_until_the_run_has_no_loop_left(core, active, queued):
+    add_run(core, "busy", 11, active=active, queued=queued)
+    keep(core, "one", run="busy")
+    forget(Transaction(core, WEEK_MS * 2), 7)
+    assert kept(core) == {"one"}
+
+    core.exec_driver_sql("UPDATE runs SET loop_active = 0, loops_queued = 0")
+    forget(Transaction(core, WEEK_MS * 2), 7)
+
+    assert kept(core) == set()
+
+
+def test_work_of_one_run_keeps_no_answers_of_another(core):
+    add_run(core, "busy", 11, active=1)
+    add_run(core, "idle", 12)
+    keep(core, "busy's", run="busy")
+    keep(core, "idle's", run="idle")
+    keep(core, "nobody's")
+
+    forget(Transaction(core, WEEK_MS * 2), 7)
+
+    assert kept(core) == {"busy's"}
+
+
+def test_forgetting_takes_bounded_pieces_and_the_oldest_first(core, monkeypatch):
+    monkeypatch.setattr(idempotency, "FORGET_ROWS_MAX", 2)
+    for days in (10, 8, 12, 9, 11):
+        keep(core, f"{days}", age_ms=days * DAY_MS)
+
+    seen = [(forget(Transaction(core, WEEK_MS * 2), 7), kept(core)) for _ in range(3)]
+
+    assert seen == [(True, {"8", "9", "10"}), (True, {"8"}), (False, set())]
+
+
+class Text:
+    """A message that is its text."""
+
+    def __init__(self, text=""):
+        self.text = text
+
+    def SerializeToString(self, *, deterministic=False):
+        return self.text.encode()
+
+    def ParseFromString(self, data):
+        self.text = data.decode()
+        return len(data)
+
+
+def test_an_answer_is_stored_with_the_run_that_its_response_names(core):
+    key = RequestKey("p", "alice", "EnqueueLoop", "id")
+
+    once(Transaction(core, 1), key, Text("ask"), Text, lambda _tx: Text("made-alias"), lambda answer: answer.text)
+
+    assert core.exec_driver_sql("SELECT request_id, run FROM idempotency").all() == [("id", "made-alias")]

@@ -1,0 +1,35 @@
+"""Layouts of packets: what a difference says, and that it says everything."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwright_store.domain.packets import difference, flat, named_in, restored
+
+ids = st.lists(st.integers(1, 30), max_size=40)
+layouts = st.lists(st.tuples(st.sampled_from(["system", "user"]), ids.map(tuple)), max_size=4).map(tuple)
+
+
+@pytest.mark.parametrize(
+    ("layout", "base", "text"),
+    [
+        ((), (), ""),
+        ((("system", ()),), (), "system"),
+        ((("system", (3, 4, 5, 9)), ("user", (7,))), (), "system 3-5 9;user 7"),
+        ((("system", (1, 2)), ("user", (3, 4))), (1, 2, 3, 4), "system +0:2;user +2:2"),
+        ((("user", (1, 2, 50, 4)),), (1, 2, 3, 4), "user +0:2 50 +3:1"),
+        ((("user", (1, 50, 51, 2, 3)),), (1, 2, 3), "user +0:1 50-51 +1:2"),
+        ((("user", (3, 1, 2)),), (1, 2, 3), "user +2:1 +0:2"),
+        ((("user", (9, 1, 9, 2, 9, 8, 9)),), (9, 1, 9, 2, 9, 3, 9), "user +0:5 8 +6:1"),
+    ],
+)
+def test_a_layout_is_written_by_what_differs(layout, base, text):
+    assert difference(layout, base) == text
+    assert restored(text, base) == layout
+
+
+@given(layouts, ids)
+def test_a_written_layout_is_read_back(layout, base):
+    text = difference(layout, base)
+    assert restored(text, base) == layout
+    assert named_in(text) == set(flat(layout)) - set(base)

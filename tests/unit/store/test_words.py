@@ -1,0 +1,93 @@
+"""Words of texts and queries, and the snippets of texts."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwright_core.limits import SNIPPET_CHARS_MAX
+from turnwright_store.domain.words import (
+    QUERY_WORDS_MAX,
+    WORD_CHARS_MAX,
+    folded,
+    lexemes_of,
+    parts_of,
+    query_words,
+    snippet,
+    words_of,
+)
+from turnwright_store.sql.search import Document, Head, lexemes
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("parseHttpReply", ["parse", "Http", "Reply"]),
+        ("HTMLParser2", ["HTML", "Parser", "2"]),
+        ("getURL of x", ["get", "URL"]),
+        ("plain words and CAPS", []),
+        ("snake_case", []),
+        ("", []),
+    ],
+)
+def test_a_name_in_camel_case_has_parts(text, parts):
+    assert list(parts_of(text)) == parts
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"), [("Café", "cafe"), ("STRASSE", "strasse"), ("Straße", "strasse"), ("ПРИВЕТ", "привет"), ("", "")]
+)
+def test_words_are_compared_without_case_and_accents(text, plain):
+    assert folded(text) == plain
+
+
+def test_a_query_is_its_words_and_their_parts_each_once():
+    assert query_words('parseReply "reply" AND src/a.py parsereply') == [
+        "parsereply",
+        "parse",
+        "reply",
+        "AND",
+        "src",
+        "a",
+        "py",
+    ]
+
+
+def test_the_words_of_a_query_are_bounded():
+    assert query_words(" ".join(f"w{number}" for number in range(100))) == [
+        f"w{number}" for number in range(QUERY_WORDS_MAX)
+    ]
+
+
+def test_lexemes_have_their_positions_and_those_of_the_path_a_mark():
+    document = Document(Head(1, 1, "src/parseReply.py", "", 0), "reply to src")
+    assert lexemes(document) == "'src':1A,6 'parsereply':2A 'parse':2A 'reply':2A,4 'py':3A 'to':5"
+
+
+@given(st.text())
+def test_a_lexeme_is_letters_and_digits_of_a_bounded_length(text):
+    for word in words_of(text):
+        for lexeme in lexemes_of(word):
+            assert lexeme.isalnum()
+            assert len(lexeme) <= WORD_CHARS_MAX
+
+
+@given(st.text(max_size=3000), st.text(max_size=40))
+def test_a_snippet_is_a_short_piece_of_its_text(text, query):
+    piece = snippet(text, query_words(query))
+    assert len(piece) <= SNIPPET_CHARS_MAX
+    assert piece in text
+
+
+@given(st.text("ab \n", max_size=2000), st.text("ab \n", max_size=2000))
+def test_a_snippet_shows_the_word_that_is_there_once(before, after):
+    assert "needle" in snippet(f"{before} needle {after}", ["needle"])
+
+
+def test_a_snippet_prefers_different_words_to_many():
+    gap = "- " * 400
+    text = f"one one one one {gap} one two {gap} two two two"
+    assert "one two" in snippet(text, ["one", "two"])
+
+
+def test_a_snippet_without_a_place_is_the_beginning():
+    assert snippet("begin " * 200, ["absent"]).startswith("begin begin")
