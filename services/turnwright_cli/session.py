@@ -11,7 +11,7 @@ import sys
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, replace
 
-from turnwright.store.v1 import ledger_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.store.v1 import lease_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import model_pb2
 
 from turnwright_cli.config import CliSettings
@@ -134,7 +134,7 @@ class _Store:
     async def work(self) -> Work:
         """The loops that are queued or running: project, run, sequence."""
         answer = await self._peer.call(
-            self._stub.ListWork, ledger_pb2.ListWorkRequest(page_size=PAGE_SIZE_MAX, with_held=True)
+            self._stub.ListWork, lease_pb2.ListWorkRequest(page_size=PAGE_SIZE_MAX, with_held=True)
         )
         return frozenset((run.project, run.run, run.loop.sequence) for run in answer.runs)
 

@@ -10,7 +10,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from turnwright.executor.v1 import executor_service_pb2, query_pb2
 from turnwright.provider.v1 import provider_service_pb2, provider_service_pb2_grpc
-from turnwright.store.v1 import ledger_pb2, read_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.store.v1 import ledger_pb2, queue_pb2, read_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import model_pb2, run_pb2
 
 from turnwright_core import __version__
@@ -51,7 +51,7 @@ class StoreQueries:
         """A run with its loops and turns."""
         key = {"project": request.project, "run": request.run}
         run = await self._store.call(self._rows.GetRun, registry_pb2.GetRunRequest(**key))
-        loops = await self._store.call(self._rows.ListLoops, ledger_pb2.ListLoopsRequest(**key, page_size=LOOPS_PAGE))
+        loops = await self._store.call(self._rows.ListLoops, queue_pb2.ListLoopsRequest(**key, page_size=LOOPS_PAGE))
         answer = query_pb2.GetRunResponse(run=run.run, loops=loops.loops)
         if request.turns_max:
             turns = await self._store.call(

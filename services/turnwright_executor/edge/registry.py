@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from turnwright.executor.v1 import task_pb2
-from turnwright.store.v1 import ledger_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.store.v1 import queue_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import project_pb2, run_pb2
 
 from turnwright_core.errors import Reason, TurnwrightError
@@ -40,7 +40,7 @@ class StoreRegistry:
 
     async def enqueue(self, task: task_pb2.Task) -> Queued:
         """Put a task into its run's queue."""
-        request = ledger_pb2.EnqueueLoopRequest(
+        request = queue_pb2.EnqueueLoopRequest(
             project=task.project,
             run=task.run,
             prompt=task.prompt,
@@ -55,11 +55,11 @@ class StoreRegistry:
         self, address: RunAddress, path: str, *, accept: bool, comment: str, request_id: str
     ) -> run_pb2.Run:
         """Record a decision."""
-        request = ledger_pb2.ResolveProposalRequest(
+        request = queue_pb2.ResolveProposalRequest(
             project=address.project,
             run=address.run,
             path=path,
-            decision=ledger_pb2.DECISION_ACCEPT if accept else ledger_pb2.DECISION_REJECT,
+            decision=queue_pb2.DECISION_ACCEPT if accept else queue_pb2.DECISION_REJECT,
             comment=comment,
             request_id=request_id,
         )
@@ -67,5 +67,5 @@ class StoreRegistry:
 
     async def request_abort(self, address: RunAddress, request_id: str) -> run_pb2.Run:
         """Mark that the active loop shall end."""
-        request = ledger_pb2.RequestAbortRequest(project=address.project, run=address.run, request_id=request_id)
+        request = queue_pb2.RequestAbortRequest(project=address.project, run=address.run, request_id=request_id)
         return (await self._peer.call(self._stub.RequestAbort, request)).run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
-from turnwright.store.v1 import ledger_pb2, read_pb2, registry_pb2, store_service_pb2_grpc, write_pb2
+from turnwright.store.v1 import lease_pb2, ledger_pb2, read_pb2, registry_pb2, store_service_pb2_grpc, write_pb2
 
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Cursor, Entry, EntryWrite
@@ -38,16 +38,16 @@ class StoreLedger:
 
     async def claim(self, address: RunAddress) -> Claim:
         """Take over a run."""
-        request = ledger_pb2.ClaimRunRequest(project=address.project, run=address.run, **self._owner)
+        request = lease_pb2.ClaimRunRequest(project=address.project, run=address.run, **self._owner)
         return await self._claim_from_pb(await self._peer.call(self.stub.ClaimRun, request))
 
     async def claim_work(self, limit: int, workspaces: Sequence[str]) -> list[Claim]:
         """Take over runs that have work and no owner."""
-        request = ledger_pb2.ClaimWorkRequest(limit=limit, workspace_ids=workspaces, **self._owner)
+        request = lease_pb2.ClaimWorkRequest(limit=limit, workspace_ids=workspaces, **self._owner)
         answer = await self._peer.call(self.stub.ClaimWork, request)
         return [await self._claim_from_pb(claim) for claim in answer.claims]
 
-    async def _claim_from_pb(self, answer: ledger_pb2.ClaimRunResponse) -> Claim:
+    async def _claim_from_pb(self, answer: lease_pb2.ClaimRunResponse) -> Claim:
         records = [entry_from_pb(record) for record in answer.records]
         return Claim(
             epoch=answer.fence.epoch,
@@ -83,9 +83,9 @@ class StoreLedger:
 
     async def renew(self, leases: Sequence[tuple[RunAddress, int]], workspaces: Sequence[str]) -> Renewal:
         """Make leases longer, and tell which workspaces this executor has."""
-        request = ledger_pb2.RenewLeasesRequest(
+        request = lease_pb2.RenewLeasesRequest(
             leases=[
-                ledger_pb2.Lease(project=address.project, run=address.run, epoch=epoch) for address, epoch in leases
+                lease_pb2.Lease(project=address.project, run=address.run, epoch=epoch) for address, epoch in leases
             ],
             workspace_ids=workspaces,
             **self._owner,
@@ -96,7 +96,7 @@ class StoreLedger:
 
     async def release(self, address: RunAddress, epoch: int) -> None:
         """Give a run back."""
-        request = ledger_pb2.ReleaseRunRequest(
+        request = lease_pb2.ReleaseRunRequest(
             project=address.project, run=address.run, fence=write_pb2.Fence(epoch=epoch)
         )
         await self._peer.call(self.stub.ReleaseRun, request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from turnwright.store.v1 import ledger_pb2
+from turnwright.store.v1 import change_pb2
 
 from turnwright_core.entries import Tier, Visibility
 from turnwright_core.errors import InvalidError, MissingError
@@ -24,7 +24,7 @@ from turnwright_store.rpc.calls import Calls
 from turnwright_store.rpc.ledger_servicer import durability_of
 
 
-def change_of(request: ledger_pb2.ChangeEntriesRequest) -> Change:
+def change_of(request: change_pb2.ChangeEntriesRequest) -> Change:
     """The change that a request asks for. Raises InvalidError."""
     which = request.WhichOneof("change")
     if which is None:
@@ -40,16 +40,16 @@ def change_of(request: ledger_pb2.ChangeEntriesRequest) -> Change:
     )
 
 
-def _told(planned: Plan) -> list[ledger_pb2.ChangedEntry]:
-    return [ledger_pb2.ChangedEntry(path=one.path, to=one.to, body_bytes=one.body_bytes) for one in planned.matches]
+def _told(planned: Plan) -> list[change_pb2.ChangedEntry]:
+    return [change_pb2.ChangedEntry(path=one.path, to=one.to, body_bytes=one.body_bytes) for one in planned.matches]
 
 
 class ChangeRpcs(Calls):
     """ChangeEntries of ledger.proto."""
 
     async def ChangeEntries(
-        self, request: ledger_pb2.ChangeEntriesRequest, _context: Any
-    ) -> ledger_pb2.ChangeEntriesResponse:
+        self, request: change_pb2.ChangeEntriesRequest, _context: Any
+    ) -> change_pb2.ChangeEntriesResponse:
         """See StoreService."""
         check_floor(current_caller(), Tier.MODEL, "ChangeEntries")
         change = change_of(request)
@@ -62,7 +62,7 @@ class ChangeRpcs(Calls):
             find_plan, partial(self._write, request), self._basis.change_attempts_max
         )
 
-    async def _plan(self, request: ledger_pb2.ChangeEntriesRequest, change: Change) -> Plan:
+    async def _plan(self, request: change_pb2.ChangeEntriesRequest, change: Change) -> Plan:
         query = partial(
             primitives.plan,
             basis=self._basis,
@@ -78,22 +78,22 @@ class ChangeRpcs(Calls):
             # It may repeat a call that was answered; then nothing fits any more, and the answer is the same.
             return Plan(change, refusal=refusal)
 
-    async def _write(self, request: ledger_pb2.ChangeEntriesRequest, planned: Plan) -> ledger_pb2.ChangeEntriesResponse:
+    async def _write(self, request: change_pb2.ChangeEntriesRequest, planned: Plan) -> change_pb2.ChangeEntriesResponse:
         address = Address(request.project, request.run)
         epoch = request.fence.epoch if request.HasField("fence") else None
 
-        def work(tx: Transaction, caller: Caller) -> ledger_pb2.ChangeEntriesResponse:
+        def work(tx: Transaction, caller: Caller) -> change_pb2.ChangeEntriesResponse:
             done = primitives.apply(tx, self._basis, caller, address, epoch, planned)
             return self._answer(planned, done.run.cursor(self._basis.incarnation))
 
         return await self._once(
             request,
-            ledger_pb2.ChangeEntriesResponse,
+            change_pb2.ChangeEntriesResponse,
             work,
             floor=Tier.MODEL,
             durability=durability_of(request.durability),
             locks=write_locks(self._basis, request.project, request.run, planned.paths),
         )
 
-    def _answer(self, planned: Plan, cursor: Any) -> ledger_pb2.ChangeEntriesResponse:
-        return ledger_pb2.ChangeEntriesResponse(changed=_told(planned), cursor=entry_wire.cursor_to_pb(cursor))
+    def _answer(self, planned: Plan, cursor: Any) -> change_pb2.ChangeEntriesResponse:
+        return change_pb2.ChangeEntriesResponse(changed=_told(planned), cursor=entry_wire.cursor_to_pb(cursor))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from turnwright.store.v1 import ledger_pb2, write_pb2
+from turnwright.store.v1 import lease_pb2, write_pb2
 
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import current_caller
@@ -25,10 +25,10 @@ LEASES_PER_WRITE: Final = 500
 """Leases that one transaction renews: it locks each of their runs, and databases have room for some thousand locks."""
 
 
-def claim_to_pb(claimed: Claimed) -> ledger_pb2.ClaimRunResponse:
+def claim_to_pb(claimed: Claimed) -> lease_pb2.ClaimRunResponse:
     """A claim for the wire."""
     run = claimed.run
-    return ledger_pb2.ClaimRunResponse(
+    return lease_pb2.ClaimRunResponse(
         fence=write_pb2.Fence(epoch=claimed.epoch),
         run=wire.run_to_pb(run.run),
         loop=wire.loop_to_pb(run.active) if run.active else None,
@@ -43,7 +43,7 @@ def claim_to_pb(claimed: Claimed) -> ledger_pb2.ClaimRunResponse:
     )
 
 
-def _lease_of(message: ledger_pb2.Lease) -> Lease:
+def _lease_of(message: lease_pb2.Lease) -> Lease:
     return Lease(Address(message.project, message.run), message.epoch)
 
 
@@ -53,7 +53,7 @@ class LeaseRpcs(Calls):
     def _claimant(self, request: Any) -> Claimant:
         return app.claimant(self._basis, request.owner, request.address, request.lease_ms)
 
-    async def ClaimRun(self, request: ledger_pb2.ClaimRunRequest, _context: Any) -> ledger_pb2.ClaimRunResponse:
+    async def ClaimRun(self, request: lease_pb2.ClaimRunRequest, _context: Any) -> lease_pb2.ClaimRunResponse:
         """See StoreService."""
         work = partial(
             app.claim_run,
@@ -65,7 +65,7 @@ class LeaseRpcs(Calls):
         claimed = await self._database.write(work, Durability.NORMAL, {run_lock(request.project, request.run)})
         return claim_to_pb(claimed)
 
-    async def ClaimWork(self, request: ledger_pb2.ClaimWorkRequest, _context: Any) -> ledger_pb2.ClaimWorkResponse:
+    async def ClaimWork(self, request: lease_pb2.ClaimWorkRequest, _context: Any) -> lease_pb2.ClaimWorkResponse:
         """See StoreService."""
         who = self._claimant(request)
         query = partial(
@@ -78,12 +78,12 @@ class LeaseRpcs(Calls):
         # Who looks for work mostly finds none: that costs a read, and no turn of the writer.
         candidates = await self._database.read(query)
         if not candidates:
-            return ledger_pb2.ClaimWorkResponse()
+            return lease_pb2.ClaimWorkResponse()
         work = partial(app.claim_work, basis=self._basis, candidates=candidates, limit=request.limit, who=who)
         claims = await self._database.write(work, Durability.NORMAL, ())
-        return ledger_pb2.ClaimWorkResponse(claims=map(claim_to_pb, claims))
+        return lease_pb2.ClaimWorkResponse(claims=map(claim_to_pb, claims))
 
-    async def ListWork(self, request: ledger_pb2.ListWorkRequest, _context: Any) -> ledger_pb2.ListWorkResponse:
+    async def ListWork(self, request: lease_pb2.ListWorkRequest, _context: Any) -> lease_pb2.ListWorkResponse:
         """See StoreService."""
         query = partial(
             app.list_work,
@@ -93,11 +93,9 @@ class LeaseRpcs(Calls):
             size=request.page_size,
             with_held=request.with_held,
         )
-        return ledger_pb2.ListWorkResponse(runs=map(wire.run_to_pb, await self._database.read(query)))
+        return lease_pb2.ListWorkResponse(runs=map(wire.run_to_pb, await self._database.read(query)))
 
-    async def RenewLeases(
-        self, request: ledger_pb2.RenewLeasesRequest, _context: Any
-    ) -> ledger_pb2.RenewLeasesResponse:
+    async def RenewLeases(self, request: lease_pb2.RenewLeasesRequest, _context: Any) -> lease_pb2.RenewLeasesResponse:
         """See StoreService."""
         caller, who = current_caller(), self._claimant(request)
         check_floor(caller, Tier.SYSTEM, "RenewLeases")
@@ -110,15 +108,15 @@ class LeaseRpcs(Calls):
         for part in others:
             work = partial(app.renew_leases, who=who, leases=part)
             states += await self._database.write(work, Durability.NORMAL, _locks(part))
-        return ledger_pb2.RenewLeasesResponse(
+        return lease_pb2.RenewLeasesResponse(
             states=[
-                ledger_pb2.LeaseState(lease=lease, held=state.held, abort_requested=state.abort_requested)
+                lease_pb2.LeaseState(lease=lease, held=state.held, abort_requested=state.abort_requested)
                 for lease, state in zip(request.leases, states, strict=True)
             ],
             lease_ms=who.lease_ms,
         )
 
-    async def ReleaseRun(self, request: ledger_pb2.ReleaseRunRequest, _context: Any) -> ledger_pb2.ReleaseRunResponse:
+    async def ReleaseRun(self, request: lease_pb2.ReleaseRunRequest, _context: Any) -> lease_pb2.ReleaseRunResponse:
         """See StoreService."""
         work = partial(
             app.release_run,
@@ -127,7 +125,7 @@ class LeaseRpcs(Calls):
             epoch=request.fence.epoch,
         )
         await self._database.write(work, Durability.NORMAL, {run_lock(request.project, request.run)})
-        return ledger_pb2.ReleaseRunResponse()
+        return lease_pb2.ReleaseRunResponse()
 
 
 def _locks(leases: Sequence[Lease]) -> set[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from turnwright.store.v1 import ledger_pb2
+from turnwright.store.v1 import ledger_pb2, queue_pb2
 
 from turnwright_core.entries import EntryWrite, Tier
 from turnwright_core.kit.auth import Caller, current_caller
@@ -44,18 +44,16 @@ class LedgerRpcs(Calls):
     def _locks(self, request: Any, writes: Sequence[EntryWrite]) -> set[str]:
         return write_locks(self._basis, request.project, request.run, paths_of(writes))
 
-    async def EnqueueLoop(
-        self, request: ledger_pb2.EnqueueLoopRequest, _context: Any
-    ) -> ledger_pb2.EnqueueLoopResponse:
+    async def EnqueueLoop(self, request: queue_pb2.EnqueueLoopRequest, _context: Any) -> queue_pb2.EnqueueLoopResponse:
         """See StoreService."""
         settings = wire.loop_settings_from_pb(request.settings)
         run_settings = wire.run_settings_from_pb(request.run_settings)
 
-        def work(tx: Transaction, caller: Caller) -> ledger_pb2.EnqueueLoopResponse:
+        def work(tx: Transaction, caller: Caller) -> queue_pb2.EnqueueLoopResponse:
             done = commands.enqueue_loop(
                 tx, self._basis, caller, _address(request), request.prompt, settings, run_settings
             )
-            return ledger_pb2.EnqueueLoopResponse(
+            return queue_pb2.EnqueueLoopResponse(
                 run=wire.run_to_pb(done.run),
                 loop=wire.loop_to_pb(done.loop),
                 created=done.created,
@@ -65,39 +63,39 @@ class LedgerRpcs(Calls):
         # An alias that is made must be free in the whole project.
         locks = {run_lock(request.project, request.run) if request.run else project_lock(request.project)}
         return await self._once(
-            request, ledger_pb2.EnqueueLoopResponse, work, locks=locks, starts=lambda answer: answer.run.run
+            request, queue_pb2.EnqueueLoopResponse, work, locks=locks, starts=lambda answer: answer.run.run
         )
 
     async def RequestAbort(
-        self, request: ledger_pb2.RequestAbortRequest, _context: Any
-    ) -> ledger_pb2.RequestAbortResponse:
+        self, request: queue_pb2.RequestAbortRequest, _context: Any
+    ) -> queue_pb2.RequestAbortResponse:
         """See StoreService."""
 
-        def work(tx: Transaction, caller: Caller) -> ledger_pb2.RequestAbortResponse:
+        def work(tx: Transaction, caller: Caller) -> queue_pb2.RequestAbortResponse:
             run, cursor = commands.request_abort(tx, self._basis, caller, _address(request))
-            return ledger_pb2.RequestAbortResponse(run=wire.run_to_pb(run), cursor=entry_wire.cursor_to_pb(cursor))
+            return queue_pb2.RequestAbortResponse(run=wire.run_to_pb(run), cursor=entry_wire.cursor_to_pb(cursor))
 
-        return await self._once(request, ledger_pb2.RequestAbortResponse, work, locks=_run_locks(request))
+        return await self._once(request, queue_pb2.RequestAbortResponse, work, locks=_run_locks(request))
 
     async def ResolveProposal(
-        self, request: ledger_pb2.ResolveProposalRequest, _context: Any
-    ) -> ledger_pb2.ResolveProposalResponse:
+        self, request: queue_pb2.ResolveProposalRequest, _context: Any
+    ) -> queue_pb2.ResolveProposalResponse:
         """See StoreService."""
-        if request.decision not in (ledger_pb2.DECISION_ACCEPT, ledger_pb2.DECISION_REJECT):
+        if request.decision not in (queue_pb2.DECISION_ACCEPT, queue_pb2.DECISION_REJECT):
             raise invalid("decision", "decision must be accept or reject.")
-        accept = request.decision == ledger_pb2.DECISION_ACCEPT
+        accept = request.decision == queue_pb2.DECISION_ACCEPT
 
-        def work(tx: Transaction, caller: Caller) -> ledger_pb2.ResolveProposalResponse:
+        def work(tx: Transaction, caller: Caller) -> queue_pb2.ResolveProposalResponse:
             done = commands.resolve_proposal(
                 tx, self._basis, caller, _address(request), request.path, accept=accept, comment=request.comment
             )
-            return ledger_pb2.ResolveProposalResponse(
+            return queue_pb2.ResolveProposalResponse(
                 run=wire.run_to_pb(done.run),
                 entry=entry_wire.entry_to_pb(done.entry),
                 cursor=entry_wire.cursor_to_pb(done.cursor),
             )
 
-        return await self._once(request, ledger_pb2.ResolveProposalResponse, work, locks=_run_locks(request))
+        return await self._once(request, queue_pb2.ResolveProposalResponse, work, locks=_run_locks(request))
 
     async def BeginTurn(self, request: ledger_pb2.BeginTurnRequest, _context: Any) -> ledger_pb2.BeginTurnResponse:
         """See StoreService."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from turnwright.store.v1 import ledger_pb2, registry_pb2
+from turnwright.store.v1 import ledger_pb2, queue_pb2, registry_pb2
 
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import current_caller
@@ -99,7 +99,7 @@ class RegistryRpcs(Calls):
         )
         return registry_pb2.ListRunsResponse(runs=map(wire.run_to_pb, found), next_page_token=token)
 
-    async def ListLoops(self, request: ledger_pb2.ListLoopsRequest, _context: Any) -> ledger_pb2.ListLoopsResponse:
+    async def ListLoops(self, request: queue_pb2.ListLoopsRequest, _context: Any) -> queue_pb2.ListLoopsResponse:
         """See StoreService."""
         found, token = await self._database.read(
             partial(
@@ -110,7 +110,7 @@ class RegistryRpcs(Calls):
                 token=request.page_token,
             )
         )
-        return ledger_pb2.ListLoopsResponse(loops=map(wire.loop_to_pb, found), next_page_token=token)
+        return queue_pb2.ListLoopsResponse(loops=map(wire.loop_to_pb, found), next_page_token=token)
 
     async def ListTurns(self, request: ledger_pb2.ListTurnsRequest, _context: Any) -> ledger_pb2.ListTurnsResponse:
         """See StoreService."""

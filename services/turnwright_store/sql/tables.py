@@ -295,8 +295,8 @@ views = Table(
     "views",
     metadata,
     _key(),
-    _refers("run_id", "runs.id"),
-    # No foreign key: the removal of an entry would look through all views, which have no index by entry.
+    # No foreign keys: the removal of a run or an entry would look through all views; no index holds them all.
+    Column("run_id", Key, nullable=False),
     Column("entry_id", Key, nullable=False),
     _words("path", None),
     _number("from_rev", None),

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Iterable
 
 import grpc
-from turnwright.store.v1 import ledger_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.store.v1 import lease_pb2, ledger_pb2, queue_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import model_pb2, settings_pb2, turn_pb2
 
 from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
@@ -55,7 +55,7 @@ class Ledger:
     async def begin_loop(self, prompt: str, mode: int = 2) -> None:
         """Enqueue a loop, claim the run, and begin its first turn with the prompt and the instructions."""
         await self.stub.EnqueueLoop(
-            ledger_pb2.EnqueueLoopRequest(
+            queue_pb2.EnqueueLoopRequest(
                 **self.key,
                 prompt=prompt,
                 settings=settings_pb2.LoopSettings(mode=mode, model="m"),
@@ -64,7 +64,7 @@ class Ledger:
             **self.call,
         )
         claim = await self.stub.ClaimRun(
-            ledger_pb2.ClaimRunRequest(**self.key, owner="test", address="unix:test"), **self.call
+            lease_pb2.ClaimRunRequest(**self.key, owner="test", address="unix:test"), **self.call
         )
         self.fence, self.loop = claim.fence, claim.loop.sequence
         await self.begin_turn(

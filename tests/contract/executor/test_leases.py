@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import pytest_asyncio
-from turnwright.store.v1 import ledger_pb2, store_service_pb2_grpc, write_pb2
+from turnwright.store.v1 import lease_pb2, ledger_pb2, queue_pb2, store_service_pb2_grpc, write_pb2
 from turnwright.types.v1 import settings_pb2
 
 from services import SECRET, running
@@ -34,7 +34,7 @@ class Store:
         self.stub = store_service_pb2_grpc.StoreServiceStub(self.peer.channel)
 
     async def claim(self, project: str, run: str, owner: str = "another", **more):
-        request = ledger_pb2.ClaimRunRequest(project=project, run=run, owner=owner, address="there:1", **more)
+        request = lease_pb2.ClaimRunRequest(project=project, run=run, owner=owner, address="there:1", **more)
         return await self.peer.call(self.stub.ClaimRun, request)
 
     async def until_claimed(self, project: str, run: str):
@@ -48,12 +48,12 @@ class Store:
     async def steal(self, project: str, run: str):
         """Claim a run that its owner holds for long still."""
         fence = write_pb2.Fence(epoch=1)
-        await self.peer.call(self.stub.ReleaseRun, ledger_pb2.ReleaseRunRequest(project=project, run=run, fence=fence))
+        await self.peer.call(self.stub.ReleaseRun, lease_pb2.ReleaseRunRequest(project=project, run=run, fence=fence))
         return await self.claim(project, run)
 
     async def enqueue(self, project: str, run: str):
         settings = settings_pb2.LoopSettings(mode=settings_pb2.MODE_ACT, model="m", yolo=True)
-        request = ledger_pb2.EnqueueLoopRequest(project=project, run=run, prompt="Do it.", settings=settings)
+        request = queue_pb2.EnqueueLoopRequest(project=project, run=run, prompt="Do it.", settings=settings)
         await self.peer.call(self.stub.EnqueueLoop, request)
 
     async def write(self, project: str, run: str, *writes: EntryWrite):

@@ -5,7 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from turnwright.store.v1 import ledger_pb2, plan_pb2, read_pb2, registry_pb2, store_service_pb2_grpc, write_pb2
+from turnwright.store.v1 import (
+    change_pb2,
+    lease_pb2,
+    ledger_pb2,
+    plan_pb2,
+    queue_pb2,
+    read_pb2,
+    registry_pb2,
+    store_service_pb2_grpc,
+    write_pb2,
+)
 from turnwright.types.v1 import entry_pb2, model_pb2, settings_pb2, turn_pb2
 
 from turnwright_core.entries import AppendEntry, EntryWrite, RemoveEntry, SetEntry, State, Tier, Visibility
@@ -17,7 +27,7 @@ from turnwright_store.config import StoreSettings
 from turnwright_store.wiring import build
 
 SECRET = "s3cret"
-MESSAGES = (registry_pb2, ledger_pb2, read_pb2, plan_pb2)
+MESSAGES = (registry_pb2, queue_pb2, lease_pb2, ledger_pb2, change_pb2, read_pb2, plan_pb2)
 
 
 SQLITE_ONLY = pytest.mark.parametrize("db", ["sqlite"], indirect=True)
@@ -111,10 +121,10 @@ class Run:
     def fence(self) -> write_pb2.Fence:
         return write_pb2.Fence(epoch=self.epoch)
 
-    async def enqueue(self, prompt: str = "do it", **settings: Any) -> ledger_pb2.EnqueueLoopResponse:
+    async def enqueue(self, prompt: str = "do it", **settings: Any) -> queue_pb2.EnqueueLoopResponse:
         return await self.client.call("EnqueueLoop", **self.address, prompt=prompt, settings=act(**settings))
 
-    async def claim(self, owner: str = "owner", **more: Any) -> ledger_pb2.ClaimRunResponse:
+    async def claim(self, owner: str = "owner", **more: Any) -> lease_pb2.ClaimRunResponse:
         claimed = await self.client.call("ClaimRun", **self.address, owner=owner, address="here:1", **more)
         self.epoch = claimed.fence.epoch
         return claimed

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from turnwright.store.v1 import ledger_pb2
+from turnwright.store.v1 import change_pb2, queue_pb2
 
 from cases import Case, expect, params
 from contract.store.harness import (
@@ -146,7 +146,7 @@ async def test_operations_by_pattern(run, case):
     got = {}
     if "paths" in expected:
         query = case["input"]["query"]
-        answer = await change(run, query["path"], promote=ledger_pb2.PromoteEntries(), manifest=True)
+        answer = await change(run, query["path"], promote=change_pb2.PromoteEntries(), manifest=True)
         got["paths"] = [one.path for one in answer.changed]
     if "turns" in expected:
         got["turns"] = {path: (await run.entry(path)).turn for path in expected["turns"]}
@@ -163,10 +163,10 @@ async def perform_by_pattern(run, op):
         case "get":
             while (number := (await run.begin()).turn.number) < op["turn"]:
                 await run.end(number)
-            await change(run, op["path"], promote=ledger_pb2.PromoteEntries())
+            await change(run, op["path"], promote=change_pb2.PromoteEntries())
             await run.end(number)
         case "rm":
-            await change(run, op["path"], op.get("body", ""), remove=ledger_pb2.RemoveEntries())
+            await change(run, op["path"], op.get("body", ""), remove=change_pb2.RemoveEntries())
         case "set_visibility":
             found = (await run.client.call("ListEntries", **run.address, pattern=op["path"])).entries
             await run.write(*(set_(one.path, visibility=Visibility[op["visibility"].upper()]) for one in found))
@@ -222,5 +222,5 @@ async def test_what_still_waits_for_a_decision(run, case):
     waiting = [entry.path for entry in (await run.view()).entries if entry.state == State.PROPOSED]
     assert waiting == case["expected"]["unresolved"]
     for path in waiting:
-        await run.client.call("ResolveProposal", **run.address, path=path, decision=ledger_pb2.DECISION_REJECT)
+        await run.client.call("ResolveProposal", **run.address, path=path, decision=queue_pb2.DECISION_REJECT)
     assert State.PROPOSED not in {entry.state for entry in (await run.view()).entries}

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from turnwright.store.v1 import ledger_pb2
+from turnwright.store.v1 import lease_pb2
 
 from contract.store.harness import (
     POSTGRESQL_ONLY,
@@ -41,7 +41,7 @@ async def until_free(run: Run, owner: str):
 
 
 async def renew(client, *held: Run, owner="owner", **more):
-    leases = [ledger_pb2.Lease(**run.address, epoch=run.epoch) for run in held]
+    leases = [lease_pb2.Lease(**run.address, epoch=run.epoch) for run in held]
     return await client.call("RenewLeases", owner=owner, address="here:1", leases=leases, **more)
 
 
@@ -206,7 +206,7 @@ async def test_a_renewal_raises_no_revision(client, run):
         ({"owner": "x" * 129}, "owner"),
         ({"workspace_ids": ["w"] * 10_001}, "workspace_ids"),
         ({"workspace_ids": ["x" * 129]}, "workspace_ids"),
-        ({"leases": [ledger_pb2.Lease(run="r")] * 10_001}, "leases"),
+        ({"leases": [lease_pb2.Lease(run="r")] * 10_001}, "leases"),
         ({"lease_ms": 1}, "lease_ms"),
     ],
 )

@@ -2,7 +2,7 @@
 
 import pytest
 import pytest_asyncio
-from turnwright.store.v1 import ledger_pb2
+from turnwright.store.v1 import change_pb2
 
 from contract.store.harness import STREAMING, Client, append, new_project, remove, set_, start_store, working_run
 from turnwright_core.entries import CopyEntry, EntryWrite, Tier
@@ -139,7 +139,7 @@ async def test_copies_in_one_request_are_bounded_by_their_bytes(run):
 async def test_a_change_by_pattern_is_bounded_by_its_matches(tight):
     for number in range(2):
         await tight.write(set_(f"known://{number}", ""), set_(f"known://{number}x", ""))
-    change = {"pattern": "known://*", "promote": ledger_pb2.PromoteEntries(), "writer": Tier.MODEL}
+    change = {"pattern": "known://*", "promote": change_pb2.PromoteEntries(), "writer": Tier.MODEL}
     await tight.client.call("ChangeEntries", **tight.address, fence=tight.fence, **change)
     await tight.write(set_("known://3", ""))
     error = await refused(tight.client.call("ChangeEntries", **tight.address, fence=tight.fence, **change))

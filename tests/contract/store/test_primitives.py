@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from turnwright.store.v1 import ledger_pb2
+from turnwright.store.v1 import change_pb2
 
 from contract.store.harness import (
     ARCHIVED,
@@ -242,16 +242,16 @@ async def test_a_merge_patch_is_one_object(run, patch):
 
 # ---- By pattern
 
-PROMOTE, RM = {"promote": ledger_pb2.PromoteEntries()}, {"remove": ledger_pb2.RemoveEntries()}
+PROMOTE, RM = {"promote": change_pb2.PromoteEntries()}, {"remove": change_pb2.RemoveEntries()}
 SEED = {"src/a.py": "a", "src/sub/b.py": "b", "src/c.txt": "c", "known://x_1": "stale", "known://x_2": "fresh"}
 
 
 def cp(to, visibility=KEEP):
-    return {"copy": ledger_pb2.CopyEntries(to=to, visibility=int(visibility))}
+    return {"copy": change_pb2.CopyEntries(to=to, visibility=int(visibility))}
 
 
 def mv(to, visibility=KEEP):
-    return {"move": ledger_pb2.MoveEntries(to=to, visibility=int(visibility))}
+    return {"move": change_pb2.MoveEntries(to=to, visibility=int(visibility))}
 
 
 async def change(run, pattern, what, body="", **more):

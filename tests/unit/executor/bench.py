@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
-from turnwright.store.v1 import ledger_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.store.v1 import queue_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
 
 from turnwright_core.constraints import Constraints
@@ -59,7 +59,7 @@ async def run_entries(store: Peer, root: Path) -> Pending:
     stub = store_service_pb2_grpc.StoreServiceStub(store.channel)
     wanted = registry_pb2.InitProjectRequest(root=str(root), workspace_id=str(uuid4()))
     project = (await store.call(stub.InitProject, wanted)).project.name
-    loop = ledger_pb2.EnqueueLoopRequest(
+    loop = queue_pb2.EnqueueLoopRequest(
         project=project,
         run="bench",
         prompt="go",

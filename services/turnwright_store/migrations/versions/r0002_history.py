@@ -42,7 +42,6 @@ CREATE TABLE views (
     CONSTRAINT ck_views_state CHECK (state BETWEEN 1 AND 6),
     CONSTRAINT ck_views_interval CHECK (to_rev > from_rev),
     CONSTRAINT ck_views_visibility CHECK (visibility BETWEEN 1 AND 3),
-    CONSTRAINT fk_views_run_id FOREIGN KEY(run_id) REFERENCES runs (id),
     CONSTRAINT pk_views PRIMARY KEY (id)
 )
 """
@@ -112,9 +111,10 @@ def _versions(*, is_sqlite: bool) -> None:
 
 
 def _views(*, is_sqlite: bool) -> None:
-    """Take away the foreign key of entry_id: views have no index by entry to check the removal of one with."""
+    """Take away the foreign keys: views have no index to check the removal of a run or an entry with."""
     if not is_sqlite:
-        op.drop_constraint("fk_views_entry_id", "views", type_="foreignkey")
+        for column in ("run_id", "entry_id"):
+            op.drop_constraint(f"fk_views_{column}", "views", type_="foreignkey")
         return
     op.execute("ALTER TABLE views RENAME TO views_before")
     for index in ("ix_views_closed", "ix_views_opened", "ix_views_proposed", "uq_views_current"):

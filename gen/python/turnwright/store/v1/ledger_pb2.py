@@ -24,93 +24,34 @@ _sym_db = _symbol_database.Default()
 
 from turnwright.store.v1 import write_pb2 as turnwright_dot_store_dot_v1_dot_write__pb2
 from turnwright.types.v1 import cursor_pb2 as turnwright_dot_types_dot_v1_dot_cursor__pb2
-from turnwright.types.v1 import entry_pb2 as turnwright_dot_types_dot_v1_dot_entry__pb2
 from turnwright.types.v1 import loop_pb2 as turnwright_dot_types_dot_v1_dot_loop__pb2
-from turnwright.types.v1 import model_pb2 as turnwright_dot_types_dot_v1_dot_model__pb2
 from turnwright.types.v1 import run_pb2 as turnwright_dot_types_dot_v1_dot_run__pb2
-from turnwright.types.v1 import settings_pb2 as turnwright_dot_types_dot_v1_dot_settings__pb2
 from turnwright.types.v1 import turn_pb2 as turnwright_dot_types_dot_v1_dot_turn__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/store/v1/ledger.proto\x12\x13turnwright.store.v1\x1a\x1fturnwright/store/v1/write.proto\x1a turnwright/types/v1/cursor.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a\x1fturnwright/types/v1/model.proto\x1a\x1dturnwright/types/v1/run.proto\x1a\"turnwright/types/v1/settings.proto\x1a\x1eturnwright/types/v1/turn.proto\"\xc3\x01\n\x12\x45nqueueLoopRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0e\n\x06prompt\x18\x03 \x01(\t\x12\x33\n\x08settings\x18\x04 \x01(\x0b\x32!.turnwright.types.v1.LoopSettings\x12\x36\n\x0crun_settings\x18\x05 \x01(\x0b\x32 .turnwright.types.v1.RunSettings\x12\x12\n\nrequest_id\x18\x06 \x01(\t\"\xa3\x01\n\x13\x45nqueueLoopResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\'\n\x04loop\x18\x02 \x01(\x0b\x32\x19.turnwright.types.v1.Loop\x12\x0f\n\x07\x63reated\x18\x03 \x01(\x08\x12+\n\x06\x63ursor\x18\x04 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\"W\n\x10ListLoopsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"V\n\x11ListLoopsResponse\x12(\n\x05loops\x18\x01 \x03(\x0b\x32\x19.turnwright.types.v1.Loop\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"W\n\x10ListTurnsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"V\n\x11ListTurnsResponse\x12(\n\x05turns\x18\x01 \x03(\x0b\x32\x19.turnwright.types.v1.Turn\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"G\n\x13RequestAbortRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"j\n\x14RequestAbortResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\"\x9a\x01\n\x16ResolveProposalRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12/\n\x08\x64\x65\x63ision\x18\x04 \x01(\x0e\x32\x1d.turnwright.store.v1.Decision\x12\x0f\n\x07\x63omment\x18\x05 \x01(\t\x12\x12\n\nrequest_id\x18\x06 \x01(\t\"\x98\x01\n\x17ResolveProposalResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12)\n\x05\x65ntry\x18\x02 \x01(\x0b\x32\x1a.turnwright.types.v1.Entry\x12+\n\x06\x63ursor\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\"a\n\x0f\x43laimRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\r\n\x05owner\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x10\n\x08lease_ms\x18\x05 \x01(\r\"\xcb\x03\n\x10\x43laimRunResponse\x12)\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x1a.turnwright.store.v1.Fence\x12%\n\x03run\x18\x02 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12,\n\x04loop\x18\x03 \x01(\x0b\x32\x19.turnwright.types.v1.LoopH\x00\x88\x01\x01\x12.\n\x05model\x18\x04 \x01(\x0b\x32\x1a.turnwright.types.v1.ModelH\x01\x88\x01\x01\x12\x31\n\topen_turn\x18\x05 \x01(\x0b\x32\x19.turnwright.types.v1.TurnH\x02\x88\x01\x01\x12+\n\x07records\x18\x06 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12/\n\x0crecent_turns\x18\x07 \x03(\x0b\x32\x19.turnwright.types.v1.Turn\x12\x17\n\x0f\x61\x62ort_requested\x18\x08 \x01(\x08\x12\x14\n\x0cproject_root\x18\t \x01(\t\x12\x14\n\x0cworkspace_id\x18\n \x01(\t\x12\x10\n\x08lease_ms\x18\x0b \x01(\rB\x07\n\x05_loopB\x08\n\x06_modelB\x0c\n\n_open_turn\"j\n\x10\x43laimWorkRequest\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x15\n\rworkspace_ids\x18\x03 \x03(\t\x12\x10\n\x08lease_ms\x18\x04 \x01(\r\x12\r\n\x05limit\x18\x05 \x01(\r\"J\n\x11\x43laimWorkResponse\x12\x35\n\x06\x63laims\x18\x01 \x03(\x0b\x32%.turnwright.store.v1.ClaimRunResponse\"4\n\x05Lease\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\"\x89\x01\n\x12RenewLeasesRequest\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12*\n\x06leases\x18\x03 \x03(\x0b\x32\x1a.turnwright.store.v1.Lease\x12\x15\n\rworkspace_ids\x18\x04 \x03(\t\x12\x10\n\x08lease_ms\x18\x05 \x01(\r\"^\n\nLeaseState\x12)\n\x05lease\x18\x01 \x01(\x0b\x32\x1a.turnwright.store.v1.Lease\x12\x0c\n\x04held\x18\x02 \x01(\x08\x12\x17\n\x0f\x61\x62ort_requested\x18\x03 \x01(\x08\"X\n\x13RenewLeasesResponse\x12/\n\x06states\x18\x01 \x03(\x0b\x32\x1f.turnwright.store.v1.LeaseState\x12\x10\n\x08lease_ms\x18\x02 \x01(\r\"\\\n\x11ReleaseRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12)\n\x05\x66\x65nce\x18\x03 \x01(\x0b\x32\x1a.turnwright.store.v1.Fence\"\x14\n\x12ReleaseRunResponse\"N\n\x0fListWorkRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x15\n\rworkspace_ids\x18\x02 \x03(\t\x12\x11\n\twith_held\x18\x03 \x01(\x08\":\n\x10ListWorkResponse\x12&\n\x04runs\x18\x01 \x03(\x0b\x32\x18.turnwright.types.v1.Run\"\xbf\x01\n\x10\x42\x65ginTurnRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12)\n\x05\x66\x65nce\x18\x03 \x01(\x0b\x32\x1a.turnwright.store.v1.Fence\x12\x31\n\x07request\x18\x04 \x01(\x0b\x32 .turnwright.types.v1.TurnRequest\x12/\n\x06writes\x18\x05 \x03(\x0b\x32\x1f.turnwright.store.v1.EntryWrite\"\x82\x01\n\x11\x42\x65ginTurnResponse\x12\'\n\x04turn\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Turn\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12\x17\n\x0f\x61\x62ort_requested\x18\x03 \x01(\x08\"\xbe\x02\n\x13WriteEntriesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12.\n\x05\x66\x65nce\x18\x03 \x01(\x0b\x32\x1a.turnwright.store.v1.FenceH\x00\x88\x01\x01\x12/\n\x06writes\x18\x04 \x03(\x0b\x32\x1f.turnwright.store.v1.EntryWrite\x12\x33\n\ndurability\x18\x05 \x01(\x0e\x32\x1f.turnwright.store.v1.Durability\x12\x12\n\nrun_status\x18\x06 \x01(\x05\x12\x12\n\nrequest_id\x18\x07 \x01(\t\x12\x36\n\x06packet\x18\x08 \x01(\x0b\x32!.turnwright.store.v1.PacketRecordH\x01\x88\x01\x01\x42\x08\n\x06_fenceB\t\n\x07_packet\"~\n\x14WriteEntriesResponse\x12\x11\n\trevisions\x18\x01 \x03(\x03\x12\r\n\x05paths\x18\x02 \x03(\t\x12+\n\x06\x63ursor\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12\x17\n\x0f\x61\x62ort_requested\x18\x04 \x01(\x08\":\n\x07LoopEnd\x12\x0e\n\x06status\x18\x01 \x01(\x05\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07summary\x18\x03 \x01(\t\"\x8b\x02\n\x0e\x45ndTurnRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12)\n\x05\x66\x65nce\x18\x03 \x01(\x0b\x32\x1a.turnwright.store.v1.Fence\x12\x0c\n\x04turn\x18\x04 \x01(\r\x12/\n\x06result\x18\x05 \x01(\x0b\x32\x1f.turnwright.types.v1.TurnResult\x12/\n\x06writes\x18\x06 \x03(\x0b\x32\x1f.turnwright.store.v1.EntryWrite\x12\x33\n\x08loop_end\x18\x07 \x01(\x0b\x32\x1c.turnwright.store.v1.LoopEndH\x00\x88\x01\x01\x42\x0b\n\t_loop_end\"\xa7\x01\n\x0f\x45ndTurnResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\'\n\x04loop\x18\x02 \x01(\x0b\x32\x19.turnwright.types.v1.Loop\x12+\n\x06\x63ursor\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12\x17\n\x0f\x61\x62ort_requested\x18\x04 \x01(\x08\"\x10\n\x0ePromoteEntries\"\x0f\n\rRemoveEntries\"N\n\x0b\x43opyEntries\x12\n\n\x02to\x18\x01 \x01(\t\x12\x33\n\nvisibility\x18\x02 \x01(\x0e\x32\x1f.turnwright.types.v1.Visibility\"N\n\x0bMoveEntries\x12\n\n\x02to\x18\x01 \x01(\t\x12\x33\n\nvisibility\x18\x02 \x01(\x0e\x32\x1f.turnwright.types.v1.Visibility\"\xf7\x03\n\x14\x43hangeEntriesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12.\n\x05\x66\x65nce\x18\x03 \x01(\x0b\x32\x1a.turnwright.store.v1.FenceH\x01\x88\x01\x01\x12\x0f\n\x07pattern\x18\x04 \x01(\t\x12\x14\n\x0c\x62ody_pattern\x18\x05 \x01(\t\x12)\n\x06writer\x18\x06 \x01(\x0e\x32\x19.turnwright.types.v1.Tier\x12\x36\n\x07promote\x18\x07 \x01(\x0b\x32#.turnwright.store.v1.PromoteEntriesH\x00\x12\x34\n\x06remove\x18\x08 \x01(\x0b\x32\".turnwright.store.v1.RemoveEntriesH\x00\x12\x30\n\x04\x63opy\x18\t \x01(\x0b\x32 .turnwright.store.v1.CopyEntriesH\x00\x12\x30\n\x04move\x18\n \x01(\x0b\x32 .turnwright.store.v1.MoveEntriesH\x00\x12\x10\n\x08manifest\x18\x0b \x01(\x08\x12\x33\n\ndurability\x18\x0c \x01(\x0e\x32\x1f.turnwright.store.v1.Durability\x12\x12\n\nrequest_id\x18\r \x01(\tB\x08\n\x06\x63hangeB\x08\n\x06_fence\"<\n\x0c\x43hangedEntry\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\n\n\x02to\x18\x02 \x01(\t\x12\x12\n\nbody_bytes\x18\x03 \x01(\x03\"x\n\x15\x43hangeEntriesResponse\x12\x32\n\x07\x63hanged\x18\x01 \x03(\x0b\x32!.turnwright.store.v1.ChangedEntry\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor*N\n\x08\x44\x65\x63ision\x12\x18\n\x14\x44\x45\x43ISION_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x44\x45\x43ISION_ACCEPT\x10\x01\x12\x13\n\x0f\x44\x45\x43ISION_REJECT\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/store/v1/ledger.proto\x12\x13turnwright.store.v1\x1a\x1fturnwright/store/v1/write.proto\x1a turnwright/types/v1/cursor.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a\x1dturnwright/types/v1/run.proto\x1a\x1eturnwright/types/v1/turn.proto\"W\n\x10ListTurnsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"V\n\x11ListTurnsResponse\x12(\n\x05turns\x18\x01 \x03(\x0b\x32\x19.turnwright.types.v1.Turn\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xbf\x01\n\x10\x42\x65ginTurnRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12)\n\x05\x66\x65nce\x18\x03 \x01(\x0b\x32\x1a.turnwright.store.v1.Fence\x12\x31\n\x07request\x18\x04 \x01(\x0b\x32 .turnwright.types.v1.TurnRequest\x12/\n\x06writes\x18\x05 \x03(\x0b\x32\x1f.turnwright.store.v1.EntryWrite\"\x82\x01\n\x11\x42\x65ginTurnResponse\x12\'\n\x04turn\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Turn\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12\x17\n\x0f\x61\x62ort_requested\x18\x03 \x01(\x08\"\xbe\x02\n\x13WriteEntriesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12.\n\x05\x66\x65nce\x18\x03 \x01(\x0b\x32\x1a.turnwright.store.v1.FenceH\x00\x88\x01\x01\x12/\n\x06writes\x18\x04 \x03(\x0b\x32\x1f.turnwright.store.v1.EntryWrite\x12\x33\n\ndurability\x18\x05 \x01(\x0e\x32\x1f.turnwright.store.v1.Durability\x12\x12\n\nrun_status\x18\x06 \x01(\x05\x12\x12\n\nrequest_id\x18\x07 \x01(\t\x12\x36\n\x06packet\x18\x08 \x01(\x0b\x32!.turnwright.store.v1.PacketRecordH\x01\x88\x01\x01\x42\x08\n\x06_fenceB\t\n\x07_packet\"~\n\x14WriteEntriesResponse\x12\x11\n\trevisions\x18\x01 \x03(\x03\x12\r\n\x05paths\x18\x02 \x03(\t\x12+\n\x06\x63ursor\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12\x17\n\x0f\x61\x62ort_requested\x18\x04 \x01(\x08\":\n\x07LoopEnd\x12\x0e\n\x06status\x18\x01 \x01(\x05\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07summary\x18\x03 \x01(\t\"\x8b\x02\n\x0e\x45ndTurnRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12)\n\x05\x66\x65nce\x18\x03 \x01(\x0b\x32\x1a.turnwright.store.v1.Fence\x12\x0c\n\x04turn\x18\x04 \x01(\r\x12/\n\x06result\x18\x05 \x01(\x0b\x32\x1f.turnwright.types.v1.TurnResult\x12/\n\x06writes\x18\x06 \x03(\x0b\x32\x1f.turnwright.store.v1.EntryWrite\x12\x33\n\x08loop_end\x18\x07 \x01(\x0b\x32\x1c.turnwright.store.v1.LoopEndH\x00\x88\x01\x01\x42\x0b\n\t_loop_end\"\xa7\x01\n\x0f\x45ndTurnResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\'\n\x04loop\x18\x02 \x01(\x0b\x32\x19.turnwright.types.v1.Loop\x12+\n\x06\x63ursor\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12\x17\n\x0f\x61\x62ort_requested\x18\x04 \x01(\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.store.v1.ledger_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DECISION']._serialized_start=5074
-  _globals['_DECISION']._serialized_end=5152
-  _globals['_ENQUEUELOOPREQUEST']._serialized_start=322
-  _globals['_ENQUEUELOOPREQUEST']._serialized_end=517
-  _globals['_ENQUEUELOOPRESPONSE']._serialized_start=520
-  _globals['_ENQUEUELOOPRESPONSE']._serialized_end=683
-  _globals['_LISTLOOPSREQUEST']._serialized_start=685
-  _globals['_LISTLOOPSREQUEST']._serialized_end=772
-  _globals['_LISTLOOPSRESPONSE']._serialized_start=774
-  _globals['_LISTLOOPSRESPONSE']._serialized_end=860
-  _globals['_LISTTURNSREQUEST']._serialized_start=862
-  _globals['_LISTTURNSREQUEST']._serialized_end=949
-  _globals['_LISTTURNSRESPONSE']._serialized_start=951
-  _globals['_LISTTURNSRESPONSE']._serialized_end=1037
-  _globals['_REQUESTABORTREQUEST']._serialized_start=1039
-  _globals['_REQUESTABORTREQUEST']._serialized_end=1110
-  _globals['_REQUESTABORTRESPONSE']._serialized_start=1112
-  _globals['_REQUESTABORTRESPONSE']._serialized_end=1218
-  _globals['_RESOLVEPROPOSALREQUEST']._serialized_start=1221
-  _globals['_RESOLVEPROPOSALREQUEST']._serialized_end=1375
-  _globals['_RESOLVEPROPOSALRESPONSE']._serialized_start=1378
-  _globals['_RESOLVEPROPOSALRESPONSE']._serialized_end=1530
-  _globals['_CLAIMRUNREQUEST']._serialized_start=1532
-  _globals['_CLAIMRUNREQUEST']._serialized_end=1629
-  _globals['_CLAIMRUNRESPONSE']._serialized_start=1632
-  _globals['_CLAIMRUNRESPONSE']._serialized_end=2091
-  _globals['_CLAIMWORKREQUEST']._serialized_start=2093
-  _globals['_CLAIMWORKREQUEST']._serialized_end=2199
-  _globals['_CLAIMWORKRESPONSE']._serialized_start=2201
-  _globals['_CLAIMWORKRESPONSE']._serialized_end=2275
-  _globals['_LEASE']._serialized_start=2277
-  _globals['_LEASE']._serialized_end=2329
-  _globals['_RENEWLEASESREQUEST']._serialized_start=2332
-  _globals['_RENEWLEASESREQUEST']._serialized_end=2469
-  _globals['_LEASESTATE']._serialized_start=2471
-  _globals['_LEASESTATE']._serialized_end=2565
-  _globals['_RENEWLEASESRESPONSE']._serialized_start=2567
-  _globals['_RENEWLEASESRESPONSE']._serialized_end=2655
-  _globals['_RELEASERUNREQUEST']._serialized_start=2657
-  _globals['_RELEASERUNREQUEST']._serialized_end=2749
-  _globals['_RELEASERUNRESPONSE']._serialized_start=2751
-  _globals['_RELEASERUNRESPONSE']._serialized_end=2771
-  _globals['_LISTWORKREQUEST']._serialized_start=2773
-  _globals['_LISTWORKREQUEST']._serialized_end=2851
-  _globals['_LISTWORKRESPONSE']._serialized_start=2853
-  _globals['_LISTWORKRESPONSE']._serialized_end=2911
-  _globals['_BEGINTURNREQUEST']._serialized_start=2914
-  _globals['_BEGINTURNREQUEST']._serialized_end=3105
-  _globals['_BEGINTURNRESPONSE']._serialized_start=3108
-  _globals['_BEGINTURNRESPONSE']._serialized_end=3238
-  _globals['_WRITEENTRIESREQUEST']._serialized_start=3241
-  _globals['_WRITEENTRIESREQUEST']._serialized_end=3559
-  _globals['_WRITEENTRIESRESPONSE']._serialized_start=3561
-  _globals['_WRITEENTRIESRESPONSE']._serialized_end=3687
-  _globals['_LOOPEND']._serialized_start=3689
-  _globals['_LOOPEND']._serialized_end=3747
-  _globals['_ENDTURNREQUEST']._serialized_start=3750
-  _globals['_ENDTURNREQUEST']._serialized_end=4017
-  _globals['_ENDTURNRESPONSE']._serialized_start=4020
-  _globals['_ENDTURNRESPONSE']._serialized_end=4187
-  _globals['_PROMOTEENTRIES']._serialized_start=4189
-  _globals['_PROMOTEENTRIES']._serialized_end=4205
-  _globals['_REMOVEENTRIES']._serialized_start=4207
-  _globals['_REMOVEENTRIES']._serialized_end=4222
-  _globals['_COPYENTRIES']._serialized_start=4224
-  _globals['_COPYENTRIES']._serialized_end=4302
-  _globals['_MOVEENTRIES']._serialized_start=4304
-  _globals['_MOVEENTRIES']._serialized_end=4382
-  _globals['_CHANGEENTRIESREQUEST']._serialized_start=4385
-  _globals['_CHANGEENTRIESREQUEST']._serialized_end=4888
-  _globals['_CHANGEDENTRY']._serialized_start=4890
-  _globals['_CHANGEDENTRY']._serialized_end=4950
-  _globals['_CHANGEENTRIESRESPONSE']._serialized_start=4952
-  _globals['_CHANGEENTRIESRESPONSE']._serialized_end=5072
+  _globals['_LISTTURNSREQUEST']._serialized_start=219
+  _globals['_LISTTURNSREQUEST']._serialized_end=306
+  _globals['_LISTTURNSRESPONSE']._serialized_start=308
+  _globals['_LISTTURNSRESPONSE']._serialized_end=394
+  _globals['_BEGINTURNREQUEST']._serialized_start=397
+  _globals['_BEGINTURNREQUEST']._serialized_end=588
+  _globals['_BEGINTURNRESPONSE']._serialized_start=591
+  _globals['_BEGINTURNRESPONSE']._serialized_end=721
+  _globals['_WRITEENTRIESREQUEST']._serialized_start=724
+  _globals['_WRITEENTRIESREQUEST']._serialized_end=1042
+  _globals['_WRITEENTRIESRESPONSE']._serialized_start=1044
+  _globals['_WRITEENTRIESRESPONSE']._serialized_end=1170
+  _globals['_LOOPEND']._serialized_start=1172
+  _globals['_LOOPEND']._serialized_end=1230
+  _globals['_ENDTURNREQUEST']._serialized_start=1233
+  _globals['_ENDTURNREQUEST']._serialized_end=1500
+  _globals['_ENDTURNRESPONSE']._serialized_start=1503
+  _globals['_ENDTURNRESPONSE']._serialized_end=1670
 # @@protoc_insertion_point(module_scope)

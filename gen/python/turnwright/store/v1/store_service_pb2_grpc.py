@@ -3,8 +3,11 @@
 import grpc
 import warnings
 
+from turnwright.store.v1 import change_pb2 as turnwright_dot_store_dot_v1_dot_change__pb2
+from turnwright.store.v1 import lease_pb2 as turnwright_dot_store_dot_v1_dot_lease__pb2
 from turnwright.store.v1 import ledger_pb2 as turnwright_dot_store_dot_v1_dot_ledger__pb2
 from turnwright.store.v1 import plan_pb2 as turnwright_dot_store_dot_v1_dot_plan__pb2
+from turnwright.store.v1 import queue_pb2 as turnwright_dot_store_dot_v1_dot_queue__pb2
 from turnwright.store.v1 import read_pb2 as turnwright_dot_store_dot_v1_dot_read__pb2
 from turnwright.store.v1 import registry_pb2 as turnwright_dot_store_dot_v1_dot_registry__pb2
 
@@ -117,13 +120,13 @@ class StoreServiceStub(object):
                 _registered_method=True)
         self.EnqueueLoop = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/EnqueueLoop',
-                request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.EnqueueLoopRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.EnqueueLoopResponse.FromString,
+                request_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopResponse.FromString,
                 _registered_method=True)
         self.ListLoops = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/ListLoops',
-                request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ListLoopsRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ListLoopsResponse.FromString,
+                request_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.ListLoopsRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_queue__pb2.ListLoopsResponse.FromString,
                 _registered_method=True)
         self.ListTurns = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/ListTurns',
@@ -132,38 +135,38 @@ class StoreServiceStub(object):
                 _registered_method=True)
         self.RequestAbort = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/RequestAbort',
-                request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.RequestAbortRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.RequestAbortResponse.FromString,
+                request_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.RequestAbortRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_queue__pb2.RequestAbortResponse.FromString,
                 _registered_method=True)
         self.ResolveProposal = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/ResolveProposal',
-                request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ResolveProposalRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ResolveProposalResponse.FromString,
+                request_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.ResolveProposalRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_queue__pb2.ResolveProposalResponse.FromString,
                 _registered_method=True)
         self.ClaimRun = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/ClaimRun',
-                request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ClaimRunRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ClaimRunResponse.FromString,
+                request_serializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ClaimRunRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ClaimRunResponse.FromString,
                 _registered_method=True)
         self.ClaimWork = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/ClaimWork',
-                request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ClaimWorkRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ClaimWorkResponse.FromString,
+                request_serializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ClaimWorkRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ClaimWorkResponse.FromString,
                 _registered_method=True)
         self.RenewLeases = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/RenewLeases',
-                request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.RenewLeasesRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.RenewLeasesResponse.FromString,
+                request_serializer=turnwright_dot_store_dot_v1_dot_lease__pb2.RenewLeasesRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_lease__pb2.RenewLeasesResponse.FromString,
                 _registered_method=True)
         self.ReleaseRun = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/ReleaseRun',
-                request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ReleaseRunRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ReleaseRunResponse.FromString,
+                request_serializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ReleaseRunRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ReleaseRunResponse.FromString,
                 _registered_method=True)
         self.ListWork = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/ListWork',
-                request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ListWorkRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ListWorkResponse.FromString,
+                request_serializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ListWorkRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ListWorkResponse.FromString,
                 _registered_method=True)
         self.BeginTurn = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/BeginTurn',
@@ -177,8 +180,8 @@ class StoreServiceStub(object):
                 _registered_method=True)
         self.ChangeEntries = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/ChangeEntries',
-                request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ChangeEntriesRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ChangeEntriesResponse.FromString,
+                request_serializer=turnwright_dot_store_dot_v1_dot_change__pb2.ChangeEntriesRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_change__pb2.ChangeEntriesResponse.FromString,
                 _registered_method=True)
         self.EndTurn = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/EndTurn',
@@ -622,13 +625,13 @@ def add_StoreServiceServicer_to_server(servicer, server):
             ),
             'EnqueueLoop': grpc.unary_unary_rpc_method_handler(
                     servicer.EnqueueLoop,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.EnqueueLoopRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.EnqueueLoopResponse.SerializeToString,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopResponse.SerializeToString,
             ),
             'ListLoops': grpc.unary_unary_rpc_method_handler(
                     servicer.ListLoops,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ListLoopsRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ListLoopsResponse.SerializeToString,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_queue__pb2.ListLoopsRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.ListLoopsResponse.SerializeToString,
             ),
             'ListTurns': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTurns,
@@ -637,38 +640,38 @@ def add_StoreServiceServicer_to_server(servicer, server):
             ),
             'RequestAbort': grpc.unary_unary_rpc_method_handler(
                     servicer.RequestAbort,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.RequestAbortRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.RequestAbortResponse.SerializeToString,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_queue__pb2.RequestAbortRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.RequestAbortResponse.SerializeToString,
             ),
             'ResolveProposal': grpc.unary_unary_rpc_method_handler(
                     servicer.ResolveProposal,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ResolveProposalRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ResolveProposalResponse.SerializeToString,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_queue__pb2.ResolveProposalRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.ResolveProposalResponse.SerializeToString,
             ),
             'ClaimRun': grpc.unary_unary_rpc_method_handler(
                     servicer.ClaimRun,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ClaimRunRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ClaimRunResponse.SerializeToString,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ClaimRunRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ClaimRunResponse.SerializeToString,
             ),
             'ClaimWork': grpc.unary_unary_rpc_method_handler(
                     servicer.ClaimWork,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ClaimWorkRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ClaimWorkResponse.SerializeToString,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ClaimWorkRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ClaimWorkResponse.SerializeToString,
             ),
             'RenewLeases': grpc.unary_unary_rpc_method_handler(
                     servicer.RenewLeases,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.RenewLeasesRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.RenewLeasesResponse.SerializeToString,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_lease__pb2.RenewLeasesRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_lease__pb2.RenewLeasesResponse.SerializeToString,
             ),
             'ReleaseRun': grpc.unary_unary_rpc_method_handler(
                     servicer.ReleaseRun,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ReleaseRunRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ReleaseRunResponse.SerializeToString,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ReleaseRunRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ReleaseRunResponse.SerializeToString,
             ),
             'ListWork': grpc.unary_unary_rpc_method_handler(
                     servicer.ListWork,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ListWorkRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ListWorkResponse.SerializeToString,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ListWorkRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ListWorkResponse.SerializeToString,
             ),
             'BeginTurn': grpc.unary_unary_rpc_method_handler(
                     servicer.BeginTurn,
@@ -682,8 +685,8 @@ def add_StoreServiceServicer_to_server(servicer, server):
             ),
             'ChangeEntries': grpc.unary_unary_rpc_method_handler(
                     servicer.ChangeEntries,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ChangeEntriesRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ChangeEntriesResponse.SerializeToString,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_change__pb2.ChangeEntriesRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_change__pb2.ChangeEntriesResponse.SerializeToString,
             ),
             'EndTurn': grpc.unary_unary_rpc_method_handler(
                     servicer.EndTurn,
@@ -1184,8 +1187,8 @@ class StoreService(object):
             request,
             target,
             '/turnwright.store.v1.StoreService/EnqueueLoop',
-            turnwright_dot_store_dot_v1_dot_ledger__pb2.EnqueueLoopRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_ledger__pb2.EnqueueLoopResponse.FromString,
+            turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1211,8 +1214,8 @@ class StoreService(object):
             request,
             target,
             '/turnwright.store.v1.StoreService/ListLoops',
-            turnwright_dot_store_dot_v1_dot_ledger__pb2.ListLoopsRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_ledger__pb2.ListLoopsResponse.FromString,
+            turnwright_dot_store_dot_v1_dot_queue__pb2.ListLoopsRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_queue__pb2.ListLoopsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1265,8 +1268,8 @@ class StoreService(object):
             request,
             target,
             '/turnwright.store.v1.StoreService/RequestAbort',
-            turnwright_dot_store_dot_v1_dot_ledger__pb2.RequestAbortRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_ledger__pb2.RequestAbortResponse.FromString,
+            turnwright_dot_store_dot_v1_dot_queue__pb2.RequestAbortRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_queue__pb2.RequestAbortResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1292,8 +1295,8 @@ class StoreService(object):
             request,
             target,
             '/turnwright.store.v1.StoreService/ResolveProposal',
-            turnwright_dot_store_dot_v1_dot_ledger__pb2.ResolveProposalRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_ledger__pb2.ResolveProposalResponse.FromString,
+            turnwright_dot_store_dot_v1_dot_queue__pb2.ResolveProposalRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_queue__pb2.ResolveProposalResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1319,8 +1322,8 @@ class StoreService(object):
             request,
             target,
             '/turnwright.store.v1.StoreService/ClaimRun',
-            turnwright_dot_store_dot_v1_dot_ledger__pb2.ClaimRunRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_ledger__pb2.ClaimRunResponse.FromString,
+            turnwright_dot_store_dot_v1_dot_lease__pb2.ClaimRunRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_lease__pb2.ClaimRunResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1346,8 +1349,8 @@ class StoreService(object):
             request,
             target,
             '/turnwright.store.v1.StoreService/ClaimWork',
-            turnwright_dot_store_dot_v1_dot_ledger__pb2.ClaimWorkRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_ledger__pb2.ClaimWorkResponse.FromString,
+            turnwright_dot_store_dot_v1_dot_lease__pb2.ClaimWorkRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_lease__pb2.ClaimWorkResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1373,8 +1376,8 @@ class StoreService(object):
             request,
             target,
             '/turnwright.store.v1.StoreService/RenewLeases',
-            turnwright_dot_store_dot_v1_dot_ledger__pb2.RenewLeasesRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_ledger__pb2.RenewLeasesResponse.FromString,
+            turnwright_dot_store_dot_v1_dot_lease__pb2.RenewLeasesRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_lease__pb2.RenewLeasesResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1400,8 +1403,8 @@ class StoreService(object):
             request,
             target,
             '/turnwright.store.v1.StoreService/ReleaseRun',
-            turnwright_dot_store_dot_v1_dot_ledger__pb2.ReleaseRunRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_ledger__pb2.ReleaseRunResponse.FromString,
+            turnwright_dot_store_dot_v1_dot_lease__pb2.ReleaseRunRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_lease__pb2.ReleaseRunResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1427,8 +1430,8 @@ class StoreService(object):
             request,
             target,
             '/turnwright.store.v1.StoreService/ListWork',
-            turnwright_dot_store_dot_v1_dot_ledger__pb2.ListWorkRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_ledger__pb2.ListWorkResponse.FromString,
+            turnwright_dot_store_dot_v1_dot_lease__pb2.ListWorkRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_lease__pb2.ListWorkResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1508,8 +1511,8 @@ class StoreService(object):
             request,
             target,
             '/turnwright.store.v1.StoreService/ChangeEntries',
-            turnwright_dot_store_dot_v1_dot_ledger__pb2.ChangeEntriesRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_ledger__pb2.ChangeEntriesResponse.FromString,
+            turnwright_dot_store_dot_v1_dot_change__pb2.ChangeEntriesRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_change__pb2.ChangeEntriesResponse.FromString,
             options,
             channel_credentials,
             insecure,

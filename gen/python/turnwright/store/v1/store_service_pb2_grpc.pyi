@@ -5,8 +5,11 @@ isort:skip_file
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from turnwright.store.v1 import change_pb2 as _change_pb2
+from turnwright.store.v1 import lease_pb2 as _lease_pb2
 from turnwright.store.v1 import ledger_pb2 as _ledger_pb2
 from turnwright.store.v1 import plan_pb2 as _plan_pb2
+from turnwright.store.v1 import queue_pb2 as _queue_pb2
 from turnwright.store.v1 import read_pb2 as _read_pb2
 from turnwright.store.v1 import registry_pb2 as _registry_pb2
 import abc as _abc_1
@@ -71,33 +74,33 @@ class StoreServiceStub:
     """Reads one run with its active or latest loop."""
     ListRuns: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ListRunsRequest, _registry_pb2.ListRunsResponse]
     """Lists runs of a project, latest written first."""
-    EnqueueLoop: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.EnqueueLoopRequest, _ledger_pb2.EnqueueLoopResponse]
+    EnqueueLoop: _grpc.UnaryUnaryMultiCallable[_queue_pb2.EnqueueLoopRequest, _queue_pb2.EnqueueLoopResponse]
     """Puts a loop into the run's queue, creating the run where the request says so; writes `run://{run}`."""
-    ListLoops: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.ListLoopsRequest, _ledger_pb2.ListLoopsResponse]
+    ListLoops: _grpc.UnaryUnaryMultiCallable[_queue_pb2.ListLoopsRequest, _queue_pb2.ListLoopsResponse]
     """Lists loops of a run, latest first."""
     ListTurns: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.ListTurnsRequest, _ledger_pb2.ListTurnsResponse]
     """Lists turns of a run, latest first."""
-    RequestAbort: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.RequestAbortRequest, _ledger_pb2.RequestAbortResponse]
+    RequestAbort: _grpc.UnaryUnaryMultiCallable[_queue_pb2.RequestAbortRequest, _queue_pb2.RequestAbortResponse]
     """Marks that the run's active loop shall end; queued loops stay. The owner of the run settles it."""
-    ResolveProposal: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.ResolveProposalRequest, _ledger_pb2.ResolveProposalResponse]
+    ResolveProposal: _grpc.UnaryUnaryMultiCallable[_queue_pb2.ResolveProposalRequest, _queue_pb2.ResolveProposalResponse]
     """Records the decision on a pending proposal, once. FAILED_PRECONDITION NOT_PROPOSED when it is not pending."""
-    ClaimRun: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.ClaimRunRequest, _ledger_pb2.ClaimRunResponse]
+    ClaimRun: _grpc.UnaryUnaryMultiCallable[_lease_pb2.ClaimRunRequest, _lease_pb2.ClaimRunResponse]
     """Takes ownership of a run and returns the ledger from which its work goes on. Starts the next queued loop
     when none is active. FAILED_PRECONDITION, reason LEASE_HELD, while another owner holds it.
     """
-    ClaimWork: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.ClaimWorkRequest, _ledger_pb2.ClaimWorkResponse]
+    ClaimWork: _grpc.UnaryUnaryMultiCallable[_lease_pb2.ClaimWorkRequest, _lease_pb2.ClaimWorkResponse]
     """Takes ownership of runs that have work and no owner, fairly among projects."""
-    RenewLeases: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.RenewLeasesRequest, _ledger_pb2.RenewLeasesResponse]
+    RenewLeases: _grpc.UnaryUnaryMultiCallable[_lease_pb2.RenewLeasesRequest, _lease_pb2.RenewLeasesResponse]
     """Makes leases longer, tells the aborts that were requested, and registers the executor's workspaces."""
-    ReleaseRun: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.ReleaseRunRequest, _ledger_pb2.ReleaseRunResponse]
+    ReleaseRun: _grpc.UnaryUnaryMultiCallable[_lease_pb2.ReleaseRunRequest, _lease_pb2.ReleaseRunResponse]
     """Gives a run back before its lease has passed."""
-    ListWork: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.ListWorkRequest, _ledger_pb2.ListWorkResponse]
+    ListWork: _grpc.UnaryUnaryMultiCallable[_lease_pb2.ListWorkRequest, _lease_pb2.ListWorkResponse]
     """Lists runs that have work and no owner, in the order in which ClaimWork takes them."""
     BeginTurn: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.BeginTurnRequest, _ledger_pb2.BeginTurnResponse]
     """Opens the next turn of the active loop and writes entries with it."""
     WriteEntries: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.WriteEntriesRequest, _ledger_pb2.WriteEntriesResponse]
     """Writes entries of a run, all or none, and moves the run and its active loop to a status where the request says so."""
-    ChangeEntries: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.ChangeEntriesRequest, _ledger_pb2.ChangeEntriesResponse]
+    ChangeEntries: _grpc.UnaryUnaryMultiCallable[_change_pb2.ChangeEntriesRequest, _change_pb2.ChangeEntriesResponse]
     """Applies get, rm, cp or mv to every entry that a pattern fits, or lists them."""
     EndTurn: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.EndTurnRequest, _ledger_pb2.EndTurnResponse]
     """Ends a turn with its result, writes entries with it, and ends the loop where the request says so."""
@@ -166,33 +169,33 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Reads one run with its active or latest loop."""
     ListRuns: _aio.UnaryUnaryMultiCallable[_registry_pb2.ListRunsRequest, _registry_pb2.ListRunsResponse]  # type: ignore[assignment]
     """Lists runs of a project, latest written first."""
-    EnqueueLoop: _aio.UnaryUnaryMultiCallable[_ledger_pb2.EnqueueLoopRequest, _ledger_pb2.EnqueueLoopResponse]  # type: ignore[assignment]
+    EnqueueLoop: _aio.UnaryUnaryMultiCallable[_queue_pb2.EnqueueLoopRequest, _queue_pb2.EnqueueLoopResponse]  # type: ignore[assignment]
     """Puts a loop into the run's queue, creating the run where the request says so; writes `run://{run}`."""
-    ListLoops: _aio.UnaryUnaryMultiCallable[_ledger_pb2.ListLoopsRequest, _ledger_pb2.ListLoopsResponse]  # type: ignore[assignment]
+    ListLoops: _aio.UnaryUnaryMultiCallable[_queue_pb2.ListLoopsRequest, _queue_pb2.ListLoopsResponse]  # type: ignore[assignment]
     """Lists loops of a run, latest first."""
     ListTurns: _aio.UnaryUnaryMultiCallable[_ledger_pb2.ListTurnsRequest, _ledger_pb2.ListTurnsResponse]  # type: ignore[assignment]
     """Lists turns of a run, latest first."""
-    RequestAbort: _aio.UnaryUnaryMultiCallable[_ledger_pb2.RequestAbortRequest, _ledger_pb2.RequestAbortResponse]  # type: ignore[assignment]
+    RequestAbort: _aio.UnaryUnaryMultiCallable[_queue_pb2.RequestAbortRequest, _queue_pb2.RequestAbortResponse]  # type: ignore[assignment]
     """Marks that the run's active loop shall end; queued loops stay. The owner of the run settles it."""
-    ResolveProposal: _aio.UnaryUnaryMultiCallable[_ledger_pb2.ResolveProposalRequest, _ledger_pb2.ResolveProposalResponse]  # type: ignore[assignment]
+    ResolveProposal: _aio.UnaryUnaryMultiCallable[_queue_pb2.ResolveProposalRequest, _queue_pb2.ResolveProposalResponse]  # type: ignore[assignment]
     """Records the decision on a pending proposal, once. FAILED_PRECONDITION NOT_PROPOSED when it is not pending."""
-    ClaimRun: _aio.UnaryUnaryMultiCallable[_ledger_pb2.ClaimRunRequest, _ledger_pb2.ClaimRunResponse]  # type: ignore[assignment]
+    ClaimRun: _aio.UnaryUnaryMultiCallable[_lease_pb2.ClaimRunRequest, _lease_pb2.ClaimRunResponse]  # type: ignore[assignment]
     """Takes ownership of a run and returns the ledger from which its work goes on. Starts the next queued loop
     when none is active. FAILED_PRECONDITION, reason LEASE_HELD, while another owner holds it.
     """
-    ClaimWork: _aio.UnaryUnaryMultiCallable[_ledger_pb2.ClaimWorkRequest, _ledger_pb2.ClaimWorkResponse]  # type: ignore[assignment]
+    ClaimWork: _aio.UnaryUnaryMultiCallable[_lease_pb2.ClaimWorkRequest, _lease_pb2.ClaimWorkResponse]  # type: ignore[assignment]
     """Takes ownership of runs that have work and no owner, fairly among projects."""
-    RenewLeases: _aio.UnaryUnaryMultiCallable[_ledger_pb2.RenewLeasesRequest, _ledger_pb2.RenewLeasesResponse]  # type: ignore[assignment]
+    RenewLeases: _aio.UnaryUnaryMultiCallable[_lease_pb2.RenewLeasesRequest, _lease_pb2.RenewLeasesResponse]  # type: ignore[assignment]
     """Makes leases longer, tells the aborts that were requested, and registers the executor's workspaces."""
-    ReleaseRun: _aio.UnaryUnaryMultiCallable[_ledger_pb2.ReleaseRunRequest, _ledger_pb2.ReleaseRunResponse]  # type: ignore[assignment]
+    ReleaseRun: _aio.UnaryUnaryMultiCallable[_lease_pb2.ReleaseRunRequest, _lease_pb2.ReleaseRunResponse]  # type: ignore[assignment]
     """Gives a run back before its lease has passed."""
-    ListWork: _aio.UnaryUnaryMultiCallable[_ledger_pb2.ListWorkRequest, _ledger_pb2.ListWorkResponse]  # type: ignore[assignment]
+    ListWork: _aio.UnaryUnaryMultiCallable[_lease_pb2.ListWorkRequest, _lease_pb2.ListWorkResponse]  # type: ignore[assignment]
     """Lists runs that have work and no owner, in the order in which ClaimWork takes them."""
     BeginTurn: _aio.UnaryUnaryMultiCallable[_ledger_pb2.BeginTurnRequest, _ledger_pb2.BeginTurnResponse]  # type: ignore[assignment]
     """Opens the next turn of the active loop and writes entries with it."""
     WriteEntries: _aio.UnaryUnaryMultiCallable[_ledger_pb2.WriteEntriesRequest, _ledger_pb2.WriteEntriesResponse]  # type: ignore[assignment]
     """Writes entries of a run, all or none, and moves the run and its active loop to a status where the request says so."""
-    ChangeEntries: _aio.UnaryUnaryMultiCallable[_ledger_pb2.ChangeEntriesRequest, _ledger_pb2.ChangeEntriesResponse]  # type: ignore[assignment]
+    ChangeEntries: _aio.UnaryUnaryMultiCallable[_change_pb2.ChangeEntriesRequest, _change_pb2.ChangeEntriesResponse]  # type: ignore[assignment]
     """Applies get, rm, cp or mv to every entry that a pattern fits, or lists them."""
     EndTurn: _aio.UnaryUnaryMultiCallable[_ledger_pb2.EndTurnRequest, _ledger_pb2.EndTurnResponse]  # type: ignore[assignment]
     """Ends a turn with its result, writes entries with it, and ends the loop where the request says so."""
@@ -352,17 +355,17 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def EnqueueLoop(
         self,
-        request: _ledger_pb2.EnqueueLoopRequest,
+        request: _queue_pb2.EnqueueLoopRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_ledger_pb2.EnqueueLoopResponse, _abc.Awaitable[_ledger_pb2.EnqueueLoopResponse]]:
+    ) -> _typing.Union[_queue_pb2.EnqueueLoopResponse, _abc.Awaitable[_queue_pb2.EnqueueLoopResponse]]:
         """Puts a loop into the run's queue, creating the run where the request says so; writes `run://{run}`."""
 
     @_abc_1.abstractmethod
     def ListLoops(
         self,
-        request: _ledger_pb2.ListLoopsRequest,
+        request: _queue_pb2.ListLoopsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_ledger_pb2.ListLoopsResponse, _abc.Awaitable[_ledger_pb2.ListLoopsResponse]]:
+    ) -> _typing.Union[_queue_pb2.ListLoopsResponse, _abc.Awaitable[_queue_pb2.ListLoopsResponse]]:
         """Lists loops of a run, latest first."""
 
     @_abc_1.abstractmethod
@@ -376,25 +379,25 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def RequestAbort(
         self,
-        request: _ledger_pb2.RequestAbortRequest,
+        request: _queue_pb2.RequestAbortRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_ledger_pb2.RequestAbortResponse, _abc.Awaitable[_ledger_pb2.RequestAbortResponse]]:
+    ) -> _typing.Union[_queue_pb2.RequestAbortResponse, _abc.Awaitable[_queue_pb2.RequestAbortResponse]]:
         """Marks that the run's active loop shall end; queued loops stay. The owner of the run settles it."""
 
     @_abc_1.abstractmethod
     def ResolveProposal(
         self,
-        request: _ledger_pb2.ResolveProposalRequest,
+        request: _queue_pb2.ResolveProposalRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_ledger_pb2.ResolveProposalResponse, _abc.Awaitable[_ledger_pb2.ResolveProposalResponse]]:
+    ) -> _typing.Union[_queue_pb2.ResolveProposalResponse, _abc.Awaitable[_queue_pb2.ResolveProposalResponse]]:
         """Records the decision on a pending proposal, once. FAILED_PRECONDITION NOT_PROPOSED when it is not pending."""
 
     @_abc_1.abstractmethod
     def ClaimRun(
         self,
-        request: _ledger_pb2.ClaimRunRequest,
+        request: _lease_pb2.ClaimRunRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_ledger_pb2.ClaimRunResponse, _abc.Awaitable[_ledger_pb2.ClaimRunResponse]]:
+    ) -> _typing.Union[_lease_pb2.ClaimRunResponse, _abc.Awaitable[_lease_pb2.ClaimRunResponse]]:
         """Takes ownership of a run and returns the ledger from which its work goes on. Starts the next queued loop
         when none is active. FAILED_PRECONDITION, reason LEASE_HELD, while another owner holds it.
         """
@@ -402,33 +405,33 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def ClaimWork(
         self,
-        request: _ledger_pb2.ClaimWorkRequest,
+        request: _lease_pb2.ClaimWorkRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_ledger_pb2.ClaimWorkResponse, _abc.Awaitable[_ledger_pb2.ClaimWorkResponse]]:
+    ) -> _typing.Union[_lease_pb2.ClaimWorkResponse, _abc.Awaitable[_lease_pb2.ClaimWorkResponse]]:
         """Takes ownership of runs that have work and no owner, fairly among projects."""
 
     @_abc_1.abstractmethod
     def RenewLeases(
         self,
-        request: _ledger_pb2.RenewLeasesRequest,
+        request: _lease_pb2.RenewLeasesRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_ledger_pb2.RenewLeasesResponse, _abc.Awaitable[_ledger_pb2.RenewLeasesResponse]]:
+    ) -> _typing.Union[_lease_pb2.RenewLeasesResponse, _abc.Awaitable[_lease_pb2.RenewLeasesResponse]]:
         """Makes leases longer, tells the aborts that were requested, and registers the executor's workspaces."""
 
     @_abc_1.abstractmethod
     def ReleaseRun(
         self,
-        request: _ledger_pb2.ReleaseRunRequest,
+        request: _lease_pb2.ReleaseRunRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_ledger_pb2.ReleaseRunResponse, _abc.Awaitable[_ledger_pb2.ReleaseRunResponse]]:
+    ) -> _typing.Union[_lease_pb2.ReleaseRunResponse, _abc.Awaitable[_lease_pb2.ReleaseRunResponse]]:
         """Gives a run back before its lease has passed."""
 
     @_abc_1.abstractmethod
     def ListWork(
         self,
-        request: _ledger_pb2.ListWorkRequest,
+        request: _lease_pb2.ListWorkRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_ledger_pb2.ListWorkResponse, _abc.Awaitable[_ledger_pb2.ListWorkResponse]]:
+    ) -> _typing.Union[_lease_pb2.ListWorkResponse, _abc.Awaitable[_lease_pb2.ListWorkResponse]]:
         """Lists runs that have work and no owner, in the order in which ClaimWork takes them."""
 
     @_abc_1.abstractmethod
@@ -450,9 +453,9 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def ChangeEntries(
         self,
-        request: _ledger_pb2.ChangeEntriesRequest,
+        request: _change_pb2.ChangeEntriesRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_ledger_pb2.ChangeEntriesResponse, _abc.Awaitable[_ledger_pb2.ChangeEntriesResponse]]:
+    ) -> _typing.Union[_change_pb2.ChangeEntriesResponse, _abc.Awaitable[_change_pb2.ChangeEntriesResponse]]:
         """Applies get, rm, cp or mv to every entry that a pattern fits, or lists them."""
 
     @_abc_1.abstractmethod
