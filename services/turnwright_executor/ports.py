@@ -113,6 +113,10 @@ class Ledger(Protocol):
         """Write entries; `full` survives the loss of power."""
         ...
 
+    async def write_packet(self, address: RunAddress, epoch: int, turn: int, packet: Packet) -> WriteAck:
+        """Commit what the assembler wants written, and what the model is sent, before it is sent."""
+        ...
+
     async def end_turn(
         self,
         address: RunAddress,

@@ -171,8 +171,7 @@ class LoopDriver:
         if packet.overflow:
             await self._overflow(open_turn, packet)
             return False
-        if packet.effects:
-            await self._services.ledger.write(self._address, self._claim.epoch, packet.effects)
+        await self._services.ledger.write_packet(self._address, self._claim.epoch, turn.number, packet)
         if open_turn.at_least:
             await self._place.hub.caught_up(open_turn.at_least)
         await self._services.generation.run(

@@ -9,6 +9,7 @@ from turnwright.store.v1 import lease_pb2, ledger_pb2, read_pb2, registry_pb2, s
 
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Cursor, Entry, EntryWrite
+from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, PAGE_SIZE_MAX
 from turnwright_core.runs import LoopEnd, Run, Turn, TurnRequest, TurnResult
@@ -21,10 +22,15 @@ from turnwright_core.wire.runs import (
     turn_request_to_pb,
     turn_result_to_pb,
 )
-from turnwright_executor.ports import Changes, Claim, LeaseState, Renewal, RunAddress, WriteAck
+from turnwright_executor.domain.blocks import Block, blocks_of
+from turnwright_executor.ports import Changes, Claim, LeaseState, Packet, Renewal, RunAddress, WriteAck
 
 WHOLE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bodies and attributes of records that are asked for in one call, in bytes."""
+
+
+RUNS_REMEMBERED: Final = 256
+"""Runs whose latest packet is remembered, so that the next one names its blocks by their digests."""
 
 
 class StoreLedger:
@@ -34,6 +40,7 @@ class StoreLedger:
         """Speak through this peer. `lease_ms` is the length of leases to ask for; 0: the store's."""
         self._peer = peer
         self._owner: dict[str, Any] = {"owner": owner, "address": own_address, "lease_ms": lease_ms}
+        self._blocks: dict[RunAddress, frozenset[bytes]] = {}
         self.stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
 
     async def claim(self, address: RunAddress) -> Claim:
@@ -137,6 +144,33 @@ class StoreLedger:
         answer = await self._peer.call(self.stub.WriteEntries, message)
         return WriteAck(tuple(answer.paths), cursor_from_pb(answer.cursor))
 
+    async def write_packet(self, address: RunAddress, epoch: int, turn: int, packet: Packet) -> WriteAck:
+        """Commit the effects of an assembly with the packet; what the packet before had is named by its digest only."""
+        messages = [(message.role, blocks_of(message.text)) for message in packet.messages]
+        known = self._blocks.get(address, frozenset())
+        request = ledger_pb2.WriteEntriesRequest(
+            project=address.project,
+            run=address.run,
+            fence=write_pb2.Fence(epoch=epoch),
+            writes=[write_to_pb(write) for write in packet.effects],
+            packet=_packet_to_pb(turn, messages, known),
+        )
+        try:
+            answer = await self._peer.call(self.stub.WriteEntries, request)
+        except TurnwrightError as error:
+            if error.reason is not Reason.BLOCKS_MISSING:
+                raise
+            request.packet.CopyFrom(_packet_to_pb(turn, messages, frozenset()))
+            answer = await self._peer.call(self.stub.WriteEntries, request)
+        self._remember(address, frozenset(block.digest for _, blocks in messages for block in blocks))
+        return WriteAck((), cursor_from_pb(answer.cursor))
+
+    def _remember(self, address: RunAddress, digests: frozenset[bytes]) -> None:
+        self._blocks.pop(address, None)
+        self._blocks[address] = digests
+        if len(self._blocks) > RUNS_REMEMBERED:
+            del self._blocks[next(iter(self._blocks))]
+
     async def end_turn(
         self,
         address: RunAddress,
@@ -230,6 +264,24 @@ class StoreLedger:
         """The run."""
         request = registry_pb2.GetRunRequest(project=address.project, run=address.run)
         return run_from_pb((await self._peer.call(self.stub.GetRun, request)).run)
+
+
+def _packet_to_pb(
+    turn: int, messages: Sequence[tuple[str, Sequence[Block]]], known: frozenset[bytes]
+) -> write_pb2.PacketRecord:
+    return write_pb2.PacketRecord(
+        turn=turn,
+        messages=[
+            write_pb2.PacketMessage(
+                role=role,
+                blocks=[
+                    write_pb2.PacketBlock(digest=block.digest, text=None if block.digest in known else block.text)
+                    for block in blocks
+                ],
+            )
+            for role, blocks in messages
+        ],
+    )
 
 
 def _changes_from_pb(message: read_pb2.WatchChangesResponse) -> Changes:

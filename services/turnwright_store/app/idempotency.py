@@ -93,9 +93,9 @@ def once(
     return response
 
 
-def forget(tx: Transaction, days: int) -> bool:
+def forget(tx: Transaction, days: int, rows_max: int = FORGET_ROWS_MAX) -> bool:
     """Forget answers older than so many days whose work has ended, a bounded number; whether there are more."""
-    return rows.forget(tx.connection, tx.now_ms - days * _DAY_MS, FORGET_ROWS_MAX) == FORGET_ROWS_MAX
+    return rows.forget(tx.connection, tx.now_ms - days * _DAY_MS, rows_max) == rows_max
 
 
 def forgetting(database: Database, days: int) -> Chore:

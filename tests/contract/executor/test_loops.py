@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 
 import pytest
@@ -352,3 +353,17 @@ async def test_a_packet_that_cannot_fit_ends_the_loop_with_413_and_says_what_was
     errors = [entry for path, entry in services.view().entries.items() if path.startswith("log://turn_1/error/")]
     assert {entry.status for entry in errors} == {413}
     assert any("921" in entry.body for entry in errors)
+
+
+async def test_what_the_model_was_sent_is_kept_byte_for_byte(services) -> None:
+    # RU197, C22
+    services.script(f"{NOTE}{GO_ON}", f"<think>é</think>{GO_ON}", DONE)
+    await services.until(await services.act())
+    turns = (await services.client.get_run(services.project, "r", turns_max=3)).turns
+    for turn in turns:
+        digest = hashlib.sha256()
+        for role in ("system", "user"):
+            text = (await services.entry(f"{role}://{turn.number}")).body.encode()
+            digest.update(f"{role}:{len(text)}\n".encode() + text)
+        assert digest.hexdigest() == turn.result.packet_digest
+    assert len(turns) == 3

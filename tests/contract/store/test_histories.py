@@ -299,7 +299,7 @@ class Histories(RuleBasedStateMachine):
                 assert seen in [self.world.shown(moment.seen, revision) for revision in revisions]
 
 
-def check(tmp_path, examples, steps, phases=(Phase.generate,)):
+def check_histories(tmp_path, examples, steps, phases=(Phase.generate,)):
     with asyncio.Runner() as runner:
         server = runner.run(start_store(tmp_path))
         client = Client(server.address)
@@ -321,10 +321,10 @@ def check(tmp_path, examples, steps, phases=(Phase.generate,)):
 
 
 def test_concurrent_requests_have_an_order_that_explains_them(db, tmp_path):
-    check(tmp_path, *((8, 15) if db else (20, 20)))
+    check_histories(tmp_path, *((8, 15) if db else (20, 20)))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_many_histories_have_an_order_that_explains_them(db, tmp_path):
-    check(tmp_path, 300, 40)
+    check_histories(tmp_path, 300, 40)

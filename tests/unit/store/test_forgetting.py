@@ -5,7 +5,6 @@ import sqlite3
 import pytest
 import sqlalchemy
 
-from turnwright_store.app import idempotency
 from turnwright_store.app.idempotency import RequestKey, forget, once
 from turnwright_store.edge.schema import bring_to_head
 from turnwright_store.ports import Transaction
@@ -81,12 +80,11 @@ def test_work_of_one_run_keeps_no_answers_of_another(core):
     assert kept(core) == {"busy's"}
 
 
-def test_forgetting_takes_bounded_pieces_and_the_oldest_first(core, monkeypatch):
-    monkeypatch.setattr(idempotency, "FORGET_ROWS_MAX", 2)
+def test_forgetting_takes_bounded_pieces_and_the_oldest_first(core):
     for days in (10, 8, 12, 9, 11):
         keep(core, f"{days}", age_ms=days * DAY_MS)
 
-    seen = [(forget(Transaction(core, WEEK_MS * 2), 7), kept(core)) for _ in range(3)]
+    seen = [(forget(Transaction(core, WEEK_MS * 2), 7, rows_max=2), kept(core)) for _ in range(3)]
 
     assert seen == [(True, {"8", "9", "10"}), (True, {"8"}), (False, set())]
 
