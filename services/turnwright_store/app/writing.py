@@ -68,7 +68,9 @@ def check_writes(basis: Basis, caller: Caller, writes: Sequence[EntryWrite]) -> 
 
 def _checked(basis: Basis, caller: Caller, write: EntryWrite) -> EntryWrite:
     check_path(write.path, basis.limits.path_chars_max)
-    write = replace(write, writer=writer_of(caller, write.writer))
+    writer = writer_of(caller, write.writer)
+    if writer is not write.writer:
+        write = replace(write, writer=writer)
     if isinstance(write.change, CopyEntry | MoveEntry):
         _check_target(basis.limits, write.path, write.change.to)
     for path in written_paths(write):

@@ -23,6 +23,10 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import TypeEngine
 
 _EXPANDED: Final = re.compile(r"__\[POSTCOMPILE_(\w+)\]")
+_ROW: Final = re.compile(r"(?<= VALUES )(\(.*\))(?= RETURNING )")
+
+ROWS_A_STATEMENT: Final = 1000
+"""Rows that one INSERT with RETURNING carries; each of their values is a parameter."""
 
 Convert = Callable[[Any], Any]
 Values = Mapping[str, Any]
@@ -39,8 +43,8 @@ class Compiled:
     """Parameters by position."""
     constants: Values
     """Those whose value stands in the statement."""
-    converts: tuple[Convert | None, ...]
-    """How each is converted, by position."""
+    converts: tuple[tuple[int, Convert], ...]
+    """Which of them are converted, by position, and how."""
     expanded: frozenset[str]
     """Those that are lists."""
     results: Results
@@ -150,17 +154,18 @@ class Statements:
         compiled: SQLCompiler = statement.compile(dialect=self.dialect, column_keys=keys, for_executemany=True)
         names = tuple(compiled.positiontup or ())
         binds = [compiled.binds[name] for name in names]
+        writes = [bind.type.dialect_impl(self.dialect).bind_processor(self.dialect) for bind in binds]
         columns = [column.type for column in statement.exported_columns]
-        converts = map(self._reads, columns)
+        reads = map(self._reads, columns)
         return Compiled(
             sql=str(compiled),
             names=names,
             constants={
                 name: bind.effective_value for name, bind in zip(names, binds, strict=True) if not bind.required
             },
-            converts=tuple(bind.type.dialect_impl(self.dialect).bind_processor(self.dialect) for bind in binds),
+            converts=tuple((place, convert) for place, convert in enumerate(writes) if convert is not None),
             expanded=frozenset(name for name, bind in zip(names, binds, strict=True) if bind.expanding),
-            results=tuple((place, convert) for place, convert in enumerate(converts) if convert is not None),
+            results=tuple((place, convert) for place, convert in enumerate(reads) if convert is not None),
             returns=bool(columns),
         )
 
@@ -176,6 +181,15 @@ class Statements:
             left = iter(counts)
             mark = "?" if self.dialect.paramstyle == "qmark" else "%s"
             found = _EXPANDED.sub(lambda _: ", ".join([mark] * next(left)), compiled.sql)
+            self._spelled[key] = found
+        return found
+
+    def for_rows(self, compiled: Compiled, count: int) -> str:
+        """The SQL of an INSERT with RETURNING, for so many rows."""
+        key = (id(compiled), (count,))
+        found = self._spelled.get(key)
+        if found is None:
+            found = _ROW.sub(lambda row: ", ".join([row[1]] * count), compiled.sql)
             self._spelled[key] = found
         return found
 
@@ -201,11 +215,24 @@ class DirectConnection:
         if len(values) == 1:
             return self._one(statement, values[0])
         compiled = self._statements.compiled(statement, values[0])
-        if compiled is None or compiled.returns or compiled.expanded:
+        if compiled is None or compiled.expanded:
             return self.core.execute(statement, values)
+        if compiled.returns:
+            return self._many_returning(compiled, values)
         cursor = self._cursor()
         cursor.executemany(compiled.sql, [_arguments(compiled, one) for one in values])
         return Rows(cursor, ())
+
+    def _many_returning(self, compiled: Compiled, values: Sequence[Values]) -> Iterator[tuple[Any, ...]]:
+        """The rows that inserts return, in any order."""
+        found: list[tuple[Any, ...]] = []
+        for first in range(0, len(values), ROWS_A_STATEMENT):
+            part = values[first : first + ROWS_A_STATEMENT]
+            cursor = self._cursor()
+            arguments = [value for one in part for value in _arguments(compiled, one)]
+            cursor.execute(self._statements.for_rows(compiled, len(part)), arguments)
+            found += Rows(cursor, compiled.results)
+        return iter(found)
 
     def _one(self, statement: Any, values: Values) -> Any:
         compiled = self._statements.compiled(statement, values)
@@ -220,14 +247,13 @@ class DirectConnection:
     def _with_lists(self, statement: Any, compiled: Compiled, values: Values) -> Any:
         arguments: list[Any] = []
         counts: list[int] = []
-        for name, convert in zip(compiled.names, compiled.converts, strict=True):
-            value = values[name] if name in values else compiled.constants[name]
+        for name, value in zip(compiled.names, _arguments(compiled, values), strict=True):
             if name not in compiled.expanded:
-                arguments.append(value if convert is None else convert(value))
+                arguments.append(value)
                 continue
-            listed = list(value) if convert is None else [convert(item) for item in value]
-            if not listed:
+            if not value:
                 return self.core.execute(statement, values)
+            listed = list(value)
             count = 1 << (len(listed) - 1).bit_length()
             arguments += listed
             arguments += [listed[-1]] * (count - len(listed))
@@ -243,10 +269,13 @@ def direct(core: sqlalchemy.Connection, statements: Statements, cursor: Callable
 
 
 def _arguments(compiled: Compiled, values: Values) -> list[Any]:
-    constants = compiled.constants
-    return [
-        (values[name] if name in values else constants[name])
-        if convert is None
-        else convert(values[name] if name in values else constants[name])
-        for name, convert in zip(compiled.names, compiled.converts, strict=True)
-    ]
+    """The parameters by position, converted; those of a list stay one."""
+    if compiled.constants:
+        values = {**compiled.constants, **values}
+    arguments = [values[name] for name in compiled.names]
+    for place, convert in compiled.converts:
+        if compiled.names[place] in compiled.expanded:
+            arguments[place] = [convert(item) for item in arguments[place]]
+        else:
+            arguments[place] = convert(arguments[place])
+    return arguments
