@@ -12,7 +12,7 @@ demo: $(VENV)/.installed
 	@$(BIN)/turnwright demo
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 check: lint types imports protos gen-check
 
