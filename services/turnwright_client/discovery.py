@@ -13,6 +13,8 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from turnwright_core.kit.home import ensure_home
+
 
 @dataclass(frozen=True, slots=True)
 class StackRecord:
@@ -28,7 +30,8 @@ class StackRecord:
     def write(self, home: Path) -> None:
         """Record this stack for the home; readers see the old or the new record, never half of one."""
         file = record_file(home)
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        ensure_home(file.parent.parent)
+        file.parent.mkdir(mode=0o700, exist_ok=True)
         scratch = file.with_name(f"{file.name}.{self.pid}.{secrets.token_hex(4)}")
         scratch.write_text(json.dumps(asdict(self)))
         scratch.chmod(0o600)

@@ -10,6 +10,7 @@ Source: architecture 3, 12.2, 12.3; docs/adr/0003.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -63,6 +64,8 @@ class SqliteDatabase:
         """Take the file, bring its schema to head, and begin to serve. Raises DatabaseInUseError, SchemaTooNewError."""
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(FileLock(self._path).release)
+            # The files beside it take their mode from it.
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
             await self._open(stack, self._writing)
             await self._writing.run(lambda link: bring_to_head(link.raw, link.core))
             for reader in self._reading:

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 
+import aiosqlite
 import pytest
 
 from contract.store.harness import SQLITE_ONLY, Client, Run, append, new_project, set_, start_store, working_run
@@ -75,6 +76,28 @@ async def test_a_second_process_is_told_who_has_the_database(tmp_path, server):
     assert process.wait(60) != 0
     assert b"turnwright.db is in use by another process" in process.stderr.read()
     process.stderr.close()
+
+
+@SQLITE_ONLY
+async def test_the_files_are_their_owners_own(tmp_path):
+    home = tmp_path / "home"
+    server = await start_store(home)
+    modes = {file.name: file.stat().st_mode & 0o777 for file in home.glob("turnwright.db*")}
+    await server.stop()
+    assert home.stat().st_mode & 0o777 == 0o700
+    assert modes == dict.fromkeys(
+        ("turnwright.db", "turnwright.db-shm", "turnwright.db-wal", "turnwright.db.lock"), 0o600
+    )
+
+
+@SQLITE_ONLY
+async def test_the_file_can_be_read_by_others_while_it_is_written(tmp_path, run):
+    """A report or a copy needs no rpc; what it sees is whole."""
+    async with aiosqlite.connect(f"file:{tmp_path}/turnwright.db?mode=ro", uri=True) as other:
+        for number in range(20):
+            await run.write(*(set_(f"known://{number}_{place}", "x") for place in range(5)))
+            async with other.execute("SELECT count(*) FROM entries WHERE scheme = 'known'") as rows:
+                assert await rows.fetchone() == (5 * (number + 1),)
 
 
 @SQLITE_ONLY
