@@ -217,7 +217,7 @@ def end_turn(
     run = raised(tx, apply_writes(tx, basis, run, checked, caller.principal).run)
     loop = replace(loop, revision=run.revision_run)
     if number and result:
-        turn_rows.end_turn(tx.connection, run.id, number, result, tx.now_ms, run.revision_run)
+        turn_rows.end_turn(tx.connection, run.id, number, result, tx.now_ms, run.cursor(basis.incarnation))
         loop = replace(loop, turns=loop.turns + 1, usage=added(loop.usage, result.usage))
     run = replace(run, turn_open=0, run=replace(run.run, loop=loop))
     if end:

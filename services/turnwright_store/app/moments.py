@@ -16,7 +16,6 @@ from turnwright_core.errors import Reason, fault
 from turnwright_store.sql.forks import home_of_turn
 from turnwright_store.sql.moments import Moment
 from turnwright_store.sql.runs import RunRow
-from turnwright_store.sql.turns import get_turn
 
 NUMBER_MAX: Final = 2**32 - 1
 """Largest number of a turn that the contract can say."""
@@ -62,13 +61,8 @@ def _end_of_turn(connection: Connection, run: RunRow, now: Cursor, number: int) 
     if home is None:
         message = f"No turn {number} of {run.run.run} has ended, or the run that had it was removed."
         raise fault(Reason.TURN_NOT_FOUND, message, run=run.run.run, turn=number)
-    turn = get_turn(connection, home.run_id, number)
-    # The turn's own cursor is that of its packet; what was written while it ran is told by the time of its end.
-    packet = turn.result.cursor if turn.result else None
-    project = min(packet.project, now.project) if packet else 0
-    global_ = min(packet.global_, now.global_) if packet else 0
-    moment = Moment(home.run_id, home.revision, project, global_, turn.end_ms)
+    moment = Moment(home.run_id, home.revision, home.project, home.global_)
     # A fork has no revision for what was before it: to its own feed such a moment is the very beginning.
     revision = home.revision if home.run_id == run.id else 0
-    cursor = Cursor(now.incarnation, revision, project, global_)
+    cursor = Cursor(now.incarnation, revision, home.project, home.global_)
     return Sighting(replace(run, id=home.run_id), moment, cursor)

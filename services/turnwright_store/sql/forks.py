@@ -106,7 +106,7 @@ _LATEST_ENDED: Final = (
     .order_by(turns.c.number.desc())
     .limit(1)
 )
-_ENDED: Final = select(turns.c.revision).where(
+_ENDED: Final = select(turns.c.revision, turns.c.end_project_rev, turns.c.end_global_rev).where(
     turns.c.run_id == bindparam("run"), turns.c.number == bindparam("turn"), turns.c.end_ms > 0
 )
 _ORIGIN: Final = select(runs.c.forked_from_run, runs.c.forked_from_turn, runs.c.lineage).where(
@@ -141,10 +141,12 @@ _PARENT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TurnHome:
-    """Where an ended turn is kept: a run, and the revision of its scope at which the turn ended."""
+    """Where an ended turn is kept: a run, and the revisions of the scopes that it read at the turn's end."""
 
     run_id: int
     revision: int
+    project: int
+    global_: int
 
 
 def home_of_turn(connection: Connection, run_id: int, number: int) -> TurnHome | None:
@@ -152,8 +154,8 @@ def home_of_turn(connection: Connection, run_id: int, number: int) -> TurnHome |
     home = home_of(connection, run_id, number)
     if home is None:
         return None
-    revision = connection.execute(_ENDED, {"run": home, "turn": number}).scalar_one_or_none()
-    return None if revision is None else TurnHome(home, revision)
+    ended = connection.execute(_ENDED, {"run": home, "turn": number}).one_or_none()
+    return None if ended is None else TurnHome(home, *ended)
 
 
 def home_of(connection: Connection, run_id: int, number: int) -> int | None:

@@ -24,7 +24,6 @@ from sqlalchemy import (
     desc,
     func,
     literal_column,
-    or_,
     select,
     union_all,
 )
@@ -56,8 +55,6 @@ class Moment:
     run: int
     project: int
     global_: int
-    until_ms: int = 0
-    """Versions of shared entries that were written until then belong to it too, whatever their revision."""
 
     def values(self, project_scope: int) -> dict[str, int]:
         """The values of the statements that read at a moment."""
@@ -66,7 +63,6 @@ class Moment:
             "at_run": self.run,
             "at_project": self.project,
             "at_global": self.global_,
-            "until_ms": self.until_ms,
             "project_scope": project_scope,
         }
 
@@ -88,11 +84,8 @@ _SHARED_REV: Final = (
     select(func.max(_there.c.from_rev))
     .where(
         _there.c.entry_id == views.c.entry_id,
-        or_(
-            _there.c.from_rev
-            <= case((entries.c.scope_id == number("project_scope"), number("at_project")), else_=number("at_global")),
-            _there.c.create_ms <= number("until_ms"),
-        ),
+        _there.c.from_rev
+        <= case((entries.c.scope_id == number("project_scope"), number("at_project")), else_=number("at_global")),
     )
     .correlate(views, entries)
     .scalar_subquery()

@@ -240,6 +240,9 @@ turns = Table(
     _number("begin_ms", None),
     _number("end_ms"),
     _number("revision", None),
+    # Revisions of the shared scopes at its end; that of the run's own scope is `revision`.
+    _number("end_project_rev"),
+    _number("end_global_rev"),
     PrimaryKeyConstraint("run_id", "number"),
     *json_object("request"),
     *json_object("result"),

@@ -44,7 +44,12 @@ _ADD: Final = insert(turns)
 _END: Final = (
     update(turns)
     .where(turns.c.run_id == bindparam("run_id_is"), turns.c.number == bindparam("number_is"))
-    .values(result=bindparam("new_result"), end_ms=bindparam("new_end_ms"), revision=bindparam("new_revision"))
+    .values(
+        {
+            name: bindparam(f"new_{name}")
+            for name in ("result", "end_ms", "revision", "end_project_rev", "end_global_rev")
+        }
+    )
 )
 
 
@@ -123,8 +128,8 @@ def add_turn(connection: Connection, run_id: int, turn: Turn) -> None:
     )
 
 
-def end_turn(connection: Connection, run_id: int, number: int, result: TurnResult, end_ms: int, revision: int) -> None:
-    """Store how a turn ended."""
+def end_turn(connection: Connection, run_id: int, number: int, result: TurnResult, end_ms: int, end: Cursor) -> None:
+    """Store how a turn ended, and at which revisions of the scopes that its run reads."""
     connection.execute(
         _END,
         {
@@ -132,6 +137,8 @@ def end_turn(connection: Connection, run_id: int, number: int, result: TurnResul
             "number_is": number,
             "new_result": _json(result),
             "new_end_ms": end_ms,
-            "new_revision": revision,
+            "new_revision": end.run,
+            "new_end_project_rev": end.project,
+            "new_end_global_rev": end.global_,
         },
     )

@@ -42,8 +42,6 @@ class Moment:
 
     seen: dict[str, Seen]
     project_revision: int
-    latest: int = -1
-    """The project's revision after the step: what was written in the same millisecond may belong to it. -1: unknown."""
 
 
 @dataclass(frozen=True)
@@ -343,18 +341,3 @@ def attempt(world: World, request: Request) -> tuple[World, Any]:
         return request.apply(world)
     except RefusedError as refused:
         return world, refused.reason
-
-
-def settled(world: World) -> World:
-    """The world between two steps: every turn that ended in the last one knows what may belong to it."""
-    runs = {
-        alias: replace(
-            run,
-            moments={
-                turn: replace(moment, latest=world.revision) if moment.latest < 0 else moment
-                for turn, moment in run.moments.items()
-            },
-        )
-        for alias, run in world.runs.items()
-    }
-    return replace(world, runs=runs)

@@ -57,11 +57,32 @@ def upgrade() -> None:
     """Add what is new."""
     is_sqlite = op.get_bind().dialect.name == "sqlite"
     _runs()
+    _turns()
     _versions(is_sqlite=is_sqlite)
     _views(is_sqlite=is_sqlite)
     _packets()
     _search(is_sqlite=is_sqlite)
     op.execute("INSERT INTO meta (key, value) VALUES ('min_code', '2')")
+
+
+ENDED_AT = """
+UPDATE turns SET {column} = (
+    SELECT coalesce(max(versions.from_rev), 0) FROM versions JOIN entries ON entries.id = versions.entry_id
+    WHERE versions.create_ms <= turns.end_ms AND entries.scope_id = ({scope})
+) WHERE end_ms > 0
+"""
+"""What was written until the end of a turn: the first schema did not keep the revisions of shared scopes there."""
+
+PROJECT_SCOPE = (
+    "SELECT projects.scope_id FROM projects JOIN runs ON runs.project_id = projects.id WHERE runs.id = turns.run_id"
+)
+GLOBAL_SCOPE = "SELECT scopes.id FROM scopes WHERE scopes.key = 'global'"
+
+
+def _turns() -> None:
+    for column, scope in (("end_project_rev", PROJECT_SCOPE), ("end_global_rev", GLOBAL_SCOPE)):
+        op.add_column("turns", sa.Column(column, sa.BigInteger(), server_default=sa.text("0"), nullable=False))
+        op.execute(ENDED_AT.format(column=column, scope=scope))
 
 
 def _runs() -> None:
