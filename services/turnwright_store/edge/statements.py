@@ -58,7 +58,7 @@ class Rows:
     __slots__ = ("_cursor", "_results")
 
     def __init__(self, cursor: Any, results: Results) -> None:
-        """Of a cursor that has executed."""
+        """Of a cursor that has executed, or of rows that were fetched."""
         self._cursor = cursor
         self._results = results
 
@@ -223,7 +223,7 @@ class DirectConnection:
         cursor.executemany(compiled.sql, [_arguments(compiled, one) for one in values])
         return Rows(cursor, ())
 
-    def _many_returning(self, compiled: Compiled, values: Sequence[Values]) -> Iterator[tuple[Any, ...]]:
+    def _many_returning(self, compiled: Compiled, values: Sequence[Values]) -> Rows:
         """The rows that inserts return, in any order."""
         found: list[tuple[Any, ...]] = []
         for first in range(0, len(values), ROWS_A_STATEMENT):
@@ -232,7 +232,7 @@ class DirectConnection:
             arguments = [value for one in part for value in _arguments(compiled, one)]
             cursor.execute(self._statements.for_rows(compiled, len(part)), arguments)
             found += Rows(cursor, compiled.results)
-        return iter(found)
+        return Rows(found, ())
 
     def _one(self, statement: Any, values: Values) -> Any:
         compiled = self._statements.compiled(statement, values)
