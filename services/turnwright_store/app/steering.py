@@ -8,6 +8,7 @@ Source: rows RU035, RU037-RU040; decision C14.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields
 from itertools import groupby
@@ -16,12 +17,11 @@ from typing import Any, Final
 from turnwright_core.entries import EntryWrite, SetEntry, State
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
-from turnwright_core.limits import WRITES_MAX
 from turnwright_core.runs import LoopSettings, Mode, RunSettings
 from turnwright_core.text import scheme_of
 from turnwright_store.app import commands, ledger
 from turnwright_store.app.reading import Address
-from turnwright_store.app.writing import Written
+from turnwright_store.app.writing import Written, written_paths
 from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import check_attributes, check_count, check_path, invalid
 from turnwright_store.domain.packets import Packet
@@ -49,11 +49,12 @@ def write_entries(
     packet: Packet | None = None,
 ) -> Written:
     """Write entries as app.ledger does; without a fence, let those that steer the run do so."""
-    check_count("writes", len(writes), WRITES_MAX)
+    check_count("writes", len(writes), basis.limits.writes_max)
     shown = _steered(tx, address, writes) if epoch is None else {}
     steering = [_steers(write, shown) for write in writes] if epoch is None else []
     if not any(steering) or run_status or packet:
         return ledger.write_entries(tx, basis, caller, address, epoch, writes, run_status, packet)
+    _check_once(writes)
     revisions: list[int] = []
     paths: list[str] = []
     for steers, group in groupby(zip(writes, steering, strict=True), key=lambda pair: pair[1]):
@@ -66,6 +67,14 @@ def write_entries(
             revisions += written.revisions
             paths += written.paths
     return Written(get_run(tx.connection, address.project, address.run), tuple(revisions), tuple(paths))
+
+
+def _check_once(writes: Sequence[EntryWrite]) -> None:
+    """Refuse a path that is written twice: what stands between two steering writes is applied by itself."""
+    counts = Counter(path for write in writes for path in written_paths(write))
+    path, count = counts.most_common(1)[0]
+    if count > 1:
+        raise invalid("path", f"A request that steers a run writes each path once; {path} stands there more often.")
 
 
 def _steered(tx: Transaction, address: Address, writes: Sequence[EntryWrite]) -> dict[str, Shown]:

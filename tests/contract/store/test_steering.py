@@ -133,3 +133,11 @@ async def test_a_held_run_is_steered_without_its_owner(client, project):
     run = await working_run(client, project, "r")
     await put(client, project, started("more", '{"mode":"act"}'))
     assert (await run.get()).loops_queued == 1
+
+
+async def test_a_request_that_steers_writes_each_path_once(client, project):
+    """What stands around the steering write is applied by itself, at the same revision."""
+    run = await working_run(client, project, "r")
+    writes = (set_("known://a", "1"), started("more", '{"mode":"act"}'), set_("known://a", "2"))
+    assert (await refused(put(client, project, *writes))).reason is Reason.INVALID_FIELD
+    assert (await run.entry("known://a"), (await run.get()).loops_queued) == (None, 0)
