@@ -122,5 +122,16 @@ _RULES: Final[Mapping[Reason, tuple[int, Advice]]] = {
     Reason.CONTEXT_EXCEEDED: (FAILED, _say("Use a model with a larger context window, or a new run.")),
     Reason.VENDOR_TIMEOUT: (FAILED, _say("Give the run its task again later.")),
     Reason.DRAINING: (FAILED, _say("The service is being restarted; call again in a moment.")),
+    Reason.LEASE_HELD: (
+        FAILED,
+        _say("Another executor works on this run; it is free when that one ends or its lease has passed."),
+    ),
+    Reason.BLOCKS_MISSING: (FAILED, _say("Call again.")),
+    Reason.TURN_NOT_FOUND: (USAGE, _say("`turnwright runs show RUN` lists the turns of a run.")),
+    Reason.SCHEME_FIXED: (USAGE, _nothing),
+    Reason.DATABASE_UNAVAILABLE: (
+        FAILED,
+        _say("Call again in a moment; the store's log tells what the database said."),
+    ),
 }
 """Exit code and advice for every reason; a test proves the table total."""

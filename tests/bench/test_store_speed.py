@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import os
 import sqlite3
@@ -20,6 +21,7 @@ from pathlib import Path
 import grpc
 import pytest
 import pytest_asyncio
+from turnwright.store.v1 import write_pb2
 
 from bench.processes import ECHO_METHOD, echo_process, store_process
 from contract.store.harness import (
@@ -55,6 +57,7 @@ class Bench:
     client: Client
     run: Run
     echo: Step
+    db: str = ""
 
     def say(self, text: str) -> None:
         print(f"[{self.kind}] {text}")
@@ -79,7 +82,7 @@ async def bench(kind, tmp_path) -> AsyncIterator[Bench]:
             stack.push_async_callback(client.close)
             run = await working_run(client, await new_project(client), "bench")
             print()
-            yield Bench(kind, tmp_path, client, run, lambda: call(b"x" * 100))
+            yield Bench(kind, tmp_path, client, run, lambda: call(b"x" * 100), db)
 
 
 @contextlib.contextmanager
@@ -284,3 +287,56 @@ async def test_the_bookkeeping_of_a_turn(bench):
     bench.say(
         f"bookkeeping of a turn of 5 commands, 4 calls: {times['turn']:.2f} ms, {times['turn'] / times['echo']:.2f} echoes"
     )
+
+
+async def test_what_200_turns_store(bench):
+    """Two tool results of 1 KB a turn, text as tools give it: lines of source code."""
+    run = await working_run(bench.client, bench.run.project, "turns")
+    source = "".join(file.read_text() for file in sorted((Path(__file__).parents[2] / "services").rglob("*.py")))
+    results = iter(source[at : at + 1024] for at in range(0, len(source), 1024))
+    before = _stored_bytes(bench)
+    blocks: list[bytes] = []
+    for kept in (False, True):
+        for _ in range(200):
+            await _stored_turn(run, [next(results), next(results)], blocks if kept else None)
+        grown, before = _stored_bytes(bench) - before, _stored_bytes(bench)
+        ratio = grown / (200 * 2 * 1024)
+        assert ratio > 0
+        packets = "with packets of 64 blocks, 2 of them new" if kept else "without packets"
+        bench.say(f"200 turns of 2 results of 1 KB {packets}: {ratio:.2f} bytes stored for a byte of results")
+
+
+async def _stored_turn(run: Run, results: list[str], blocks: list[bytes] | None) -> None:
+    """A turn of two commands as its owner writes it; `blocks` are those of the packet before."""
+    number = (await run.begin()).turn.number
+    if blocks is not None:
+        blocks += [hashlib.sha256(text.encode()).digest() for text in results]
+        del blocks[:-64]
+        new = [write_pb2.PacketBlock(digest=blocks[-2 + place], text=text) for place, text in enumerate(results)]
+        old = [write_pb2.PacketBlock(digest=digest) for digest in blocks[:-2]]
+        message = write_pb2.PacketMessage(role="user", blocks=[*old, *new])
+        await run.write(packet=write_pb2.PacketRecord(turn=number, messages=[message]))
+    paths = [f"log://turn_{number}/get/src_file_{place}_py" for place in range(2)]
+    attributes = json.dumps({"ordinal": 1, "name": "get", "path": "src/file.py", "effect": "pure"})
+    await run.write(
+        set_(f"assistant://{number}", "I will look at it."),
+        *(set_(path, "", attributes, state=RECORDED) for path in paths),
+    )
+    await run.write(*(set_(path, text, state=RESOLVED) for path, text in zip(paths, results, strict=True)))
+    digests = {
+        "fingerprint": hashlib.sha256(b"%d" % number).hexdigest(),
+        "packet_digest": hashlib.sha256(b"p%d" % number).hexdigest(),
+    }
+    await run.end(number, finish="stop", status=102, reason="continue", packet_tokens=5000, **digests)
+
+
+def _stored_bytes(bench: Bench) -> int:
+    """What the database holds."""
+    if bench.kind == "postgresql":
+        import psycopg
+
+        with psycopg.connect(bench.db, autocommit=True) as server:
+            return server.execute("SELECT pg_database_size(current_database())").fetchone()[0]
+    with contextlib.closing(sqlite3.connect(bench.folder / "bench.db")) as database:
+        pages, free = (database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count"))
+        return (pages - free) * database.execute("PRAGMA page_size").fetchone()[0]

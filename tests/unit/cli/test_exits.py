@@ -23,6 +23,8 @@ USAGE = {
     Reason.TRANSITION_FORBIDDEN,
     Reason.NOT_PROPOSED,
     Reason.WORKSPACE_UNAVAILABLE,
+    Reason.TURN_NOT_FOUND,
+    Reason.SCHEME_FIXED,
 }
 
 
