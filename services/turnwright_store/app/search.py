@@ -68,7 +68,8 @@ def read_piece(connection: Connection, last: int, places: dict[int, Place]) -> P
         total += min(head.body_bytes, TEXT_BYTES_MAX)
         if documents and total > PIECE_BYTES_MAX:
             break
-        documents.append(Document(head, indexed_text(rows.read_body(connection, head.entry, head.revision))))
+        body = rows.read_body(connection, head.entry, head.revision)
+        documents.append(rows.document(connection, head, indexed_text(body)))
     if len(heads) < PIECE_ENTRIES_MAX and len(documents) == len(heads):
         return Piece(behind, documents, behind.revision, None)
     end = documents[-1].head

@@ -25,7 +25,8 @@ PLACES_MAX: Final = 5_000
 """Places of words that are looked at for a snippet; the first ones."""
 
 _WORD: Final = re.compile(r"[^\W_]+")
-_CAMEL: Final = re.compile(r"[A-Za-z0-9]*(?:[a-z0-9][A-Z]|[A-Z]{2}[a-z])[A-Za-z0-9]*")
+_NAME: Final = re.compile(r"[A-Za-z0-9]+")
+_HUMP: Final = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
 _SPACE: Final = re.compile(r"\s")
 _PART: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 
@@ -40,13 +41,15 @@ def folded(text: str) -> str:
 
 def parts_of(text: str) -> Iterator[str]:
     """The parts of every name in camelCase."""
-    for name in _CAMEL.finditer(text):
-        yield from _PART.findall(name[0])
+    # Runs first, then a look inside: one expression for both would try every character of a long run as its beginning.
+    for name in _NAME.finditer(text):
+        if _HUMP.search(name[0]):
+            yield from _PART.findall(name[0])
 
 
 def lexemes_of(name: str) -> tuple[str, ...]:
     """A word as it is compared, and its parts; none for what is no letter or digit without its accents."""
-    parts = _PART.findall(name) if _CAMEL.fullmatch(name) else []
+    parts = parts_of(name) if _NAME.fullmatch(name) else ()
     every = (folded(word)[:WORD_CHARS_MAX] for word in (name, *parts))
     return tuple(dict.fromkeys(word for word in every if word.isalnum()))
 

@@ -55,10 +55,10 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What is indexed of an entry: its path and the beginning of its body."""
+    """An entry, and its text as the index takes it."""
 
     head: Head
-    body: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,19 +190,24 @@ def still_heads(connection: Connection, documents: Sequence[Document]) -> list[D
     return [document for document in documents if now.get(document.head.entry) == document.head.revision]
 
 
+def document(connection: Connection, head: Head, body: str) -> Document:
+    """Make an entry ready for the index, which is most of the work: no writer need wait for it."""
+    return Document(head, lexemes(head.path, body) if connection.dialect.name == POSTGRESQL else _with_parts(body))
+
+
 def put_documents(connection: Connection, scope: int, documents: Sequence[Document]) -> None:
     """Index entries, in place of what was indexed of them."""
     if not documents:
         return
     if connection.dialect.name == POSTGRESQL:
-        connection.execute(_LEXEMES_PUT, [{**_columns(scope, one), "document": lexemes(one)} for one in documents])
+        connection.execute(_LEXEMES_PUT, [{**_columns(scope, one), "document": one.text} for one in documents])
         return
     connection.execute(_FTS5_DROP, [{"entry": one.head.entry} for one in documents])
-    connection.execute(_FTS5_ADD, [{**_columns(scope, one), "body": _with_parts(one.body)} for one in documents])
+    connection.execute(_FTS5_ADD, [{**_columns(scope, one), "body": one.text} for one in documents])
 
 
-def _columns(scope: int, document: Document) -> dict[str, object]:
-    head = document.head
+def _columns(scope: int, one: Document) -> dict[str, object]:
+    head = one.head
     return {
         "entry": head.entry,
         "scope": scope,
@@ -216,11 +221,11 @@ def _with_parts(body: str) -> str:
     return "\n".join([body, " ".join(parts_of(body))])
 
 
-def lexemes(document: Document) -> str:
-    """The words of a document as PostgreSQL writes them: each with its positions, those of the path marked A."""
+def lexemes(path: str, body: str) -> str:
+    """The words of an entry as PostgreSQL writes them: each with its positions, those of the path marked A."""
     places: defaultdict[str, list[str]] = defaultdict(list)
     position = count(1)
-    for source, mark in ((document.head.path, "A"), (document.body, "")):
+    for source, mark in ((path, "A"), (body, "")):
         for word in words_of(source):
             place = f"{min(next(position), POSITION_MAX)}{mark}"
             for lexeme in lexemes_of(word):

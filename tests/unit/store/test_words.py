@@ -15,7 +15,7 @@ from turnwright_store.domain.words import (
     snippet,
     words_of,
 )
-from turnwright_store.sql.search import Document, Head, lexemes
+from turnwright_store.sql.search import lexemes
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,14 @@ from turnwright_store.sql.search import Document, Head, lexemes
 )
 def test_a_name_in_camel_case_has_parts(text, parts):
     assert list(parts_of(text)) == parts
+
+
+@pytest.mark.parametrize(("run", "parts"), [("x", 0), ("A", 0), ("7", 0), ("aB", 131_073), ("éx", 0)])
+def test_a_long_run_of_letters_is_read_once(run, parts):
+    # Reading it again from each of its characters takes minutes, which is longer than a test may.
+    long = run * (262_144 // len(run))
+    assert sum(1 for _ in parts_of(long)) == parts
+    assert len(lexemes_of(long)) <= 4
 
 
 @pytest.mark.parametrize(
@@ -59,8 +67,7 @@ def test_the_words_of_a_query_are_bounded():
 
 
 def test_lexemes_have_their_positions_and_those_of_the_path_a_mark():
-    document = Document(Head(1, 1, "src/parseReply.py", "", 0), "reply to src")
-    assert lexemes(document) == "'src':1A,6 'parsereply':2A 'parse':2A 'reply':2A,4 'py':3A 'to':5"
+    assert lexemes("src/parseReply.py", "reply to src") == "'src':1A,6 'parsereply':2A 'parse':2A 'reply':2A,4 'py':3A 'to':5"
 
 
 @given(st.text())
