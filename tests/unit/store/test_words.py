@@ -67,7 +67,10 @@ def test_the_words_of_a_query_are_bounded():
 
 
 def test_lexemes_have_their_positions_and_those_of_the_path_a_mark():
-    assert lexemes("src/parseReply.py", "reply to src") == "'src':1A,6 'parsereply':2A 'parse':2A 'reply':2A,4 'py':3A 'to':5"
+    assert (
+        lexemes("src/parseReply.py", "reply to src")
+        == "'src':1A,6 'parsereply':2A 'parse':2A 'reply':2A,4 'py':3A 'to':5"
+    )
 
 
 @given(st.text())
