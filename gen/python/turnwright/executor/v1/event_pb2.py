@@ -31,7 +31,7 @@ from turnwright.types.v1 import turn_pb2 as turnwright_dot_types_dot_v1_dot_turn
 from turnwright.types.v1 import usage_pb2 as turnwright_dot_types_dot_v1_dot_usage__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/executor/v1/event.proto\x12\x16turnwright.executor.v1\x1a\x1fturnwright/types/v1/delta.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a\"turnwright/types/v1/proposal.proto\x1a\x1dturnwright/types/v1/run.proto\x1a\x1eturnwright/types/v1/turn.proto\x1a\x1fturnwright/types/v1/usage.proto\"\xf6\x01\n\x08Snapshot\x12\x0c\n\x04part\x18\x01 \x01(\r\x12\x0c\n\x04last\x18\x02 \x01(\x08\x12%\n\x03run\x18\x03 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12+\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x30\n\tproposals\x18\x05 \x03(\x0b\x32\x1d.turnwright.types.v1.Proposal\x12<\n\x07partial\x18\x06 \x01(\x0b\x32&.turnwright.executor.v1.PartialMessageH\x00\x88\x01\x01\x42\n\n\x08_partial\"B\n\x0ePartialMessage\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x11\n\treasoning\x18\x03 \x01(\t\"6\n\x0bTurnStarted\x12\'\n\x04turn\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Turn\"\x1d\n\rStreamStarted\x12\x0c\n\x04turn\x18\x01 \x01(\r\"F\n\x0bStreamDelta\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12)\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x1a.turnwright.types.v1.Delta\"Y\n\x0eStreamFinished\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12\x0e\n\x06\x66inish\x18\x02 \x01(\t\x12)\n\x05usage\x18\x03 \x01(\x0b\x32\x1a.turnwright.types.v1.Usage\"/\n\x0fStreamCancelled\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\"7\n\x0cTurnFinished\x12\'\n\x04turn\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Turn\"9\n\x0cMessageAdded\x12)\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Entry\";\n\x0eMessageUpdated\x12)\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Entry\"\x1e\n\x0eMessageRemoved\x12\x0c\n\x04path\x18\x01 \x01(\t\"B\n\x0fProposalPending\x12/\n\x08proposal\x18\x01 \x01(\x0b\x32\x1d.turnwright.types.v1.Proposal\"\\\n\x10ProposalResolved\x12\x0c\n\x04path\x18\x01 \x01(\t\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.turnwright.types.v1.State\x12\x0f\n\x07outcome\x18\x03 \x01(\t\"Z\n\x08RunState\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\'\n\x04loop\x18\x02 \x01(\x0b\x32\x19.turnwright.types.v1.Loop\"\xd3\x01\n\x0bRunProgress\x12\x38\n\x05phase\x18\x01 \x01(\x0e\x32).turnwright.executor.v1.RunProgress.Phase\x12\x0c\n\x04turn\x18\x02 \x01(\r\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x0e\n\x06wait_s\x18\x04 \x01(\x01\"\\\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x12\n\x0ePHASE_THINKING\x10\x01\x12\x14\n\x10PHASE_PROCESSING\x10\x02\x12\x12\n\x0ePHASE_RETRYING\x10\x03\"\x0b\n\tHeartbeatb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/executor/v1/event.proto\x12\x16turnwright.executor.v1\x1a\x1fturnwright/types/v1/delta.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a\"turnwright/types/v1/proposal.proto\x1a\x1dturnwright/types/v1/run.proto\x1a\x1eturnwright/types/v1/turn.proto\x1a\x1fturnwright/types/v1/usage.proto\"\xf6\x01\n\x08Snapshot\x12\x0c\n\x04part\x18\x01 \x01(\r\x12\x0c\n\x04last\x18\x02 \x01(\x08\x12%\n\x03run\x18\x03 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12+\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x30\n\tproposals\x18\x05 \x03(\x0b\x32\x1d.turnwright.types.v1.Proposal\x12<\n\x07partial\x18\x06 \x01(\x0b\x32&.turnwright.executor.v1.PartialMessageH\x00\x88\x01\x01\x42\n\n\x08_partial\"B\n\x0ePartialMessage\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x11\n\treasoning\x18\x03 \x01(\t\"6\n\x0bTurnStarted\x12\'\n\x04turn\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Turn\"\x1d\n\rStreamStarted\x12\x0c\n\x04turn\x18\x01 \x01(\r\"F\n\x0bStreamDelta\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12)\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x1a.turnwright.types.v1.Delta\"Y\n\x0eStreamFinished\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12\x0e\n\x06\x66inish\x18\x02 \x01(\t\x12)\n\x05usage\x18\x03 \x01(\x0b\x32\x1a.turnwright.types.v1.Usage\"/\n\x0fStreamCancelled\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\"7\n\x0cTurnFinished\x12\'\n\x04turn\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Turn\"9\n\x0cMessageAdded\x12)\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Entry\";\n\x0eMessageUpdated\x12)\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Entry\"\x1e\n\x0eMessageRemoved\x12\x0c\n\x04path\x18\x01 \x01(\t\"B\n\x0fProposalPending\x12/\n\x08proposal\x18\x01 \x01(\x0b\x32\x1d.turnwright.types.v1.Proposal\"\x95\x01\n\x10ProposalResolved\x12\x0c\n\x04path\x18\x01 \x01(\t\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.turnwright.types.v1.State\x12\x0f\n\x07outcome\x18\x03 \x01(\t\x12\x37\n\x08\x64\x65\x63ision\x18\x04 \x01(\x0b\x32%.turnwright.types.v1.ProposalDecision\"Z\n\x08RunState\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\'\n\x04loop\x18\x02 \x01(\x0b\x32\x19.turnwright.types.v1.Loop\"\xd3\x01\n\x0bRunProgress\x12\x38\n\x05phase\x18\x01 \x01(\x0e\x32).turnwright.executor.v1.RunProgress.Phase\x12\x0c\n\x04turn\x18\x02 \x01(\r\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x0e\n\x06wait_s\x18\x04 \x01(\x01\"\\\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x12\n\x0ePHASE_THINKING\x10\x01\x12\x14\n\x10PHASE_PROCESSING\x10\x02\x12\x12\n\x0ePHASE_RETRYING\x10\x03\"\x0b\n\tHeartbeat\"M\n\x0f\x42udgetExhausted\x12\x0c\n\x04loop\x18\x01 \x01(\r\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0e\n\x06of_run\x18\x03 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\"5\n\x06Notice\x12\r\n\x05level\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\"5\n\tRendering\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0e\n\x06\x61ppend\x18\x03 \x01(\x08\"c\n\x0eOutputAppended\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x13\n\x0bwrite_count\x18\x04 \x01(\r\x12\x10\n\x08revision\x18\x05 \x01(\x03\"@\n\x0fOutputCancelled\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0f\n\x07\x63hannel\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -62,14 +62,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MESSAGEREMOVED']._serialized_end=1115
   _globals['_PROPOSALPENDING']._serialized_start=1117
   _globals['_PROPOSALPENDING']._serialized_end=1183
-  _globals['_PROPOSALRESOLVED']._serialized_start=1185
-  _globals['_PROPOSALRESOLVED']._serialized_end=1277
-  _globals['_RUNSTATE']._serialized_start=1279
-  _globals['_RUNSTATE']._serialized_end=1369
-  _globals['_RUNPROGRESS']._serialized_start=1372
-  _globals['_RUNPROGRESS']._serialized_end=1583
-  _globals['_RUNPROGRESS_PHASE']._serialized_start=1491
-  _globals['_RUNPROGRESS_PHASE']._serialized_end=1583
-  _globals['_HEARTBEAT']._serialized_start=1585
-  _globals['_HEARTBEAT']._serialized_end=1596
+  _globals['_PROPOSALRESOLVED']._serialized_start=1186
+  _globals['_PROPOSALRESOLVED']._serialized_end=1335
+  _globals['_RUNSTATE']._serialized_start=1337
+  _globals['_RUNSTATE']._serialized_end=1427
+  _globals['_RUNPROGRESS']._serialized_start=1430
+  _globals['_RUNPROGRESS']._serialized_end=1641
+  _globals['_RUNPROGRESS_PHASE']._serialized_start=1549
+  _globals['_RUNPROGRESS_PHASE']._serialized_end=1641
+  _globals['_HEARTBEAT']._serialized_start=1643
+  _globals['_HEARTBEAT']._serialized_end=1654
+  _globals['_BUDGETEXHAUSTED']._serialized_start=1656
+  _globals['_BUDGETEXHAUSTED']._serialized_end=1733
+  _globals['_NOTICE']._serialized_start=1735
+  _globals['_NOTICE']._serialized_end=1788
+  _globals['_RENDERING']._serialized_start=1790
+  _globals['_RENDERING']._serialized_end=1843
+  _globals['_OUTPUTAPPENDED']._serialized_start=1845
+  _globals['_OUTPUTAPPENDED']._serialized_end=1944
+  _globals['_OUTPUTCANCELLED']._serialized_start=1946
+  _globals['_OUTPUTCANCELLED']._serialized_end=2010
 # @@protoc_insertion_point(module_scope)

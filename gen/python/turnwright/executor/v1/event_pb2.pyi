@@ -367,22 +367,28 @@ class ProposalResolved(_message.Message):
     PATH_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
+    DECISION_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """Path of the record."""
     state: _entry_pb2.State.ValueType
     """The record's state after the decision."""
     outcome: _builtins.str
     """The record's outcome."""
+    @_builtins.property
+    def decision(self) -> _proposal_pb2.ProposalDecision:
+        """How it was decided, and by whom."""
+
     def __init__(
         self,
         *,
         path: _builtins.str = ...,
         state: _entry_pb2.State.ValueType = ...,
         outcome: _builtins.str = ...,
+        decision: _proposal_pb2.ProposalDecision | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome", "path", b"path", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "outcome", b"outcome", "path", b"path", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -495,3 +501,170 @@ class Heartbeat(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
+
+@_typing.final
+class BudgetExhausted(_message.Message):
+    """A loop ended because a limit of its budget, or of its run's, was reached."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOOP_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    OF_RUN_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    loop: _builtins.int
+    """The loop."""
+    kind: _builtins.str
+    """Which limit: `turns`, `tokens`, `cost` or `wall`."""
+    of_run: _builtins.bool
+    """True when it is the run's limit, false when it is the loop's own."""
+    detail: _builtins.str
+    """What was reached, in a sentence with the figures."""
+    def __init__(
+        self,
+        *,
+        loop: _builtins.int = ...,
+        kind: _builtins.str = ...,
+        of_run: _builtins.bool = ...,
+        detail: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "kind", b"kind", "loop", b"loop", "of_run", b"of_run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BudgetExhausted: _TypeAlias = BudgetExhausted  # noqa: Y015
+
+@_typing.final
+class Notice(_message.Message):
+    """A short notice for people, from a plugin or a client. Not stored."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEVEL_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    level: _builtins.str
+    """How much it matters: `info`, `warning` or `error`; empty: `info`."""
+    text: _builtins.str
+    """The text; 1 to 4096 bytes."""
+    source: _builtins.str
+    """Who tells it; at most 128 characters."""
+    def __init__(
+        self,
+        *,
+        level: _builtins.str = ...,
+        text: _builtins.str = ...,
+        source: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["level", b"level", "source", b"source", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Notice: _TypeAlias = Notice  # noqa: Y015
+
+@_typing.final
+class Rendering(_message.Message):
+    """Text that is shown as it grows: the progress of a tool, for instance. Not stored."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    APPEND_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """What is shown; a text with the same id replaces the one before. At most 128 characters."""
+    text: _builtins.str
+    """The text; at most 16384 bytes."""
+    append: _builtins.bool
+    """True adds to the end of what is shown under this id."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        text: _builtins.str = ...,
+        append: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "id", b"id", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Rendering: _TypeAlias = Rendering  # noqa: Y015
+
+@_typing.final
+class OutputAppended(_message.Message):
+    """The body of an entry at STREAMING grew; nothing else of it changed. Growth comes in this shape only, and all of it comes:
+    the first piece begins at the `body_bytes` that the snapshot or the last event of the entry told, each other one where
+    the piece before it ends.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    WRITE_COUNT_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Path of the entry."""
+    offset: _builtins.int
+    """Length in bytes of the body before the piece."""
+    text: _builtins.str
+    """What was added; at most about 256 KiB, a longer one comes in several events."""
+    write_count: _builtins.int
+    """The entry's `write_count` and `revision` now."""
+    revision: _builtins.int
+    """Revision of the run's scope at which the body had this length or more."""
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        offset: _builtins.int = ...,
+        text: _builtins.str = ...,
+        write_count: _builtins.int = ...,
+        revision: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "path", b"path", "revision", b"revision", "text", b"text", "write_count", b"write_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OutputAppended: _TypeAlias = OutputAppended  # noqa: Y015
+
+@_typing.final
+class OutputCancelled(_message.Message):
+    """A channel was ended by somebody else than its producer, who has to stop: it was cancelled, its loop was aborted, or its
+    producer was silent for too long.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    CHANNEL_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Path of the stream's record."""
+    channel: _builtins.int
+    """Number of the channel."""
+    reason: _builtins.str
+    """Why, `word:code`."""
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        channel: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "path", b"path", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OutputCancelled: _TypeAlias = OutputCancelled  # noqa: Y015

@@ -3,12 +3,15 @@
 isort:skip_file
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
 from turnwright.executor.v1 import event_pb2 as _event_pb2
 from turnwright.executor.v1 import task_pb2 as _task_pb2
 from turnwright.types.v1 import project_pb2 as _project_pb2
+from turnwright.types.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
 from turnwright.types.v1 import settings_pb2 as _settings_pb2
 import builtins as _builtins
@@ -29,18 +32,22 @@ class InitProjectRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ROOT_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     root: _builtins.str
     """Absolute path of an existing directory on the executor's host. FAILED_PRECONDITION, reason
     WORKSPACE_UNAVAILABLE, when there is none.
     """
+    name: _builtins.str
+    """Wanted name, `[A-Za-z0-9._-]{1,128}`. Empty: made from the last part of `root`. A project that exists keeps its own."""
     def __init__(
         self,
         *,
         root: _builtins.str = ...,
+        name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["root", b"root"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "root", b"root"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -283,6 +290,11 @@ class WatchRunResponse(_message.Message):
     RUN_STATE_FIELD_NUMBER: _builtins.int
     RUN_PROGRESS_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
+    OUTPUT_APPENDED_FIELD_NUMBER: _builtins.int
+    OUTPUT_CANCELLED_FIELD_NUMBER: _builtins.int
+    BUDGET_EXHAUSTED_FIELD_NUMBER: _builtins.int
+    NOTICE_FIELD_NUMBER: _builtins.int
+    RENDERING_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def cursor(self) -> _task_pb2.EventCursor:
         """Where this event stands."""
@@ -351,6 +363,26 @@ class WatchRunResponse(_message.Message):
     def heartbeat(self) -> _event_pb2.Heartbeat:
         """Nothing happened for a while."""
 
+    @_builtins.property
+    def output_appended(self) -> _event_pb2.OutputAppended:
+        """The output of a command or of another producer grew."""
+
+    @_builtins.property
+    def output_cancelled(self) -> _event_pb2.OutputCancelled:
+        """An output was ended by somebody else than its producer."""
+
+    @_builtins.property
+    def budget_exhausted(self) -> _event_pb2.BudgetExhausted:
+        """A loop ended at a limit of a budget."""
+
+    @_builtins.property
+    def notice(self) -> _event_pb2.Notice:
+        """Somebody tells the watchers something."""
+
+    @_builtins.property
+    def rendering(self) -> _event_pb2.Rendering:
+        """Somebody shows the watchers text that grows."""
+
     def __init__(
         self,
         *,
@@ -371,12 +403,17 @@ class WatchRunResponse(_message.Message):
         run_state: _event_pb2.RunState | None = ...,
         run_progress: _event_pb2.RunProgress | None = ...,
         heartbeat: _event_pb2.Heartbeat | None = ...,
+        output_appended: _event_pb2.OutputAppended | None = ...,
+        output_cancelled: _event_pb2.OutputCancelled | None = ...,
+        budget_exhausted: _event_pb2.BudgetExhausted | None = ...,
+        notice: _event_pb2.Notice | None = ...,
+        rendering: _event_pb2.Rendering | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "event", b"event", "heartbeat", b"heartbeat", "message_added", b"message_added", "message_removed", b"message_removed", "message_updated", b"message_updated", "proposal_pending", b"proposal_pending", "proposal_resolved", b"proposal_resolved", "run_progress", b"run_progress", "run_state", b"run_state", "snapshot", b"snapshot", "stream_cancelled", b"stream_cancelled", "stream_delta", b"stream_delta", "stream_finished", b"stream_finished", "stream_started", b"stream_started", "time", b"time", "turn_finished", b"turn_finished", "turn_started", b"turn_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["budget_exhausted", b"budget_exhausted", "cursor", b"cursor", "event", b"event", "heartbeat", b"heartbeat", "message_added", b"message_added", "message_removed", b"message_removed", "message_updated", b"message_updated", "notice", b"notice", "output_appended", b"output_appended", "output_cancelled", b"output_cancelled", "proposal_pending", b"proposal_pending", "proposal_resolved", b"proposal_resolved", "rendering", b"rendering", "run_progress", b"run_progress", "run_state", b"run_state", "snapshot", b"snapshot", "stream_cancelled", b"stream_cancelled", "stream_delta", b"stream_delta", "stream_finished", b"stream_finished", "stream_started", b"stream_started", "time", b"time", "turn_finished", b"turn_finished", "turn_started", b"turn_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "event", b"event", "heartbeat", b"heartbeat", "message_added", b"message_added", "message_removed", b"message_removed", "message_updated", b"message_updated", "proposal_pending", b"proposal_pending", "proposal_resolved", b"proposal_resolved", "run_progress", b"run_progress", "run_state", b"run_state", "snapshot", b"snapshot", "stream_cancelled", b"stream_cancelled", "stream_delta", b"stream_delta", "stream_finished", b"stream_finished", "stream_started", b"stream_started", "time", b"time", "turn_finished", b"turn_finished", "turn_started", b"turn_started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_exhausted", b"budget_exhausted", "cursor", b"cursor", "event", b"event", "heartbeat", b"heartbeat", "message_added", b"message_added", "message_removed", b"message_removed", "message_updated", b"message_updated", "notice", b"notice", "output_appended", b"output_appended", "output_cancelled", b"output_cancelled", "proposal_pending", b"proposal_pending", "proposal_resolved", b"proposal_resolved", "rendering", b"rendering", "run_progress", b"run_progress", "run_state", b"run_state", "snapshot", b"snapshot", "stream_cancelled", b"stream_cancelled", "stream_delta", b"stream_delta", "stream_finished", b"stream_finished", "stream_started", b"stream_started", "time", b"time", "turn_finished", b"turn_finished", "turn_started", b"turn_started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["snapshot", "turn_started", "stream_started", "stream_delta", "stream_finished", "stream_cancelled", "turn_finished", "message_added", "message_updated", "message_removed", "proposal_pending", "proposal_resolved", "run_state", "run_progress", "heartbeat"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["snapshot", "turn_started", "stream_started", "stream_delta", "stream_finished", "stream_cancelled", "turn_finished", "message_added", "message_updated", "message_removed", "proposal_pending", "proposal_resolved", "run_state", "run_progress", "heartbeat", "output_appended", "output_cancelled", "budget_exhausted", "notice", "rendering"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -436,12 +473,31 @@ class Accept(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    CONTENTS_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
+    CLIENT_RUNS_FIELD_NUMBER: _builtins.int
+    answer: _builtins.str
+    """Answer to a proposed question, at most 65536 bytes; required there, refused elsewhere."""
+    client_runs: _builtins.bool
+    """True: the caller runs the proposed command itself. Its channels are opened for the caller, who fills and ends them
+    (AppendStream, CompleteStream, AbortStream), and the loop goes on meanwhile. Only for commands.
+    """
+    @_builtins.property
+    def contents(self) -> _containers.RepeatedCompositeFieldContainer[_proposal_pb2.EditedContent]:
+        """Contents that are written instead of the proposed ones; with the record's attributes at most 1 MiB. Empty: as
+        proposed. Each path once, and one that the proposal writes: else INVALID_ARGUMENT, reason INVALID_FIELD.
+        """
+
     def __init__(
         self,
+        *,
+        contents: _abc.Iterable[_proposal_pb2.EditedContent] | None = ...,
+        answer: _builtins.str = ...,
+        client_runs: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "client_runs", b"client_runs", "contents", b"contents"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

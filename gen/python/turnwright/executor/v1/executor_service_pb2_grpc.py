@@ -3,8 +3,12 @@
 import grpc
 import warnings
 
+from turnwright.executor.v1 import control_pb2 as turnwright_dot_executor_dot_v1_dot_control__pb2
 from turnwright.executor.v1 import executor_service_pb2 as turnwright_dot_executor_dot_v1_dot_executor__service__pb2
+from turnwright.executor.v1 import proposal_pb2 as turnwright_dot_executor_dot_v1_dot_proposal__pb2
 from turnwright.executor.v1 import query_pb2 as turnwright_dot_executor_dot_v1_dot_query__pb2
+from turnwright.executor.v1 import stream_pb2 as turnwright_dot_executor_dot_v1_dot_stream__pb2
+from turnwright.executor.v1 import watch_pb2 as turnwright_dot_executor_dot_v1_dot_watch__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
@@ -67,10 +71,80 @@ class ExecutorServiceStub(object):
                 request_serializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.ResolveRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.ResolveResponse.FromString,
                 _registered_method=True)
+        self.ListProposals = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/ListProposals',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.ListProposalsRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.ListProposalsResponse.FromString,
+                _registered_method=True)
+        self.GetProposal = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/GetProposal',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.GetProposalRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.GetProposalResponse.FromString,
+                _registered_method=True)
+        self.WatchProposals = channel.unary_stream(
+                '/turnwright.executor.v1.ExecutorService/WatchProposals',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.WatchProposalsRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.WatchProposalsResponse.FromString,
+                _registered_method=True)
         self.Abort = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/Abort',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.AbortRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.AbortResponse.FromString,
+                _registered_method=True)
+        self.OpenStream = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/OpenStream',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.OpenStreamRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.OpenStreamResponse.FromString,
+                _registered_method=True)
+        self.AppendStream = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/AppendStream',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.AppendStreamRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.AppendStreamResponse.FromString,
+                _registered_method=True)
+        self.CompleteStream = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/CompleteStream',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.CompleteStreamRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.CompleteStreamResponse.FromString,
+                _registered_method=True)
+        self.AbortStream = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/AbortStream',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.AbortStreamRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.AbortStreamResponse.FromString,
+                _registered_method=True)
+        self.CancelStream = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/CancelStream',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.CancelStreamRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.CancelStreamResponse.FromString,
+                _registered_method=True)
+        self.ForkRun = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/ForkRun',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ForkRunRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ForkRunResponse.FromString,
+                _registered_method=True)
+        self.RenameRun = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/RenameRun',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.RenameRunRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.RenameRunResponse.FromString,
+                _registered_method=True)
+        self.ConfigureRun = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/ConfigureRun',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ConfigureRunRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ConfigureRunResponse.FromString,
+                _registered_method=True)
+        self.RemoveRun = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/RemoveRun',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.RemoveRunRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.RemoveRunResponse.FromString,
+                _registered_method=True)
+        self.InjectMessage = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/InjectMessage',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.InjectMessageRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.InjectMessageResponse.FromString,
+                _registered_method=True)
+        self.CallTool = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/CallTool',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.CallToolRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.CallToolResponse.FromString,
                 _registered_method=True)
         self.GetRun = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/GetRun',
@@ -82,6 +156,21 @@ class ExecutorServiceStub(object):
                 request_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.ListRunsRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.ListRunsResponse.FromString,
                 _registered_method=True)
+        self.WatchRuns = channel.unary_stream(
+                '/turnwright.executor.v1.ExecutorService/WatchRuns',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.WatchRunsRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.WatchRunsResponse.FromString,
+                _registered_method=True)
+        self.Notify = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/Notify',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.NotifyRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.NotifyResponse.FromString,
+                _registered_method=True)
+        self.ListEntries = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/ListEntries',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ListEntriesRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ListEntriesResponse.FromString,
+                _registered_method=True)
         self.GetEntry = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/GetEntry',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetEntryRequest.SerializeToString,
@@ -91,6 +180,31 @@ class ExecutorServiceStub(object):
                 '/turnwright.executor.v1.ExecutorService/ListModels',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.ListModelsRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.ListModelsResponse.FromString,
+                _registered_method=True)
+        self.AddModel = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/AddModel',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.AddModelRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.AddModelResponse.FromString,
+                _registered_method=True)
+        self.RemoveModel = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/RemoveModel',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.RemoveModelRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.RemoveModelResponse.FromString,
+                _registered_method=True)
+        self.SetFileConstraints = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/SetFileConstraints',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.SetFileConstraintsRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.SetFileConstraintsResponse.FromString,
+                _registered_method=True)
+        self.ListFileConstraints = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/ListFileConstraints',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ListFileConstraintsRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ListFileConstraintsResponse.FromString,
+                _registered_method=True)
+        self.Discover = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/Discover',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.DiscoverRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.DiscoverResponse.FromString,
                 _registered_method=True)
         self.GetStatus = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/GetStatus',
@@ -140,7 +254,29 @@ class ExecutorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Resolve(self, request, context):
-        """Decides on a pending proposal; the loop goes on.
+        """Decides on a pending proposal; the loop goes on. Of two that decide at once one wins; the other is told
+        FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListProposals(self, request, context):
+        """Lists what waits for a decision, of one project or of all.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetProposal(self, request, context):
+        """Reads a proposal with all that it would write, as somebody needs it who wants to accept other content.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchProposals(self, request, context):
+        """Streams what waits for a decision and what waits no more, with heartbeats, until the caller ends it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -148,6 +284,83 @@ class ExecutorServiceServicer(object):
 
     def Abort(self, request, context):
         """Ends the active loop with 499. Queued loops then start. Harmless when nothing is active.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def OpenStream(self, request, context):
+        """Begins a stream that the caller produces.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AppendStream(self, request, context):
+        """Adds to a channel of a stream that the caller produces.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CompleteStream(self, request, context):
+        """Ends a stream that the caller produces, with its result.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AbortStream(self, request, context):
+        """Ends a stream that the caller produces and gives up.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelStream(self, request, context):
+        """Ends a stream whoever produces it, commands that run here included.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForkRun(self, request, context):
+        """Makes a run that begins with what another one sees now, or saw at the end of an earlier turn.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenameRun(self, request, context):
+        """Gives a run another alias. FAILED_PRECONDITION while it has a loop that has not ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ConfigureRun(self, request, context):
+        """Changes what the loops of a run share: model, temperature, persona, context limit, budget, yolo.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveRun(self, request, context):
+        """Removes a run whose loops have all ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def InjectMessage(self, request, context):
+        """Tells the model something in its next turn, without giving it a task.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CallTool(self, request, context):
+        """Has a tool carry out a command for the caller: reads and writes of entries and files, and all else that tools do.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -167,6 +380,27 @@ class ExecutorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchRuns(self, request, context):
+        """Streams the state of all runs of a project: a snapshot, then every run that changes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Notify(self, request, context):
+        """Tells the watchers of a run something that is not stored.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListEntries(self, request, context):
+        """Lists entries of a run by patterns.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetEntry(self, request, context):
         """Reads one entry of a run with its whole body.
         """
@@ -176,6 +410,41 @@ class ExecutorServiceServicer(object):
 
     def ListModels(self, request, context):
         """Lists the models that runs may name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AddModel(self, request, context):
+        """Adds a model that runs may name, or replaces one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveModel(self, request, context):
+        """Removes a model.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetFileConstraints(self, request, context):
+        """Says which files of a project are taken in, and which may be changed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListFileConstraints(self, request, context):
+        """Lists constraints on files by pattern.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Discover(self, request, context):
+        """Tells what this executor offers: methods, notifications, tools.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -221,10 +490,80 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.ResolveRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.ResolveResponse.SerializeToString,
             ),
+            'ListProposals': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListProposals,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.ListProposalsRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.ListProposalsResponse.SerializeToString,
+            ),
+            'GetProposal': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetProposal,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.GetProposalRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.GetProposalResponse.SerializeToString,
+            ),
+            'WatchProposals': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchProposals,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.WatchProposalsRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.WatchProposalsResponse.SerializeToString,
+            ),
             'Abort': grpc.unary_unary_rpc_method_handler(
                     servicer.Abort,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.AbortRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.AbortResponse.SerializeToString,
+            ),
+            'OpenStream': grpc.unary_unary_rpc_method_handler(
+                    servicer.OpenStream,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.OpenStreamRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.OpenStreamResponse.SerializeToString,
+            ),
+            'AppendStream': grpc.unary_unary_rpc_method_handler(
+                    servicer.AppendStream,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.AppendStreamRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.AppendStreamResponse.SerializeToString,
+            ),
+            'CompleteStream': grpc.unary_unary_rpc_method_handler(
+                    servicer.CompleteStream,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.CompleteStreamRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.CompleteStreamResponse.SerializeToString,
+            ),
+            'AbortStream': grpc.unary_unary_rpc_method_handler(
+                    servicer.AbortStream,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.AbortStreamRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.AbortStreamResponse.SerializeToString,
+            ),
+            'CancelStream': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelStream,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.CancelStreamRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.CancelStreamResponse.SerializeToString,
+            ),
+            'ForkRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForkRun,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ForkRunRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ForkRunResponse.SerializeToString,
+            ),
+            'RenameRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenameRun,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.RenameRunRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.RenameRunResponse.SerializeToString,
+            ),
+            'ConfigureRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.ConfigureRun,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ConfigureRunRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ConfigureRunResponse.SerializeToString,
+            ),
+            'RemoveRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveRun,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.RemoveRunRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.RemoveRunResponse.SerializeToString,
+            ),
+            'InjectMessage': grpc.unary_unary_rpc_method_handler(
+                    servicer.InjectMessage,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.InjectMessageRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.InjectMessageResponse.SerializeToString,
+            ),
+            'CallTool': grpc.unary_unary_rpc_method_handler(
+                    servicer.CallTool,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.CallToolRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.CallToolResponse.SerializeToString,
             ),
             'GetRun': grpc.unary_unary_rpc_method_handler(
                     servicer.GetRun,
@@ -236,6 +575,21 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.ListRunsRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.ListRunsResponse.SerializeToString,
             ),
+            'WatchRuns': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchRuns,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.WatchRunsRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.WatchRunsResponse.SerializeToString,
+            ),
+            'Notify': grpc.unary_unary_rpc_method_handler(
+                    servicer.Notify,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.NotifyRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.NotifyResponse.SerializeToString,
+            ),
+            'ListEntries': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListEntries,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ListEntriesRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ListEntriesResponse.SerializeToString,
+            ),
             'GetEntry': grpc.unary_unary_rpc_method_handler(
                     servicer.GetEntry,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetEntryRequest.FromString,
@@ -245,6 +599,31 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     servicer.ListModels,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.ListModelsRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.ListModelsResponse.SerializeToString,
+            ),
+            'AddModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddModel,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.AddModelRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.AddModelResponse.SerializeToString,
+            ),
+            'RemoveModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveModel,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.RemoveModelRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.RemoveModelResponse.SerializeToString,
+            ),
+            'SetFileConstraints': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetFileConstraints,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.SetFileConstraintsRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.SetFileConstraintsResponse.SerializeToString,
+            ),
+            'ListFileConstraints': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFileConstraints,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ListFileConstraintsRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ListFileConstraintsResponse.SerializeToString,
+            ),
+            'Discover': grpc.unary_unary_rpc_method_handler(
+                    servicer.Discover,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.DiscoverRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.DiscoverResponse.SerializeToString,
             ),
             'GetStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStatus,
@@ -427,6 +806,87 @@ class ExecutorService(object):
             _registered_method=True)
 
     @staticmethod
+    def ListProposals(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/ListProposals',
+            turnwright_dot_executor_dot_v1_dot_proposal__pb2.ListProposalsRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_proposal__pb2.ListProposalsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetProposal(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/GetProposal',
+            turnwright_dot_executor_dot_v1_dot_proposal__pb2.GetProposalRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_proposal__pb2.GetProposalResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchProposals(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/WatchProposals',
+            turnwright_dot_executor_dot_v1_dot_proposal__pb2.WatchProposalsRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_proposal__pb2.WatchProposalsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Abort(request,
             target,
             options=(),
@@ -443,6 +903,303 @@ class ExecutorService(object):
             '/turnwright.executor.v1.ExecutorService/Abort',
             turnwright_dot_executor_dot_v1_dot_executor__service__pb2.AbortRequest.SerializeToString,
             turnwright_dot_executor_dot_v1_dot_executor__service__pb2.AbortResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OpenStream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/OpenStream',
+            turnwright_dot_executor_dot_v1_dot_stream__pb2.OpenStreamRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_stream__pb2.OpenStreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AppendStream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/AppendStream',
+            turnwright_dot_executor_dot_v1_dot_stream__pb2.AppendStreamRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_stream__pb2.AppendStreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CompleteStream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/CompleteStream',
+            turnwright_dot_executor_dot_v1_dot_stream__pb2.CompleteStreamRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_stream__pb2.CompleteStreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AbortStream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/AbortStream',
+            turnwright_dot_executor_dot_v1_dot_stream__pb2.AbortStreamRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_stream__pb2.AbortStreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelStream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/CancelStream',
+            turnwright_dot_executor_dot_v1_dot_stream__pb2.CancelStreamRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_stream__pb2.CancelStreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForkRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/ForkRun',
+            turnwright_dot_executor_dot_v1_dot_control__pb2.ForkRunRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_control__pb2.ForkRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenameRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/RenameRun',
+            turnwright_dot_executor_dot_v1_dot_control__pb2.RenameRunRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_control__pb2.RenameRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ConfigureRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/ConfigureRun',
+            turnwright_dot_executor_dot_v1_dot_control__pb2.ConfigureRunRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_control__pb2.ConfigureRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/RemoveRun',
+            turnwright_dot_executor_dot_v1_dot_control__pb2.RemoveRunRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_control__pb2.RemoveRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def InjectMessage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/InjectMessage',
+            turnwright_dot_executor_dot_v1_dot_control__pb2.InjectMessageRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_control__pb2.InjectMessageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CallTool(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/CallTool',
+            turnwright_dot_executor_dot_v1_dot_control__pb2.CallToolRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_control__pb2.CallToolResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -508,6 +1265,87 @@ class ExecutorService(object):
             _registered_method=True)
 
     @staticmethod
+    def WatchRuns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/WatchRuns',
+            turnwright_dot_executor_dot_v1_dot_watch__pb2.WatchRunsRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_watch__pb2.WatchRunsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Notify(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/Notify',
+            turnwright_dot_executor_dot_v1_dot_watch__pb2.NotifyRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_watch__pb2.NotifyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListEntries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/ListEntries',
+            turnwright_dot_executor_dot_v1_dot_control__pb2.ListEntriesRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_control__pb2.ListEntriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def GetEntry(request,
             target,
             options=(),
@@ -551,6 +1389,141 @@ class ExecutorService(object):
             '/turnwright.executor.v1.ExecutorService/ListModels',
             turnwright_dot_executor_dot_v1_dot_query__pb2.ListModelsRequest.SerializeToString,
             turnwright_dot_executor_dot_v1_dot_query__pb2.ListModelsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/AddModel',
+            turnwright_dot_executor_dot_v1_dot_control__pb2.AddModelRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_control__pb2.AddModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/RemoveModel',
+            turnwright_dot_executor_dot_v1_dot_control__pb2.RemoveModelRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_control__pb2.RemoveModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetFileConstraints(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/SetFileConstraints',
+            turnwright_dot_executor_dot_v1_dot_control__pb2.SetFileConstraintsRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_control__pb2.SetFileConstraintsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListFileConstraints(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/ListFileConstraints',
+            turnwright_dot_executor_dot_v1_dot_control__pb2.ListFileConstraintsRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_control__pb2.ListFileConstraintsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Discover(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/Discover',
+            turnwright_dot_executor_dot_v1_dot_watch__pb2.DiscoverRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_watch__pb2.DiscoverResponse.FromString,
             options,
             channel_credentials,
             insecure,

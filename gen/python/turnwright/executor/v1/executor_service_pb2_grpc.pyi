@@ -5,8 +5,12 @@ isort:skip_file
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from turnwright.executor.v1 import control_pb2 as _control_pb2
 from turnwright.executor.v1 import executor_service_pb2 as _executor_service_pb2
+from turnwright.executor.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.executor.v1 import query_pb2 as _query_pb2
+from turnwright.executor.v1 import stream_pb2 as _stream_pb2
+from turnwright.executor.v1 import watch_pb2 as _watch_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys
@@ -47,17 +51,63 @@ class ExecutorServiceStub:
     WatchRun: _grpc.UnaryStreamMultiCallable[_executor_service_pb2.WatchRunRequest, _executor_service_pb2.WatchRunResponse]
     """Streams what happens in a run: a snapshot, or the events after a cursor, and then every event as it comes."""
     Resolve: _grpc.UnaryUnaryMultiCallable[_executor_service_pb2.ResolveRequest, _executor_service_pb2.ResolveResponse]
-    """Decides on a pending proposal; the loop goes on."""
+    """Decides on a pending proposal; the loop goes on. Of two that decide at once one wins; the other is told
+    FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
+    """
+    ListProposals: _grpc.UnaryUnaryMultiCallable[_proposal_pb2.ListProposalsRequest, _proposal_pb2.ListProposalsResponse]
+    """Lists what waits for a decision, of one project or of all."""
+    GetProposal: _grpc.UnaryUnaryMultiCallable[_proposal_pb2.GetProposalRequest, _proposal_pb2.GetProposalResponse]
+    """Reads a proposal with all that it would write, as somebody needs it who wants to accept other content."""
+    WatchProposals: _grpc.UnaryStreamMultiCallable[_proposal_pb2.WatchProposalsRequest, _proposal_pb2.WatchProposalsResponse]
+    """Streams what waits for a decision and what waits no more, with heartbeats, until the caller ends it."""
     Abort: _grpc.UnaryUnaryMultiCallable[_executor_service_pb2.AbortRequest, _executor_service_pb2.AbortResponse]
     """Ends the active loop with 499. Queued loops then start. Harmless when nothing is active."""
+    OpenStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.OpenStreamRequest, _stream_pb2.OpenStreamResponse]
+    """Begins a stream that the caller produces."""
+    AppendStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.AppendStreamRequest, _stream_pb2.AppendStreamResponse]
+    """Adds to a channel of a stream that the caller produces."""
+    CompleteStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.CompleteStreamRequest, _stream_pb2.CompleteStreamResponse]
+    """Ends a stream that the caller produces, with its result."""
+    AbortStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.AbortStreamRequest, _stream_pb2.AbortStreamResponse]
+    """Ends a stream that the caller produces and gives up."""
+    CancelStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.CancelStreamRequest, _stream_pb2.CancelStreamResponse]
+    """Ends a stream whoever produces it, commands that run here included."""
+    ForkRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.ForkRunRequest, _control_pb2.ForkRunResponse]
+    """Makes a run that begins with what another one sees now, or saw at the end of an earlier turn."""
+    RenameRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.RenameRunRequest, _control_pb2.RenameRunResponse]
+    """Gives a run another alias. FAILED_PRECONDITION while it has a loop that has not ended."""
+    ConfigureRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.ConfigureRunRequest, _control_pb2.ConfigureRunResponse]
+    """Changes what the loops of a run share: model, temperature, persona, context limit, budget, yolo."""
+    RemoveRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.RemoveRunRequest, _control_pb2.RemoveRunResponse]
+    """Removes a run whose loops have all ended."""
+    InjectMessage: _grpc.UnaryUnaryMultiCallable[_control_pb2.InjectMessageRequest, _control_pb2.InjectMessageResponse]
+    """Tells the model something in its next turn, without giving it a task."""
+    CallTool: _grpc.UnaryUnaryMultiCallable[_control_pb2.CallToolRequest, _control_pb2.CallToolResponse]
+    """Has a tool carry out a command for the caller: reads and writes of entries and files, and all else that tools do."""
     GetRun: _grpc.UnaryUnaryMultiCallable[_query_pb2.GetRunRequest, _query_pb2.GetRunResponse]
     """Reads a run with its loops and turns."""
     ListRuns: _grpc.UnaryUnaryMultiCallable[_query_pb2.ListRunsRequest, _query_pb2.ListRunsResponse]
     """Lists the runs of a project, latest written first."""
+    WatchRuns: _grpc.UnaryStreamMultiCallable[_watch_pb2.WatchRunsRequest, _watch_pb2.WatchRunsResponse]
+    """Streams the state of all runs of a project: a snapshot, then every run that changes."""
+    Notify: _grpc.UnaryUnaryMultiCallable[_watch_pb2.NotifyRequest, _watch_pb2.NotifyResponse]
+    """Tells the watchers of a run something that is not stored."""
+    ListEntries: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListEntriesRequest, _control_pb2.ListEntriesResponse]
+    """Lists entries of a run by patterns."""
     GetEntry: _grpc.UnaryUnaryMultiCallable[_query_pb2.GetEntryRequest, _query_pb2.GetEntryResponse]
     """Reads one entry of a run with its whole body."""
     ListModels: _grpc.UnaryUnaryMultiCallable[_query_pb2.ListModelsRequest, _query_pb2.ListModelsResponse]
     """Lists the models that runs may name."""
+    AddModel: _grpc.UnaryUnaryMultiCallable[_control_pb2.AddModelRequest, _control_pb2.AddModelResponse]
+    """Adds a model that runs may name, or replaces one."""
+    RemoveModel: _grpc.UnaryUnaryMultiCallable[_control_pb2.RemoveModelRequest, _control_pb2.RemoveModelResponse]
+    """Removes a model."""
+    SetFileConstraints: _grpc.UnaryUnaryMultiCallable[_control_pb2.SetFileConstraintsRequest, _control_pb2.SetFileConstraintsResponse]
+    """Says which files of a project are taken in, and which may be changed."""
+    ListFileConstraints: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListFileConstraintsRequest, _control_pb2.ListFileConstraintsResponse]
+    """Lists constraints on files by pattern."""
+    Discover: _grpc.UnaryUnaryMultiCallable[_watch_pb2.DiscoverRequest, _watch_pb2.DiscoverResponse]
+    """Tells what this executor offers: methods, notifications, tools."""
     GetStatus: _grpc.UnaryUnaryMultiCallable[_query_pb2.GetStatusRequest, _query_pb2.GetStatusResponse]
     """Tells how this executor and the services behind it are."""
 
@@ -79,17 +129,63 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     WatchRun: _aio.UnaryStreamMultiCallable[_executor_service_pb2.WatchRunRequest, _executor_service_pb2.WatchRunResponse]  # type: ignore[assignment]
     """Streams what happens in a run: a snapshot, or the events after a cursor, and then every event as it comes."""
     Resolve: _aio.UnaryUnaryMultiCallable[_executor_service_pb2.ResolveRequest, _executor_service_pb2.ResolveResponse]  # type: ignore[assignment]
-    """Decides on a pending proposal; the loop goes on."""
+    """Decides on a pending proposal; the loop goes on. Of two that decide at once one wins; the other is told
+    FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
+    """
+    ListProposals: _aio.UnaryUnaryMultiCallable[_proposal_pb2.ListProposalsRequest, _proposal_pb2.ListProposalsResponse]  # type: ignore[assignment]
+    """Lists what waits for a decision, of one project or of all."""
+    GetProposal: _aio.UnaryUnaryMultiCallable[_proposal_pb2.GetProposalRequest, _proposal_pb2.GetProposalResponse]  # type: ignore[assignment]
+    """Reads a proposal with all that it would write, as somebody needs it who wants to accept other content."""
+    WatchProposals: _aio.UnaryStreamMultiCallable[_proposal_pb2.WatchProposalsRequest, _proposal_pb2.WatchProposalsResponse]  # type: ignore[assignment]
+    """Streams what waits for a decision and what waits no more, with heartbeats, until the caller ends it."""
     Abort: _aio.UnaryUnaryMultiCallable[_executor_service_pb2.AbortRequest, _executor_service_pb2.AbortResponse]  # type: ignore[assignment]
     """Ends the active loop with 499. Queued loops then start. Harmless when nothing is active."""
+    OpenStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.OpenStreamRequest, _stream_pb2.OpenStreamResponse]  # type: ignore[assignment]
+    """Begins a stream that the caller produces."""
+    AppendStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.AppendStreamRequest, _stream_pb2.AppendStreamResponse]  # type: ignore[assignment]
+    """Adds to a channel of a stream that the caller produces."""
+    CompleteStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.CompleteStreamRequest, _stream_pb2.CompleteStreamResponse]  # type: ignore[assignment]
+    """Ends a stream that the caller produces, with its result."""
+    AbortStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.AbortStreamRequest, _stream_pb2.AbortStreamResponse]  # type: ignore[assignment]
+    """Ends a stream that the caller produces and gives up."""
+    CancelStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.CancelStreamRequest, _stream_pb2.CancelStreamResponse]  # type: ignore[assignment]
+    """Ends a stream whoever produces it, commands that run here included."""
+    ForkRun: _aio.UnaryUnaryMultiCallable[_control_pb2.ForkRunRequest, _control_pb2.ForkRunResponse]  # type: ignore[assignment]
+    """Makes a run that begins with what another one sees now, or saw at the end of an earlier turn."""
+    RenameRun: _aio.UnaryUnaryMultiCallable[_control_pb2.RenameRunRequest, _control_pb2.RenameRunResponse]  # type: ignore[assignment]
+    """Gives a run another alias. FAILED_PRECONDITION while it has a loop that has not ended."""
+    ConfigureRun: _aio.UnaryUnaryMultiCallable[_control_pb2.ConfigureRunRequest, _control_pb2.ConfigureRunResponse]  # type: ignore[assignment]
+    """Changes what the loops of a run share: model, temperature, persona, context limit, budget, yolo."""
+    RemoveRun: _aio.UnaryUnaryMultiCallable[_control_pb2.RemoveRunRequest, _control_pb2.RemoveRunResponse]  # type: ignore[assignment]
+    """Removes a run whose loops have all ended."""
+    InjectMessage: _aio.UnaryUnaryMultiCallable[_control_pb2.InjectMessageRequest, _control_pb2.InjectMessageResponse]  # type: ignore[assignment]
+    """Tells the model something in its next turn, without giving it a task."""
+    CallTool: _aio.UnaryUnaryMultiCallable[_control_pb2.CallToolRequest, _control_pb2.CallToolResponse]  # type: ignore[assignment]
+    """Has a tool carry out a command for the caller: reads and writes of entries and files, and all else that tools do."""
     GetRun: _aio.UnaryUnaryMultiCallable[_query_pb2.GetRunRequest, _query_pb2.GetRunResponse]  # type: ignore[assignment]
     """Reads a run with its loops and turns."""
     ListRuns: _aio.UnaryUnaryMultiCallable[_query_pb2.ListRunsRequest, _query_pb2.ListRunsResponse]  # type: ignore[assignment]
     """Lists the runs of a project, latest written first."""
+    WatchRuns: _aio.UnaryStreamMultiCallable[_watch_pb2.WatchRunsRequest, _watch_pb2.WatchRunsResponse]  # type: ignore[assignment]
+    """Streams the state of all runs of a project: a snapshot, then every run that changes."""
+    Notify: _aio.UnaryUnaryMultiCallable[_watch_pb2.NotifyRequest, _watch_pb2.NotifyResponse]  # type: ignore[assignment]
+    """Tells the watchers of a run something that is not stored."""
+    ListEntries: _aio.UnaryUnaryMultiCallable[_control_pb2.ListEntriesRequest, _control_pb2.ListEntriesResponse]  # type: ignore[assignment]
+    """Lists entries of a run by patterns."""
     GetEntry: _aio.UnaryUnaryMultiCallable[_query_pb2.GetEntryRequest, _query_pb2.GetEntryResponse]  # type: ignore[assignment]
     """Reads one entry of a run with its whole body."""
     ListModels: _aio.UnaryUnaryMultiCallable[_query_pb2.ListModelsRequest, _query_pb2.ListModelsResponse]  # type: ignore[assignment]
     """Lists the models that runs may name."""
+    AddModel: _aio.UnaryUnaryMultiCallable[_control_pb2.AddModelRequest, _control_pb2.AddModelResponse]  # type: ignore[assignment]
+    """Adds a model that runs may name, or replaces one."""
+    RemoveModel: _aio.UnaryUnaryMultiCallable[_control_pb2.RemoveModelRequest, _control_pb2.RemoveModelResponse]  # type: ignore[assignment]
+    """Removes a model."""
+    SetFileConstraints: _aio.UnaryUnaryMultiCallable[_control_pb2.SetFileConstraintsRequest, _control_pb2.SetFileConstraintsResponse]  # type: ignore[assignment]
+    """Says which files of a project are taken in, and which may be changed."""
+    ListFileConstraints: _aio.UnaryUnaryMultiCallable[_control_pb2.ListFileConstraintsRequest, _control_pb2.ListFileConstraintsResponse]  # type: ignore[assignment]
+    """Lists constraints on files by pattern."""
+    Discover: _aio.UnaryUnaryMultiCallable[_watch_pb2.DiscoverRequest, _watch_pb2.DiscoverResponse]  # type: ignore[assignment]
+    """Tells what this executor offers: methods, notifications, tools."""
     GetStatus: _aio.UnaryUnaryMultiCallable[_query_pb2.GetStatusRequest, _query_pb2.GetStatusResponse]  # type: ignore[assignment]
     """Tells how this executor and the services behind it are."""
 
@@ -144,7 +240,33 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _executor_service_pb2.ResolveRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_executor_service_pb2.ResolveResponse, _abc.Awaitable[_executor_service_pb2.ResolveResponse]]:
-        """Decides on a pending proposal; the loop goes on."""
+        """Decides on a pending proposal; the loop goes on. Of two that decide at once one wins; the other is told
+        FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
+        """
+
+    @_abc_1.abstractmethod
+    def ListProposals(
+        self,
+        request: _proposal_pb2.ListProposalsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_proposal_pb2.ListProposalsResponse, _abc.Awaitable[_proposal_pb2.ListProposalsResponse]]:
+        """Lists what waits for a decision, of one project or of all."""
+
+    @_abc_1.abstractmethod
+    def GetProposal(
+        self,
+        request: _proposal_pb2.GetProposalRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_proposal_pb2.GetProposalResponse, _abc.Awaitable[_proposal_pb2.GetProposalResponse]]:
+        """Reads a proposal with all that it would write, as somebody needs it who wants to accept other content."""
+
+    @_abc_1.abstractmethod
+    def WatchProposals(
+        self,
+        request: _proposal_pb2.WatchProposalsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_proposal_pb2.WatchProposalsResponse], _abc.AsyncIterator[_proposal_pb2.WatchProposalsResponse]]:
+        """Streams what waits for a decision and what waits no more, with heartbeats, until the caller ends it."""
 
     @_abc_1.abstractmethod
     def Abort(
@@ -153,6 +275,94 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_executor_service_pb2.AbortResponse, _abc.Awaitable[_executor_service_pb2.AbortResponse]]:
         """Ends the active loop with 499. Queued loops then start. Harmless when nothing is active."""
+
+    @_abc_1.abstractmethod
+    def OpenStream(
+        self,
+        request: _stream_pb2.OpenStreamRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_stream_pb2.OpenStreamResponse, _abc.Awaitable[_stream_pb2.OpenStreamResponse]]:
+        """Begins a stream that the caller produces."""
+
+    @_abc_1.abstractmethod
+    def AppendStream(
+        self,
+        request: _stream_pb2.AppendStreamRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_stream_pb2.AppendStreamResponse, _abc.Awaitable[_stream_pb2.AppendStreamResponse]]:
+        """Adds to a channel of a stream that the caller produces."""
+
+    @_abc_1.abstractmethod
+    def CompleteStream(
+        self,
+        request: _stream_pb2.CompleteStreamRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_stream_pb2.CompleteStreamResponse, _abc.Awaitable[_stream_pb2.CompleteStreamResponse]]:
+        """Ends a stream that the caller produces, with its result."""
+
+    @_abc_1.abstractmethod
+    def AbortStream(
+        self,
+        request: _stream_pb2.AbortStreamRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_stream_pb2.AbortStreamResponse, _abc.Awaitable[_stream_pb2.AbortStreamResponse]]:
+        """Ends a stream that the caller produces and gives up."""
+
+    @_abc_1.abstractmethod
+    def CancelStream(
+        self,
+        request: _stream_pb2.CancelStreamRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_stream_pb2.CancelStreamResponse, _abc.Awaitable[_stream_pb2.CancelStreamResponse]]:
+        """Ends a stream whoever produces it, commands that run here included."""
+
+    @_abc_1.abstractmethod
+    def ForkRun(
+        self,
+        request: _control_pb2.ForkRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.ForkRunResponse, _abc.Awaitable[_control_pb2.ForkRunResponse]]:
+        """Makes a run that begins with what another one sees now, or saw at the end of an earlier turn."""
+
+    @_abc_1.abstractmethod
+    def RenameRun(
+        self,
+        request: _control_pb2.RenameRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.RenameRunResponse, _abc.Awaitable[_control_pb2.RenameRunResponse]]:
+        """Gives a run another alias. FAILED_PRECONDITION while it has a loop that has not ended."""
+
+    @_abc_1.abstractmethod
+    def ConfigureRun(
+        self,
+        request: _control_pb2.ConfigureRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.ConfigureRunResponse, _abc.Awaitable[_control_pb2.ConfigureRunResponse]]:
+        """Changes what the loops of a run share: model, temperature, persona, context limit, budget, yolo."""
+
+    @_abc_1.abstractmethod
+    def RemoveRun(
+        self,
+        request: _control_pb2.RemoveRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.RemoveRunResponse, _abc.Awaitable[_control_pb2.RemoveRunResponse]]:
+        """Removes a run whose loops have all ended."""
+
+    @_abc_1.abstractmethod
+    def InjectMessage(
+        self,
+        request: _control_pb2.InjectMessageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.InjectMessageResponse, _abc.Awaitable[_control_pb2.InjectMessageResponse]]:
+        """Tells the model something in its next turn, without giving it a task."""
+
+    @_abc_1.abstractmethod
+    def CallTool(
+        self,
+        request: _control_pb2.CallToolRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.CallToolResponse, _abc.Awaitable[_control_pb2.CallToolResponse]]:
+        """Has a tool carry out a command for the caller: reads and writes of entries and files, and all else that tools do."""
 
     @_abc_1.abstractmethod
     def GetRun(
@@ -171,6 +381,30 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         """Lists the runs of a project, latest written first."""
 
     @_abc_1.abstractmethod
+    def WatchRuns(
+        self,
+        request: _watch_pb2.WatchRunsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_watch_pb2.WatchRunsResponse], _abc.AsyncIterator[_watch_pb2.WatchRunsResponse]]:
+        """Streams the state of all runs of a project: a snapshot, then every run that changes."""
+
+    @_abc_1.abstractmethod
+    def Notify(
+        self,
+        request: _watch_pb2.NotifyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_watch_pb2.NotifyResponse, _abc.Awaitable[_watch_pb2.NotifyResponse]]:
+        """Tells the watchers of a run something that is not stored."""
+
+    @_abc_1.abstractmethod
+    def ListEntries(
+        self,
+        request: _control_pb2.ListEntriesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.ListEntriesResponse, _abc.Awaitable[_control_pb2.ListEntriesResponse]]:
+        """Lists entries of a run by patterns."""
+
+    @_abc_1.abstractmethod
     def GetEntry(
         self,
         request: _query_pb2.GetEntryRequest,
@@ -185,6 +419,46 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_query_pb2.ListModelsResponse, _abc.Awaitable[_query_pb2.ListModelsResponse]]:
         """Lists the models that runs may name."""
+
+    @_abc_1.abstractmethod
+    def AddModel(
+        self,
+        request: _control_pb2.AddModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.AddModelResponse, _abc.Awaitable[_control_pb2.AddModelResponse]]:
+        """Adds a model that runs may name, or replaces one."""
+
+    @_abc_1.abstractmethod
+    def RemoveModel(
+        self,
+        request: _control_pb2.RemoveModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.RemoveModelResponse, _abc.Awaitable[_control_pb2.RemoveModelResponse]]:
+        """Removes a model."""
+
+    @_abc_1.abstractmethod
+    def SetFileConstraints(
+        self,
+        request: _control_pb2.SetFileConstraintsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.SetFileConstraintsResponse, _abc.Awaitable[_control_pb2.SetFileConstraintsResponse]]:
+        """Says which files of a project are taken in, and which may be changed."""
+
+    @_abc_1.abstractmethod
+    def ListFileConstraints(
+        self,
+        request: _control_pb2.ListFileConstraintsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.ListFileConstraintsResponse, _abc.Awaitable[_control_pb2.ListFileConstraintsResponse]]:
+        """Lists constraints on files by pattern."""
+
+    @_abc_1.abstractmethod
+    def Discover(
+        self,
+        request: _watch_pb2.DiscoverRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_watch_pb2.DiscoverResponse, _abc.Awaitable[_watch_pb2.DiscoverResponse]]:
+        """Tells what this executor offers: methods, notifications, tools."""
 
     @_abc_1.abstractmethod
     def GetStatus(

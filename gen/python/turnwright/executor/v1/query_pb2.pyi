@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from turnwright.provider.v1 import provider_service_pb2 as _provider_service_pb2
+from turnwright.types.v1 import budget_pb2 as _budget_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
 from turnwright.types.v1 import model_pb2 as _model_pb2
@@ -60,7 +61,9 @@ class GetStatusResponse(_message.Message):
     version: _builtins.str
     """Version of this executor."""
     confinement: _builtins.str
-    """How commands are confined: `limits` is limits of time, output, memory and processes, without a sandbox."""
+    """How commands are confined: `limits` is limits of time, output, memory and processes, without a sandbox; `bubblewrap`
+    adds one in which only the project can be written, and nothing by `env`.
+    """
     @_builtins.property
     def services(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServiceStatus]:
         """The services, this one included."""
@@ -133,22 +136,26 @@ class GetRunRequest(_message.Message):
     PROJECT_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
     TURNS_MAX_FIELD_NUMBER: _builtins.int
+    HISTORY_MAX_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
     """Alias of the run."""
     turns_max: _builtins.int
     """At most so many of its latest turns; 0: none; limit 1000."""
+    history_max: _builtins.int
+    """At most so many of the latest entries of its timeline; 0: none; limit 1000."""
     def __init__(
         self,
         *,
         project: _builtins.str = ...,
         run: _builtins.str = ...,
         turns_max: _builtins.int = ...,
+        history_max: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["project", b"project", "run", b"run", "turns_max", b"turns_max"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["history_max", b"history_max", "project", b"project", "run", b"run", "turns_max", b"turns_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -163,6 +170,12 @@ class GetRunResponse(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     LOOPS_FIELD_NUMBER: _builtins.int
     TURNS_FIELD_NUMBER: _builtins.int
+    SPENT_FIELD_NUMBER: _builtins.int
+    LOOP_SPENT_FIELD_NUMBER: _builtins.int
+    HISTORY_FIELD_NUMBER: _builtins.int
+    UNKNOWNS_FIELD_NUMBER: _builtins.int
+    TELEMETRY_FIELD_NUMBER: _builtins.int
+    PROPOSALS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def run(self) -> _run_pb2.Run:
         """The run."""
@@ -175,18 +188,52 @@ class GetRunResponse(_message.Message):
     def turns(self) -> _containers.RepeatedCompositeFieldContainer[_turn_pb2.Turn]:
         """Its latest turns, latest first."""
 
+    @_builtins.property
+    def spent(self) -> _budget_pb2.Spending:
+        """What its loops have spent together."""
+
+    @_builtins.property
+    def loop_spent(self) -> _budget_pb2.Spending:
+        """What the active or latest loop has spent."""
+
+    @_builtins.property
+    def history(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
+        """Prompts, records of commands and notes of the model, in the order of the timeline, where `history_max` asks for them.
+        Bodies are cut after 16384 bytes.
+        """
+
+    @_builtins.property
+    def unknowns(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
+        """The open questions of the model, its entries `unknown://`, where `history_max` is not 0. At most 1000."""
+
+    @_builtins.property
+    def telemetry(self) -> _turn_pb2.TurnResult:
+        """The result of the latest turn that has ended: usage, times, verdict. Absent before, and while a turn is open."""
+
+    @_builtins.property
+    def proposals(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Paths of the proposals that wait for a decision."""
+
     def __init__(
         self,
         *,
         run: _run_pb2.Run | None = ...,
         loops: _abc.Iterable[_loop_pb2.Loop] | None = ...,
         turns: _abc.Iterable[_turn_pb2.Turn] | None = ...,
+        spent: _budget_pb2.Spending | None = ...,
+        loop_spent: _budget_pb2.Spending | None = ...,
+        history: _abc.Iterable[_entry_pb2.Entry] | None = ...,
+        unknowns: _abc.Iterable[_entry_pb2.Entry] | None = ...,
+        telemetry: _turn_pb2.TurnResult | None = ...,
+        proposals: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_telemetry", b"_telemetry", "loop_spent", b"loop_spent", "run", b"run", "spent", b"spent", "telemetry", b"telemetry"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["loops", b"loops", "run", b"run", "turns", b"turns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_telemetry", b"_telemetry", "history", b"history", "loop_spent", b"loop_spent", "loops", b"loops", "proposals", b"proposals", "run", b"run", "spent", b"spent", "telemetry", b"telemetry", "turns", b"turns", "unknowns", b"unknowns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__telemetry: _TypeAlias = _typing.Literal["telemetry"]  # noqa: Y015
+    _WhichOneofArgType__telemetry: _TypeAlias = _typing.Literal["_telemetry", b"_telemetry"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__telemetry) -> _WhichOneofReturnType__telemetry | None: ...
 
 Global___GetRunResponse: _TypeAlias = GetRunResponse  # noqa: Y015
 

@@ -27,7 +27,7 @@ from turnwright.types.v1 import run_pb2 as turnwright_dot_types_dot_v1_dot_run__
 from turnwright.types.v1 import settings_pb2 as turnwright_dot_types_dot_v1_dot_settings__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!turnwright/executor/v1/task.proto\x12\x16turnwright.executor.v1\x1a\x1eturnwright/types/v1/loop.proto\x1a\x1dturnwright/types/v1/run.proto\x1a\"turnwright/types/v1/settings.proto\"\xb5\x01\n\x04Task\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0e\n\x06prompt\x18\x03 \x01(\t\x12\x33\n\x08settings\x18\x04 \x01(\x0b\x32!.turnwright.types.v1.LoopSettings\x12\x36\n\x0crun_settings\x18\x05 \x01(\x0b\x32 .turnwright.types.v1.RunSettings\x12\x12\n\nrequest_id\x18\x06 \x01(\t\"\x91\x01\n\nQueuedTask\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\'\n\x04loop\x18\x02 \x01(\x0b\x32\x19.turnwright.types.v1.Loop\x12\x33\n\x06\x63ursor\x18\x03 \x01(\x0b\x32#.turnwright.executor.v1.EventCursor\")\n\x0b\x45ventCursor\x12\r\n\x05\x65poch\x18\x01 \x01(\t\x12\x0b\n\x03seq\x18\x02 \x01(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!turnwright/executor/v1/task.proto\x12\x16turnwright.executor.v1\x1a\x1eturnwright/types/v1/loop.proto\x1a\x1dturnwright/types/v1/run.proto\x1a\"turnwright/types/v1/settings.proto\"\xf3\x01\n\x04Task\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0e\n\x06prompt\x18\x03 \x01(\t\x12\x33\n\x08settings\x18\x04 \x01(\x0b\x32!.turnwright.types.v1.LoopSettings\x12\x36\n\x0crun_settings\x18\x05 \x01(\x0b\x32 .turnwright.types.v1.RunSettings\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12\x33\n\x04\x66ork\x18\x07 \x01(\x0b\x32 .turnwright.executor.v1.TaskForkH\x00\x88\x01\x01\x42\x07\n\x05_fork\"%\n\x08TaskFork\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0c\n\x04turn\x18\x02 \x01(\r\"\x91\x01\n\nQueuedTask\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\'\n\x04loop\x18\x02 \x01(\x0b\x32\x19.turnwright.types.v1.Loop\x12\x33\n\x06\x63ursor\x18\x03 \x01(\x0b\x32#.turnwright.executor.v1.EventCursor\")\n\x0b\x45ventCursor\x12\r\n\x05\x65poch\x18\x01 \x01(\t\x12\x0b\n\x03seq\x18\x02 \x01(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,9 +35,11 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.executor.v1.task
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_TASK']._serialized_start=161
-  _globals['_TASK']._serialized_end=342
-  _globals['_QUEUEDTASK']._serialized_start=345
-  _globals['_QUEUEDTASK']._serialized_end=490
-  _globals['_EVENTCURSOR']._serialized_start=492
-  _globals['_EVENTCURSOR']._serialized_end=533
+  _globals['_TASK']._serialized_end=404
+  _globals['_TASKFORK']._serialized_start=406
+  _globals['_TASKFORK']._serialized_end=443
+  _globals['_QUEUEDTASK']._serialized_start=446
+  _globals['_QUEUEDTASK']._serialized_end=591
+  _globals['_EVENTCURSOR']._serialized_start=593
+  _globals['_EVENTCURSOR']._serialized_end=634
 # @@protoc_insertion_point(module_scope)

@@ -31,6 +31,7 @@ class Task(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     RUN_SETTINGS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    FORK_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -47,6 +48,10 @@ class Task(_message.Message):
     def run_settings(self) -> _settings_pb2.RunSettings:
         """What the run's loops share, if this call creates it."""
 
+    @_builtins.property
+    def fork(self) -> Global___TaskFork:
+        """Fork the run first and give the task to the fork; `run` names the run to fork. Absent: no fork."""
+
     def __init__(
         self,
         *,
@@ -56,14 +61,43 @@ class Task(_message.Message):
         settings: _settings_pb2.LoopSettings | None = ...,
         run_settings: _settings_pb2.RunSettings | None = ...,
         request_id: _builtins.str = ...,
+        fork: Global___TaskFork | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["run_settings", b"run_settings", "settings", b"settings"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_fork", b"_fork", "fork", b"fork", "run_settings", b"run_settings", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["project", b"project", "prompt", b"prompt", "request_id", b"request_id", "run", b"run", "run_settings", b"run_settings", "settings", b"settings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fork", b"_fork", "fork", b"fork", "project", b"project", "prompt", b"prompt", "request_id", b"request_id", "run", b"run", "run_settings", b"run_settings", "settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__fork: _TypeAlias = _typing.Literal["fork"]  # noqa: Y015
+    _WhichOneofArgType__fork: _TypeAlias = _typing.Literal["_fork", b"_fork"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__fork) -> _WhichOneofReturnType__fork | None: ...
+
+Global___Task: _TypeAlias = Task  # noqa: Y015
+
+@_typing.final
+class TaskFork(_message.Message):
+    """The fork that a task is given to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    TURN_FIELD_NUMBER: _builtins.int
+    run: _builtins.str
+    """Wanted alias of the fork. Empty: one is made."""
+    turn: _builtins.int
+    """Number of the turn at whose end the fork begins; 0: at this moment."""
+    def __init__(
+        self,
+        *,
+        run: _builtins.str = ...,
+        turn: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Task: _TypeAlias = Task  # noqa: Y015
+Global___TaskFork: _TypeAlias = TaskFork  # noqa: Y015
 
 @_typing.final
 class QueuedTask(_message.Message):

@@ -79,6 +79,7 @@ class ClaimRunResponse(_message.Message):
     PROJECT_ROOT_FIELD_NUMBER: _builtins.int
     WORKSPACE_ID_FIELD_NUMBER: _builtins.int
     LEASE_MS_FIELD_NUMBER: _builtins.int
+    TURN_LOSSES_FIELD_NUMBER: _builtins.int
     abort_requested: _builtins.bool
     """True when somebody has asked that the active loop ends."""
     project_root: _builtins.str
@@ -88,6 +89,10 @@ class ClaimRunResponse(_message.Message):
     lease_ms: _builtins.int
     """Length of the lease in milliseconds, from the moment of the claim. The owner renews it early and stops its work at
     two thirds of it; nobody else can claim the run before it has passed, and a grace after that.
+    """
+    turn_losses: _builtins.int
+    """How many owners of the open turn were never heard of again: their leases passed, nobody gave the run back. 0 without
+    an open turn. Counted durably, so that a turn that ends its executors is given up at some time.
     """
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
@@ -134,10 +139,11 @@ class ClaimRunResponse(_message.Message):
         project_root: _builtins.str = ...,
         workspace_id: _builtins.str = ...,
         lease_ms: _builtins.int = ...,
+        turn_losses: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "fence", b"fence", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "abort_requested", b"abort_requested", "fence", b"fence", "lease_ms", b"lease_ms", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "project_root", b"project_root", "recent_turns", b"recent_turns", "records", b"records", "run", b"run", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "abort_requested", b"abort_requested", "fence", b"fence", "lease_ms", b"lease_ms", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "project_root", b"project_root", "recent_turns", b"recent_turns", "records", b"records", "run", b"run", "turn_losses", b"turn_losses", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__loop: _TypeAlias = _typing.Literal["loop"]  # noqa: Y015
     _WhichOneofArgType__loop: _TypeAlias = _typing.Literal["_loop", b"_loop"]  # noqa: Y015
@@ -352,6 +358,66 @@ class RenewLeasesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RenewLeasesResponse: _TypeAlias = RenewLeasesResponse  # noqa: Y015
+
+@_typing.final
+class GetLeaseRequest(_message.Message):
+    """Asks who holds a run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project."""
+    run: _builtins.str
+    """Alias of the run."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        run: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["project", b"project", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetLeaseRequest: _TypeAlias = GetLeaseRequest  # noqa: Y015
+
+@_typing.final
+class GetLeaseResponse(_message.Message):
+    """The lease of a run as it is now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OWNER_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    EXPIRES_IN_MS_FIELD_NUMBER: _builtins.int
+    RUN_STATUS_FIELD_NUMBER: _builtins.int
+    owner: _builtins.str
+    """Identity of the executor that holds the run; empty: nobody does."""
+    address: _builtins.str
+    """Address at which the owner answers other executors; empty where it has none that others could reach."""
+    expires_in_ms: _builtins.int
+    """Milliseconds until the lease ends; 0: nobody holds the run."""
+    run_status: _builtins.int
+    """Status of the run: at 100 and 102 there is work, and a run without an owner will soon have one."""
+    def __init__(
+        self,
+        *,
+        owner: _builtins.str = ...,
+        address: _builtins.str = ...,
+        expires_in_ms: _builtins.int = ...,
+        run_status: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "expires_in_ms", b"expires_in_ms", "owner", b"owner", "run_status", b"run_status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetLeaseResponse: _TypeAlias = GetLeaseResponse  # noqa: Y015
 
 @_typing.final
 class ReleaseRunRequest(_message.Message):

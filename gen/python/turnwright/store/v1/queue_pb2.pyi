@@ -11,6 +11,7 @@ from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
+from turnwright.types.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
 from turnwright.types.v1 import settings_pb2 as _settings_pb2
 import builtins as _builtins
@@ -268,6 +269,8 @@ class ResolveProposalRequest(_message.Message):
     DECISION_FIELD_NUMBER: _builtins.int
     COMMENT_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    CONTENTS_FIELD_NUMBER: _builtins.int
+    CLIENT_RUNS_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -277,9 +280,17 @@ class ResolveProposalRequest(_message.Message):
     decision: Global___Decision.ValueType
     """The decision."""
     comment: _builtins.str
-    """Comment for the model; at most 65536 bytes."""
+    """Comment for the model, or the answer to its question; at most 65536 bytes."""
     request_id: _builtins.str
     """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    client_runs: _builtins.bool
+    """True: the caller carries the effect out itself; kept with the decision. Only with DECISION_ACCEPT."""
+    @_builtins.property
+    def contents(self) -> _containers.RepeatedCompositeFieldContainer[_proposal_pb2.EditedContent]:
+        """What is written instead of what was proposed; kept with the decision until the effect has happened. Only with
+        DECISION_ACCEPT; each path once, at most 1000, and with the record's attributes at most 1 MiB.
+        """
+
     def __init__(
         self,
         *,
@@ -289,10 +300,12 @@ class ResolveProposalRequest(_message.Message):
         decision: Global___Decision.ValueType = ...,
         comment: _builtins.str = ...,
         request_id: _builtins.str = ...,
+        contents: _abc.Iterable[_proposal_pb2.EditedContent] | None = ...,
+        client_runs: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["comment", b"comment", "decision", b"decision", "path", b"path", "project", b"project", "request_id", b"request_id", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_runs", b"client_runs", "comment", b"comment", "contents", b"contents", "decision", b"decision", "path", b"path", "project", b"project", "request_id", b"request_id", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -301,7 +314,8 @@ Global___ResolveProposalRequest: _TypeAlias = ResolveProposalRequest  # noqa: Y0
 @_typing.final
 class ResolveProposalResponse(_message.Message):
     """The decision is durable. An accepted record goes back to RECORDED with the decision in its attributes and
-    its owner carries it out; a rejected one is FAILED, `rejected:403`.
+    its owner carries it out; a rejected one is FAILED, `rejected:403`. Of two that decide at once one wins; the other is
+    told NOT_PROPOSED, with what was decided and by whom.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

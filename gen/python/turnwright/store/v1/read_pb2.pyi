@@ -492,6 +492,9 @@ class WatchChangesResponse(_message.Message):
     TURNS_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
     SEND_TIME_FIELD_NUMBER: _builtins.int
+    ABORT_REQUESTED_FIELD_NUMBER: _builtins.int
+    abort_requested: _builtins.bool
+    """With `run`: true when somebody has asked that the active loop ends."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
         """Entries that entered the view or changed. An entry written twice since the last message stands here once, as it is now."""
@@ -530,10 +533,11 @@ class WatchChangesResponse(_message.Message):
         turns: _abc.Iterable[_turn_pb2.Turn] | None = ...,
         cursor: _cursor_pb2.Cursor | None = ...,
         send_time: _timestamp_pb2.Timestamp | None = ...,
+        abort_requested: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_run", b"_run", "cursor", b"cursor", "run", b"run", "send_time", b"send_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_run", b"_run", "cursor", b"cursor", "entries", b"entries", "loops", b"loops", "removed_paths", b"removed_paths", "run", b"run", "send_time", b"send_time", "turns", b"turns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_run", b"_run", "abort_requested", b"abort_requested", "cursor", b"cursor", "entries", b"entries", "loops", b"loops", "removed_paths", b"removed_paths", "run", b"run", "send_time", b"send_time", "turns", b"turns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__run: _TypeAlias = _typing.Literal["run"]  # noqa: Y015
     _WhichOneofArgType__run: _TypeAlias = _typing.Literal["_run", b"_run"]  # noqa: Y015
@@ -680,22 +684,26 @@ class ReadPacketResponse(_message.Message):
     INDEX_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
     index: _builtins.int
     """0-based index of the message."""
     role: _builtins.str
     """Who speaks in it."""
     text: _builtins.str
     """Text to be added to its end."""
+    note: _builtins.str
+    """The note that came with the packet; in the first part only."""
     def __init__(
         self,
         *,
         index: _builtins.int = ...,
         role: _builtins.str = ...,
         text: _builtins.str = ...,
+        note: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "role", b"role", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "note", b"note", "role", b"role", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -4,12 +4,15 @@ import grpc
 import warnings
 
 from turnwright.store.v1 import change_pb2 as turnwright_dot_store_dot_v1_dot_change__pb2
+from turnwright.store.v1 import control_pb2 as turnwright_dot_store_dot_v1_dot_control__pb2
 from turnwright.store.v1 import lease_pb2 as turnwright_dot_store_dot_v1_dot_lease__pb2
 from turnwright.store.v1 import ledger_pb2 as turnwright_dot_store_dot_v1_dot_ledger__pb2
 from turnwright.store.v1 import plan_pb2 as turnwright_dot_store_dot_v1_dot_plan__pb2
+from turnwright.store.v1 import proposal_pb2 as turnwright_dot_store_dot_v1_dot_proposal__pb2
 from turnwright.store.v1 import queue_pb2 as turnwright_dot_store_dot_v1_dot_queue__pb2
 from turnwright.store.v1 import read_pb2 as turnwright_dot_store_dot_v1_dot_read__pb2
 from turnwright.store.v1 import registry_pb2 as turnwright_dot_store_dot_v1_dot_registry__pb2
+from turnwright.store.v1 import stream_pb2 as turnwright_dot_store_dot_v1_dot_stream__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
@@ -108,6 +111,26 @@ class StoreServiceStub(object):
                 request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveRunRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveRunResponse.FromString,
                 _registered_method=True)
+        self.RenameRun = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/RenameRun',
+                request_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.RenameRunRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.RenameRunResponse.FromString,
+                _registered_method=True)
+        self.ConfigureRun = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/ConfigureRun',
+                request_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.ConfigureRunRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.ConfigureRunResponse.FromString,
+                _registered_method=True)
+        self.InjectMessage = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/InjectMessage',
+                request_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.InjectMessageRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.InjectMessageResponse.FromString,
+                _registered_method=True)
+        self.GetSpending = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/GetSpending',
+                request_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendingRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendingResponse.FromString,
+                _registered_method=True)
         self.GetRun = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/GetRun',
                 request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.GetRunRequest.SerializeToString,
@@ -143,6 +166,16 @@ class StoreServiceStub(object):
                 request_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.ResolveProposalRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_queue__pb2.ResolveProposalResponse.FromString,
                 _registered_method=True)
+        self.ListProposals = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/ListProposals',
+                request_serializer=turnwright_dot_store_dot_v1_dot_proposal__pb2.ListProposalsRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_proposal__pb2.ListProposalsResponse.FromString,
+                _registered_method=True)
+        self.WatchProposals = channel.unary_stream(
+                '/turnwright.store.v1.StoreService/WatchProposals',
+                request_serializer=turnwright_dot_store_dot_v1_dot_proposal__pb2.WatchProposalsRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_proposal__pb2.WatchProposalsResponse.FromString,
+                _registered_method=True)
         self.ClaimRun = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/ClaimRun',
                 request_serializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ClaimRunRequest.SerializeToString,
@@ -157,6 +190,11 @@ class StoreServiceStub(object):
                 '/turnwright.store.v1.StoreService/RenewLeases',
                 request_serializer=turnwright_dot_store_dot_v1_dot_lease__pb2.RenewLeasesRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_lease__pb2.RenewLeasesResponse.FromString,
+                _registered_method=True)
+        self.GetLease = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/GetLease',
+                request_serializer=turnwright_dot_store_dot_v1_dot_lease__pb2.GetLeaseRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_lease__pb2.GetLeaseResponse.FromString,
                 _registered_method=True)
         self.ReleaseRun = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/ReleaseRun',
@@ -218,6 +256,26 @@ class StoreServiceStub(object):
                 request_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.SearchEntriesRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.SearchEntriesResponse.FromString,
                 _registered_method=True)
+        self.OpenStream = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/OpenStream',
+                request_serializer=turnwright_dot_store_dot_v1_dot_stream__pb2.OpenStreamRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_stream__pb2.OpenStreamResponse.FromString,
+                _registered_method=True)
+        self.AppendStream = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/AppendStream',
+                request_serializer=turnwright_dot_store_dot_v1_dot_stream__pb2.AppendStreamRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_stream__pb2.AppendStreamResponse.FromString,
+                _registered_method=True)
+        self.EndStream = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/EndStream',
+                request_serializer=turnwright_dot_store_dot_v1_dot_stream__pb2.EndStreamRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_stream__pb2.EndStreamResponse.FromString,
+                _registered_method=True)
+        self.ReadBody = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/ReadBody',
+                request_serializer=turnwright_dot_store_dot_v1_dot_stream__pb2.ReadBodyRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_stream__pb2.ReadBodyResponse.FromString,
+                _registered_method=True)
         self.SetPlan = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/SetPlan',
                 request_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.SetPlanRequest.SerializeToString,
@@ -247,6 +305,11 @@ class StoreServiceStub(object):
                 '/turnwright.store.v1.StoreService/WatchChanges',
                 request_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.WatchChangesRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.WatchChangesResponse.FromString,
+                _registered_method=True)
+        self.WatchRuns = channel.unary_stream(
+                '/turnwright.store.v1.StoreService/WatchRuns',
+                request_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.WatchRunsRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.WatchRunsResponse.FromString,
                 _registered_method=True)
 
 
@@ -348,6 +411,34 @@ class StoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RenameRun(self, request, context):
+        """Gives a run another alias. FAILED_PRECONDITION while it has a loop that has not ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ConfigureRun(self, request, context):
+        """Changes the settings that the loops of a run share.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def InjectMessage(self, request, context):
+        """Adds a message that the model reads in its next turn, without giving it a task.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSpending(self, request, context):
+        """Tells what a run and one of its loops have spent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetRun(self, request, context):
         """Reads one run with its active or latest loop.
         """
@@ -397,6 +488,20 @@ class StoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListProposals(self, request, context):
+        """Lists what waits for a decision, of one project or of all.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchProposals(self, request, context):
+        """Streams what waits for a decision and what waits no more, with heartbeats, until the caller ends it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ClaimRun(self, request, context):
         """Takes ownership of a run and returns the ledger from which its work goes on. Starts the next queued loop
         when none is active. FAILED_PRECONDITION, reason LEASE_HELD, while another owner holds it.
@@ -414,6 +519,13 @@ class StoreServiceServicer(object):
 
     def RenewLeases(self, request, context):
         """Makes leases longer, tells the aborts that were requested, and registers the executor's workspaces.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetLease(self, request, context):
+        """Tells who holds a run. Needs the tier system.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -503,6 +615,34 @@ class StoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def OpenStream(self, request, context):
+        """Begins a stream: its record and its channels.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AppendStream(self, request, context):
+        """Adds to a channel of a stream, once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EndStream(self, request, context):
+        """Ends a stream: its open channels, and its record with the figures.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadBody(self, request, context):
+        """Reads a part of an entry's body.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetPlan(self, request, context):
         """Creates a plan of a run or replaces it whole.
         """
@@ -540,6 +680,13 @@ class StoreServiceServicer(object):
 
     def WatchChanges(self, request, context):
         """Streams what changes in a run after a cursor, in revision order, with heartbeats, until the caller ends it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchRuns(self, request, context):
+        """Streams the state of all runs of a project: first all of them, then those that change, until the caller ends it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -613,6 +760,26 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveRunRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveRunResponse.SerializeToString,
             ),
+            'RenameRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenameRun,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.RenameRunRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.RenameRunResponse.SerializeToString,
+            ),
+            'ConfigureRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.ConfigureRun,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.ConfigureRunRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.ConfigureRunResponse.SerializeToString,
+            ),
+            'InjectMessage': grpc.unary_unary_rpc_method_handler(
+                    servicer.InjectMessage,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.InjectMessageRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.InjectMessageResponse.SerializeToString,
+            ),
+            'GetSpending': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSpending,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendingRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendingResponse.SerializeToString,
+            ),
             'GetRun': grpc.unary_unary_rpc_method_handler(
                     servicer.GetRun,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.GetRunRequest.FromString,
@@ -648,6 +815,16 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     request_deserializer=turnwright_dot_store_dot_v1_dot_queue__pb2.ResolveProposalRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.ResolveProposalResponse.SerializeToString,
             ),
+            'ListProposals': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListProposals,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_proposal__pb2.ListProposalsRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_proposal__pb2.ListProposalsResponse.SerializeToString,
+            ),
+            'WatchProposals': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchProposals,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_proposal__pb2.WatchProposalsRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_proposal__pb2.WatchProposalsResponse.SerializeToString,
+            ),
             'ClaimRun': grpc.unary_unary_rpc_method_handler(
                     servicer.ClaimRun,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ClaimRunRequest.FromString,
@@ -662,6 +839,11 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     servicer.RenewLeases,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_lease__pb2.RenewLeasesRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_lease__pb2.RenewLeasesResponse.SerializeToString,
+            ),
+            'GetLease': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetLease,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_lease__pb2.GetLeaseRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_lease__pb2.GetLeaseResponse.SerializeToString,
             ),
             'ReleaseRun': grpc.unary_unary_rpc_method_handler(
                     servicer.ReleaseRun,
@@ -723,6 +905,26 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     request_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.SearchEntriesRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.SearchEntriesResponse.SerializeToString,
             ),
+            'OpenStream': grpc.unary_unary_rpc_method_handler(
+                    servicer.OpenStream,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_stream__pb2.OpenStreamRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_stream__pb2.OpenStreamResponse.SerializeToString,
+            ),
+            'AppendStream': grpc.unary_unary_rpc_method_handler(
+                    servicer.AppendStream,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_stream__pb2.AppendStreamRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_stream__pb2.AppendStreamResponse.SerializeToString,
+            ),
+            'EndStream': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndStream,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_stream__pb2.EndStreamRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_stream__pb2.EndStreamResponse.SerializeToString,
+            ),
+            'ReadBody': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadBody,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_stream__pb2.ReadBodyRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_stream__pb2.ReadBodyResponse.SerializeToString,
+            ),
             'SetPlan': grpc.unary_unary_rpc_method_handler(
                     servicer.SetPlan,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.SetPlanRequest.FromString,
@@ -752,6 +954,11 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     servicer.WatchChanges,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.WatchChangesRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.WatchChangesResponse.SerializeToString,
+            ),
+            'WatchRuns': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchRuns,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.WatchRunsRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.WatchRunsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1119,6 +1326,114 @@ class StoreService(object):
             _registered_method=True)
 
     @staticmethod
+    def RenameRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/RenameRun',
+            turnwright_dot_store_dot_v1_dot_control__pb2.RenameRunRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_control__pb2.RenameRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ConfigureRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/ConfigureRun',
+            turnwright_dot_store_dot_v1_dot_control__pb2.ConfigureRunRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_control__pb2.ConfigureRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def InjectMessage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/InjectMessage',
+            turnwright_dot_store_dot_v1_dot_control__pb2.InjectMessageRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_control__pb2.InjectMessageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSpending(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/GetSpending',
+            turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendingRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendingResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def GetRun(request,
             target,
             options=(),
@@ -1308,6 +1623,60 @@ class StoreService(object):
             _registered_method=True)
 
     @staticmethod
+    def ListProposals(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/ListProposals',
+            turnwright_dot_store_dot_v1_dot_proposal__pb2.ListProposalsRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_proposal__pb2.ListProposalsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchProposals(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/WatchProposals',
+            turnwright_dot_store_dot_v1_dot_proposal__pb2.WatchProposalsRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_proposal__pb2.WatchProposalsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ClaimRun(request,
             target,
             options=(),
@@ -1378,6 +1747,33 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/RenewLeases',
             turnwright_dot_store_dot_v1_dot_lease__pb2.RenewLeasesRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_lease__pb2.RenewLeasesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetLease(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/GetLease',
+            turnwright_dot_store_dot_v1_dot_lease__pb2.GetLeaseRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_lease__pb2.GetLeaseResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1713,6 +2109,114 @@ class StoreService(object):
             _registered_method=True)
 
     @staticmethod
+    def OpenStream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/OpenStream',
+            turnwright_dot_store_dot_v1_dot_stream__pb2.OpenStreamRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_stream__pb2.OpenStreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AppendStream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/AppendStream',
+            turnwright_dot_store_dot_v1_dot_stream__pb2.AppendStreamRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_stream__pb2.AppendStreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndStream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/EndStream',
+            turnwright_dot_store_dot_v1_dot_stream__pb2.EndStreamRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_stream__pb2.EndStreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadBody(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/ReadBody',
+            turnwright_dot_store_dot_v1_dot_stream__pb2.ReadBodyRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_stream__pb2.ReadBodyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def SetPlan(request,
             target,
             options=(),
@@ -1864,6 +2368,33 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/WatchChanges',
             turnwright_dot_store_dot_v1_dot_read__pb2.WatchChangesRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_read__pb2.WatchChangesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchRuns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/WatchRuns',
+            turnwright_dot_store_dot_v1_dot_control__pb2.WatchRunsRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_control__pb2.WatchRunsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,12 +6,15 @@ isort:skip_file
 from collections import abc as _abc
 from grpc import aio as _aio
 from turnwright.store.v1 import change_pb2 as _change_pb2
+from turnwright.store.v1 import control_pb2 as _control_pb2
 from turnwright.store.v1 import lease_pb2 as _lease_pb2
 from turnwright.store.v1 import ledger_pb2 as _ledger_pb2
 from turnwright.store.v1 import plan_pb2 as _plan_pb2
+from turnwright.store.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.store.v1 import queue_pb2 as _queue_pb2
 from turnwright.store.v1 import read_pb2 as _read_pb2
 from turnwright.store.v1 import registry_pb2 as _registry_pb2
+from turnwright.store.v1 import stream_pb2 as _stream_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys
@@ -70,6 +73,14 @@ class StoreServiceStub:
     """
     RemoveRun: _grpc.UnaryUnaryMultiCallable[_registry_pb2.RemoveRunRequest, _registry_pb2.RemoveRunResponse]
     """Removes a run whose loops have all ended."""
+    RenameRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.RenameRunRequest, _control_pb2.RenameRunResponse]
+    """Gives a run another alias. FAILED_PRECONDITION while it has a loop that has not ended."""
+    ConfigureRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.ConfigureRunRequest, _control_pb2.ConfigureRunResponse]
+    """Changes the settings that the loops of a run share."""
+    InjectMessage: _grpc.UnaryUnaryMultiCallable[_control_pb2.InjectMessageRequest, _control_pb2.InjectMessageResponse]
+    """Adds a message that the model reads in its next turn, without giving it a task."""
+    GetSpending: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetSpendingRequest, _control_pb2.GetSpendingResponse]
+    """Tells what a run and one of its loops have spent."""
     GetRun: _grpc.UnaryUnaryMultiCallable[_registry_pb2.GetRunRequest, _registry_pb2.GetRunResponse]
     """Reads one run with its active or latest loop."""
     ListRuns: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ListRunsRequest, _registry_pb2.ListRunsResponse]
@@ -84,6 +95,10 @@ class StoreServiceStub:
     """Marks that the run's active loop shall end; queued loops stay. The owner of the run settles it."""
     ResolveProposal: _grpc.UnaryUnaryMultiCallable[_queue_pb2.ResolveProposalRequest, _queue_pb2.ResolveProposalResponse]
     """Records the decision on a pending proposal, once. FAILED_PRECONDITION NOT_PROPOSED when it is not pending."""
+    ListProposals: _grpc.UnaryUnaryMultiCallable[_proposal_pb2.ListProposalsRequest, _proposal_pb2.ListProposalsResponse]
+    """Lists what waits for a decision, of one project or of all."""
+    WatchProposals: _grpc.UnaryStreamMultiCallable[_proposal_pb2.WatchProposalsRequest, _proposal_pb2.WatchProposalsResponse]
+    """Streams what waits for a decision and what waits no more, with heartbeats, until the caller ends it."""
     ClaimRun: _grpc.UnaryUnaryMultiCallable[_lease_pb2.ClaimRunRequest, _lease_pb2.ClaimRunResponse]
     """Takes ownership of a run and returns the ledger from which its work goes on. Starts the next queued loop
     when none is active. FAILED_PRECONDITION, reason LEASE_HELD, while another owner holds it.
@@ -92,6 +107,8 @@ class StoreServiceStub:
     """Takes ownership of runs that have work and no owner, fairly among projects."""
     RenewLeases: _grpc.UnaryUnaryMultiCallable[_lease_pb2.RenewLeasesRequest, _lease_pb2.RenewLeasesResponse]
     """Makes leases longer, tells the aborts that were requested, and registers the executor's workspaces."""
+    GetLease: _grpc.UnaryUnaryMultiCallable[_lease_pb2.GetLeaseRequest, _lease_pb2.GetLeaseResponse]
+    """Tells who holds a run. Needs the tier system."""
     ReleaseRun: _grpc.UnaryUnaryMultiCallable[_lease_pb2.ReleaseRunRequest, _lease_pb2.ReleaseRunResponse]
     """Gives a run back before its lease has passed."""
     ListWork: _grpc.UnaryUnaryMultiCallable[_lease_pb2.ListWorkRequest, _lease_pb2.ListWorkResponse]
@@ -116,6 +133,14 @@ class StoreServiceStub:
     """Reads what the model was sent in a turn, byte for byte."""
     SearchEntries: _grpc.UnaryUnaryMultiCallable[_read_pb2.SearchEntriesRequest, _read_pb2.SearchEntriesResponse]
     """Searches a project's shared entries by their words."""
+    OpenStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.OpenStreamRequest, _stream_pb2.OpenStreamResponse]
+    """Begins a stream: its record and its channels."""
+    AppendStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.AppendStreamRequest, _stream_pb2.AppendStreamResponse]
+    """Adds to a channel of a stream, once."""
+    EndStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.EndStreamRequest, _stream_pb2.EndStreamResponse]
+    """Ends a stream: its open channels, and its record with the figures."""
+    ReadBody: _grpc.UnaryUnaryMultiCallable[_stream_pb2.ReadBodyRequest, _stream_pb2.ReadBodyResponse]
+    """Reads a part of an entry's body."""
     SetPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.SetPlanRequest, _plan_pb2.SetPlanResponse]
     """Creates a plan of a run or replaces it whole."""
     AppendPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.AppendPlanRequest, _plan_pb2.AppendPlanResponse]
@@ -128,6 +153,8 @@ class StoreServiceStub:
     """Lists the plans of a run."""
     WatchChanges: _grpc.UnaryStreamMultiCallable[_read_pb2.WatchChangesRequest, _read_pb2.WatchChangesResponse]
     """Streams what changes in a run after a cursor, in revision order, with heartbeats, until the caller ends it."""
+    WatchRuns: _grpc.UnaryStreamMultiCallable[_control_pb2.WatchRunsRequest, _control_pb2.WatchRunsResponse]
+    """Streams the state of all runs of a project: first all of them, then those that change, until the caller ends it."""
 
 @_typing.type_check_only
 class StoreServiceAsyncStub(StoreServiceStub):
@@ -165,6 +192,14 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """
     RemoveRun: _aio.UnaryUnaryMultiCallable[_registry_pb2.RemoveRunRequest, _registry_pb2.RemoveRunResponse]  # type: ignore[assignment]
     """Removes a run whose loops have all ended."""
+    RenameRun: _aio.UnaryUnaryMultiCallable[_control_pb2.RenameRunRequest, _control_pb2.RenameRunResponse]  # type: ignore[assignment]
+    """Gives a run another alias. FAILED_PRECONDITION while it has a loop that has not ended."""
+    ConfigureRun: _aio.UnaryUnaryMultiCallable[_control_pb2.ConfigureRunRequest, _control_pb2.ConfigureRunResponse]  # type: ignore[assignment]
+    """Changes the settings that the loops of a run share."""
+    InjectMessage: _aio.UnaryUnaryMultiCallable[_control_pb2.InjectMessageRequest, _control_pb2.InjectMessageResponse]  # type: ignore[assignment]
+    """Adds a message that the model reads in its next turn, without giving it a task."""
+    GetSpending: _aio.UnaryUnaryMultiCallable[_control_pb2.GetSpendingRequest, _control_pb2.GetSpendingResponse]  # type: ignore[assignment]
+    """Tells what a run and one of its loops have spent."""
     GetRun: _aio.UnaryUnaryMultiCallable[_registry_pb2.GetRunRequest, _registry_pb2.GetRunResponse]  # type: ignore[assignment]
     """Reads one run with its active or latest loop."""
     ListRuns: _aio.UnaryUnaryMultiCallable[_registry_pb2.ListRunsRequest, _registry_pb2.ListRunsResponse]  # type: ignore[assignment]
@@ -179,6 +214,10 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Marks that the run's active loop shall end; queued loops stay. The owner of the run settles it."""
     ResolveProposal: _aio.UnaryUnaryMultiCallable[_queue_pb2.ResolveProposalRequest, _queue_pb2.ResolveProposalResponse]  # type: ignore[assignment]
     """Records the decision on a pending proposal, once. FAILED_PRECONDITION NOT_PROPOSED when it is not pending."""
+    ListProposals: _aio.UnaryUnaryMultiCallable[_proposal_pb2.ListProposalsRequest, _proposal_pb2.ListProposalsResponse]  # type: ignore[assignment]
+    """Lists what waits for a decision, of one project or of all."""
+    WatchProposals: _aio.UnaryStreamMultiCallable[_proposal_pb2.WatchProposalsRequest, _proposal_pb2.WatchProposalsResponse]  # type: ignore[assignment]
+    """Streams what waits for a decision and what waits no more, with heartbeats, until the caller ends it."""
     ClaimRun: _aio.UnaryUnaryMultiCallable[_lease_pb2.ClaimRunRequest, _lease_pb2.ClaimRunResponse]  # type: ignore[assignment]
     """Takes ownership of a run and returns the ledger from which its work goes on. Starts the next queued loop
     when none is active. FAILED_PRECONDITION, reason LEASE_HELD, while another owner holds it.
@@ -187,6 +226,8 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Takes ownership of runs that have work and no owner, fairly among projects."""
     RenewLeases: _aio.UnaryUnaryMultiCallable[_lease_pb2.RenewLeasesRequest, _lease_pb2.RenewLeasesResponse]  # type: ignore[assignment]
     """Makes leases longer, tells the aborts that were requested, and registers the executor's workspaces."""
+    GetLease: _aio.UnaryUnaryMultiCallable[_lease_pb2.GetLeaseRequest, _lease_pb2.GetLeaseResponse]  # type: ignore[assignment]
+    """Tells who holds a run. Needs the tier system."""
     ReleaseRun: _aio.UnaryUnaryMultiCallable[_lease_pb2.ReleaseRunRequest, _lease_pb2.ReleaseRunResponse]  # type: ignore[assignment]
     """Gives a run back before its lease has passed."""
     ListWork: _aio.UnaryUnaryMultiCallable[_lease_pb2.ListWorkRequest, _lease_pb2.ListWorkResponse]  # type: ignore[assignment]
@@ -211,6 +252,14 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Reads what the model was sent in a turn, byte for byte."""
     SearchEntries: _aio.UnaryUnaryMultiCallable[_read_pb2.SearchEntriesRequest, _read_pb2.SearchEntriesResponse]  # type: ignore[assignment]
     """Searches a project's shared entries by their words."""
+    OpenStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.OpenStreamRequest, _stream_pb2.OpenStreamResponse]  # type: ignore[assignment]
+    """Begins a stream: its record and its channels."""
+    AppendStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.AppendStreamRequest, _stream_pb2.AppendStreamResponse]  # type: ignore[assignment]
+    """Adds to a channel of a stream, once."""
+    EndStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.EndStreamRequest, _stream_pb2.EndStreamResponse]  # type: ignore[assignment]
+    """Ends a stream: its open channels, and its record with the figures."""
+    ReadBody: _aio.UnaryUnaryMultiCallable[_stream_pb2.ReadBodyRequest, _stream_pb2.ReadBodyResponse]  # type: ignore[assignment]
+    """Reads a part of an entry's body."""
     SetPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.SetPlanRequest, _plan_pb2.SetPlanResponse]  # type: ignore[assignment]
     """Creates a plan of a run or replaces it whole."""
     AppendPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.AppendPlanRequest, _plan_pb2.AppendPlanResponse]  # type: ignore[assignment]
@@ -223,6 +272,8 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Lists the plans of a run."""
     WatchChanges: _aio.UnaryStreamMultiCallable[_read_pb2.WatchChangesRequest, _read_pb2.WatchChangesResponse]  # type: ignore[assignment]
     """Streams what changes in a run after a cursor, in revision order, with heartbeats, until the caller ends it."""
+    WatchRuns: _aio.UnaryStreamMultiCallable[_control_pb2.WatchRunsRequest, _control_pb2.WatchRunsResponse]  # type: ignore[assignment]
+    """Streams the state of all runs of a project: first all of them, then those that change, until the caller ends it."""
 
 class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
     """Owner of every row: projects, models, schemes, runs, loops, turns, entries and their changes.
@@ -337,6 +388,38 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         """Removes a run whose loops have all ended."""
 
     @_abc_1.abstractmethod
+    def RenameRun(
+        self,
+        request: _control_pb2.RenameRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.RenameRunResponse, _abc.Awaitable[_control_pb2.RenameRunResponse]]:
+        """Gives a run another alias. FAILED_PRECONDITION while it has a loop that has not ended."""
+
+    @_abc_1.abstractmethod
+    def ConfigureRun(
+        self,
+        request: _control_pb2.ConfigureRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.ConfigureRunResponse, _abc.Awaitable[_control_pb2.ConfigureRunResponse]]:
+        """Changes the settings that the loops of a run share."""
+
+    @_abc_1.abstractmethod
+    def InjectMessage(
+        self,
+        request: _control_pb2.InjectMessageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.InjectMessageResponse, _abc.Awaitable[_control_pb2.InjectMessageResponse]]:
+        """Adds a message that the model reads in its next turn, without giving it a task."""
+
+    @_abc_1.abstractmethod
+    def GetSpending(
+        self,
+        request: _control_pb2.GetSpendingRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.GetSpendingResponse, _abc.Awaitable[_control_pb2.GetSpendingResponse]]:
+        """Tells what a run and one of its loops have spent."""
+
+    @_abc_1.abstractmethod
     def GetRun(
         self,
         request: _registry_pb2.GetRunRequest,
@@ -393,6 +476,22 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         """Records the decision on a pending proposal, once. FAILED_PRECONDITION NOT_PROPOSED when it is not pending."""
 
     @_abc_1.abstractmethod
+    def ListProposals(
+        self,
+        request: _proposal_pb2.ListProposalsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_proposal_pb2.ListProposalsResponse, _abc.Awaitable[_proposal_pb2.ListProposalsResponse]]:
+        """Lists what waits for a decision, of one project or of all."""
+
+    @_abc_1.abstractmethod
+    def WatchProposals(
+        self,
+        request: _proposal_pb2.WatchProposalsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_proposal_pb2.WatchProposalsResponse], _abc.AsyncIterator[_proposal_pb2.WatchProposalsResponse]]:
+        """Streams what waits for a decision and what waits no more, with heartbeats, until the caller ends it."""
+
+    @_abc_1.abstractmethod
     def ClaimRun(
         self,
         request: _lease_pb2.ClaimRunRequest,
@@ -417,6 +516,14 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_lease_pb2.RenewLeasesResponse, _abc.Awaitable[_lease_pb2.RenewLeasesResponse]]:
         """Makes leases longer, tells the aborts that were requested, and registers the executor's workspaces."""
+
+    @_abc_1.abstractmethod
+    def GetLease(
+        self,
+        request: _lease_pb2.GetLeaseRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_lease_pb2.GetLeaseResponse, _abc.Awaitable[_lease_pb2.GetLeaseResponse]]:
+        """Tells who holds a run. Needs the tier system."""
 
     @_abc_1.abstractmethod
     def ReleaseRun(
@@ -515,6 +622,38 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         """Searches a project's shared entries by their words."""
 
     @_abc_1.abstractmethod
+    def OpenStream(
+        self,
+        request: _stream_pb2.OpenStreamRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_stream_pb2.OpenStreamResponse, _abc.Awaitable[_stream_pb2.OpenStreamResponse]]:
+        """Begins a stream: its record and its channels."""
+
+    @_abc_1.abstractmethod
+    def AppendStream(
+        self,
+        request: _stream_pb2.AppendStreamRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_stream_pb2.AppendStreamResponse, _abc.Awaitable[_stream_pb2.AppendStreamResponse]]:
+        """Adds to a channel of a stream, once."""
+
+    @_abc_1.abstractmethod
+    def EndStream(
+        self,
+        request: _stream_pb2.EndStreamRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_stream_pb2.EndStreamResponse, _abc.Awaitable[_stream_pb2.EndStreamResponse]]:
+        """Ends a stream: its open channels, and its record with the figures."""
+
+    @_abc_1.abstractmethod
+    def ReadBody(
+        self,
+        request: _stream_pb2.ReadBodyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_stream_pb2.ReadBodyResponse, _abc.Awaitable[_stream_pb2.ReadBodyResponse]]:
+        """Reads a part of an entry's body."""
+
+    @_abc_1.abstractmethod
     def SetPlan(
         self,
         request: _plan_pb2.SetPlanRequest,
@@ -561,5 +700,13 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_read_pb2.WatchChangesResponse], _abc.AsyncIterator[_read_pb2.WatchChangesResponse]]:
         """Streams what changes in a run after a cursor, in revision order, with heartbeats, until the caller ends it."""
+
+    @_abc_1.abstractmethod
+    def WatchRuns(
+        self,
+        request: _control_pb2.WatchRunsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_control_pb2.WatchRunsResponse], _abc.AsyncIterator[_control_pb2.WatchRunsResponse]]:
+        """Streams the state of all runs of a project: first all of them, then those that change, until the caller ends it."""
 
 def add_StoreServiceServicer_to_server(servicer: StoreServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

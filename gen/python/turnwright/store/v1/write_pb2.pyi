@@ -227,18 +227,26 @@ class AppendEntry(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TEXT_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """What to add. At most 1 MiB."""
+    offset: _builtins.int
+    """Length in bytes that the body has before the text. What the body already has of the text is not added again, so an
+    append may be repeated; ABORTED, reason REVISION_CONFLICT, when the body is shorter. Absent: add at the end.
+    """
     def __init__(
         self,
         *,
         text: _builtins.str = ...,
+        offset: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_offset", b"_offset", "offset", b"offset"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_offset", b"_offset", "offset", b"offset", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__offset: _TypeAlias = _typing.Literal["offset"]  # noqa: Y015
+    _WhichOneofArgType__offset: _TypeAlias = _typing.Literal["_offset", b"_offset"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__offset) -> _WhichOneofReturnType__offset | None: ...
 
 Global___AppendEntry: _TypeAlias = AppendEntry  # noqa: Y015
 
@@ -383,8 +391,13 @@ class PacketRecord(_message.Message):
 
     TURN_FIELD_NUMBER: _builtins.int
     MESSAGES_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
     turn: _builtins.int
     """Number of the open turn."""
+    note: _builtins.str
+    """What an owner has to know of the packet that it sends again and did not assemble: a JSON object, at most 4096 bytes;
+    empty: nothing. The store gives it back with the packet and does not read it.
+    """
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___PacketMessage]:
         """The messages, in order; at most 16, with at most 100000 blocks in all."""
@@ -394,10 +407,11 @@ class PacketRecord(_message.Message):
         *,
         turn: _builtins.int = ...,
         messages: _abc.Iterable[Global___PacketMessage] | None = ...,
+        note: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages", "note", b"note", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

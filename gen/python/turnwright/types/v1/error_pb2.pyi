@@ -53,9 +53,13 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_LEASE_LOST: _ErrorReason.ValueType  # 14
     """FAILED_PRECONDITION. Another owner has claimed the run since, or it was released. Metadata: `run`, `epoch`."""
     ERROR_REASON_REVISION_CONFLICT: _ErrorReason.ValueType  # 15
-    """ABORTED. The entry has changed since it was read. Metadata: `path`, `expected`, `actual`."""
+    """ABORTED. The entry has changed since it was read, or something is missing before an append (then in bytes). Metadata:
+    `path`, `expected`, `actual`.
+    """
     ERROR_REASON_NOT_PROPOSED: _ErrorReason.ValueType  # 16
-    """FAILED_PRECONDITION. The entry is not a pending proposal. Metadata: `path`, `state`."""
+    """FAILED_PRECONDITION. The entry is not a pending proposal. Metadata: `path`, `state`, `outcome` if it has one; when it
+    was decided before also `decision` (`accept`, `reject` or `expire`), `principal` and `time` (RFC 3339).
+    """
     ERROR_REASON_CURSOR_FOREIGN: _ErrorReason.ValueType  # 17
     """OUT_OF_RANGE. The cursor is from another history of the store; take a snapshot."""
     ERROR_REASON_WORKSPACE_UNAVAILABLE: _ErrorReason.ValueType  # 18
@@ -100,6 +104,14 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """UNAVAILABLE. The database does not answer, or broke off in the middle of the call; repeat it under the same
     request id. Metadata: `detail`.
     """
+    ERROR_REASON_NOT_OWNER: _ErrorReason.ValueType  # 38
+    """FAILED_PRECONDITION. The call was forwarded here, and another executor works on the run by now. Metadata: `run`,
+    `address`.
+    """
+    ERROR_REASON_VERSION_MISMATCH: _ErrorReason.ValueType  # 39
+    """FAILED_PRECONDITION. The executor is of another major version than its client. Said by clients. Metadata: `version`,
+    `client`.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Every reason that an rpc of this product can fail with. On the wire it stands in google.rpc.ErrorInfo:
@@ -137,9 +149,13 @@ ERROR_REASON_TRANSITION_FORBIDDEN: ErrorReason.ValueType  # 13
 ERROR_REASON_LEASE_LOST: ErrorReason.ValueType  # 14
 """FAILED_PRECONDITION. Another owner has claimed the run since, or it was released. Metadata: `run`, `epoch`."""
 ERROR_REASON_REVISION_CONFLICT: ErrorReason.ValueType  # 15
-"""ABORTED. The entry has changed since it was read. Metadata: `path`, `expected`, `actual`."""
+"""ABORTED. The entry has changed since it was read, or something is missing before an append (then in bytes). Metadata:
+`path`, `expected`, `actual`.
+"""
 ERROR_REASON_NOT_PROPOSED: ErrorReason.ValueType  # 16
-"""FAILED_PRECONDITION. The entry is not a pending proposal. Metadata: `path`, `state`."""
+"""FAILED_PRECONDITION. The entry is not a pending proposal. Metadata: `path`, `state`, `outcome` if it has one; when it
+was decided before also `decision` (`accept`, `reject` or `expire`), `principal` and `time` (RFC 3339).
+"""
 ERROR_REASON_CURSOR_FOREIGN: ErrorReason.ValueType  # 17
 """OUT_OF_RANGE. The cursor is from another history of the store; take a snapshot."""
 ERROR_REASON_WORKSPACE_UNAVAILABLE: ErrorReason.ValueType  # 18
@@ -183,5 +199,13 @@ ERROR_REASON_SCHEME_FIXED: ErrorReason.ValueType  # 36
 ERROR_REASON_DATABASE_UNAVAILABLE: ErrorReason.ValueType  # 37
 """UNAVAILABLE. The database does not answer, or broke off in the middle of the call; repeat it under the same
 request id. Metadata: `detail`.
+"""
+ERROR_REASON_NOT_OWNER: ErrorReason.ValueType  # 38
+"""FAILED_PRECONDITION. The call was forwarded here, and another executor works on the run by now. Metadata: `run`,
+`address`.
+"""
+ERROR_REASON_VERSION_MISMATCH: ErrorReason.ValueType  # 39
+"""FAILED_PRECONDITION. The executor is of another major version than its client. Said by clients. Metadata: `version`,
+`client`.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

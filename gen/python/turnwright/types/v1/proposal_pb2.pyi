@@ -6,8 +6,10 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from turnwright.types.v1 import entry_pb2 as _entry_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -47,6 +49,34 @@ FILE_CHANGE_KIND_DELETE: FileChangeKind.ValueType  # 3
 """The file goes away."""
 Global___FileChangeKind: _TypeAlias = FileChangeKind  # noqa: Y015
 
+class _DecisionKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DecisionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DecisionKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DECISION_KIND_UNSPECIFIED: _DecisionKind.ValueType  # 0
+    """Nobody decided: its loop was aborted, or its record went away."""
+    DECISION_KIND_ACCEPTED: _DecisionKind.ValueType  # 1
+    """Somebody accepted it."""
+    DECISION_KIND_REJECTED: _DecisionKind.ValueType  # 2
+    """Somebody rejected it."""
+    DECISION_KIND_EXPIRED: _DecisionKind.ValueType  # 3
+    """It waited longer than the store's setting allows."""
+
+class DecisionKind(_DecisionKind, metaclass=_DecisionKindEnumTypeWrapper):
+    """How a proposal was decided."""
+
+DECISION_KIND_UNSPECIFIED: DecisionKind.ValueType  # 0
+"""Nobody decided: its loop was aborted, or its record went away."""
+DECISION_KIND_ACCEPTED: DecisionKind.ValueType  # 1
+"""Somebody accepted it."""
+DECISION_KIND_REJECTED: DecisionKind.ValueType  # 2
+"""Somebody rejected it."""
+DECISION_KIND_EXPIRED: DecisionKind.ValueType  # 3
+"""It waited longer than the store's setting allows."""
+Global___DecisionKind: _TypeAlias = DecisionKind  # noqa: Y015
+
 @_typing.final
 class Proposal(_message.Message):
     """An effect that waits for a decision. Durable: it survives every service."""
@@ -58,6 +88,7 @@ class Proposal(_message.Message):
     TURN_FIELD_NUMBER: _builtins.int
     FILES_FIELD_NUMBER: _builtins.int
     COMMAND_FIELD_NUMBER: _builtins.int
+    QUESTION_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """Path of the command's record, `log://turn_N/{tool}/{slug}`; what Resolve addresses."""
     tool: _builtins.str
@@ -72,6 +103,10 @@ class Proposal(_message.Message):
     def command(self) -> Global___CommandRun:
         """A command will run."""
 
+    @_builtins.property
+    def question(self) -> Global___Question:
+        """A question will be answered; nothing else happens."""
+
     def __init__(
         self,
         *,
@@ -80,12 +115,13 @@ class Proposal(_message.Message):
         turn: _builtins.int = ...,
         files: Global___FileChanges | None = ...,
         command: Global___CommandRun | None = ...,
+        question: Global___Question | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "effect", b"effect", "files", b"files"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "effect", b"effect", "files", b"files", "question", b"question"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "effect", b"effect", "files", b"files", "path", b"path", "tool", b"tool", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "effect", b"effect", "files", b"files", "path", b"path", "question", b"question", "tool", b"tool", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_effect: _TypeAlias = _typing.Literal["files", "command"]  # noqa: Y015
+    _WhichOneofReturnType_effect: _TypeAlias = _typing.Literal["files", "command", "question"]  # noqa: Y015
     _WhichOneofArgType_effect: _TypeAlias = _typing.Literal["effect", b"effect"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_effect) -> _WhichOneofReturnType_effect | None: ...
 
@@ -170,3 +206,111 @@ class CommandRun(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CommandRun: _TypeAlias = CommandRun  # noqa: Y015
+
+@_typing.final
+class Question(_message.Message):
+    """A question of the model to a person."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUESTION_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    question: _builtins.str
+    """The question, at most 512 characters."""
+    @_builtins.property
+    def options(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Answers that the model suggests; any other text answers as well. At most 20, of at most 512 characters each."""
+
+    def __init__(
+        self,
+        *,
+        question: _builtins.str = ...,
+        options: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "question", b"question"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Question: _TypeAlias = Question  # noqa: Y015
+
+@_typing.final
+class EditedContent(_message.Message):
+    """Content that takes the place of proposed content."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Path of the proposed file change. Empty: the only one, or the command line of a proposed command."""
+    content: _builtins.str
+    """The whole content of the file, or the command line, exactly as it shall be. A file that the proposal deletes has
+    none.
+    """
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        content: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "path", b"path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EditedContent: _TypeAlias = EditedContent  # noqa: Y015
+
+@_typing.final
+class ProposalDecision(_message.Message):
+    """What became of a proposal."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    COMMENT_FIELD_NUMBER: _builtins.int
+    DECIDE_TIME_FIELD_NUMBER: _builtins.int
+    EDITED_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Path of the record."""
+    state: _entry_pb2.State.ValueType
+    """The record's state after the decision: an accepted one is RECORDED until its effect has happened."""
+    outcome: _builtins.str
+    """The record's outcome, `word:code`; empty when it did not fail."""
+    kind: Global___DecisionKind.ValueType
+    """How it was decided."""
+    principal: _builtins.str
+    """Who decided: the name in the caller's token. Empty when nobody did."""
+    comment: _builtins.str
+    """The comment or the answer that was given."""
+    edited: _builtins.bool
+    """True when it was accepted with other content than was proposed."""
+    @_builtins.property
+    def decide_time(self) -> _timestamp_pb2.Timestamp:
+        """When; absent when nobody decided."""
+
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        state: _entry_pb2.State.ValueType = ...,
+        outcome: _builtins.str = ...,
+        kind: Global___DecisionKind.ValueType = ...,
+        principal: _builtins.str = ...,
+        comment: _builtins.str = ...,
+        decide_time: _timestamp_pb2.Timestamp | None = ...,
+        edited: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decide_time", b"decide_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["comment", b"comment", "decide_time", b"decide_time", "edited", b"edited", "kind", b"kind", "outcome", b"outcome", "path", b"path", "principal", b"principal", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProposalDecision: _TypeAlias = ProposalDecision  # noqa: Y015

@@ -105,6 +105,34 @@ class Run(_message.Message):
 Global___Run: _TypeAlias = Run  # noqa: Y015
 
 @_typing.final
+class RunOverview(_message.Message):
+    """A run among the others of its project."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    PROPOSALS_FIELD_NUMBER: _builtins.int
+    proposals: _builtins.int
+    """How many of its proposals wait for a decision."""
+    @_builtins.property
+    def run(self) -> Global___Run:
+        """The run. The prompt, the summary and the reason of its loop, and its own summary, are cut after 2048 bytes each."""
+
+    def __init__(
+        self,
+        *,
+        run: Global___Run | None = ...,
+        proposals: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["proposals", b"proposals", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunOverview: _TypeAlias = RunOverview  # noqa: Y015
+
+@_typing.final
 class ForkOrigin(_message.Message):
     """Where a fork began."""
 

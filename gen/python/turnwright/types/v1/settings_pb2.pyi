@@ -6,14 +6,15 @@ isort:skip_file
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from turnwright.types.v1 import budget_pb2 as _budget_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
 
-if sys.version_info >= (3, 11):
-    from typing import TypeAlias as _TypeAlias, Never as _Never
+if sys.version_info >= (3, 10):
+    from typing import TypeAlias as _TypeAlias
 else:
-    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
+    from typing_extensions import TypeAlias as _TypeAlias
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -54,6 +55,7 @@ class LoopSettings(_message.Message):
     NO_WEB_FIELD_NUMBER: _builtins.int
     NO_PROPOSALS_FIELD_NUMBER: _builtins.int
     YOLO_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
     mode: Global___Mode.ValueType
     """Whether it may change anything."""
     model: _builtins.str
@@ -67,7 +69,11 @@ class LoopSettings(_message.Message):
     no_proposals: _builtins.bool
     """True removes every tool that can only act through a proposal."""
     yolo: _builtins.bool
-    """True accepts every proposal without asking."""
+    """True accepts every proposal without asking. Also true where the run's settings say so."""
+    @_builtins.property
+    def budget(self) -> _budget_pb2.Budget:
+        """What this loop may spend. Absent: no limit of its own."""
+
     def __init__(
         self,
         *,
@@ -78,18 +84,21 @@ class LoopSettings(_message.Message):
         no_web: _builtins.bool = ...,
         no_proposals: _builtins.bool = ...,
         yolo: _builtins.bool = ...,
+        budget: _budget_pb2.Budget | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "budget", b"budget"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["mode", b"mode", "model", b"model", "no_interaction", b"no_interaction", "no_proposals", b"no_proposals", "no_repo", b"no_repo", "no_web", b"no_web", "yolo", b"yolo"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "budget", b"budget", "mode", b"mode", "model", b"model", "no_interaction", b"no_interaction", "no_proposals", b"no_proposals", "no_repo", b"no_repo", "no_web", b"no_web", "yolo", b"yolo"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
+    _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__budget) -> _WhichOneofReturnType__budget | None: ...
 
 Global___LoopSettings: _TypeAlias = LoopSettings  # noqa: Y015
 
 @_typing.final
 class RunSettings(_message.Message):
-    """What every loop of one run shares. Fixed when the run is created."""
+    """What every loop of one run shares. Given when the run is created; ConfigureRun changes it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -97,6 +106,8 @@ class RunSettings(_message.Message):
     TEMPERATURE_FIELD_NUMBER: _builtins.int
     PERSONA_FIELD_NUMBER: _builtins.int
     CONTEXT_LIMIT_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
+    YOLO_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Alias of the model that loops use when they name none."""
     temperature: _builtins.float
@@ -107,6 +118,14 @@ class RunSettings(_message.Message):
     """
     context_limit: _builtins.int
     """Upper limit for the context window in tokens, at least 1024. Absent: that of the model."""
+    yolo: _builtins.bool
+    """True accepts every proposal of every loop without asking."""
+    @_builtins.property
+    def budget(self) -> _budget_pb2.Budget:
+        """What the run may spend, all its loops together. Absent: no limit. A fork begins with the limits of its parent and
+        with nothing spent: what a run shows as spent was spent in it, so that the runs of a project add up to the bill.
+        """
+
     def __init__(
         self,
         *,
@@ -114,17 +133,23 @@ class RunSettings(_message.Message):
         temperature: _builtins.float | None = ...,
         persona: _builtins.str | None = ...,
         context_limit: _builtins.int | None = ...,
+        budget: _budget_pb2.Budget | None = ...,
+        yolo: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_limit", b"_context_limit", "_persona", b"_persona", "_temperature", b"_temperature", "context_limit", b"context_limit", "persona", b"persona", "temperature", b"temperature"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_context_limit", b"_context_limit", "_persona", b"_persona", "_temperature", b"_temperature", "budget", b"budget", "context_limit", b"context_limit", "persona", b"persona", "temperature", b"temperature"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_limit", b"_context_limit", "_persona", b"_persona", "_temperature", b"_temperature", "context_limit", b"context_limit", "model", b"model", "persona", b"persona", "temperature", b"temperature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_context_limit", b"_context_limit", "_persona", b"_persona", "_temperature", b"_temperature", "budget", b"budget", "context_limit", b"context_limit", "model", b"model", "persona", b"persona", "temperature", b"temperature", "yolo", b"yolo"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
+    _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015
     _WhichOneofReturnType__context_limit: _TypeAlias = _typing.Literal["context_limit"]  # noqa: Y015
     _WhichOneofArgType__context_limit: _TypeAlias = _typing.Literal["_context_limit", b"_context_limit"]  # noqa: Y015
     _WhichOneofReturnType__persona: _TypeAlias = _typing.Literal["persona"]  # noqa: Y015
     _WhichOneofArgType__persona: _TypeAlias = _typing.Literal["_persona", b"_persona"]  # noqa: Y015
     _WhichOneofReturnType__temperature: _TypeAlias = _typing.Literal["temperature"]  # noqa: Y015
     _WhichOneofArgType__temperature: _TypeAlias = _typing.Literal["_temperature", b"_temperature"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__budget) -> _WhichOneofReturnType__budget | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__context_limit) -> _WhichOneofReturnType__context_limit | None: ...
     @_typing.overload
@@ -133,3 +158,72 @@ class RunSettings(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature) -> _WhichOneofReturnType__temperature | None: ...
 
 Global___RunSettings: _TypeAlias = RunSettings  # noqa: Y015
+
+@_typing.final
+class RunSettingsPatch(_message.Message):
+    """Changes of a run's settings. What is absent stays as it is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    TEMPERATURE_FIELD_NUMBER: _builtins.int
+    PERSONA_FIELD_NUMBER: _builtins.int
+    CONTEXT_LIMIT_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
+    YOLO_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """Alias of the model for loops from now on. NOT_FOUND, reason MODEL_NOT_FOUND, when there is none."""
+    temperature: _builtins.float
+    """Sampling temperature, 0 to 2."""
+    persona: _builtins.str
+    """Persona, at most 65536 bytes; empty: the built-in one. FAILED_PRECONDITION, reason TRANSITION_FORBIDDEN, when it
+    would be another one after the run's first turn: the system message must stay as it is.
+    """
+    context_limit: _builtins.int
+    """Upper limit for the context window in tokens, at least 1024; 0: that of the model."""
+    yolo: _builtins.bool
+    """Whether every proposal of loops from now on is accepted without asking."""
+    @_builtins.property
+    def budget(self) -> _budget_pb2.Budget:
+        """What the run may spend; replaces all limits. What was spent already counts."""
+
+    def __init__(
+        self,
+        *,
+        model: _builtins.str | None = ...,
+        temperature: _builtins.float | None = ...,
+        persona: _builtins.str | None = ...,
+        context_limit: _builtins.int | None = ...,
+        budget: _budget_pb2.Budget | None = ...,
+        yolo: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_context_limit", b"_context_limit", "_model", b"_model", "_persona", b"_persona", "_temperature", b"_temperature", "_yolo", b"_yolo", "budget", b"budget", "context_limit", b"context_limit", "model", b"model", "persona", b"persona", "temperature", b"temperature", "yolo", b"yolo"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_context_limit", b"_context_limit", "_model", b"_model", "_persona", b"_persona", "_temperature", b"_temperature", "_yolo", b"_yolo", "budget", b"budget", "context_limit", b"context_limit", "model", b"model", "persona", b"persona", "temperature", b"temperature", "yolo", b"yolo"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
+    _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015
+    _WhichOneofReturnType__context_limit: _TypeAlias = _typing.Literal["context_limit"]  # noqa: Y015
+    _WhichOneofArgType__context_limit: _TypeAlias = _typing.Literal["_context_limit", b"_context_limit"]  # noqa: Y015
+    _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
+    _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
+    _WhichOneofReturnType__persona: _TypeAlias = _typing.Literal["persona"]  # noqa: Y015
+    _WhichOneofArgType__persona: _TypeAlias = _typing.Literal["_persona", b"_persona"]  # noqa: Y015
+    _WhichOneofReturnType__temperature: _TypeAlias = _typing.Literal["temperature"]  # noqa: Y015
+    _WhichOneofArgType__temperature: _TypeAlias = _typing.Literal["_temperature", b"_temperature"]  # noqa: Y015
+    _WhichOneofReturnType__yolo: _TypeAlias = _typing.Literal["yolo"]  # noqa: Y015
+    _WhichOneofArgType__yolo: _TypeAlias = _typing.Literal["_yolo", b"_yolo"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__budget) -> _WhichOneofReturnType__budget | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__context_limit) -> _WhichOneofReturnType__context_limit | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__persona) -> _WhichOneofReturnType__persona | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature) -> _WhichOneofReturnType__temperature | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__yolo) -> _WhichOneofReturnType__yolo | None: ...
+
+Global___RunSettingsPatch: _TypeAlias = RunSettingsPatch  # noqa: Y015

@@ -79,6 +79,9 @@ class TurnResult(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     FIRST_DELTA_MS_FIELD_NUMBER: _builtins.int
     MODEL_MS_FIELD_NUMBER: _builtins.int
+    LOST_TOKENS_FIELD_NUMBER: _builtins.int
+    LOST_COST_USD_FIELD_NUMBER: _builtins.int
+    WORK_MS_FIELD_NUMBER: _builtins.int
     finish: _builtins.str
     """The vendor's finish reason (`stop`, `length`, ...), or `aborted`, `error`."""
     error: _builtins.str
@@ -99,6 +102,14 @@ class TurnResult(_message.Message):
     """Milliseconds from the request to the first delta."""
     model_ms: _builtins.int
     """Milliseconds that the model call took."""
+    lost_tokens: _builtins.int
+    """Tokens that were reserved for calls of this turn whose answer was lost with an executor; not part of `usage`."""
+    lost_cost_usd: _builtins.float
+    """The same in US dollars, as far as a price was known."""
+    work_ms: _builtins.int
+    """Milliseconds that were worked on the turn. Waiting for decisions is not counted, nor commands that were carried out
+    before such a wait.
+    """
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
         """What the model call consumed."""
@@ -122,10 +133,13 @@ class TurnResult(_message.Message):
         cursor: _cursor_pb2.Cursor | None = ...,
         first_delta_ms: _builtins.int = ...,
         model_ms: _builtins.int = ...,
+        lost_tokens: _builtins.int = ...,
+        lost_cost_usd: _builtins.float = ...,
+        work_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "error", b"error", "fingerprint", b"fingerprint", "finish", b"finish", "first_delta_ms", b"first_delta_ms", "model_ms", b"model_ms", "packet_digest", b"packet_digest", "packet_tokens", b"packet_tokens", "reason", b"reason", "status", b"status", "strikes", b"strikes", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "error", b"error", "fingerprint", b"fingerprint", "finish", b"finish", "first_delta_ms", b"first_delta_ms", "lost_cost_usd", b"lost_cost_usd", "lost_tokens", b"lost_tokens", "model_ms", b"model_ms", "packet_digest", b"packet_digest", "packet_tokens", b"packet_tokens", "reason", b"reason", "status", b"status", "strikes", b"strikes", "usage", b"usage", "work_ms", b"work_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
