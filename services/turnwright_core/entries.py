@@ -131,9 +131,13 @@ class SetEntry:
 
 @dataclass(frozen=True, slots=True)
 class AppendEntry:
-    """Add to the end of a streaming body."""
+    """Add to the end of a streaming body.
+
+    `offset` is the body's length in bytes before the text: what the body already has of it is not added again.
+    """
 
     text: str
+    offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

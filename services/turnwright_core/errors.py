@@ -65,6 +65,8 @@ class Reason(IntEnum):
     TURN_NOT_FOUND = 35
     SCHEME_FIXED = 36
     DATABASE_UNAVAILABLE = 37
+    NOT_OWNER = 38
+    VERSION_MISMATCH = 39
 
 
 class TurnwrightError(Exception):
@@ -190,6 +192,8 @@ CLASS_OF_REASON: Final[dict[Reason, type[TurnwrightError]]] = {
     Reason.TURN_NOT_FOUND: MissingError,
     Reason.SCHEME_FIXED: PreconditionError,
     Reason.DATABASE_UNAVAILABLE: UnavailableError,
+    Reason.VERSION_MISMATCH: PreconditionError,
+    Reason.NOT_OWNER: PreconditionError,
 }
 """The class, and by it the canonical code, of every reason."""
 

@@ -53,6 +53,9 @@ CHUNK_BYTES: Final = 256 * 1024
 EVENT_BODY_BYTES_MAX: Final = 16 * 1024
 """Bodies in events are cut after so many bytes; GetEntry has the rest."""
 
+NOTICE_BYTES_MAX: Final = 4096
+"""Longest text of a notice, in bytes of UTF-8."""
+
 PATCH_BYTES_MAX: Final = 256 * 1024
 """Longest diff in a proposal, in bytes."""
 
@@ -97,6 +100,9 @@ SEARCH_HITS_MAX: Final = 100
 
 SNIPPET_CHARS_MAX: Final = 400
 """Longest piece of a text that a search shows, in code points."""
+
+REPLY_RESERVE_TOKENS: Final = 1024
+"""Tokens that a budget sets aside for the reply of a model call, beside those of its packet."""
 
 TEMPERATURE_DEFAULT: Final = 0.1
 """Sampling temperature of a run that names none (RU303)."""

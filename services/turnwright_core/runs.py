@@ -95,6 +95,28 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Budget:
+    """What a run or a loop may spend; 0 is no limit. Turns, tokens, US dollars, seconds of work."""
+
+    turns_max: int = 0
+    tokens_max: int = 0
+    cost_usd_max: float = 0.0
+    wall_s_max: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What was spent; `lost_tokens` are part of `tokens`. Fields as in the contract."""
+
+    turns: int = 0
+    tokens: int = 0
+    lost_tokens: int = 0
+    cost_usd: float = 0.0
+    turns_without_cost: int = 0
+    wall_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class LoopSettings:
     """What one loop runs with."""
 
@@ -105,6 +127,7 @@ class LoopSettings:
     no_web: bool = False
     no_proposals: bool = False
     yolo: bool = False
+    budget: Budget | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +138,8 @@ class RunSettings:
     temperature: float | None = None
     persona: str | None = None
     context_limit: int | None = None
+    budget: Budget | None = None
+    yolo: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +213,9 @@ class TurnResult:
     cursor: Cursor | None = None
     first_delta_ms: int = 0
     model_ms: int = 0
+    lost_tokens: int = 0
+    lost_cost_usd: float = 0.0
+    work_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

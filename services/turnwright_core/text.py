@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote
 
 SLUG_CHARS_MAX = 80
@@ -37,6 +38,8 @@ def slugify(text: str) -> str:
     return "/".join(quote(segment, safe=_UNENCODED, errors="replace") for segment in segments if segment)
 
 
+# A request asks for the scheme of the same path again and again.
+@lru_cache(maxsize=1024)
 def scheme_of(path: str | None) -> str | None:
     """Return the scheme of `scheme://...`, or None for a bare path, an empty one or None. Source: RU294."""
     found = _SCHEME.match(path or "")

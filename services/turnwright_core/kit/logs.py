@@ -20,6 +20,21 @@ LOG_FILE_BYTES_MAX: Final = 10 * 1024 * 1024
 _SECRET_KEYS: Final = frozenset({"token", "authorization", "api_key", "secret", "password"})
 
 
+class FromLibraries(logging.Handler):
+    """Brings what libraries say through Python's own logging into ours, as lines of the same form and level.
+
+    Without it their warnings would go bare to standard error, whatever the level.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say it again. What a library says is no event with fields: it is one text, and the name of who said it."""
+        exc = {"exc_info": record.exc_info} if record.exc_info else {}
+        structlog.get_logger().log(record.levelno, "library said", library=record.name, text=record.getMessage(), **exc)
+
+
+_LIBRARIES: Final = FromLibraries(logging.WARNING)
+
+
 def _redact(_logger: Any, _name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     for key in _SECRET_KEYS & event.keys():
         event[key] = "[redacted]"
@@ -27,7 +42,10 @@ def _redact(_logger: Any, _name: str, event: MutableMapping[str, Any]) -> Mutabl
 
 
 def configure_logs(level: str, file: Path | None = None) -> None:
-    """Log from now on at `level` (debug, info, warning, error) to standard error, or to a file as JSON lines."""
+    """Log from now on at `level` (debug, info, warning, error) to standard error, or to a file as JSON lines.
+
+    Warnings and errors of libraries come along.
+    """
     stream = _open(file) if file else sys.stderr
     json_lines = file is not None or not stream.isatty()
     structlog.configure(
@@ -42,6 +60,7 @@ def configure_logs(level: str, file: Path | None = None) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=stream),
         cache_logger_on_first_use=False,
     )
+    logging.getLogger().addHandler(_LIBRARIES)
 
 
 def _renderers(json_lines: bool) -> list[Processor]:

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
+import uvloop
+
 from turnwright_core.kit.logs import configure_logs
 from turnwright_core.kit.server import RunningServer, Service, serve_until_stopped
 from turnwright_core.kit.settings import Settings, SettingsError, exit_with, load
@@ -14,8 +16,16 @@ from turnwright_core.kit.settings import Settings, SettingsError, exit_with, loa
 S = TypeVar("S", bound=Settings)
 
 
-def run_service(kind: type[S], default_listen: str, build: Callable[[S, str], Service]) -> None:
-    """Serve one service until SIGTERM or SIGINT; `build` gets the settings and the deployment's secret."""
+def run_service(
+    kind: type[S],
+    default_listen: str,
+    build: Callable[[S, str], Service],
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
+) -> None:
+    """Serve one service until SIGTERM or SIGINT; `build` gets the settings and the deployment's secret.
+
+    `new_loop` is for a service that uvloop does not suit.
+    """
     try:
         settings = load(kind)
         secret = settings.secret()
@@ -24,7 +34,8 @@ def run_service(kind: type[S], default_listen: str, build: Callable[[S, str], Se
     configure_logs(settings.log_level)
     server = RunningServer(build(settings, secret), settings.listen or default_listen, secret, settings.drain_s)
     try:
-        asyncio.run(serve_until_stopped(server))
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(serve_until_stopped(server))
     except SettingsError as error:
         exit_with(error)
     except OSError as error:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import grpc
 
 from turnwright_core.entries import Tier
-from turnwright_core.kit.auth import call_metadata
+from turnwright_core.kit.auth import OPERATOR, Caller, call_metadata, derive_token
 from turnwright_core.kit.errors import from_rpc
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 
@@ -50,6 +50,7 @@ class Peer:
         self.address = address
         self.channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
         self.timeout_s = timeout_s
+        self._token = token
         self._metadata = call_metadata(token, tier)
 
     async def call(
@@ -57,14 +58,22 @@ class Peer:
         method: grpc.aio.UnaryUnaryMultiCallable[Request, Response],
         request: Request,
         timeout_s: float | None = None,
+        caller: Caller | None = None,
     ) -> Response:
-        """One answer, within the deadline. Raises TurnwrightError."""
+        """One answer, within the deadline. `caller`: the call is made in its name. Raises TurnwrightError."""
         await self._reconnected()
         deadline = timeout_s or self.timeout_s
+        metadata = self._metadata if caller is None else self._in_name_of(caller)
         try:
-            return await method(request, timeout=deadline, metadata=self._metadata)
+            return await method(request, timeout=deadline, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             raise from_rpc(error, self.name, self.address) from None
+
+    def _in_name_of(self, caller: Caller) -> tuple[tuple[str, str], ...]:
+        """Metadata that stand for somebody else, at the tier of its call; our token is the deployment's secret."""
+        if caller.principal == OPERATOR:
+            return call_metadata(self._token, caller.tier)
+        return call_metadata(derive_token(self._token, caller.tier, caller.principal))
 
     async def stream(
         self,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TypeVar, assert_never
+from enum import IntEnum
+from functools import cache
+from typing import Any, TypeVar, assert_never
 
 from turnwright.store.v1 import write_pb2
 from turnwright.types.v1 import cursor_pb2, entry_pb2
@@ -107,8 +109,8 @@ def write_to_pb(write: EntryWrite) -> write_pb2.EntryWrite:
                     merge_attributes_json=change.merge_attributes_json,
                 )
             )
-        case AppendEntry(text):
-            message.append.text = text
+        case AppendEntry(text, offset):
+            message.append.CopyFrom(write_pb2.AppendEntry(text=text, offset=offset))
         case RemoveEntry():
             message.remove.SetInParent()
         case CopyEntry(to, visibility):
@@ -148,7 +150,8 @@ def _change_from_pb(message: write_pb2.EntryWrite) -> EntryChange:
                 ),
             )
         case "append":
-            return AppendEntry(message.append.text)
+            offset = message.append.offset if message.append.HasField("offset") else None
+            return AppendEntry(message.append.text, offset)
         case "remove":
             return RemoveEntry()
         case "copy":
@@ -163,7 +166,13 @@ def _change_from_pb(message: write_pb2.EntryWrite) -> EntryChange:
 
 def known(kind: type[E], value: int, field: str) -> E:
     """A value of an enum from the wire. Raises InvalidError for one that it does not know."""
-    try:
-        return kind(value)
-    except ValueError:
-        raise fault(Reason.INVALID_FIELD, f"{value} is no value of {field}.", field=field) from None
+    member: E | None = _members(kind).get(value)
+    if member is None:
+        raise fault(Reason.INVALID_FIELD, f"{value} is no value of {field}.", field=field)
+    return member
+
+
+# A lookup by value goes through the metaclass, four times for each write of a request.
+@cache
+def _members(kind: type[IntEnum]) -> dict[int, Any]:
+    return {int(member): member for member in kind}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from turnwright.types.v1 import loop_pb2, model_pb2, project_pb2, run_pb2, settings_pb2, turn_pb2, usage_pb2
+from turnwright.types.v1 import budget_pb2, loop_pb2, model_pb2, project_pb2, run_pb2, settings_pb2, turn_pb2, usage_pb2
 
 from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import (
+    Budget,
     ForkOrigin,
     Loop,
     LoopSettings,
@@ -14,6 +15,7 @@ from turnwright_core.runs import (
     Project,
     Run,
     RunSettings,
+    Spending,
     Turn,
     TurnRequest,
     TurnResult,
@@ -67,6 +69,40 @@ def usage_from_pb(usage: usage_pb2.Usage) -> Usage:
     )
 
 
+def budget_to_pb(budget: Budget) -> budget_pb2.Budget:
+    """A budget for the wire."""
+    return budget_pb2.Budget(
+        turns_max=budget.turns_max,
+        tokens_max=budget.tokens_max,
+        cost_usd_max=budget.cost_usd_max,
+        wall_s_max=budget.wall_s_max,
+    )
+
+
+def budget_from_pb(budget: budget_pb2.Budget) -> Budget:
+    """A budget from the wire."""
+    return Budget(budget.turns_max, budget.tokens_max, budget.cost_usd_max, budget.wall_s_max)
+
+
+def spending_to_pb(spent: Spending) -> budget_pb2.Spending:
+    """Spending for the wire."""
+    return budget_pb2.Spending(
+        turns=spent.turns,
+        tokens=spent.tokens,
+        lost_tokens=spent.lost_tokens,
+        cost_usd=spent.cost_usd,
+        turns_without_cost=spent.turns_without_cost,
+        wall_s=spent.wall_s,
+    )
+
+
+def spending_from_pb(spent: budget_pb2.Spending) -> Spending:
+    """Spending from the wire."""
+    return Spending(
+        spent.turns, spent.tokens, spent.lost_tokens, spent.cost_usd, spent.turns_without_cost, spent.wall_s
+    )
+
+
 def loop_settings_to_pb(settings: LoopSettings) -> settings_pb2.LoopSettings:
     """Loop settings for the wire."""
     return settings_pb2.LoopSettings(
@@ -77,6 +113,7 @@ def loop_settings_to_pb(settings: LoopSettings) -> settings_pb2.LoopSettings:
         no_web=settings.no_web,
         no_proposals=settings.no_proposals,
         yolo=settings.yolo,
+        budget=budget_to_pb(settings.budget) if settings.budget else None,
     )
 
 
@@ -94,6 +131,7 @@ def loop_settings_from_pb(settings: settings_pb2.LoopSettings) -> LoopSettings:
         no_web=settings.no_web,
         no_proposals=settings.no_proposals,
         yolo=settings.yolo,
+        budget=budget_from_pb(settings.budget) if settings.HasField("budget") else None,
     )
 
 
@@ -104,6 +142,8 @@ def run_settings_to_pb(settings: RunSettings) -> settings_pb2.RunSettings:
         temperature=settings.temperature,
         persona=settings.persona,
         context_limit=settings.context_limit,
+        budget=budget_to_pb(settings.budget) if settings.budget else None,
+        yolo=settings.yolo,
     )
 
 
@@ -114,6 +154,8 @@ def run_settings_from_pb(settings: settings_pb2.RunSettings) -> RunSettings:
         temperature=settings.temperature if settings.HasField("temperature") else None,
         persona=settings.persona if settings.HasField("persona") else None,
         context_limit=settings.context_limit if settings.HasField("context_limit") else None,
+        budget=budget_from_pb(settings.budget) if settings.HasField("budget") else None,
+        yolo=settings.yolo,
     )
 
 
@@ -230,6 +272,9 @@ def turn_result_to_pb(result: TurnResult) -> turn_pb2.TurnResult:
         cursor=cursor_to_pb(result.cursor) if result.cursor else None,
         first_delta_ms=result.first_delta_ms,
         model_ms=result.model_ms,
+        lost_tokens=result.lost_tokens,
+        lost_cost_usd=result.lost_cost_usd,
+        work_ms=result.work_ms,
     )
 
 
@@ -248,6 +293,9 @@ def turn_result_from_pb(result: turn_pb2.TurnResult) -> TurnResult:
         cursor=cursor_from_pb(result.cursor) if result.HasField("cursor") else None,
         first_delta_ms=result.first_delta_ms,
         model_ms=result.model_ms,
+        lost_tokens=result.lost_tokens,
+        lost_cost_usd=result.lost_cost_usd,
+        work_ms=result.work_ms,
     )
 
 

@@ -1,0 +1,60 @@
+"""Streams: where the channels of a record stand, `log://turn_N/{tool}/{slug}` -> `{tool}://turn_N/{slug}_{number}`.
+
+Numbers are those of Unix descriptors: 1 is the main output, 2 the one for errors, others are auxiliary.
+Source: rows RU081, RU172, RU173, RU178.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+CHANNELS: Final = (1, 2)
+"""The channels of a command, and of a stream that names none."""
+
+CHANNEL_MAX: Final = 99
+"""Highest number of a channel."""
+
+CHANNELS_MAX: Final = 16
+"""Most channels of one stream."""
+
+REASON_CHARS_MAX: Final = 1024
+"""Longest reason of a stream's end, in code points."""
+
+PRODUCER: Final = "producer"
+"""Attribute of record and channels that names who produces; a stream without it is produced by the run's owner."""
+
+PRODUCER_LOST: Final = "producer_lost:499"
+"""Outcome of channels whose producer is gone."""
+
+CANCELLED: Final = "cancelled:499"
+"""Outcome of channels that somebody else than their producer ended."""
+
+_LOG: Final = "log://"
+_RECORD: Final = re.compile(r"log://(turn_\d+)/([a-z][a-z0-9_]*)/(.+)", re.DOTALL)
+_CHANNEL: Final = re.compile(r"([a-z][a-z0-9_]*)://(turn_\d+)/(.+)_([1-9]\d?)", re.DOTALL)
+
+
+def is_record(path: str) -> bool:
+    """Whether a path is one of records, so that it has channels."""
+    return _RECORD.fullmatch(path) is not None
+
+
+def channel_base(path: str) -> str:
+    """Where the output of a record goes, without a channel's number. Raises ValueError for other paths."""
+    turn, tool, slug = path.removeprefix(_LOG).split("/", 2)
+    return f"{tool}://{turn}/{slug}"
+
+
+def channel_path(path: str, number: int) -> str:
+    """The path of one channel of a record. Raises ValueError for a path that is no record's."""
+    return f"{channel_base(path)}_{number}"
+
+
+def record_of_channel(path: str) -> tuple[str, int] | None:
+    """The record and the number of a channel; None for a path that is no channel's."""
+    found = _CHANNEL.fullmatch(path)
+    if found is None:
+        return None
+    tool, turn, slug, number = found.groups()
+    return f"{_LOG}{turn}/{tool}/{slug}", int(number)
