@@ -92,6 +92,18 @@ class StoreSettings(Settings):
         le=3600,
         description="Seconds that a queued loop waits before it says that no executor has its workspace.",
     )
+    proposal_expire_s: float = Field(
+        default=0.0,
+        ge=0,
+        le=31_536_000,
+        description="Seconds after which a proposal that nobody decided is cancelled; its loop ends. 0: never.",
+    )
+    stream_grace_s: float = Field(
+        default=120.0,
+        ge=0.1,
+        le=86_400,
+        description="Seconds of silence after which a stream without a living producer ends with 499.",
+    )
     sole_executor: bool = Field(
         default=False,
         description="Whether all executors live and end with this store, so that its start frees every run. "

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
@@ -47,6 +47,12 @@ class Transaction:
     """
 
 
+BRIEF_BYTES_MAX: Final = 128 * 1024
+"""Bytes of a request up to which its work may be brief."""
+
+ANY_SCOPE: Final = 0
+"""Who subscribes to it is woken by every commit that raises a scope; no scope has this number."""
+
 Work = Callable[[Transaction], T]
 Query = Callable[[Connection], T]
 
@@ -71,6 +77,10 @@ class Subscription(Protocol):
         """Set by each commit that raised one of the scopes; the subscriber clears it before it reads."""
         ...
 
+    def take(self) -> frozenset[int] | None:
+        """For a subscriber to ANY_SCOPE: the scopes that were raised since the last call; None: some may be missing."""
+        ...
+
     def close(self) -> None:
         """End it."""
         ...
@@ -79,18 +89,22 @@ class Subscription(Protocol):
 class Database(Protocol):
     """Transactions on the one history of a store."""
 
-    async def write(self, work: Work[T], durability: Durability, locks: Collection[str]) -> T:
+    async def write(self, work: Work[T], durability: Durability, locks: Collection[str], *, brief: bool = False) -> T:
         """Run a function in a transaction and return its result after the commit.
 
         `locks` names everything that the function changes or decides by (see domain.locks): of two writes that share a
         name, on whichever replica, the later one sees all that the earlier one did. The function may run more than
-        once, so it has no effects but those on its transaction. What it raises undoes its own changes only. Raises
+        once, so it has no effects but those on its transaction. What it raises undoes its own changes only. `brief`: it
+        reads and writes a few small rows, so that the event loop may wait for it (see BRIEF_BYTES_MAX). Raises
         QUEUE_FULL, DRAINING, DATABASE_UNAVAILABLE.
         """
         ...
 
-    async def read(self, query: Query[T]) -> T:
-        """Run a function on one consistent snapshot. Raises QUEUE_FULL, DATABASE_UNAVAILABLE."""
+    async def read(self, query: Query[T], *, brief: bool = False) -> T:
+        """Run a function on one consistent snapshot; `brief` as for a write.
+
+        Raises QUEUE_FULL, DATABASE_UNAVAILABLE.
+        """
         ...
 
     def subscribe(self, scopes: Collection[int]) -> Subscription:

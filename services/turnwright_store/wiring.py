@@ -15,6 +15,7 @@ from turnwright_core.entries import Tier
 from turnwright_core.kit.home import ensure_home
 from turnwright_core.kit.server import Service
 from turnwright_store.app.changes import Watches
+from turnwright_store.app.expiry import expiry
 from turnwright_store.app.folding import folding
 from turnwright_store.app.idempotency import forgetting
 from turnwright_store.app.leases import release_all
@@ -23,6 +24,7 @@ from turnwright_store.app.opening import open_store
 from turnwright_store.app.retention import retention
 from turnwright_store.app.rules import learning
 from turnwright_store.app.search import indexing
+from turnwright_store.app.silence import silence
 from turnwright_store.app.stranding import stranding
 from turnwright_store.config import CONTEXT_PREFIX, StoreSettings
 from turnwright_store.domain.basis import Basis
@@ -91,13 +93,20 @@ def _ms(seconds: float) -> int:
 
 def _chores(store: StoreService, settings: StoreSettings) -> list[Chore]:
     """What is done again and again while the store runs."""
+    expiring = (
+        [expiry(store.database, lambda: store.basis, _ms(settings.proposal_expire_s))]
+        if settings.proposal_expire_s
+        else []
+    )
     return [
+        *expiring,
         folding(store.database, settings.fold_s),
         forgetting(store.database, settings.idempotency_days),
         *retention(store.database, settings.retention_days, settings.purge_after_s, settings.purge_every_s),
         learning(store.database, store, settings.schemes_refresh_s),
         indexing(store.database, settings.search_index_s),
         stranding(store.database, _ms(settings.workspace_wait_s), _ms(settings.lease_grace_s)),
+        silence(store.database, lambda: store.basis, _ms(settings.stream_grace_s)),
     ]
 
 

@@ -38,7 +38,8 @@ async def process(*command: str, address: str, **environment: str) -> AsyncItera
             await asyncio.wait_for(channel.channel_ready(), 30)
         yield running.pid
     finally:
-        running.kill()
+        with contextlib.suppress(ProcessLookupError):
+            running.kill()
         await running.wait()
 
 

@@ -21,7 +21,8 @@ from pathlib import Path
 import grpc
 import pytest
 import pytest_asyncio
-from turnwright.store.v1 import write_pb2
+from turnwright.store.v1 import ledger_pb2, read_pb2, write_pb2
+from turnwright.types.v1 import turn_pb2
 
 from bench.processes import ECHO_METHOD, echo_process, store_process
 from contract.store.harness import (
@@ -33,9 +34,13 @@ from contract.store.harness import (
     Run,
     append,
     new_project,
+    request,
     set_,
     working_run,
 )
+from turnwright_core.kit.auth import call_metadata
+
+METADATA = call_metadata(SECRET)
 
 pytestmark = [pytest.mark.bench, pytest.mark.asyncio, pytest.mark.timeout(600)]
 
@@ -58,6 +63,14 @@ class Bench:
     run: Run
     echo: Step
     db: str = ""
+
+    async def send(self, rpc: str, request: object) -> object:
+        """One rpc as any client's stub makes it: nothing of ours is around it."""
+        return await getattr(self.client.stub, rpc)(request, metadata=METADATA, timeout=20)
+
+    def write_of(self, *writes: write_pb2.EntryWrite, **more: object) -> ledger_pb2.WriteEntriesRequest:
+        """A request that writes."""
+        return ledger_pb2.WriteEntriesRequest(**self.run.address, fence=self.run.fence, writes=writes, **more)
 
     def say(self, text: str) -> None:
         print(f"[{self.kind}] {text}")
@@ -115,19 +128,23 @@ async def medians(count: int, **steps: Step) -> dict[str, float]:
 
 
 async def test_one_write_and_one_read(bench):
-    number = iter(range(10**9))
+    count = 60
+    numbers = range(ROUNDS * count)
     await bench.run.write(set_("known://read", BODY))
+    writes = iter([bench.write_of(set_(f"known://fact_{number}", BODY)) for number in numbers])
+    rewrites = iter([bench.write_of(set_("known://same", f"{BODY} {number}")) for number in numbers])
+    one = read_pb2.GetEntriesRequest(**bench.run.address, paths=["known://read"])
 
     async def write():
-        await bench.run.write(set_(f"known://fact_{next(number)}", BODY))
+        await bench.send("WriteEntries", next(writes))
 
     async def rewrite():
-        await bench.run.write(set_("known://same", f"{BODY} {next(number)}"))
+        await bench.send("WriteEntries", next(rewrites))
 
     async def read():
-        await bench.run.entry("known://read")
+        await bench.send("GetEntries", one)
 
-    times = await medians(60, echo=bench.echo, write=write, rewrite=rewrite, read=read)
+    times = await medians(count, echo=bench.echo, write=write, rewrite=rewrite, read=read)
     assert times["read"] > 0
     for name in ("write", "rewrite", "read"):
         bench.say(f"{name}: {times[name]:.2f} ms, {times[name] / times['echo']:.2f} echoes of {times['echo']:.2f} ms")
@@ -137,20 +154,21 @@ async def test_rows_in_batches(bench):
     rows, lanes, batches = 64, 4, 12
     number = iter(range(10**9))
 
-    async def batch(durability: int) -> None:
+    def batch(durability: int) -> ledger_pb2.WriteEntriesRequest:
         writes = [set_(f"known://b_{next(number)}", BODY) for _ in range(rows)]
-        await bench.run.write(*writes, durability=durability)
+        return bench.write_of(*writes, durability=durability)
 
-    async def lane(durability: int) -> None:
-        for _ in range(batches):
-            await batch(durability)
+    async def lane(requests: list[ledger_pb2.WriteEntriesRequest]) -> None:
+        for one in requests:
+            await bench.send("WriteEntries", one)
 
     rates = {}
     for name, durability in (("normal", 1), ("full", 2)):
         found = []
         for _ in range(3):
+            requests = [[batch(durability) for _ in range(batches)] for _ in range(lanes)]
             begin = time.perf_counter()
-            await asyncio.gather(*(lane(durability) for _ in range(lanes)))
+            await asyncio.gather(*map(lane, requests))
             found.append(rows * lanes * batches / (time.perf_counter() - begin))
         rates[name] = max(found)
     floor = _raw_rows(bench.folder / "raw.db", rows, lanes * batches)
@@ -272,21 +290,41 @@ async def test_an_append_costs_its_chunk(bench):
 
 
 async def test_the_bookkeeping_of_a_turn(bench):
-    async def turn():
-        number = (await bench.run.begin(set_("prompt://{turn}", "go on"))).turn.number
-        paths = [f"log://turn_{number}/get/a_{place}" for place in range(5)]
-        attributes = json.dumps({"name": "get", "path": "src/app.py", "effect": "pure"})
-        await bench.run.write(
-            set_(f"assistant://{number}", BODY[:500]), *(set_(path, "", attributes, state=RECORDED) for path in paths)
-        )
-        await bench.run.write(*(set_(path, BODY[:500], state=RESOLVED) for path in paths))
-        await bench.run.end(number, set_(f"update://{number}", "done"), finish="stop", status=102, reason="continue")
+    count = 15
+    turns = iter([_turn_of(bench, number) for number in range(1, ROUNDS * count + 1)])
 
-    times = await medians(15, echo=bench.echo, turn=turn)
+    async def turn():
+        for rpc, message in next(turns):
+            await bench.send(rpc, message)
+
+    times = await medians(count, echo=bench.echo, turn=turn)
     assert times["turn"] > 0
     bench.say(
         f"bookkeeping of a turn of 5 commands, 4 calls: {times['turn']:.2f} ms, {times['turn'] / times['echo']:.2f} echoes"
     )
+
+
+def _turn_of(bench: Bench, number: int) -> list[tuple[str, object]]:
+    """The calls of a turn of five commands, as its owner makes them."""
+    common = {**bench.run.address, "fence": bench.run.fence}
+    paths = [f"log://turn_{number}/get/a_{place}" for place in range(5)]
+    attributes = json.dumps({"name": "get", "path": "src/app.py", "effect": "pure"})
+    reply = set_(f"assistant://{number}", BODY[:500])
+    result = turn_pb2.TurnResult(finish="stop", status=102, reason="continue")
+    return [
+        (
+            "BeginTurn",
+            ledger_pb2.BeginTurnRequest(**common, request=request(), writes=[set_("prompt://{turn}", "go on")]),
+        ),
+        ("WriteEntries", bench.write_of(reply, *(set_(path, "", attributes, state=RECORDED) for path in paths))),
+        ("WriteEntries", bench.write_of(*(set_(path, BODY[:500], state=RESOLVED) for path in paths))),
+        (
+            "EndTurn",
+            ledger_pb2.EndTurnRequest(
+                **common, turn=number, result=result, writes=[set_(f"update://{number}", "done")]
+            ),
+        ),
+    ]
 
 
 async def test_what_200_turns_store(bench):

@@ -20,7 +20,7 @@ import pytest_asyncio
 from turnwright.types.v1 import settings_pb2
 
 from contract.store.harness import Client, Run, act, new_project, new_run, set_
-from crash.workers import AWAY, Forker, Owner, Watcher, Writer
+from crash.workers import AWAY, Claimer, Forker, Owner, Watcher, Writer
 from turnwright_core.errors import Reason, TurnwrightError
 
 VICTIM = Path(__file__).with_name("victim.py")
@@ -33,6 +33,9 @@ POINTS = (
     "reply BeginTurn 2",
     "reply EndTurn 2",
     "reply ForkRun 2",
+    "reply SetPlan 1",
+    "reply ChangeEntries 1",
+    "reply ClaimWork 2",
     "statement INSERT INTO views 9",
     "statement INSERT INTO versions 12",
     "statement INSERT INTO chunks 3",
@@ -123,7 +126,7 @@ class History:
         self.client = client
         self.dice = random.Random(seed)
         self.writers, self.owners, self.watchers, self.following = [], [], [], []
-        self.forker = None
+        self.forker = self.claimer = None
 
     async def begin(self):
         project = await new_project(self.client)
@@ -136,6 +139,9 @@ class History:
         writes = [set_(f"known://{number}", "x" * number) for number in range(30)]
         await self.client.call("WriteEntries", **quiet.address, writes=writes)
         self.forker = Forker(quiet, (await quiet.view()).bodies)
+        claimed = await new_project(self.client, "claimed")
+        runs = [await new_run(self.client, claimed, f"c{number}") for number in range(RUNS)]
+        self.claimer = Claimer(runs, "ws-claimed")
         self.following = [asyncio.create_task(watcher.follow()) for watcher in self.watchers]
 
     def _dice(self):
@@ -143,7 +149,7 @@ class History:
 
     @property
     def workers(self):
-        return [*self.writers, *self.owners, self.forker]
+        return [*self.writers, *self.owners, self.forker, self.claimer]
 
     async def work_until_away(self, stop):
         async with asyncio.TaskGroup() as group:
@@ -163,11 +169,13 @@ class History:
             assert (await owner.run.view()).cursor.run == committed
         listed = await self.client.call("ListRuns", project=self.forker.run.project, page_size=1000)
         await self.forker.settle({run.run for run in listed.runs})
+        await self.claimer.settle()
         for task in self.following:
             assert not task.done(), task.result()
 
     async def finish(self):
         """No run is stuck, and the watchers know what a reader of everything knows."""
+        await self.claimer.finish()
         for owner, watcher in zip(self.owners, self.watchers, strict=True):
             await owner.finish()
             view = await owner.run.view()
@@ -202,8 +210,10 @@ async def kill_again_and_again(store, history, kills):
     for number in range(kills):
         within_s = 0.05 + 0.4 * history.dice.random()
         killed = asyncio.create_task(store.ended(0.8 if number % 4 else within_s))
-        await history.work_until_away(asyncio.Event())
-        await killed
+        try:
+            await history.work_until_away(asyncio.Event())
+        finally:
+            await killed
         store.start(points[number % len(points)] if (number + 1) % 4 else "")
         await store.serving(history.client)
         await history.settle()

@@ -9,25 +9,28 @@ import asyncio
 import itertools
 import os
 import signal
+import sqlite3
 import sys
 
 import grpc
-import sqlalchemy
 from sqlalchemy import event
+from sqlalchemy.pool import Pool
 
 from turnwright_core.kit.logs import configure_logs
 from turnwright_core.kit.server import RunningServer, serve_until_stopped
 from turnwright_core.kit.settings import load
 from turnwright_store.config import StoreSettings
+from turnwright_store.edge.postgres_pipe import Pipe
 from turnwright_store.wiring import build
 
 
 class EndsAt:
-    """Ends the process when it has been called so often since SIGUSR1."""
+    """Ends the process when it has been called so often since SIGUSR1; another signal may take the place of the end."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, how: signal.Signals = signal.SIGKILL) -> None:
         self._calls = itertools.count(1)
         self._number = number
+        self._how = how
         self._counts = False
         signal.signal(signal.SIGUSR1, self._begin)
 
@@ -36,7 +39,7 @@ class EndsAt:
 
     def __call__(self) -> None:
         if self._counts and next(self._calls) == self._number:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), self._how)
 
 
 class BeforeReply(grpc.aio.ServerInterceptor):
@@ -60,13 +63,24 @@ class BeforeReply(grpc.aio.ServerInterceptor):
 
 
 def before_statement(prefix: str, end: EndsAt) -> None:
-    """Listen to every statement of every connection."""
+    """Listen to every statement of every connection, where it goes to the database."""
 
-    def executes(_connection, _cursor, statement, *_more):
+    def executes(statement):
         if statement.startswith(prefix):
             end()
 
-    event.listen(sqlalchemy.Engine, "before_cursor_execute", executes)
+    def connected(connection, _record):
+        if isinstance(connection, sqlite3.Connection):
+            connection.set_trace_callback(executes)
+
+    event.listen(Pool, "connect", connected)
+    send = Pipe.send
+
+    def sends(pipe, sql, values=()):
+        executes(sql)
+        return send(pipe, sql, values)
+
+    Pipe.send = sends
 
 
 def observers(point: str) -> list[grpc.aio.ServerInterceptor]:

@@ -10,6 +10,9 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
+from turnwright.store.v1 import change_pb2
+from turnwright.types.v1 import entry_pb2, plan_pb2
+
 from contract.store.harness import STREAMING, Run, act, append, remove, set_
 from turnwright_core.entries import CopyEntry, EntryWrite, MoveEntry, Tier
 from turnwright_core.errors import Reason, TurnwrightError
@@ -47,21 +50,28 @@ class Writer(Worker):
     """Body by path, as acknowledged."""
     hoped: dict[str, str] | None = None
     """The same if the call under way is carried out."""
-    repeat: dict[str, Any] | None = None
+    repeat: tuple[str, dict[str, Any]] | None = None
     """The call under way, where it has a request id."""
     committed: int = 0
     """Calls that were carried out."""
 
+    @property
+    def plan(self) -> str:
+        """Path of the plan that it keeps."""
+        return f"plan://{self.name}"
+
     def owns(self, path: str) -> bool:
-        return f"/{self.name}/" in path
+        return f"/{self.name}/" in path or path == self.plan or path.startswith(f"{self.plan}/")
 
     async def step(self) -> None:
-        writes, self.hoped = self._batch()
-        fields = {**self.run.address, "writes": writes, "durability": self.dice.choice((1, 2))}
+        rpc, wanted, self.hoped = self._next()
+        fields = {**self.run.address, **wanted}
+        if rpc != "WriteEntries":
+            fields["writer"] = entry_pb2.TIER_PLUGIN
         if self.dice.random() < 0.3:
             fields["request_id"] = f"{self.name}-{next(numbers)}"
-            self.repeat = fields
-        answer = await self.run.client.call("WriteEntries", **fields)
+            self.repeat = (rpc, fields)
+        answer = await self.run.client.call(rpc, **fields)
         assert answer.cursor.run > 0
         self._carried_out()
 
@@ -69,6 +79,32 @@ class Writer(Worker):
         assert self.hoped is not None
         self.known, self.hoped, self.repeat = self.hoped, None, None
         self.committed += 1
+
+    def _next(self):
+        """An rpc, its fields, and what is there after it."""
+        kind = self.dice.random()
+        if kind < 0.1:
+            return self._planned()
+        if kind < 0.15 and (gone := [path for path in self.known if path.startswith(f"known://a/{self.name}/")]):
+            after = {path: body for path, body in self.known.items() if path not in gone}
+            changed = {"pattern": f"known://a/{self.name}/*", "remove": change_pb2.RemoveEntries()}
+            return "ChangeEntries", {**changed, "durability": self.dice.choice((1, 2))}, after
+        writes, after = self._batch()
+        return "WriteEntries", {"writes": writes, "durability": self.dice.choice((1, 2))}, after
+
+    def _planned(self):
+        """A plan that is set anew, which keeps the one before, or a delta; the version stands in the body."""
+        after, text = dict(self.known), f"{next(numbers)}"
+        before = after.get(self.plan)
+        version = int(before.rpartition(" v")[2]) if before else 0
+        if before and self.dice.random() < 0.7:
+            number = 1 + sum(path.startswith(f"{self.plan}/v{version}/") for path in after)
+            after[f"{self.plan}/v{version}/{number}"] = text
+            return "AppendPlan", {"plan_id": self.name, "delta": text}, after
+        if before:
+            after[f"{self.plan}/v{version}"] = before
+        after[self.plan] = f"{text} v{version + 1}"
+        return "SetPlan", {"plan": plan_pb2.Plan(plan_id=self.name, body=after[self.plan], mode="agent")}, after
 
     def _batch(self):
         """Several writes that commit together or not at all, and what is there after them."""
@@ -117,7 +153,8 @@ class Writer(Worker):
         if self.hoped is None:
             return
         if self.repeat is not None:
-            await self.run.client.call("WriteEntries", **self.repeat)
+            rpc, fields = self.repeat
+            await self.run.client.call(rpc, **fields)
             self._carried_out()
         elif found == self.hoped:
             self._carried_out()
@@ -238,6 +275,67 @@ async def facts_of(run: Run) -> Facts:
         turns=max((turn.number for turn in turns), default=0),
         open=any(not turn.HasField("end_time") for turn in turns),
     )
+
+
+@dataclass
+class Claimer(Worker):
+    """Queues loops in runs of a project of its own, claims whatever waits there, and ends it."""
+
+    runs: list[Run]
+    workspace: str
+    known: dict[str, Facts] = field(default_factory=dict)
+    hoped: dict[str, Facts] = field(default_factory=dict)
+    """Of the runs that the call under way may change, what is there if it did."""
+
+    CLAIMED_MAX = 2
+
+    def of(self, run: Run) -> Facts:
+        return self.known.get(run.alias, Facts())
+
+    async def step(self) -> None:
+        idle = [run for run in self.runs if self.of(run).loops == self.of(run).ended]
+        if idle:
+            self.hoped = {idle[0].alias: _with(self.of(idle[0]), loops=self.of(idle[0]).loops + 1)}
+            await idle[0].enqueue()
+            self._carried_out(self.hoped)
+            return
+        for claimed in await self._claim():
+            run = next(run for run in self.runs if run.alias == claimed.run.run)
+            facts = self.of(run)
+            assert claimed.loop.sequence == facts.ended + 1, "a loop was lost, or given out twice"
+            run.epoch = claimed.fence.epoch
+            self.hoped = {run.alias: _with(facts, running=0, ended=facts.ended + 1)}
+            await run.end(0, loop=(200, "update", "done"))
+            self._carried_out(self.hoped)
+
+    async def _claim(self) -> Any:
+        waiting = {run.alias: self.of(run) for run in self.runs if self.of(run).loops > self.of(run).ended}
+        self.hoped = {alias: _with(facts, running=1) for alias, facts in waiting.items()}
+        # Who dies with a claim loses it soon.
+        what = {"owner": "claimer", "workspace_ids": [self.workspace], "limit": self.CLAIMED_MAX, "lease_ms": 100}
+        claims = (await self.runs[0].client.call("ClaimWork", **what)).claims
+        self._carried_out({claimed.run.run: self.hoped[claimed.run.run] for claimed in claims})
+        if not claims:
+            await asyncio.sleep(0.02)
+        return claims
+
+    def _carried_out(self, changed: dict[str, Facts]) -> None:
+        self.known |= changed
+        self.hoped = {}
+
+    async def settle(self) -> None:
+        """A call that nobody answered changed all that it could in one go, or nothing."""
+        found = {run.alias: await facts_of(run) for run in self.runs}
+        changed = [alias for alias, facts in found.items() if facts != self.known.get(alias, Facts())]
+        assert len(changed) <= self.CLAIMED_MAX
+        assert {alias: found[alias] for alias in changed}.items() <= self.hoped.items()
+        self.known, self.hoped = found, {}
+
+    async def finish(self) -> None:
+        """Take every loop to its end."""
+        while any(self.of(run).loops > self.of(run).ended for run in self.runs):
+            self.runs = [run for run in self.runs if self.of(run).loops > self.of(run).ended]
+            await self.step()
 
 
 @dataclass

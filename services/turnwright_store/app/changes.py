@@ -55,6 +55,8 @@ class Change:
     run: Run | None = None
     loops: list[Loop] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
+    abort_requested: bool = False
+    """With the run: whether somebody has asked that the active loop ends."""
 
 
 class _Ledger(Enum):
@@ -154,11 +156,11 @@ class Watches:
                         yield change
                     due_s = clock_s() + basis.heartbeat_s
                 after = told.to
-                await self._wait(subscription.woken, max(0.0, due_s - clock_s()))
+                await self.wait(subscription.woken, max(0.0, due_s - clock_s()))
         finally:
             subscription.close()
 
-    async def _wait(self, woken: asyncio.Event, timeout_s: float) -> None:
+    async def wait(self, woken: asyncio.Event, timeout_s: float) -> None:
         """Until there may be something new, or the time is over. Raises DRAINING."""
         waiting = [asyncio.ensure_future(woken.wait()), asyncio.ensure_future(self._draining.wait())]
         try:
@@ -181,7 +183,12 @@ async def _messages(
                 entries = await database.read(partial(load, run=told.run, shown=draft.shown, wanted=wanted))
                 change = replace(change, entries=entries)
             if drafts.next is None and place == len(drafts.drafts):
-                change = replace(change, cursor=told.to, run=told.run.run if told.is_run_changed else None)
+                change = replace(
+                    change,
+                    cursor=told.to,
+                    run=told.run.run if told.is_run_changed else None,
+                    abort_requested=told.is_run_changed and told.run.abort_requested,
+                )
             yield change
         if drafts.next is None:
             return

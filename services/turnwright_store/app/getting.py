@@ -25,7 +25,7 @@ from turnwright_store.domain.checks import check_count, over_limit
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX
 from turnwright_store.sql.forks import home_of
 from turnwright_store.sql.moments import find_shown_at
-from turnwright_store.sql.runs import get_run
+from turnwright_store.sql.runs import get_standing
 from turnwright_store.sql.turns import find_turn
 from turnwright_store.sql.views import Shown, Wanted, find_shown, load_entries
 
@@ -65,7 +65,7 @@ def get_entries(connection: Connection, basis: Basis, address: Address, wish: Wi
     Raises LIMIT_EXCEEDED when they are more than one message holds, CURSOR_FOREIGN, TURN_NOT_FOUND.
     """
     check_count("paths", len(wish.paths), PAGE_SIZE_MAX)
-    run = get_run(connection, address.project, address.run)
+    run = get_standing(connection, address.project, address.run)
     paths = list(dict.fromkeys(wish.paths))
     if wish.at is None:
         then = Sighting(run, moment_of_cursor(run, run.cursor(basis.incarnation)), run.cursor(basis.incarnation))

@@ -81,6 +81,8 @@ class Claimed:
     open_turn: Turn | None
     records: list[Entry]
     recent_turns: list[Turn]
+    turn_losses: int
+    """Owners of the open turn that ended without giving the run back."""
 
 
 def claimant(basis: Basis, owner: str, address: str, lease_ms: int) -> Claimant:
@@ -128,7 +130,7 @@ def _held(run: RunRow, expires_in_ms: int) -> Exception:
 
 def _claimed(tx: Transaction, run: RunRow, who: Claimant) -> Claimed:
     expires_ms = tx.now_ms + who.lease_ms
-    epoch = lease_rows.claim(tx.connection, run.id, who.owner, who.address, expires_ms)
+    epoch, losses = lease_rows.claim(tx.connection, run.id, who.owner, who.address, expires_ms)
     run = replace(run, epoch=epoch, lease_owner=who.owner, lease_address=who.address, lease_expires_ms=expires_ms)
     run = _start_next(tx, run)
     loop = run.active
@@ -140,6 +142,7 @@ def _claimed(tx: Transaction, run: RunRow, who: Claimant) -> Claimed:
         turn_rows.get_turn(tx.connection, run.id, run.turn_open) if run.turn_open else None,
         _records(tx.connection, run),
         turn_rows.recent_turns(tx.connection, run.id, loop.sequence, RECENT_TURNS_MAX) if loop else [],
+        losses,
     )
 
 
@@ -294,6 +297,26 @@ def register_and_renew(
     if lease_rows.put_executor(tx.connection, who.owner, who.address, workspaces, tx.now_ms + who.lease_ms):
         lease_rows.drop_executors(tx.connection, tx.now_ms - EXECUTOR_KEPT_MS)
     return renew_leases(tx, who, leases)
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Who holds a run: identity and address, empty for nobody; and how the run stands."""
+
+    owner: str
+    address: str
+    expires_in_ms: int
+    run_status: int
+
+
+def get_lease(connection: Connection, caller: Caller, address: Address) -> Holding:
+    """Who holds a run now; a lease that has passed is nobody's."""
+    check_floor(caller, Tier.SYSTEM, "GetLease")
+    run = get_run(connection, address.project, address.run)
+    left_ms = run.lease_expires_ms - lease_rows.read_now(connection) if run.lease_owner else 0
+    if left_ms <= 0:
+        return Holding("", "", 0, run.run.status)
+    return Holding(run.lease_owner, run.lease_address, left_ms, run.run.status)
 
 
 def release_run(tx: Transaction, caller: Caller, address: Address, epoch: int) -> None:

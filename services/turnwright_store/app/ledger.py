@@ -39,7 +39,7 @@ from turnwright_store.domain.permissions import check_floor
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import turns as turn_rows
-from turnwright_store.sql.runs import RunRow, get_run, write_run
+from turnwright_store.sql.runs import RunRow, Standing, get_run, get_standing, write_run
 from turnwright_store.sql.scopes import raise_revision
 
 REASON_BYTES_MAX: Final = 64 * 1024
@@ -54,13 +54,13 @@ def records_prefix(turn: int) -> str:
     return f"log://turn_{turn}/"
 
 
-def check_fence(run: RunRow, epoch: int) -> None:
+def check_fence(run: Standing, epoch: int) -> None:
     """Refuse a write of somebody who does not hold the run. Raises LEASE_LOST."""
     if epoch != run.epoch:
         raise fault(
             Reason.LEASE_LOST,
-            f"The run {run.run.run} was claimed by another owner since (epoch {run.epoch}, not {epoch}).",
-            run=run.run.run,
+            f"The run {run.alias} was claimed by another owner since (epoch {run.epoch}, not {epoch}).",
+            run=run.alias,
             epoch=run.epoch,
         )
 
@@ -109,7 +109,7 @@ def begin_turn(
     run = get_run(tx.connection, address.project, address.run)
     check_fence(run, epoch)
     loop = _running_loop(run)
-    number = run.run.turn + 1
+    number = run.turn + 1
     named = [replace(write, path=write.path.replace("{turn}", str(number))) for write in writes]
     checked = check_writes(basis, caller, named)
     run = apply_writes(tx, basis, run, checked, caller.principal, Turning(number, loop.sequence)).run
@@ -119,7 +119,7 @@ def begin_turn(
     if not loop.first_turn:
         loop = replace(loop, first_turn=number, revision=run.revision_run)
         loop_rows.write_loop(tx.connection, run.id, loop)
-    run = replace(run, turn_open=number, run=replace(run.run, turn=number, loop=loop))
+    run = replace(run, turn=number, turn_open=number, run=replace(run.run, turn=number, loop=loop))
     run = write_run(tx.connection, run, run.revision_run, tx.now_ms)
     return Begun(turn, run.cursor(basis.incarnation), run.abort_requested)
 
@@ -130,7 +130,7 @@ def _running_loop(run: RunRow) -> Loop:
         status = loop.status if loop else QUEUED
         raise forbidden("turn", status, RUNNING, "A turn needs a running loop: claim the run, or decide its proposal.")
     if run.turn_open:
-        raise forbidden("turn", run.turn_open, run.run.turn + 1, f"Turn {run.turn_open} has not ended: end it first.")
+        raise forbidden("turn", run.turn_open, run.turn + 1, f"Turn {run.turn_open} has not ended: end it first.")
     return loop
 
 
@@ -143,10 +143,10 @@ def write_entries(
     writes: Sequence[EntryWrite],
     run_status: int,
     packet: Packet | None = None,
-) -> Written:
+) -> Written[Standing]:
     """Write entries, and move the run and its active loop where a status is given."""
     checked = check_writes(basis, caller, writes)
-    run = get_run(tx.connection, address.project, address.run)
+    run = get_standing(tx.connection, address.project, address.run)
     if epoch is not None:
         check_fence(run, epoch)
     else:
@@ -156,10 +156,10 @@ def write_entries(
     written = apply_writes(tx, basis, run, checked, caller.principal)
     if not run_status:
         return written
-    return replace(written, run=_follow(tx, written.run, run_status))
+    return replace(written, run=_follow(tx, get_run(tx.connection, address.project, address.run), run_status))
 
 
-def _check_outside(run: RunRow, writes: Sequence[EntryWrite], owners: object) -> None:
+def _check_outside(run: Standing, writes: Sequence[EntryWrite], owners: object) -> None:
     if owners:
         raise invalid("fence", "Moving a run and storing its packet need the fence of its owner.")
     prefix = records_prefix(run.turn_open)

@@ -22,7 +22,7 @@ from turnwright_store.domain.checks import check_chars, check_count, invalid, pa
 from turnwright_store.domain.pages import page_of, place_of
 from turnwright_store.sql.feed import END_OF_REVISION
 from turnwright_store.sql.moments import Interval, find_shown_at, list_history, list_shown_at
-from turnwright_store.sql.runs import RunRow, get_run
+from turnwright_store.sql.runs import Standing, get_standing
 from turnwright_store.sql.views import Shown, Wanted, find_shown, list_shown, load_entries
 
 NAMES_MAX: Final = 100
@@ -61,7 +61,7 @@ class Candidates:
     """(prefix, path before, most) -> entries in path order."""
 
 
-def candidates_now(connection: Connection, run: RunRow) -> Candidates:
+def candidates_now(connection: Connection, run: Standing) -> Candidates:
     """The entries that a run sees now."""
     return Candidates(partial(find_shown, connection, run.id), partial(list_shown, connection, run.id))
 
@@ -84,7 +84,7 @@ def list_entries(
     _check(query)
     size = page_size(query.size)
     at, after = _place_of(query)
-    run = get_run(connection, address.project, address.run)
+    run = get_standing(connection, address.project, address.run)
     then = None if at is None else sighting(connection, run, basis.incarnation, at)
     candidates = candidates_then(connection, then) if then else candidates_now(connection, run)
     shown_by = then.run if then else run
@@ -137,7 +137,7 @@ def time_limit(clock_s: Callable[[], float], limit_s: float) -> Callable[[], Non
 def fitting_entries(
     connection: Connection,
     basis: Basis,
-    run: RunRow,
+    run: Standing,
     candidates: Candidates,
     query: Query,
     after: str,
@@ -217,7 +217,7 @@ def list_entry_history(connection: Connection, address: Address, query: HistoryQ
     """A page of the intervals of a path, latest first."""
     size = page_size(query.size)
     (before,) = place_of(query.token, int) or (END_OF_REVISION,)
-    run = get_run(connection, address.project, address.run)
+    run = get_standing(connection, address.project, address.run)
     wanted = Wanted(bodies=query.bodies)
     intervals = list_history(connection, run.id, query.path, max(0, min(int(before), END_OF_REVISION)), size + 1)
     page, more = page_of(intervals, size, _revision_of, lambda one: weight_of(one.shown, wanted))

@@ -15,7 +15,7 @@ from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
 from turnwright_store.sql.forks import home_of_turn
 from turnwright_store.sql.moments import Moment
-from turnwright_store.sql.runs import RunRow
+from turnwright_store.sql.runs import Standing
 
 NUMBER_MAX: Final = 2**32 - 1
 """Largest number of a turn that the contract can say."""
@@ -28,7 +28,7 @@ At = Cursor | int
 class Sighting:
     """A run at an earlier moment."""
 
-    run: RunRow
+    run: Standing
     """The run that is read: the ancestor where the turn was inherited."""
     moment: Moment
     cursor: Cursor
@@ -42,12 +42,12 @@ def check_cursor(after: Cursor, now: Cursor) -> None:
         raise fault(Reason.CURSOR_FOREIGN, "This cursor is from another history of the store: take a snapshot.")
 
 
-def moment_of_cursor(run: RunRow, cursor: Cursor) -> Moment:
+def moment_of_cursor(run: Standing, cursor: Cursor) -> Moment:
     """The moment of a checked cursor."""
     return Moment(run.id, cursor.run, cursor.project, cursor.global_)
 
 
-def sighting(connection: Connection, run: RunRow, incarnation: str, at: At) -> Sighting:
+def sighting(connection: Connection, run: Standing, incarnation: str, at: At) -> Sighting:
     """A run at a moment. Raises CURSOR_FOREIGN, TURN_NOT_FOUND."""
     now = run.cursor(incarnation)
     if isinstance(at, int):
@@ -56,11 +56,11 @@ def sighting(connection: Connection, run: RunRow, incarnation: str, at: At) -> S
     return Sighting(run, moment_of_cursor(run, at), at)
 
 
-def _end_of_turn(connection: Connection, run: RunRow, now: Cursor, number: int) -> Sighting:
+def _end_of_turn(connection: Connection, run: Standing, now: Cursor, number: int) -> Sighting:
     home = home_of_turn(connection, run.id, number) if 0 < number <= NUMBER_MAX else None
     if home is None:
-        message = f"No turn {number} of {run.run.run} has ended, or the run that had it was removed."
-        raise fault(Reason.TURN_NOT_FOUND, message, run=run.run.run, turn=number)
+        message = f"No turn {number} of {run.alias} has ended, or the run that had it was removed."
+        raise fault(Reason.TURN_NOT_FOUND, message, run=run.alias, turn=number)
     moment = Moment(home.run_id, home.revision, home.project, home.global_)
     # A fork has no revision for what was before it: to its own feed such a moment is the very beginning.
     revision = home.revision if home.run_id == run.id else 0

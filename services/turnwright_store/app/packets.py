@@ -21,14 +21,14 @@ from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql import packets as rows
 from turnwright_store.sql.forks import home_of
 from turnwright_store.sql.packets import PacketRow
-from turnwright_store.sql.runs import RunRow, get_run
+from turnwright_store.sql.runs import Standing, get_run
 
 _BLOCKS_A_STATEMENT: Final = 100
 _READ_CHARS: Final = 1024 * 1024
 """After so many characters a reader gives its connection back."""
 
 
-def record_packet(tx: Transaction, run: RunRow, packet: Packet) -> None:
+def record_packet(tx: Transaction, run: Standing, packet: Packet) -> None:
     """Store a checked packet of the open turn, in place of one that the turn has already.
 
     Raises BLOCKS_MISSING, TRANSITION_FORBIDDEN.
@@ -46,7 +46,8 @@ def record_packet(tx: Transaction, run: RunRow, packet: Packet) -> None:
     chain = _chain(before)
     base = flat(_layout(chain)) if len(chain) < CHAIN_MAX else []
     base_turn = chain[0].turn if base else 0
-    rows.add_packet(tx.connection, run.id, PacketRow(packet.turn, base_turn, difference(layout, base)))
+    row = PacketRow(packet.turn, base_turn, difference(layout, base))
+    rows.add_packet(tx.connection, run.id, row, packet.note)
 
 
 def _stored_blocks(connection: Connection, project_id: int, packet: Packet) -> Layout:
@@ -77,7 +78,7 @@ def _layout(chain: Sequence[PacketRow]) -> Layout:
     return layout
 
 
-def find_layout(connection: Connection, run: RunRow, turn: int) -> Layout | None:
+def find_layout(connection: Connection, run: Standing, turn: int) -> Layout | None:
     """The layout of a turn's packet, an inherited turn's too; None where none is stored."""
     home = home_of(connection, run.id, turn)
     if home is None:
@@ -86,7 +87,7 @@ def find_layout(connection: Connection, run: RunRow, turn: int) -> Layout | None
     return _layout(_chain(found)) if found and found[0].turn == turn else None
 
 
-def packet_messages(connection: Connection, run: RunRow, turn: int) -> tuple[tuple[str, str], ...] | None:
+def packet_messages(connection: Connection, run: Standing, turn: int) -> tuple[tuple[str, str], ...] | None:
     """What the model was sent in a turn: role and text of each message. None where no packet is stored."""
     layout = find_layout(connection, run, turn)
     if layout is None:
@@ -104,11 +105,12 @@ def _texts(connection: Connection, ids: Sequence[int]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class PacketPart:
-    """A piece of a message's text."""
+    """A piece of a message's text; with the first one the note that was stored with the packet."""
 
     index: int
     role: str
     text: str
+    note: str = ""
 
 
 async def read_packet(database: Database, address: Address, turn: int) -> AsyncIterator[PacketPart]:
@@ -117,20 +119,22 @@ async def read_packet(database: Database, address: Address, turn: int) -> AsyncI
     Raises RUN_NOT_FOUND, TURN_NOT_FOUND.
     """
 
-    def begin(connection: Connection) -> Layout:
+    def begin(connection: Connection) -> tuple[Layout, str]:
         run = get_run(connection, address.project, address.run)
         layout = find_layout(connection, run, turn)
         if layout is None:
             raise turn_not_found(run, turn, f"There is no packet of turn {turn} in {address.run}.")
-        return layout
+        return layout, rows.packet_note(connection, home_of(connection, run.id, turn) or run.id, turn)
 
-    for index, (role, ids) in enumerate(await database.read(begin)):
+    layout, note = await database.read(begin)
+    for index, (role, ids) in enumerate(layout):
         done = 0
         while not done or done < len(ids):
             texts = await database.read(partial(_some_texts, ids=ids[done:]))
             done += max(1, len(texts))
             for piece in in_pieces("".join(texts)):
-                yield PacketPart(index, role, piece)
+                yield PacketPart(index, role, piece, note)
+                note = ""
 
 
 def _some_texts(connection: Connection, ids: Sequence[int]) -> list[str]:

@@ -41,7 +41,7 @@ from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import check_chars, check_path, invalid, over_limit
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX
 from turnwright_store.ports import Transaction
-from turnwright_store.sql.runs import RunRow, get_run
+from turnwright_store.sql.runs import Standing, get_standing
 from turnwright_store.sql.views import Wanted
 
 T = TypeVar("T")
@@ -97,7 +97,7 @@ def plan(
     connection: Connection, basis: Basis, address: Address, change: Change, check_time: Callable[[], None]
 ) -> Plan:
     """Find what fits. Raises ENTRY_NOT_FOUND, LIMIT_EXCEEDED, and INVALID_FIELD where destinations collide."""
-    run = get_run(connection, address.project, address.run)
+    run = get_standing(connection, address.project, address.run)
     try:
         query = Query(change.pattern, change.body_pattern, bodies=False)
         candidates = candidates_now(connection, run)
@@ -150,11 +150,13 @@ def _check_destinations(basis: Basis, matches: Sequence[Match]) -> None:
         check_path(to, basis.limits.path_chars_max, "to")
 
 
-def apply(tx: Transaction, basis: Basis, caller: Caller, address: Address, epoch: int | None, planned: Plan) -> Written:
+def apply(
+    tx: Transaction, basis: Basis, caller: Caller, address: Address, epoch: int | None, planned: Plan
+) -> Written[Standing]:
     """Write what was planned. Raises REVISION_CONFLICT when something has changed since that the pattern is about."""
     if planned.refusal:
         raise planned.refusal
-    run = get_run(tx.connection, address.project, address.run)
+    run = get_standing(tx.connection, address.project, address.run)
     if run.cursor(basis.incarnation) != planned.cursor:
         _check_current(tx.connection, basis, address, planned)
     writes = [_write(run, planned.change, one) for one in planned.matches]
@@ -170,13 +172,13 @@ def _check_current(connection: Connection, basis: Basis, address: Address, plann
             raise fault(Reason.REVISION_CONFLICT, message, path=one.path)
 
 
-def _write(run: RunRow, change: Change, one: Match) -> EntryWrite:
+def _write(run: Standing, change: Change, one: Match) -> EntryWrite:
     """The write for one entry. Whoever gets an entry is stamped as the one who touched it last (RU024)."""
     turn = loop = None
     what: EntryChange
     match change.primitive:
         case Primitive.PROMOTE:
-            what, turn, loop = SetEntry(visibility=Visibility.VISIBLE), run.run.turn, run.loop_active or None
+            what, turn, loop = SetEntry(visibility=Visibility.VISIBLE), run.turn, run.loop_active or None
         case Primitive.REMOVE:
             what = RemoveEntry()
         case Primitive.COPY:

@@ -20,7 +20,7 @@ from turnwright_store.domain.pages import in_parts
 from turnwright_store.ports import Database
 from turnwright_store.sql.feed import END_OF_REVISION, Feed, Place
 from turnwright_store.sql.moments import snapshot_at
-from turnwright_store.sql.runs import RunRow, get_run
+from turnwright_store.sql.runs import Standing, get_standing
 from turnwright_store.sql.views import Shown, Wanted, load_entries, snapshot
 
 INCLUDE_MAX: Final = 100
@@ -45,7 +45,7 @@ class Address:
 class Found:
     """What a reader has to be told, at one moment. Bodies are still to be loaded."""
 
-    run: RunRow
+    run: Standing
     cursor: Cursor
     shown: list[Shown]
     removed: list[str]
@@ -79,7 +79,7 @@ def find(
 
     Neither given: all of what is there now. Raises CURSOR_FOREIGN, TURN_NOT_FOUND.
     """
-    run = get_run(connection, address.project, address.run)
+    run = get_standing(connection, address.project, address.run)
     if at is not None:
         then = sighting(connection, run, basis.incarnation, at)
         shown = snapshot_at(connection, then.run, then.moment, wanted, basis.hidden_schemes)
@@ -91,7 +91,7 @@ def find(
     return _changed(connection, basis, run, after, wanted)
 
 
-def _changed(connection: Connection, basis: Basis, run: RunRow, after: Cursor, wanted: Wanted) -> Found:
+def _changed(connection: Connection, basis: Basis, run: Standing, after: Cursor, wanted: Wanted) -> Found:
     now = run.cursor(basis.incarnation)
     feed = Feed(connection, run, moment_of_cursor(run, now), after.run, wanted, basis.hidden_schemes)
     found = Found(run, now, [], [])
@@ -116,7 +116,7 @@ class Section:
     to: int
 
 
-def sections(run: RunRow, after: Cursor, to: Cursor) -> list[Section]:
+def sections(run: Standing, after: Cursor, to: Cursor) -> list[Section]:
     """The scopes that changed between two cursors."""
     scopes = [
         (0, after.run, to.run),
@@ -164,6 +164,6 @@ async def read_view(
         removed = []
 
 
-def load(connection: Connection, run: RunRow, shown: list[Shown], wanted: Wanted) -> list[Entry]:
+def load(connection: Connection, run: Standing, shown: list[Shown], wanted: Wanted) -> list[Entry]:
     """Entries that were found in an earlier transaction."""
     return load_entries(connection, run, shown, wanted)

@@ -15,19 +15,19 @@ from itertools import groupby
 from typing import Any, Final
 
 from turnwright_core.entries import EntryWrite, SetEntry, State
-from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
-from turnwright_core.runs import LoopSettings, Mode, RunSettings
+from turnwright_core.runs import Budget, LoopSettings, Mode, RunSettings
 from turnwright_core.text import scheme_of
 from turnwright_store.app import commands, ledger
+from turnwright_store.app.proposals import Resolution, resolve_proposal
 from turnwright_store.app.reading import Address
 from turnwright_store.app.writing import Written, written_paths
 from turnwright_store.domain.basis import Basis
-from turnwright_store.domain.checks import check_attributes, check_count, check_path, invalid
+from turnwright_store.domain.checks import check_attributes, check_count, check_path, check_revision, invalid
 from turnwright_store.domain.packets import Packet
 from turnwright_store.domain.permissions import check_writer, writer_of
 from turnwright_store.ports import Transaction
-from turnwright_store.sql.runs import find_run, get_run
+from turnwright_store.sql.runs import Standing, find_run, get_run, get_standing
 from turnwright_store.sql.views import Shown, find_shown
 
 _RUN: Final = "run://"
@@ -47,7 +47,7 @@ def write_entries(
     writes: Sequence[EntryWrite],
     run_status: int,
     packet: Packet | None = None,
-) -> Written:
+) -> Written[Standing]:
     """Write entries as app.ledger does; without a fence, let those that steer the run do so."""
     check_count("writes", len(writes), basis.limits.writes_max)
     shown = _steered(tx, address, writes) if epoch is None else {}
@@ -66,7 +66,7 @@ def write_entries(
             written = ledger.write_entries(tx, basis, caller, address, None, part, 0)
             revisions += written.revisions
             paths += written.paths
-    return Written(get_run(tx.connection, address.project, address.run), tuple(revisions), tuple(paths))
+    return Written(get_standing(tx.connection, address.project, address.run), tuple(revisions), tuple(paths))
 
 
 def _check_once(writes: Sequence[EntryWrite]) -> None:
@@ -102,7 +102,7 @@ def _steer(
 ) -> int:
     """Do what one write means; the revision of its view, 0 where the view stays as it is."""
     check_path(write.path)
-    _check_expected(write, shown.revision if shown else 0)
+    check_revision(write.path, write.expected_revision, shown.revision if shown else 0)
     assert isinstance(write.change, SetEntry)
     if scheme_of(write.path) != "run":
         return _decide(tx, basis, caller, address, write.path, write.change)
@@ -115,18 +115,6 @@ def _steer(
         commands.request_abort(tx, basis, caller, address)
         return 0
     return _enqueue(tx, basis, caller, address, write.change)
-
-
-def _check_expected(write: EntryWrite, actual: int) -> None:
-    expected = write.expected_revision
-    if expected is not None and expected != actual:
-        raise fault(
-            Reason.REVISION_CONFLICT,
-            f"{write.path} is at revision {actual}, not {expected}: read it again, then repeat.",
-            path=write.path,
-            expected=expected,
-            actual=actual,
-        )
 
 
 def _check_only(change: SetEntry, meant: SetEntry) -> None:
@@ -155,15 +143,29 @@ def _settings(text: str) -> LoopSettings:
     mode = _MODES.get(given.pop("mode", None))
     if mode is None:
         raise invalid("attributes_json", 'The attributes of a run need "mode": "ask" or "act".')
+    budget = _budget(given.pop("budget", None))
     for name, value in given.items():
         wanted = str if name == "model" else bool
         if not isinstance(value, wanted):
             raise invalid("attributes_json", f"{name} must be a {'text' if wanted is str else 'boolean'}.")
-    return LoopSettings(mode, **given)
+    return LoopSettings(mode, budget=budget, **given)
+
+
+def _budget(given: Any) -> Budget | None:
+    """The limits of a loop as attributes say them. Raises InvalidError."""
+    if given is None:
+        return None
+    names = {field.name for field in fields(Budget)}
+    if not isinstance(given, dict) or not set(given) <= names:
+        raise invalid("attributes_json", f"budget must be an object of {', '.join(sorted(names))}.")
+    wanted = {name: (int, float) if name in ("cost_usd_max", "wall_s_max") else (int,) for name in given}
+    if not all(type(value) in wanted[name] and value >= 0 for name, value in given.items()):
+        raise invalid("attributes_json", "The limits of a budget are numbers from 0 on; turns and tokens are whole.")
+    return Budget(**given)
 
 
 def _decide(tx: Transaction, basis: Basis, caller: Caller, address: Address, path: str, change: SetEntry) -> int:
     _check_only(change, SetEntry(change.body, state=change.state))
-    accept = change.state is State.RESOLVED
-    decided = commands.resolve_proposal(tx, basis, caller, address, path, accept=accept, comment=change.body or "")
+    resolution = Resolution(change.state is State.RESOLVED, change.body or "")
+    decided = resolve_proposal(tx, basis, caller, address, path, resolution)
     return decided.entry.revision

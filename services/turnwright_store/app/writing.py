@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 from turnwright_core.entries import (
     AppendEntry,
@@ -18,7 +19,6 @@ from turnwright_core.entries import (
     SetEntry,
     State,
 )
-from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.text import scheme_of
 from turnwright_store.domain.basis import Basis
@@ -29,6 +29,7 @@ from turnwright_store.domain.checks import (
     check_chars,
     check_count,
     check_path,
+    check_revision,
     invalid,
     over_limit,
 )
@@ -38,15 +39,17 @@ from turnwright_store.domain.scheme_rules import check_entry
 from turnwright_store.domain.slots import Content, Home, Slot, Stamp, gives_content
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import entries as rows
-from turnwright_store.sql.runs import RunRow
+from turnwright_store.sql.runs import Standing
 from turnwright_store.sql.scopes import raise_revision
+
+R = TypeVar("R", bound=Standing)
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class Written(Generic[R]):
     """What a request's writes came to."""
 
-    run: RunRow
+    run: R
     """The run with the revisions after the writes."""
     revisions: tuple[int, ...]
     paths: tuple[str, ...]
@@ -109,11 +112,11 @@ def written_paths(write: EntryWrite) -> tuple[str, ...]:
 def apply_writes(
     tx: Transaction,
     basis: Basis,
-    run: RunRow,
+    run: R,
     writes: Sequence[EntryWrite],
     actor: str,
     turning: Turning = Turning(),
-) -> Written:
+) -> Written[R]:
     """Apply checked writes and raise the scopes that they touch. Raises what the state forbids."""
     if not writes:
         return Written(run, (), ())
@@ -123,7 +126,7 @@ def apply_writes(
     changed, paths = [], []
     for write in writes:
         slot = slots.slot_for(write)
-        _check_revision(write, slot)
+        check_revision(slot.path, write.expected_revision, slot.stored_revision)
         changed.append(_apply(slots, slot, write, _stamp(run, write, turning)))
         paths.append(slot.path)
     after = _store(tx, run, slots, actor)
@@ -139,12 +142,12 @@ def _paths_in_order(writes: Sequence[EntryWrite]) -> Iterator[str]:
             yield write.change.to
 
 
-def _stamp(run: RunRow, write: EntryWrite, turning: Turning) -> Stamp:
+def _stamp(run: Standing, write: EntryWrite, turning: Turning) -> Stamp:
     return Stamp(
         write.writer,
         turning.turn if write.turn is None else write.turn,
         turning.loop if write.loop is None else write.loop,
-        run.run.turn,
+        run.turn,
         run.loop_active,
     )
 
@@ -163,22 +166,10 @@ def _apply(slots: _Slots, slot: Slot, write: EntryWrite, stamp: Stamp) -> bool:
     return slot.apply(RemoveEntry(), stamp, slots.read_body) if isinstance(change, MoveEntry) else True
 
 
-def _check_revision(write: EntryWrite, slot: Slot) -> None:
-    expected, actual = write.expected_revision, slot.stored_revision
-    if expected is not None and expected != actual:
-        raise fault(
-            Reason.REVISION_CONFLICT,
-            f"{slot.path} is at revision {actual}, not {expected}: read it again, then repeat.",
-            path=slot.path,
-            expected=expected,
-            actual=actual,
-        )
-
-
 class _Slots:
     """The slots of a request, by path."""
 
-    def __init__(self, tx: Transaction, basis: Basis, run: RunRow) -> None:
+    def __init__(self, tx: Transaction, basis: Basis, run: Standing) -> None:
         self._tx = tx
         self._basis = basis
         self._run = run
@@ -281,7 +272,7 @@ def _needs_body(change: EntryChange, slot: Slot) -> bool:
     return isinstance(change, CopyEntry | MoveEntry) or (isinstance(change, AppendEntry) and slot.home.shared)
 
 
-def _store(tx: Transaction, run: RunRow, slots: _Slots, actor: str) -> RunRow:
+def _store(tx: Transaction, run: R, slots: _Slots, actor: str) -> R:
     """Write what the slots came to; the run with its new revisions."""
     touched = slots.touched()
     if not touched:
@@ -345,7 +336,7 @@ def _version(slot: Slot, actor: str, now_ms: int) -> dict[str, object]:
     }
 
 
-def _store_sights(tx: Transaction, run: RunRow, touched: list[Slot], revision: int) -> None:
+def _store_sights(tx: Transaction, run: Standing, touched: list[Slot], revision: int) -> None:
     rows.close_views(tx.connection, [view for slot in touched for view in slot.closed], revision)
     appended = [slot for slot in touched if slot.appended]
     rows.add_chunks(tx.connection, [_chunk(slot) for slot in appended])
@@ -363,7 +354,7 @@ def _chunk(slot: Slot) -> dict[str, object]:
     }
 
 
-def _view(slot: Slot, run: RunRow, revision: int, now_ms: int) -> dict[str, object]:
+def _view(slot: Slot, run: Standing, revision: int, now_ms: int) -> dict[str, object]:
     assert slot.sight
     assert slot.content
     sight = slot.sight

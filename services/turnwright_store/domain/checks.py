@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from math import isfinite
 from typing import Any, Final
 
 from turnwright_core.errors import Reason, fault
@@ -18,7 +19,7 @@ from turnwright_core.limits import (
     PATH_CHARS_MAX,
     PERSONA_BYTES_MAX,
 )
-from turnwright_core.runs import Model, RunSettings
+from turnwright_core.runs import Budget, Model, RunSettings
 
 OUTCOME_CHARS_MAX: Final = 256
 """Longest outcome of an entry: `word:code`, with a little room."""
@@ -28,6 +29,9 @@ ROOT_CHARS_MAX: Final = 4096
 
 ATTRIBUTES_DEPTH_MAX: Final = 100
 """Deepest nesting of attributes; parsers of other languages give up not far beyond."""
+
+TOKENS_LIMIT: Final = 2**53
+"""Budgets of tokens stay below: what JSON keeps exactly."""
 
 RUN_ALIAS: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS_MAX}}}")
 NAME: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}")
@@ -81,6 +85,18 @@ def check_path(path: str, chars_max: int = PATH_CHARS_MAX, field: str = "path") 
         raise invalid(field, f"A path holds no control characters; {path!r} does.")
 
 
+def check_revision(path: str, expected: int | None, actual: int) -> None:
+    """Refuse a write that was made for another revision of its entry. Raises REVISION_CONFLICT."""
+    if expected is not None and expected != actual:
+        raise fault(
+            Reason.REVISION_CONFLICT,
+            f"{path} is at revision {actual}, not {expected}: read it again, then repeat.",
+            path=path,
+            expected=expected,
+            actual=actual,
+        )
+
+
 def check_attributes(text: str, bytes_max: int = ATTRIBUTES_BYTES_MAX, field: str = "attributes_json") -> None:
     """Refuse attributes that are no JSON object (RU051)."""
     check_bytes(field, text, bytes_max)
@@ -118,6 +134,19 @@ def check_run_settings(settings: RunSettings) -> None:
         raise invalid("context_limit", f"context_limit must be at least 1024 tokens; it is {settings.context_limit}.")
     if settings.persona is not None:
         check_bytes("persona", settings.persona, PERSONA_BYTES_MAX)
+    check_budget(settings.budget, "run_settings.budget")
+
+
+def check_budget(budget: Budget | None, field: str) -> None:
+    """Refuse limits that are no limits: below zero, infinite, or no number."""
+    if budget is None:
+        return
+    if not (isfinite(budget.cost_usd_max) and budget.cost_usd_max >= 0):
+        raise invalid(field, f"cost_usd_max must be 0 or more US dollars; it is {budget.cost_usd_max}.")
+    if not (isfinite(budget.wall_s_max) and budget.wall_s_max >= 0):
+        raise invalid(field, f"wall_s_max must be 0 or more seconds; it is {budget.wall_s_max}.")
+    if budget.tokens_max >= TOKENS_LIMIT:
+        raise invalid(field, f"tokens_max must be below {TOKENS_LIMIT}; it is {budget.tokens_max}.")
 
 
 def check_model(model: Model) -> None:

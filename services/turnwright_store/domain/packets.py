@@ -27,6 +27,9 @@ MESSAGES_MAX: Final = 16
 BLOCKS_MAX: Final = 100_000
 """Most blocks of a packet."""
 
+NOTE_BYTES_MAX: Final = 4096
+"""Longest note with a packet, in bytes of UTF-8."""
+
 DIGEST_CHARS: Final = 64
 """A SHA-256 in hexadecimal."""
 
@@ -58,6 +61,8 @@ class Packet:
 
     turn: int
     messages: tuple[Message, ...]
+    note: str = ""
+    """What its owner wants to know of it later; opaque."""
 
     @property
     def blocks(self) -> Iterable[Block]:
@@ -72,6 +77,7 @@ Layout = tuple[tuple[str, tuple[int, ...]], ...]
 def check_packet(packet: Packet) -> None:
     """Refuse a packet that is over its limits, or whose texts do not have the digests that are said."""
     check_count("packet.messages", len(packet.messages), MESSAGES_MAX)
+    check_bytes("packet.note", packet.note, NOTE_BYTES_MAX)
     check_count("packet.blocks", sum(len(message.blocks) for message in packet.messages), BLOCKS_MAX)
     for message in packet.messages:
         if message.role not in ROLES:

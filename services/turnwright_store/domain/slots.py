@@ -164,7 +164,7 @@ class Slot:
         if isinstance(change, RemoveEntry):
             return self._remove()
         if isinstance(change, AppendEntry):
-            self._append(change.text, stamp, read_body)
+            self._append(self._missing(change), stamp, read_body)
         else:
             self._set(change, stamp, read_body)
         self.touched = True
@@ -269,6 +269,24 @@ class Slot:
         if actual > self.limits.attributes_bytes_max:
             raise over_limit("merge_attributes_json", self.limits.attributes_bytes_max, actual, "bytes")
         return merged
+
+    def _missing(self, change: AppendEntry) -> str:
+        """What the body does not have of a text that may have been appended before. Raises REVISION_CONFLICT."""
+        there = self.body_bytes
+        if change.offset is None or change.offset == there:
+            return change.text
+        if 0 <= change.offset < there:
+            data = change.text.encode()[there - change.offset :]
+            # A piece that is there ends at a character, so that a rest which does not is another text.
+            if not data or data[0] & 0xC0 != 0x80:
+                return data.decode()
+        raise fault(
+            Reason.REVISION_CONFLICT,
+            f"{self.path} has {there} bytes, and the text does not begin or go on there: append from {there}.",
+            path=self.path,
+            expected=change.offset,
+            actual=there,
+        )
 
     def _append(self, text: str, stamp: Stamp, read_body: ReadBody) -> None:
         sight = self.sight

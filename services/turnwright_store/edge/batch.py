@@ -27,6 +27,8 @@ class Job(Generic[T]):
     durability: Durability
     locks: Collection[str]
     answer: asyncio.Future[T]
+    brief: bool = False
+    """Whether it takes so little that no thread is worth its while."""
     result: T | None = None
     error: Exception | None = None
     raised: set[int] = field(default_factory=set)
@@ -62,7 +64,7 @@ class Session(Protocol):
         ...
 
     def keep(self, name: str) -> None:
-        """End a part."""
+        """End a part. Raises what its statements met that nobody has waited for yet."""
         ...
 
     def undo(self, name: str, error: Exception) -> None:
@@ -97,10 +99,11 @@ def _part(session: Session, transaction: Transaction, job: Job[Any]) -> None:
     session.mark(_PART)
     with Kept() as kept:
         job.result = job.work(transaction)
+        session.keep(_PART)
     if kept.error is not None:
         session.undo(_PART, kept.error)
         job.error = kept.error
-    session.keep(_PART)
+        session.keep(_PART)
 
 
 def raised_by(batch: Iterable[Job[Any]]) -> set[int]:

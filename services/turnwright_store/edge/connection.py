@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import sqlalchemy
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.pool import StaticPool
 
 from turnwright_store.edge.batch import Job, fail_all, run_batch
-from turnwright_store.edge.statements import Statements, direct
+from turnwright_store.edge.statements import DirectConnection, Statements
 from turnwright_store.edge.thread import Kept
 from turnwright_store.ports import Durability, Query, lock_always
 
@@ -23,7 +25,27 @@ STATEMENTS_CACHED = 512
 
 _STATEMENTS: Final = Statements(SQLiteDialect_pysqlite())
 
-_SYNCHRONOUS: Final = {Durability.NORMAL: "PRAGMA synchronous = NORMAL", Durability.FULL: "PRAGMA synchronous = FULL"}
+BUSY_TIMEOUT_MS: Final = 5000
+"""How long a statement waits for somebody who has the file open without our lock (a backup, a shell)."""
+
+_CHECKPOINT_PAGES: Final = 1000
+"""Pages in the write-ahead log from which a commit in the thread brings them into the file."""
+
+_HERE_MAX: Final = 256
+"""Requests that are written in the event loop before one is written in the thread, which looks after the log."""
+
+_MODES: Final[dict[object, tuple[str, ...]]] = {
+    "here": ("synchronous = NORMAL", "busy_timeout = 0", "wal_autocheckpoint = 0"),
+    **{
+        durability: (
+            f"synchronous = {durability.name}",
+            f"busy_timeout = {BUSY_TIMEOUT_MS}",
+            f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
+        )
+        for durability in Durability
+    },
+}
+"""How the writer's connection is set up: in the event loop it waits for nothing, neither a lock nor a disk."""
 
 
 class CountingConnection(sqlite3.Connection):
@@ -42,18 +64,22 @@ class SqliteLink:
 
     raw: CountingConnection
     core: sqlalchemy.Connection
-    direct: sqlalchemy.Connection
-    """The same for use cases: see edge.statements."""
+    _direct: DirectConnection
 
     def __init__(self, path: Path, pragmas: tuple[str, ...]) -> None:
         """Prepare; `open` opens the file. `pragmas` run once, at the opening."""
-        self._path = path
+        self.path = path
         self._pragmas = pragmas
 
     def open(self) -> None:
         """Open the file, and let SQLAlchemy look at it, so that the first request need not wait for that."""
         self.raw = sqlite3.connect(
-            self._path, isolation_level=None, cached_statements=STATEMENTS_CACHED, factory=CountingConnection
+            self.path,
+            isolation_level=None,
+            cached_statements=STATEMENTS_CACHED,
+            factory=CountingConnection,
+            # The event loop uses it too, while the thread has nothing to do.
+            check_same_thread=False,
         )
         for pragma in self._pragmas:
             self.raw.execute(f"PRAGMA {pragma}").close()
@@ -65,7 +91,8 @@ class SqliteLink:
             pool_reset_on_return=None,
         )
         self.core = engine.connect()
-        self.direct = direct(self.core, _STATEMENTS, self.raw.cursor)
+        # Not the counting one: what goes this way counts itself.
+        self._direct = DirectConnection(self.core, _STATEMENTS, partial(sqlite3.Connection.cursor, self.raw))
 
     def close(self) -> None:
         """Close both faces."""
@@ -75,9 +102,14 @@ class SqliteLink:
         self.raw.close()
 
     @property
+    def direct(self) -> sqlalchemy.Connection:
+        """The connection for use cases: they execute and read rows, and ask nothing else of it."""
+        return cast("sqlalchemy.Connection", self._direct)
+
+    @property
     def statements(self) -> int:
-        """How many statements SQLAlchemy has sent."""
-        return self.raw.statements if hasattr(self, "raw") else 0
+        """How many statements were sent."""
+        return self.raw.statements + self._direct.executed if hasattr(self, "_direct") else 0
 
     def snapshot(self, query: Query[T]) -> T:
         """The result of a query, all of whose statements see the same moment."""
@@ -89,7 +121,7 @@ class SqliteLink:
 
 
 class SqliteWriter:
-    """Commits batches. Used by the writing thread only; is the session of its own transactions."""
+    """Commits batches. Used by one thread at a time; is the session of its own transactions."""
 
     def __init__(self, link: SqliteLink, clock_ms: Callable[[], int]) -> None:
         """`clock_ms` gives the time of the writes, in milliseconds since 1970."""
@@ -97,11 +129,46 @@ class SqliteWriter:
         self.requests = 0
         self._link = link
         self._clock_ms = clock_ms
-        self._synchronous: Durability | None = None
+        self._mode: object = None
+        self._here = 0
+        self._log_file = -1
 
     def write(self, batch: Sequence[Job[Any]]) -> None:
-        """Run a batch. Never raises: each job then has its result or its error."""
+        """Run a batch in the thread. Never raises: each job then has its result or its error."""
+        self._here = 0
+        self._run(batch, max(job.durability for job in batch))
+
+    def write_here(self, batch: Sequence[Job[Any]]) -> bool:
+        """Run a batch in the event loop, as far as it goes without waiting; False when nothing was done.
+
+        What needs full durability is committed then, and not yet on the disk: see `sync`.
+        """
+        if self._here >= _HERE_MAX:
+            return False
+        error = self._run(batch, "here")
+        if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+            return False
+        self._here += len(batch)
+        return True
+
+    def sync(self, batch: Sequence[Job[Any]]) -> None:
+        """Bring to the disk what was committed in the event loop: what a commit with synchronous = FULL does."""
+        with Kept() as failed:
+            if self._log_file < 0:
+                self._log_file = os.open(f"{self._link.path}-wal", os.O_RDONLY)
+            os.fdatasync(self._log_file)
+        if failed.error is not None:
+            fail_all(batch, failed.error)
+
+    def close(self) -> None:
+        """Let go of the log."""
+        if self._log_file >= 0:
+            os.close(self._log_file)
+
+    def _run(self, batch: Sequence[Job[Any]], mode: object) -> Exception | None:
+        """Run a batch; what ended it as a whole."""
         with Kept() as whole:
+            self._set_up(mode)
             run_batch(self, batch)
             self.transactions += 1
             self.requests += len(batch)
@@ -109,18 +176,21 @@ class SqliteWriter:
             if self._link.raw.in_transaction:
                 self._link.raw.execute("ROLLBACK")
             fail_all(batch, whole.error)
+        return whole.error
+
+    def _set_up(self, mode: object) -> None:
+        if mode is not self._mode:
+            for pragma in _MODES[mode]:
+                self._link.raw.execute(f"PRAGMA {pragma}").close()
+            self._mode = mode
 
     @property
     def core(self) -> sqlalchemy.Connection:
         """What the requests write through."""
         return self._link.direct
 
-    def begin(self, batch: Sequence[Job[Any]]) -> Callable[[], int]:
-        """Begin as the only writer there is, with the durability that the strongest of the batch needs."""
-        wanted = max(job.durability for job in batch)
-        if wanted is not self._synchronous:
-            self._link.raw.execute(_SYNCHRONOUS[wanted])
-            self._synchronous = wanted
+    def begin(self, batch: Sequence[Job[Any]]) -> Callable[[], int]:  # noqa: ARG002 - one writer needs no locks
+        """Begin as the only writer there is."""
         self._link.raw.execute("BEGIN IMMEDIATE")
         return self._clock_ms
 

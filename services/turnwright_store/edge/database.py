@@ -4,11 +4,17 @@ Theory of operation. Requests queue for the writer, which takes all that wait, u
 IMMEDIATE, one savepoint for each request, one COMMIT. A request that fails is undone to its savepoint and is the only
 one that hears of it; the others are answered after the commit. `synchronous` is set between transactions to what the
 strongest durability in the batch needs.
+
+A thread costs a small request more than its statements do: two threads of one interpreter take turns at every step.
+So brief requests are read and written in the event loop itself, by the same connections, while their threads have
+nothing to do. Nothing waits there: a file that somebody else has locked, bringing the log into the file, and bringing
+the log to the disk are left to the thread.
 Source: architecture 3, 12.2, 12.3; docs/adr/0003.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Collection
@@ -16,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from turnwright_store.edge.batch import Job
-from turnwright_store.edge.connection import SqliteLink, SqliteWriter
+from turnwright_store.edge.connection import BUSY_TIMEOUT_MS, SqliteLink, SqliteWriter
 from turnwright_store.edge.lock import FileLock
 from turnwright_store.edge.queues import ReadQueue, WriteQueue
 from turnwright_store.edge.schema import bring_to_head
@@ -25,9 +31,6 @@ from turnwright_store.edge.wakeups import Wakeups
 from turnwright_store.ports import Durability, Query, Stats, Subscription, Work
 
 T = TypeVar("T")
-
-BUSY_TIMEOUT_MS: Final = 5000
-"""How long a statement waits for somebody who has the file open without our lock (a backup, a shell)."""
 
 _WRITER_PRAGMAS: Final = (
     "journal_mode = WAL",
@@ -64,6 +67,7 @@ class SqliteDatabase:
         """Take the file, bring its schema to head, and begin to serve. Raises DatabaseInUseError, SchemaTooNewError."""
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(FileLock(self._path).release)
+            stack.callback(self._writer.close)
             # The files beside it take their mode from it.
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
             await self._open(stack, self._writing)
@@ -82,13 +86,13 @@ class SqliteDatabase:
         await self._writes.close()
         await self._resources.aclose()
 
-    async def write(self, work: Work[T], durability: Durability, locks: Collection[str]) -> T:
+    async def write(self, work: Work[T], durability: Durability, locks: Collection[str], *, brief: bool = False) -> T:
         """Run a function in a transaction and return its result after the commit. Raises QUEUE_FULL, DRAINING."""
-        return await self._writes.put(work, durability, locks)
+        return await self._writes.put(work, durability, locks, brief=brief)
 
-    async def read(self, query: Query[T]) -> T:
+    async def read(self, query: Query[T], *, brief: bool = False) -> T:
         """Run a function on one consistent snapshot. Raises QUEUE_FULL."""
-        return await self._reads.run(lambda link: link.snapshot(query))
+        return await self._reads.run(lambda link: link.snapshot(query), here=brief)
 
     def subscribe(self, scopes: Collection[int]) -> Subscription:
         """Be woken by commits that raise one of these scopes."""
@@ -100,4 +104,9 @@ class SqliteDatabase:
         return Stats(statements, self._writer.transactions, self._writer.requests)
 
     def _post(self, batch: list[Job[Any]], done: Callable[[], None]) -> None:
-        self._writing.post(lambda _link: self._writer.write(batch), done)
+        if not (batch[0].brief and self._writer.write_here(batch)):
+            self._writing.post(lambda _link: self._writer.write(batch), done)
+        elif any(job.durability is Durability.FULL and job.error is None for job in batch):
+            self._writing.post(lambda _link: self._writer.sync(batch), done)
+        else:
+            asyncio.get_running_loop().call_soon(done)

@@ -66,14 +66,21 @@ class PostgresDatabase:
         await self._listener.stop()
         await self._resources.aclose()
 
-    async def write(self, work: Work[T], durability: Durability, locks: Collection[str]) -> T:
+    async def write(
+        self,
+        work: Work[T],
+        durability: Durability,
+        locks: Collection[str],
+        *,
+        brief: bool = False,  # noqa: ARG002 - there is a network in between
+    ) -> T:
         """Run a function in a transaction under locks and return its result after the commit.
 
         Raises QUEUE_FULL, DRAINING, DATABASE_UNAVAILABLE.
         """
         return await self._writes.put(work, durability, locks)
 
-    async def read(self, query: Query[T]) -> T:
+    async def read(self, query: Query[T], *, brief: bool = False) -> T:  # noqa: ARG002 - as above
         """Run a function on one consistent snapshot. Raises QUEUE_FULL, DATABASE_UNAVAILABLE."""
         return await self._reads.run(lambda link: link.snapshot(query))
 

@@ -1,8 +1,4 @@
-"""A connection to PostgreSQL that comes back after it was lost.
-
-Statements that begin and end transactions are sent in one message with what goes with them, because each message is a
-trip to the server.
-"""
+"""A connection to PostgreSQL that comes back after it was lost."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 import psycopg
@@ -20,16 +16,14 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from turnwright_core.errors import Reason, fault
+from turnwright_store.edge.postgres_pipe import Pipe
+from turnwright_store.edge.postgres_statements import PostgresConnection, PostgresStatements
 from turnwright_store.edge.sqlstates import Cure, cure_of, driver_error, heard
-from turnwright_store.edge.statements import Statements, direct
 from turnwright_store.ports import Query
 
 T = TypeVar("T")
 
-STATEMENTS_CACHED: Final = 512
-"""Prepared statements that a connection keeps; ours are few, but IN lists of each length count."""
-
-_STATEMENTS: Final = Statements(PGDialect_psycopg(paramstyle="format"))  # type: ignore[no-untyped-call]
+_STATEMENTS: Final = PostgresStatements(PGDialect_psycopg(paramstyle="format"))  # type: ignore[no-untyped-call]
 
 PAUSE_S_MIN: Final = 0.05
 PAUSE_S_MAX: Final = 1.0
@@ -83,6 +77,10 @@ class Server:
             f"SET statement_timeout = {statement_ms}; SET lock_timeout = {lock_ms}; "
             # A replica that freezes in a transaction must not hold its locks for ever.
             f"SET idle_in_transaction_session_timeout = {statement_ms}; "
+            # Every question is one on an index, of a few rows: planning it again costs more than it, compiling it more
+            # still, and statistics of yesterday must not say that a table is small enough to be read.
+            "SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off; "
+            "SET enable_hashjoin = off; SET enable_mergejoin = off; "
             "SELECT set_config('synchronous_commit', 'on', false) "
             "WHERE current_setting('synchronous_commit') IN ('off', 'local')"
         )
@@ -96,22 +94,6 @@ class Server:
         return DatabaseUnreachableError(
             f"the database {parts.netloc.rpartition('@')[2]}{parts.path} cannot be reached: {' '.join(text.split())}"
         )
-
-
-class CountingConnection(psycopg.Connection[Any]):
-    """Counts the statements that SQLAlchemy sends: each takes a cursor. What is executed directly does not count."""
-
-    statements = 0
-
-    def cursor(self, *args: Any, **more: Any) -> Any:
-        """A cursor for one statement."""
-        self.statements += 1
-        return super().cursor(*args, **more)
-
-    def execute(self, *args: Any, **more: Any) -> Any:
-        """Run a statement of our own."""
-        self.statements -= 1
-        return super().execute(*args, prepare=False, **more)
 
 
 class Links:
@@ -131,9 +113,8 @@ class Links:
             use_native_hstore=False,
         )
 
-    def _connect(self) -> CountingConnection:
-        raw = CountingConnection.connect(self.server.conninfo, **self.server.options)
-        raw.prepared_max = STATEMENTS_CACHED
+    def _connect(self) -> psycopg.Connection[Any]:
+        raw = psycopg.Connection.connect(self.server.conninfo, **self.server.options)
         self.server.prepare(raw)
         return raw
 
@@ -145,8 +126,9 @@ class PostgresLink:
         """Prepare; `open` connects."""
         self._links = links
         self._core: sqlalchemy.Connection | None = None
-        self._direct: sqlalchemy.Connection | None = None
-        self._raw: CountingConnection | None = None
+        self._direct: PostgresConnection | None = None
+        self._raw: psycopg.Connection[Any] | None = None
+        self._pipe: Pipe | None = None
         self._counted = 0
         self._lost_s: float | None = None
 
@@ -160,13 +142,19 @@ class PostgresLink:
     def direct(self) -> sqlalchemy.Connection:
         """The same for use cases: see edge.statements."""
         assert self._direct is not None, "not connected"
-        return self._direct
+        return cast("sqlalchemy.Connection", self._direct)
 
     @property
-    def raw(self) -> CountingConnection:
+    def raw(self) -> psycopg.Connection[Any]:
         """The driver's face."""
         assert self._raw is not None, "not connected"
         return self._raw
+
+    @property
+    def pipe(self) -> Pipe:
+        """Where statements go."""
+        assert self._pipe is not None, "not connected"
+        return self._pipe
 
     @property
     def is_open(self) -> bool:
@@ -181,8 +169,8 @@ class PostgresLink:
 
     @property
     def statements(self) -> int:
-        """How many statements SQLAlchemy has sent, on lost connections too."""
-        return self._counted + (self._raw.statements if self._raw is not None else 0)
+        """How many statements use cases have sent, on lost connections too."""
+        return self._counted + (self._direct.executed if self._direct is not None else 0)
 
     def open(self) -> None:
         """Connect. Raises DatabaseUnreachableError."""
@@ -193,9 +181,9 @@ class PostgresLink:
 
     def _open(self) -> None:
         self._core = self._links.engine.connect()
-        self._raw = self._core.connection.driver_connection
-        self._direct = direct(self._core, _STATEMENTS, self._raw.cursor)  # type: ignore[union-attr]
-        self._raw.statements = 0  # type: ignore[union-attr]
+        self._raw = cast("psycopg.Connection[Any]", self._core.connection.driver_connection)
+        self._pipe = Pipe(self._raw)
+        self._direct = PostgresConnection(self._core, _STATEMENTS, self._pipe)
         self._lost_s = None
 
     def close(self) -> None:
@@ -204,7 +192,7 @@ class PostgresLink:
             self._counted = self.statements
             self._core.invalidate()
             self._core.close()
-            self._core = self._raw = self._direct = None
+            self._core = self._raw = self._pipe = self._direct = None
 
     def attend(self) -> None:
         """Be connected. After a loss, waits for the server for a while. Raises DATABASE_UNAVAILABLE."""
@@ -229,13 +217,6 @@ class PostgresLink:
             return False
         return True
 
-    def send(self, statements: str) -> Any:
-        """Send statements in one message; a cursor at the result of the last one."""
-        cursor = self.raw.execute(statements)
-        while cursor.nextset():
-            pass
-        return cursor
-
     def attempt(self, transaction: Callable[[], T]) -> T:
         """The result of a transaction that may be run again. Raises what it raises, as its caller is to hear it."""
         for number in range(1, ATTEMPTS_MAX + 1):
@@ -258,7 +239,8 @@ class PostgresLink:
             self.close()
             return
         try:
-            self.raw.execute("ROLLBACK")
+            self.pipe.calm()
+            self.pipe.ask("ROLLBACK")
         except psycopg.Error:
             self.close()
 
@@ -266,9 +248,10 @@ class PostgresLink:
         """The result of a query, all of whose statements see the same moment."""
 
         def transaction() -> T:
-            self.send(_READ)
+            self.pipe.send(_READ)
             result = query(self.direct)
-            self.raw.execute("COMMIT")
+            self.pipe.send("COMMIT")
+            self.pipe.push()
             return result
 
         return self.attempt(transaction)

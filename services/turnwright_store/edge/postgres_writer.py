@@ -17,6 +17,7 @@ import sqlalchemy
 
 from turnwright_store.edge.batch import Job, fail_all, run_batch
 from turnwright_store.edge.postgres_link import PostgresLink
+from turnwright_store.edge.postgres_pipe import BIGINT, Array
 from turnwright_store.edge.sqlstates import Cure, cure_of, heard, unsure
 from turnwright_store.edge.thread import Kept
 
@@ -29,11 +30,14 @@ EVERYBODY: Final = "*"
 PAYLOAD_BYTES_MAX: Final = 7999
 """What PostgreSQL carries in one notification: less than 8000 bytes."""
 
-_BEGIN: Final = (
-    "BEGIN; SELECT count(pg_advisory_xact_lock(key)), (extract(epoch FROM clock_timestamp()) * 1000)::bigint "
-    "FROM unnest('{{{}}}'::bigint[]) AS name(key)"
+_LOCK: Final = (
+    "SELECT count(pg_advisory_xact_lock(key)), (extract(epoch FROM clock_timestamp()) * 1000)::bigint "
+    "FROM unnest($1::bigint[]) AS name(key)"
 )
 """An aggregate's row is made when all its input was read, so the clock is read after the last lock."""
+
+_TRY_LOCK: Final = "SELECT pg_try_advisory_xact_lock($1::bigint)"
+_NOTIFY: Final = "SELECT pg_notify($1::text, $2::text)"
 
 
 def lock_key(name: str) -> int:
@@ -59,7 +63,6 @@ class PostgresWriter:
         self.transactions = 0
         self.requests = 0
         self._link = link
-        self._release = ""
 
     def write(self, batch: Sequence[Job[Any]]) -> None:
         """Run a batch. Never raises: each job then has its result or its error."""
@@ -81,39 +84,41 @@ class PostgresWriter:
     def begin(self, batch: Sequence[Job[Any]]) -> Callable[[], int]:
         """Begin, wait for all locks, then read the clock: later holders of a name read later times."""
         keys = lock_keys(name for job in batch for name in job.locks)
-        self._release = ""
-        row = self._link.send(_BEGIN.format(",".join(map(str, keys)))).fetchone()
-        now_ms = int(row[1])
+        self._link.pipe.send("BEGIN")
+        ((_, now_ms),) = self._link.pipe.ask(_LOCK, [Array(BIGINT, keys)])
         return lambda: now_ms
 
     def try_lock(self, name: str) -> bool:
         """Lock one more name; with waiting, two batches could each hold what the other one wants."""
-        row = self._link.raw.execute(f"SELECT pg_try_advisory_xact_lock({lock_key(name)})").fetchone()
-        return bool(row[0])
+        ((is_locked,),) = self._link.pipe.ask(_TRY_LOCK, [lock_key(name)])
+        return bool(is_locked)
 
     def mark(self, name: str) -> None:
         """Begin a request's part."""
-        self._link.send(f"{self._release}SAVEPOINT {name}")
+        self._link.pipe.send(f"SAVEPOINT {name}")
 
     def keep(self, name: str) -> None:
-        """End a part: with the message that begins the next one; the last one ends with the transaction."""
-        self._release = f"RELEASE {name}; "
+        """End a part. Raises what its last statements met."""
+        self._link.pipe.ask(f"RELEASE {name}")
 
     def undo(self, name: str, error: Exception) -> None:
         """Undo a part, unless its failure is one that the whole batch is run again for."""
         if cure_of(error, is_open=self._link.is_open) in (Cure.AGAIN, Cure.CONNECT):
             raise error
-        self._link.send(f"ROLLBACK TO {name}")
+        self._link.pipe.calm()
+        self._link.pipe.ask(f"ROLLBACK TO {name}")
 
     def commit(self, raised: Collection[int]) -> None:
         """Commit, with a notification of what was raised."""
-        tell = f"NOTIFY {CHANNEL}, '{payload(raised)}'; " if raised else ""
+        pipe = self._link.pipe
+        if raised:
+            pipe.send(_NOTIFY, [CHANNEL, payload(raised)])
         try:
-            ended = self._link.send(f"{tell}COMMIT")
+            ended = pipe.ask("COMMIT")
         except psycopg.Error as error:
             if self._link.is_open:
                 raise
             raise unsure(error) from error
-        if ended.statusmessage != "COMMIT":
+        if ended.status != "COMMIT":
             # A request went on after a statement of its own had failed; the server has undone everything.
             raise psycopg.InternalError("the transaction was not committed")

@@ -10,7 +10,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import Any, Generic, TypeVar
+from itertools import islice, takewhile
+from operator import attrgetter
+from typing import Any, Final, Generic, TypeVar
 
 from turnwright_core.errors import Reason, fault
 from turnwright_store.edge.batch import Job, raised_by
@@ -23,8 +25,10 @@ L = TypeVar("L", bound=Link)
 
 
 Post = Callable[[list[Job[Any]], Callable[[], None]], None]
-"""Has a batch committed in the writing thread, which leaves a result or an error in each job; then calls the function
-in the event loop."""
+"""Has a batch committed, which leaves a result or an error in each job; then calls the function in the event loop."""
+
+BRIEF_MAX: Final = 32
+"""Brief requests that are committed together: the event loop may have to stand still for so many."""
 
 
 class WriteQueue:
@@ -46,18 +50,19 @@ class WriteQueue:
         self._closing = True
         await self._idle.wait()
 
-    async def put(self, work: Work[T], durability: Durability, locks: Collection[str]) -> T:
+    async def put(self, work: Work[T], durability: Durability, locks: Collection[str], *, brief: bool = False) -> T:
         """The result of a write, after its commit. Raises QUEUE_FULL, DRAINING, and what the write raises."""
         if self._closing:
             raise fault(Reason.DRAINING, "The store is shutting down: call again.")
         if len(self._jobs) >= self._queue_max:
             raise _queue_full("writer", self._queue_max)
-        job: Job[T] = Job(work, durability, locks, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        job: Job[T] = Job(work, durability, locks, loop.create_future(), brief)
         self._jobs.append(job)
         if self._idle.is_set():
             self._idle.clear()
             # Those who ask in the same turn of the event loop share the batch.
-            asyncio.get_running_loop().call_soon(self._next)
+            loop.call_soon(self._next)
         return await job.answer
 
     def _next(self) -> None:
@@ -65,7 +70,8 @@ class WriteQueue:
         if not self._jobs:
             self._idle.set()
             return
-        batch = [self._jobs.popleft() for _ in range(min(len(self._jobs), self._batch_max))]
+        brief = sum(1 for _ in islice(takewhile(attrgetter("brief"), self._jobs), BRIEF_MAX))
+        batch = [self._jobs.popleft() for _ in range(brief or min(len(self._jobs), self._batch_max))]
         self._post(batch, partial(self._done, batch))
 
     def _done(self, batch: list[Job[Any]]) -> None:
@@ -88,8 +94,17 @@ class ReadQueue(Generic[L]):
         for reader in readers:
             self._idle.put_nowait(reader)
 
-    async def run(self, function: Callable[[L], T]) -> T:
-        """The function's result, in the thread of a free reader. Raises QUEUE_FULL, and what the function raises."""
+    async def run(self, function: Callable[[L], T], *, here: bool = False) -> T:
+        """The function's result, in the thread of a free reader, or `here` if there is one without waiting.
+
+        Raises QUEUE_FULL, and what the function raises.
+        """
+        if here and not self._idle.empty():
+            reader = self._idle.get_nowait()
+            try:
+                return reader.here(function)
+            finally:
+                self._idle.put_nowait(reader)
         if self._waiting >= self._queue_max:
             raise _queue_full("readers", self._queue_max)
         self._waiting += 1

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from types import TracebackType
 from typing import Any, Final, Self, cast
 
@@ -41,6 +42,8 @@ class Compiled:
     sql: str
     names: tuple[str, ...]
     """Parameters by position."""
+    take: Callable[[Values], Sequence[Any]]
+    """Their values, by position."""
     constants: Values
     """Those whose value stands in the statement."""
     converts: tuple[tuple[int, Convert], ...]
@@ -92,9 +95,11 @@ class Rows:
 
     def one_or_none(self) -> tuple[Any, ...] | None:
         """The only row, if there is one. Raises AssertionError for more than one."""
-        found = list(self)
-        assert len(found) <= 1, f"{len(found)} rows where one was expected"
-        return found[0] if found else None
+        found: list[tuple[Any, ...]] = list(self._cursor)
+        if not found:
+            return None
+        assert len(found) == 1, f"{len(found)} rows where one was expected"
+        return self._converted(found[0]) if self._results else found[0]
 
     def one(self) -> tuple[Any, ...]:
         """The only row. Raises NoResultFound where there is none."""
@@ -134,18 +139,29 @@ class Statements:
         """For a dialect whose parameters go by position."""
         self.dialect = dialect
         # The statement is kept beside, so that its id is not given to another one.
-        self._compiled: dict[tuple[int, tuple[str, ...]], tuple[Any, Compiled]] = {}
+        self._compiled: dict[int, tuple[Any, Compiled]] = {}
+        self._inserts: dict[tuple[int, tuple[str, ...]], tuple[Any, Compiled]] = {}
         self._spelled: dict[tuple[int, tuple[int, ...]], str] = {}
 
     def compiled(self, statement: Any, values: Values) -> Compiled | None:
         """The compiled statement; None for one that has to go through Core."""
-        key = (id(statement), tuple(values) if isinstance(statement, Insert) else ())
-        found = self._compiled.get(key)
+        found = self._compiled.get(id(statement))
+        if found is not None:
+            return found[1]
+        if isinstance(statement, Insert):
+            return self._insert(statement, values)
+        if not isinstance(statement, CompoundSelect | Select | Update | Delete):
+            return None
+        compiled = self._compile(statement, values)
+        self._compiled[id(statement)] = (statement, compiled)
+        return compiled
+
+    def _insert(self, statement: Insert, values: Values) -> Compiled:
+        """One for each set of columns: those that are not given have their defaults."""
+        key = (id(statement), tuple(values))
+        found = self._inserts.get(key)
         if found is None:
-            if not isinstance(statement, CompoundSelect | Select | Insert | Update | Delete):
-                return None
-            found = (statement, self._compile(statement, values))
-            self._compiled[key] = found
+            found = self._inserts[key] = (statement, self._compile(statement, values))
         return found[1]
 
     def _compile(self, statement: Any, values: Values) -> Compiled:
@@ -160,6 +176,7 @@ class Statements:
         return Compiled(
             sql=str(compiled),
             names=names,
+            take=_taker(names),
             constants={
                 name: bind.effective_value for name, bind in zip(names, binds, strict=True) if not bind.required
             },
@@ -200,6 +217,8 @@ class DirectConnection:
     def __init__(self, core: sqlalchemy.Connection, statements: Statements, cursor: Callable[[], Any]) -> None:
         """Both faces are of the same connection of the driver."""
         self.core = core
+        self.executed = 0
+        """Statements that went through the driver's cursor."""
         self._statements = statements
         self._cursor = cursor
 
@@ -208,9 +227,9 @@ class DirectConnection:
         """The dialect of the database."""
         return self.core.dialect
 
-    def execute(self, statement: Any, values: Values | Sequence[Values] | None = None) -> Any:
+    def execute(self, statement: Any, values: dict[str, Any] | Sequence[Values] | None = None) -> Any:
         """The rows of a statement; with a list of values it is executed for each of them."""
-        if isinstance(values, Mapping) or values is None:
+        if values is None or isinstance(values, dict):
             return self._one(statement, values or {})
         if len(values) == 1:
             return self._one(statement, values[0])
@@ -220,6 +239,7 @@ class DirectConnection:
         if compiled.returns:
             return self._many_returning(compiled, values)
         cursor = self._cursor()
+        self.executed += 1
         cursor.executemany(compiled.sql, [_arguments(compiled, one) for one in values])
         return Rows(cursor, ())
 
@@ -229,6 +249,7 @@ class DirectConnection:
         for first in range(0, len(values), ROWS_A_STATEMENT):
             part = values[first : first + ROWS_A_STATEMENT]
             cursor = self._cursor()
+            self.executed += 1
             arguments = [value for one in part for value in _arguments(compiled, one)]
             cursor.execute(self._statements.for_rows(compiled, len(part)), arguments)
             found += Rows(cursor, compiled.results)
@@ -241,6 +262,7 @@ class DirectConnection:
         if compiled.expanded:
             return self._with_lists(statement, compiled, values)
         cursor = self._cursor()
+        self.executed += 1
         cursor.execute(compiled.sql, _arguments(compiled, values))
         return Rows(cursor, compiled.results)
 
@@ -259,6 +281,7 @@ class DirectConnection:
             arguments += [listed[-1]] * (count - len(listed))
             counts.append(count)
         cursor = self._cursor()
+        self.executed += 1
         cursor.execute(self._statements.spelled(compiled, tuple(counts)), arguments)
         return Rows(cursor, compiled.results)
 
@@ -268,11 +291,21 @@ def direct(core: sqlalchemy.Connection, statements: Statements, cursor: Callable
     return cast("sqlalchemy.Connection", DirectConnection(core, statements, cursor))
 
 
-def _arguments(compiled: Compiled, values: Values) -> list[Any]:
+def _taker(names: tuple[str, ...]) -> Callable[[Values], Sequence[Any]]:
+    """Takes the values of these names; the operator's own gives one value bare."""
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda values: [values[name] for name in names]
+
+
+def _arguments(compiled: Compiled, values: Values) -> Sequence[Any]:
     """The parameters by position, converted; those of a list stay one."""
     if compiled.constants:
         values = {**compiled.constants, **values}
-    arguments = [values[name] for name in compiled.names]
+    taken = compiled.take(values)
+    if not compiled.converts:
+        return taken
+    arguments = list(taken)
     for place, convert in compiled.converts:
         if compiled.names[place] in compiled.expanded:
             arguments[place] = [convert(item) for item in arguments[place]]

@@ -88,6 +88,10 @@ class ThreadConnection(Generic[L]):
         self._calls.put(call)
         return await answer
 
+    def here(self, function: Callable[[L], T]) -> T:
+        """The function's result, called where the caller is. Only while the thread has nothing to do."""
+        return function(self.link)
+
     def post(self, function: Callable[[L], None], done: Callable[[], None]) -> None:
         """Have a function called in the thread, and `done` in the event loop after it. The function never raises."""
         loop = asyncio.get_running_loop()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from turnwright_core.entries import Cursor, EntryWrite, Tier
+from turnwright_core.entries import CopyEntry, Cursor, EntryWrite, MoveEntry, Tier
 from turnwright_core.kit.auth import Caller, current_caller
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb, write_from_pb
@@ -15,18 +15,9 @@ from turnwright_store.app.idempotency import Message, RequestKey, once, starts_n
 from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.locks import request_lock
 from turnwright_store.domain.permissions import check_floor
-from turnwright_store.ports import Database, Durability, Transaction
+from turnwright_store.ports import BRIEF_BYTES_MAX, Database, Durability, Transaction
 
 R = TypeVar("R", bound=Message)
-
-
-class Identified(Message, Protocol):
-    """A request that can be repeated."""
-
-    @property
-    def request_id(self) -> str:
-        """The caller's id for it."""
-        ...
 
 
 @dataclass(slots=True)
@@ -77,6 +68,7 @@ class Calls:
         floor: Tier = Tier.CLIENT,
         durability: Durability = Durability.FULL,
         starts: Callable[[R], str] = starts_nothing,
+        brief: bool = False,
     ) -> R:
         """Do a mutation that a request id can repeat; the name of the response says which.
 
@@ -93,7 +85,18 @@ class Calls:
             lambda tx: once(tx, key, cast("Message", request), answer, lambda tx: work(tx, caller), starts),
             durability,
             locks,
+            brief=brief and is_small(request),
         )
+
+
+def is_small(request: Any) -> bool:
+    """Whether the work of a request that changes a few rows is brief."""
+    return bool(request.ByteSize() <= BRIEF_BYTES_MAX)
+
+
+def copies(writes: Iterable[EntryWrite]) -> bool:
+    """Whether one of the writes has to read a body."""
+    return any(isinstance(write.change, CopyEntry | MoveEntry) for write in writes)
 
 
 def writes_of(messages: Any) -> list[EntryWrite]:

@@ -19,9 +19,8 @@ from turnwright_store.rpc.calls import Calls
 
 def packet_of(record: write_pb2.PacketRecord) -> Packet:
     """A packet from the wire. Raises what is wrong with it by itself."""
-    packet = Packet(
-        record.turn, tuple(Message(each.role, tuple(map(_block_of, each.blocks))) for each in record.messages)
-    )
+    messages = tuple(Message(each.role, tuple(map(_block_of, each.blocks))) for each in record.messages)
+    packet = Packet(record.turn, messages, record.note)
     check_packet(packet)
     return packet
 
@@ -64,4 +63,4 @@ class HistoryRpcs(Calls):
         """See StoreService."""
         address = Address(request.project, request.run)
         async for part in packets.read_packet(self._database, address, request.turn):
-            yield read_pb2.ReadPacketResponse(index=part.index, role=part.role, text=part.text)
+            yield read_pb2.ReadPacketResponse(index=part.index, role=part.role, text=part.text, note=part.note)

@@ -40,6 +40,7 @@ def claim_to_pb(claimed: Claimed) -> lease_pb2.ClaimRunResponse:
         project_root=run.root,
         workspace_id=run.workspace_id,
         lease_ms=claimed.lease_ms,
+        turn_losses=claimed.turn_losses,
     )
 
 
@@ -114,6 +115,14 @@ class LeaseRpcs(Calls):
                 for lease, state in zip(request.leases, states, strict=True)
             ],
             lease_ms=who.lease_ms,
+        )
+
+    async def GetLease(self, request: lease_pb2.GetLeaseRequest, _context: Any) -> lease_pb2.GetLeaseResponse:
+        """See StoreService."""
+        query = partial(app.get_lease, caller=current_caller(), address=Address(request.project, request.run))
+        held = await self._database.read(query)
+        return lease_pb2.GetLeaseResponse(
+            owner=held.owner, address=held.address, expires_in_ms=held.expires_in_ms, run_status=held.run_status
         )
 
     async def ReleaseRun(self, request: lease_pb2.ReleaseRunRequest, _context: Any) -> lease_pb2.ReleaseRunResponse:

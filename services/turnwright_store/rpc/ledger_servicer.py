@@ -18,7 +18,7 @@ from turnwright_store.app.reading import Address
 from turnwright_store.domain.checks import invalid
 from turnwright_store.domain.locks import packets_lock, paths_of, project_lock, run_lock, write_locks
 from turnwright_store.ports import Durability, Transaction
-from turnwright_store.rpc.calls import Calls, writes_of
+from turnwright_store.rpc.calls import Calls, copies, is_small, writes_of
 from turnwright_store.rpc.history_servicer import packet_of
 
 
@@ -63,7 +63,7 @@ class LedgerRpcs(Calls):
         # An alias that is made must be free in the whole project.
         locks = {run_lock(request.project, request.run) if request.run else project_lock(request.project)}
         return await self._once(
-            request, queue_pb2.EnqueueLoopResponse, work, locks=locks, starts=lambda answer: answer.run.run
+            request, queue_pb2.EnqueueLoopResponse, work, locks=locks, starts=lambda answer: answer.run.run, brief=True
         )
 
     async def RequestAbort(
@@ -75,27 +75,7 @@ class LedgerRpcs(Calls):
             run, cursor = commands.request_abort(tx, self._basis, caller, _address(request))
             return queue_pb2.RequestAbortResponse(run=wire.run_to_pb(run), cursor=entry_wire.cursor_to_pb(cursor))
 
-        return await self._once(request, queue_pb2.RequestAbortResponse, work, locks=_run_locks(request))
-
-    async def ResolveProposal(
-        self, request: queue_pb2.ResolveProposalRequest, _context: Any
-    ) -> queue_pb2.ResolveProposalResponse:
-        """See StoreService."""
-        if request.decision not in (queue_pb2.DECISION_ACCEPT, queue_pb2.DECISION_REJECT):
-            raise invalid("decision", "decision must be accept or reject.")
-        accept = request.decision == queue_pb2.DECISION_ACCEPT
-
-        def work(tx: Transaction, caller: Caller) -> queue_pb2.ResolveProposalResponse:
-            done = commands.resolve_proposal(
-                tx, self._basis, caller, _address(request), request.path, accept=accept, comment=request.comment
-            )
-            return queue_pb2.ResolveProposalResponse(
-                run=wire.run_to_pb(done.run),
-                entry=entry_wire.entry_to_pb(done.entry),
-                cursor=entry_wire.cursor_to_pb(done.cursor),
-            )
-
-        return await self._once(request, queue_pb2.ResolveProposalResponse, work, locks=_run_locks(request))
+        return await self._once(request, queue_pb2.RequestAbortResponse, work, locks=_run_locks(request), brief=True)
 
     async def BeginTurn(self, request: ledger_pb2.BeginTurnRequest, _context: Any) -> ledger_pb2.BeginTurnResponse:
         """See StoreService."""
@@ -109,7 +89,8 @@ class LedgerRpcs(Calls):
             request=wire.turn_request_from_pb(request.request),
             writes=writes,
         )
-        begun = await self._database.write(work, Durability.NORMAL, self._locks(request, writes))
+        locks = self._locks(request, writes)
+        begun = await self._database.write(work, Durability.NORMAL, locks, brief=is_small(request))
         return ledger_pb2.BeginTurnResponse(
             turn=wire.turn_to_pb(begun.turn),
             cursor=entry_wire.cursor_to_pb(begun.cursor),
@@ -146,6 +127,7 @@ class LedgerRpcs(Calls):
             floor=Tier.MODEL,
             durability=durability,
             locks=locks,
+            brief=not copies(writes),
         )
 
     async def EndTurn(self, request: ledger_pb2.EndTurnRequest, _context: Any) -> ledger_pb2.EndTurnResponse:
@@ -163,7 +145,8 @@ class LedgerRpcs(Calls):
             writes=writes,
             end=LoopEnd(end.status, end.reason, end.summary) if request.HasField("loop_end") else None,
         )
-        ended = await self._database.write(work, Durability.FULL, self._locks(request, writes))
+        locks = self._locks(request, writes)
+        ended = await self._database.write(work, Durability.FULL, locks, brief=is_small(request))
         return ledger_pb2.EndTurnResponse(
             run=wire.run_to_pb(ended.run),
             loop=wire.loop_to_pb(ended.loop),

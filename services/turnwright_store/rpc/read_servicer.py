@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from turnwright.store.v1 import read_pb2
 
@@ -23,6 +23,9 @@ from turnwright_store.rpc.calls import Calls, after_of
 from turnwright_store.sql.views import ViewFilter, Wanted
 
 E = TypeVar("E", Visibility, State)
+
+BRIEF_PATHS_MAX: Final = 8
+"""Entries up to which their reading is brief."""
 
 
 def filter_of(value: int) -> ViewFilter:
@@ -95,7 +98,9 @@ class ReadRpcs(Calls):
         """See StoreService."""
         wish = Wish(tuple(request.paths), not request.without_bodies, lines_of(request), at_of(request))
         address = Address(request.project, request.run)
-        got = await self._database.read(partial(get_entries, basis=self._basis, address=address, wish=wish))
+        query = partial(get_entries, basis=self._basis, address=address, wish=wish)
+        brief = len(wish.paths) <= BRIEF_PATHS_MAX and wish.lines is None and wish.at is None
+        got = await self._database.read(query, brief=brief)
         return read_pb2.GetEntriesResponse(
             entries=[entry_wire.entry_to_pb(one.entry) for one in got],
             spans=[span_of(one.lines) for one in got if one.lines],
@@ -148,6 +153,7 @@ class ReadRpcs(Calls):
             turns=map(wire.turn_to_pb, change.turns),
             cursor=entry_wire.cursor_to_pb(change.cursor),
             send_time=time_to_pb(self._service.clock_ms()),
+            abort_requested=change.abort_requested,
         )
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from turnwright.store.v1 import store_service_pb2_grpc
 
 from turnwright_store.rpc.change_servicer import ChangeRpcs
+from turnwright_store.rpc.control_servicer import ControlRpcs
 from turnwright_store.rpc.history_servicer import HistoryRpcs
 from turnwright_store.rpc.lease_servicer import LeaseRpcs
 from turnwright_store.rpc.ledger_servicer import LedgerRpcs
 from turnwright_store.rpc.plan_servicer import PlanRpcs
+from turnwright_store.rpc.proposal_servicer import ProposalRpcs
 from turnwright_store.rpc.read_servicer import ReadRpcs
 from turnwright_store.rpc.registry_servicer import RegistryRpcs
 from turnwright_store.rpc.rules_servicer import RulesRpcs
 from turnwright_store.rpc.search_servicer import SearchRpcs
+from turnwright_store.rpc.stream_servicer import StreamRpcs
 
 
 class StoreServicer(
@@ -20,11 +23,14 @@ class StoreServicer(
     RulesRpcs,
     LedgerRpcs,
     ChangeRpcs,
+    ControlRpcs,
     LeaseRpcs,
     HistoryRpcs,
     PlanRpcs,
+    ProposalRpcs,
     SearchRpcs,
+    StreamRpcs,
     ReadRpcs,
     store_service_pb2_grpc.StoreServiceServicer,
 ):
-    """Decodes, makes one call, encodes. Errors are translated by the interceptor."""
+    """Decodes, makes one call, encodes. What is raised becomes a status in kit.guard."""

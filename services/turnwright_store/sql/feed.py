@@ -14,7 +14,7 @@ from typing import Any, Final
 from sqlalchemy import CompoundSelect, Connection, Select, and_, func, literal_column, or_, select, union_all
 
 from turnwright_store.sql.moments import AT_RUN, ENDED_SINCE, FROM_REV, OPEN_STILL, SHOWN_AT, Moment, number
-from turnwright_store.sql.runs import RunRow
+from turnwright_store.sql.runs import Standing
 from turnwright_store.sql.tables import entries, versions, views
 from turnwright_store.sql.views import ENTRY, KINDS, SHOWN_COLUMNS, Kind, Shown, Wanted, filter_values, fits
 
@@ -68,7 +68,12 @@ def _own(kind: Kind) -> CompoundSelect[Any]:
     shown = SHOWN_AT.with_only_columns(views.c.from_rev.label("at_rev"), views.c.id.label("row"), *SHOWN_COLUMNS)
     behind = or_(views.c.from_rev > number("place_rev"), views.c.id > number("place_id"))
     opened = shown.where(
-        OPEN_STILL, views.c.from_rev >= number("place_rev"), behind, views.c.from_rev <= AT_RUN, fits(kind)
+        OPEN_STILL,
+        views.c.from_rev > literal_column("0"),
+        views.c.from_rev >= number("place_rev"),
+        behind,
+        views.c.from_rev <= AT_RUN,
+        fits(kind),
     )
     replaced = shown.where(ENDED_SINCE, number("place_rev") <= FROM_REV, behind, FROM_REV <= AT_RUN, fits(kind))
     return union_all(opened, replaced, _left(kind)).order_by("at_rev", "row").limit(number("page"))
@@ -91,6 +96,7 @@ def _moved(kind: Kind) -> CompoundSelect[Any]:
         .join(versions, and_(versions.c.entry_id == entries.c.id, versions.c.from_rev == _HEAD_AT))
         .where(
             entries.c.scope_id == number("scope"),
+            entries.c.head_rev > literal_column("0"),
             entries.c.head_rev >= number("place_rev"),
             versions.c.from_rev >= number("place_rev"),
             or_(versions.c.from_rev > number("place_rev"), views.c.id > number("place_id")),
@@ -120,7 +126,7 @@ class Feed:
     """What one reader is told of a run who has seen everything up to a revision of it."""
 
     def __init__(
-        self, connection: Connection, run: RunRow, to: Moment, after: int, wanted: Wanted, hidden: Sequence[str]
+        self, connection: Connection, run: Standing, to: Moment, after: int, wanted: Wanted, hidden: Sequence[str]
     ) -> None:
         """`to` is the moment up to which the reader is told, `hidden` the schemes that no packet shows."""
         self._connection = connection

@@ -79,6 +79,8 @@ _CHILD: Final[dict[str, ColumnElement[Any]]] = {
     "temperature": runs.c.temperature,
     "persona": runs.c.persona,
     "context_limit": runs.c.context_limit,
+    "budget": runs.c.budget,
+    "yolo": runs.c.yolo,
     "turn": cast(bindparam("turn"), BigInteger),
     # What the child inherits is stamped with the parent's loops: its own ones go on from there.
     "loops": runs.c.loops,

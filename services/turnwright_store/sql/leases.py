@@ -17,6 +17,7 @@ from sqlalchemy import (
     FunctionElement,
     and_,
     bindparam,
+    case,
     delete,
     func,
     insert,
@@ -59,6 +60,11 @@ IS_FREE: Final = or_(
     runs.c.lease_expires_ms + bindparam("grace_ms") <= DatabaseNow(),
 )
 
+_HAS_TURN: Final = runs.c.turn_open > literal_column("0")
+_WAS_LOST: Final = and_(_HAS_TURN, IS_CLAIMED, runs.c.lease_owner != bindparam("owner_is"))
+"""Somebody else had the run in the middle of a turn, and never gave it back."""
+
+_ONE_MORE: Final = case((runs.c.lost_turn == runs.c.turn_open, runs.c.losses + 1), else_=1)
 _CLAIM: Final = (
     update(runs)
     .where(runs.c.id == bindparam("run_id"))
@@ -67,8 +73,13 @@ _CLAIM: Final = (
         lease_address=bindparam("address"),
         lease_expires_ms=bindparam("expires_ms"),
         lease_epoch=runs.c.lease_epoch + 1,
+        losses=case((_WAS_LOST, _ONE_MORE), else_=runs.c.losses),
+        lost_turn=case((_WAS_LOST, runs.c.turn_open), else_=runs.c.lost_turn),
     )
-    .returning(runs.c.lease_epoch)
+    .returning(
+        runs.c.lease_epoch,
+        case((and_(_HAS_TURN, runs.c.lost_turn == runs.c.turn_open), runs.c.losses), else_=0),
+    )
 )
 _HELD: Final = (
     select(projects.c.name, runs.c.alias, runs.c.id, runs.c.lease_epoch, runs.c.abort_requested)
@@ -87,6 +98,7 @@ _RENEW: Final = (
 )
 _FREE: Final = {"lease_owner": "", "lease_address": "", "lease_expires_ms": 0}
 _RELEASE: Final = update(runs).where(runs.c.id == bindparam("run_id")).values(_FREE)
+_COUNT_LOST: Final = update(runs).where(IS_CLAIMED, _HAS_TURN).values(losses=_ONE_MORE, lost_turn=runs.c.turn_open)
 _RELEASE_ALL: Final = update(runs).where(IS_CLAIMED).values(_FREE)
 
 _EXECUTOR_RENEW: Final = (
@@ -117,10 +129,11 @@ class HeldRow:
     abort_requested: bool
 
 
-def claim(connection: Connection, run_id: int, owner: str, address: str, expires_ms: int) -> int:
-    """The new epoch of a run's lease."""
-    values = {"run_id": run_id, "owner": owner, "address": address, "expires_ms": expires_ms}
-    return int(connection.execute(_CLAIM, values).scalar_one())
+def claim(connection: Connection, run_id: int, owner: str, address: str, expires_ms: int) -> tuple[int, int]:
+    """The new epoch of a run's lease, and how many owners the open turn has lost."""
+    values = {"run_id": run_id, "owner": owner, "owner_is": owner, "address": address, "expires_ms": expires_ms}
+    epoch, losses = connection.execute(_CLAIM, values).one()
+    return int(epoch), int(losses)
 
 
 def find_held(connection: Connection, owner: str, aliases: Collection[str]) -> dict[tuple[str, str], HeldRow]:
@@ -141,7 +154,8 @@ def release(connection: Connection, run_id: int) -> None:
 
 
 def release_all(connection: Connection) -> None:
-    """Free every run and forget every executor."""
+    """Free every run and forget every executor; whoever was in the middle of a turn has lost it."""
+    connection.execute(_COUNT_LOST)
     connection.execute(_RELEASE_ALL)
     connection.execute(delete(executors))
 

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, literal_column, select, update
 
-from turnwright_core.runs import Loop, LoopSettings, Mode, Usage
+from turnwright_core.runs import Budget, Loop, LoopSettings, Mode, Usage
 from turnwright_store.sql.tables import loops
+from turnwright_store.sql.written import written_between
 
 LOOP_COLUMNS: Final = (
     loops.c.sequence,
@@ -39,15 +40,7 @@ _OF_RUN: Final = select(*LOOP_COLUMNS).where(loops.c.run_id == bindparam("run_id
 _PAGE: Final = (
     _OF_RUN.where(loops.c.sequence < bindparam("before")).order_by(loops.c.sequence.desc()).limit(bindparam("page"))
 )
-_CHANGED: Final = (
-    _OF_RUN.where(
-        loops.c.revision >= bindparam("from_revision"),
-        (loops.c.revision > bindparam("from_revision")) | (loops.c.sequence > bindparam("from_number")),
-        loops.c.revision <= bindparam("to"),
-    )
-    .order_by(loops.c.revision, loops.c.sequence)
-    .limit(bindparam("page"))
-)
+_CHANGED: Final = written_between(_OF_RUN, loops.c.revision, loops.c.sequence)
 _NEXT: Final = _OF_RUN.where(loops.c.status == literal_column("100")).order_by(loops.c.sequence).limit(1)
 _ADD: Final = insert(loops)
 _WRITE: Final = (
@@ -80,7 +73,19 @@ def settings_json(settings: LoopSettings, **more: object) -> str:
 @lru_cache(maxsize=256)
 def _settings(text: str) -> LoopSettings:
     values: dict[str, Any] = json.loads(text)
-    return LoopSettings(mode=Mode[values.pop("mode").upper()], **values)
+    budget = values.pop("budget", None)
+    return LoopSettings(mode=Mode[values.pop("mode").upper()], budget=Budget(**budget) if budget else None, **values)
+
+
+def budget_json(budget: Budget | None) -> str:
+    """A budget as it is stored; empty for none."""
+    return json.dumps(asdict(budget)) if budget else ""
+
+
+@lru_cache(maxsize=256)
+def budget_of(text: str) -> Budget | None:
+    """A budget as it was stored."""
+    return Budget(**json.loads(text)) if text else None
 
 
 def loop_of(row: Sequence[Any]) -> Loop | None:

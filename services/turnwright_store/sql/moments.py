@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 
 from turnwright_store.sql.entries import SEEN_VERSION, parts
-from turnwright_store.sql.runs import RunRow
+from turnwright_store.sql.runs import Standing
 from turnwright_store.sql.tables import entries, versions, views
 from turnwright_store.sql.views import (
     ENTRY,
@@ -119,7 +119,7 @@ RANGE_AT: Final = halves(SHOWN_AT.where(IN_RANGE)).order_by("path").limit(number
 
 
 def snapshot_at(
-    connection: Connection, run: RunRow, moment: Moment, wanted: Wanted, hidden: Sequence[str]
+    connection: Connection, run: Standing, moment: Moment, wanted: Wanted, hidden: Sequence[str]
 ) -> list[Shown]:
     """What a run saw at a moment, in the order of position."""
     kind, values = filter_values(run, wanted, hidden)
@@ -127,7 +127,7 @@ def snapshot_at(
     return shown_rows(connection.execute(SNAPSHOT_AT[kind], values))
 
 
-def find_shown_at(connection: Connection, run: RunRow, moment: Moment, paths: Sequence[str]) -> dict[str, Shown]:
+def find_shown_at(connection: Connection, run: Standing, moment: Moment, paths: Sequence[str]) -> dict[str, Shown]:
     """What a run saw of these paths at a moment."""
     found: dict[str, Shown] = {}
     for part in parts(storable(paths)):
@@ -137,7 +137,7 @@ def find_shown_at(connection: Connection, run: RunRow, moment: Moment, paths: Se
 
 
 def list_shown_at(
-    connection: Connection, run: RunRow, moment: Moment, prefix: str, after_path: str, page: int
+    connection: Connection, run: Standing, moment: Moment, prefix: str, after_path: str, page: int
 ) -> list[Shown]:
     """What a run saw at a moment of the paths that begin with a prefix, in path order, those after a path."""
     if "\0" in prefix:

@@ -22,6 +22,9 @@ _LATEST: Final = (
     .order_by(packets.c.turn.desc())
     .limit(bindparam("page"))
 )
+_NOTE: Final = select(packets.c.note).where(
+    packets.c.run_id == bindparam("run"), packets.c.turn == bindparam("turn_is")
+)
 _ADD: Final = insert(packets)
 _REMOVE: Final = delete(packets).where(packets.c.run_id == bindparam("run"), packets.c.turn == bindparam("turn_is"))
 
@@ -66,9 +69,15 @@ def latest_packets(connection: Connection, run_id: int, up_to: int, page: int) -
     return [PacketRow(*row) for row in connection.execute(_LATEST, {"run": run_id, "up_to": up_to, "page": page})]
 
 
-def add_packet(connection: Connection, run_id: int, row: PacketRow) -> None:
-    """Store the layout of a turn."""
-    connection.execute(_ADD, {"run_id": run_id, "turn": row.turn, "base_turn": row.base_turn, "layout": row.layout})
+def packet_note(connection: Connection, run_id: int, turn: int) -> str:
+    """What the owner noted of a packet that is stored."""
+    return str(connection.execute(_NOTE, {"run": run_id, "turn_is": turn}).scalar_one())
+
+
+def add_packet(connection: Connection, run_id: int, row: PacketRow, note: str) -> None:
+    """Store the layout of a turn, and what its owner noted of it."""
+    values = {"run_id": run_id, "turn": row.turn, "base_turn": row.base_turn, "layout": row.layout, "note": note}
+    connection.execute(_ADD, values)
 
 
 def remove_packet(connection: Connection, run_id: int, turn: int) -> None:

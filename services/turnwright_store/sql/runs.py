@@ -11,41 +11,33 @@ from sqlalchemy import Connection, Select, and_, bindparam, case, insert, litera
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import ForkOrigin, Loop, Run, RunSettings
-from turnwright_store.sql.loops import LOOP_COLUMNS, loop_of
+from turnwright_store.sql.loops import LOOP_COLUMNS, budget_json, budget_of, loop_of
 from turnwright_store.sql.registry import get_project
 from turnwright_store.sql.tables import loops, projects, runs, scopes
 
 
 @dataclass(frozen=True, slots=True)
-class RunRow:
-    """A run with its keys, its place in the ledger, and the revisions of the scopes that it reads."""
+class Standing:
+    """What most requests need of a run: its keys, the revisions of the scopes that it reads, what writes depend on."""
 
     id: int
     project_id: int
+    project: str
+    alias: str
     scope: int
     project_scope: int
     global_scope: int
     revision_run: int
     revision_project: int
     revision_global: int
-    root: str
-    workspace_id: str
+    turn: int
+    """Number of the latest turn; 0 before the first."""
     turn_open: int
     """Number of the turn that has begun and not ended; 0: none."""
-    loops: int
-    """Sequence of the latest loop; 0 before the first."""
     loop_active: int
     """Sequence of the loop that is running or waiting; 0: none."""
     abort_requested: bool
-    lineage: int
-    """Id of the eldest run of its family; 0 for a run that is no fork."""
     epoch: int
-    lease_owner: str
-    """Who claimed it last; empty once it was given back."""
-    lease_address: str
-    lease_expires_ms: int
-    """When the lease ends, by the database's clock."""
-    run: Run
 
     def cursor(self, incarnation: str) -> Cursor:
         """The moment at which this row was read."""
@@ -57,6 +49,24 @@ class RunRow:
             return "global"
         return f"project:{self.project_id}" if scope == self.project_scope else f"run:{self.id}"
 
+
+@dataclass(frozen=True, slots=True)
+class RunRow(Standing):
+    """A run with everything that is known of it."""
+
+    root: str
+    workspace_id: str
+    loops: int
+    """Sequence of the latest loop; 0 before the first."""
+    lineage: int
+    """Id of the eldest run of its family; 0 for a run that is no fork."""
+    lease_owner: str
+    """Who claimed it last; empty once it was given back."""
+    lease_address: str
+    lease_expires_ms: int
+    """When the lease ends, by the database's clock."""
+    run: Run
+
     @property
     def active(self) -> Loop | None:
         """The loop that is running or waiting."""
@@ -66,34 +76,39 @@ class RunRow:
 _project_scope: Final = scopes.alias("project_scope")
 _global_scope: Final = scopes.alias("global_scope")
 
-_COLUMNS: Final = (
+_STANDING_COLUMNS: Final = (
     runs.c.id,
     runs.c.project_id,
+    projects.c.name,
+    runs.c.alias,
     runs.c.scope_id,
     projects.c.scope_id,
     _global_scope.c.id,
     scopes.c.revision,
     _project_scope.c.revision,
     _global_scope.c.revision,
-    projects.c.root,
-    projects.c.workspace_id,
+    runs.c.turn,
     runs.c.turn_open,
-    runs.c.loops,
     runs.c.loop_active,
     runs.c.abort_requested,
-    runs.c.lineage,
     runs.c.lease_epoch,
+)
+_COLUMNS: Final = (
+    *_STANDING_COLUMNS,
+    projects.c.root,
+    projects.c.workspace_id,
+    runs.c.loops,
+    runs.c.lineage,
     runs.c.lease_owner,
     runs.c.lease_address,
     runs.c.lease_expires_ms,
-    projects.c.name,
-    runs.c.alias,
     runs.c.model,
     runs.c.temperature,
     runs.c.persona,
     runs.c.context_limit,
+    runs.c.budget,
+    runs.c.yolo,
     runs.c.status,
-    runs.c.turn,
     runs.c.summary,
     runs.c.loops_queued,
     runs.c.revision,
@@ -102,23 +117,33 @@ _COLUMNS: Final = (
     runs.c.forked_from_run,
     runs.c.forked_from_turn,
 )
+_STANDING: Final = len(_STANDING_COLUMNS)
 _LOOP_AT: Final = len(_COLUMNS)
 
 _SHOWN_LOOP: Final = case((runs.c.loop_active > 0, runs.c.loop_active), else_=runs.c.loops)
 """Sequence of the loop that a run shows: the active one, else the latest."""
 
-RUN: Final[Select[Any]] = (
-    select(*_COLUMNS, *LOOP_COLUMNS)
-    .join(projects, projects.c.id == runs.c.project_id)
-    .join(scopes, scopes.c.id == runs.c.scope_id)
-    .join(_project_scope, _project_scope.c.id == projects.c.scope_id)
-    .join(_global_scope, _global_scope.c.key == "global")
-    .outerjoin(loops, and_(loops.c.run_id == runs.c.id, loops.c.sequence == _SHOWN_LOOP))
-    .where(runs.c.removed_ms == literal_column("0"))
-)
-"""Runs with what every request needs of them; those that were removed are no runs any more."""
 
-_BY_ALIAS: Final = RUN.where(projects.c.name == bindparam("project"), runs.c.alias == bindparam("alias"))
+def _with_scopes(*columns: Any) -> Select[Any]:
+    """Runs beside their project and the scopes that they read; those that were removed are no runs any more."""
+    return (
+        select(*columns)
+        .join(projects, projects.c.id == runs.c.project_id)
+        .join(scopes, scopes.c.id == runs.c.scope_id)
+        .join(_project_scope, _project_scope.c.id == projects.c.scope_id)
+        .join(_global_scope, _global_scope.c.key == "global")
+        .where(runs.c.removed_ms == literal_column("0"))
+    )
+
+
+RUN: Final[Select[Any]] = _with_scopes(*_COLUMNS, *LOOP_COLUMNS).outerjoin(
+    loops, and_(loops.c.run_id == runs.c.id, loops.c.sequence == _SHOWN_LOOP)
+)
+"""Runs with everything that is known of them."""
+
+_IS_NAMED: Final = and_(projects.c.name == bindparam("project"), runs.c.alias == bindparam("alias"))
+_BY_ALIAS: Final = RUN.where(_IS_NAMED)
+_STANDING_BY_ALIAS: Final = _with_scopes(*_STANDING_COLUMNS).where(_IS_NAMED)
 _PAGE: Final = (
     RUN.where(
         runs.c.project_id == bindparam("project"),
@@ -147,13 +172,15 @@ _WRITE: Final = (
 
 def run_of(row: Sequence[Any]) -> RunRow:
     """A row of RUN."""
-    head: list[Any]
-    *head, project, alias, model, temperature, persona, limit, status, turn, summary, queued, rev, made, written, \
-        parent, parent_turn = row[:_LOOP_AT]  # fmt: skip
+    standing, more = row[:_STANDING], row[_STANDING:_LOOP_AT]
+    project, alias, turn = standing[2], standing[3], standing[10]
+    place: Sequence[Any]
+    *place, model, temperature, persona, limit, budget, yolo, status, summary, queued, rev, made, written, \
+        parent, parent_turn = more  # fmt: skip
     run = Run(
         project,
         alias,
-        RunSettings(model, temperature, persona, limit),
+        RunSettings(model, temperature, persona, limit, budget_of(budget), bool(yolo)),
         status,
         turn,
         loop_of(row[_LOOP_AT:]),
@@ -164,7 +191,7 @@ def run_of(row: Sequence[Any]) -> RunRow:
         written,
         ForkOrigin(parent, parent_turn) if parent else None,
     )
-    return RunRow(*(*head, run))
+    return RunRow(*(*standing, *place, run))
 
 
 def find_run(connection: Connection, project: str, alias: str) -> RunRow | None:
@@ -180,6 +207,15 @@ def get_run(connection: Connection, project: str, alias: str) -> RunRow:
         get_project(connection, project)
         raise run_not_found(project, alias)
     return found
+
+
+def get_standing(connection: Connection, project: str, alias: str) -> Standing:
+    """Where a run stands, by project name and alias. Raises PROJECT_NOT_FOUND, RUN_NOT_FOUND."""
+    row = connection.execute(_STANDING_BY_ALIAS, {"project": project, "alias": alias}).one_or_none()
+    if row is None:
+        get_project(connection, project)
+        raise run_not_found(project, alias)
+    return Standing(*row)
 
 
 def run_not_found(project: str, alias: str) -> Exception:
@@ -211,6 +247,8 @@ def add_run(connection: Connection, project_id: int, scope: int, run: Run) -> in
         "temperature": run.settings.temperature,
         "persona": run.settings.persona,
         "context_limit": run.settings.context_limit,
+        "budget": budget_json(run.settings.budget),
+        "yolo": run.settings.yolo,
         "revision": run.revision,
         "create_ms": run.create_ms,
         "update_ms": run.update_ms,

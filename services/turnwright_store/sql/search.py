@@ -12,7 +12,19 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-from sqlalchemy import Connection, TextClause, and_, bindparam, func, insert, select, text, tuple_, update
+from sqlalchemy import (
+    Connection,
+    TextClause,
+    and_,
+    bindparam,
+    func,
+    insert,
+    literal_column,
+    select,
+    text,
+    tuple_,
+    update,
+)
 
 from turnwright_store.domain.words import lexemes_of, parts_of, words_of
 from turnwright_store.sql.dialect import POSTGRESQL
@@ -85,7 +97,8 @@ _HEADS: Final = (
     .join(versions, and_(versions.c.entry_id == entries.c.id, versions.c.from_rev == entries.c.head_rev))
     .where(
         entries.c.scope_id == bindparam("scope"),
-        # Said twice: the first is what an index without ids can use.
+        # Said three times: the first two are what an index without ids can use.
+        entries.c.head_rev > literal_column("0"),
         entries.c.head_rev >= bindparam("revision"),
         tuple_(entries.c.head_rev, entries.c.id) > tuple_(bindparam("revision"), bindparam("entry")),
     )
@@ -122,15 +135,15 @@ _LEXEMES_PUT: Final = text(
     """
 )
 
-_FTS5_HITS: Final = """
-    SELECT rowid, path, revision, -bm25(search, 4.0, 1.0) AS score
+_FTS5_RANKED: Final = """
+    SELECT rowid AS entry_id, path, revision, -bm25(search, 4.0, 1.0) AS score
     FROM search
     WHERE search MATCH :words AND scope_id = :scope {narrowed}
     ORDER BY score DESC, path
-    LIMIT :hits
+    LIMIT -1
 """
 # ts_rank_cd knows nothing of how rare a word is: the weight of each word is counted here.
-_LEXEMES_HITS: Final = """
+_LEXEMES_RANKED: Final = """
     WITH wanted AS (
         SELECT CAST('''' || word || '''' AS tsquery) AS word FROM unnest(CAST(:words AS text[])) AS word
     ),
@@ -146,18 +159,30 @@ _LEXEMES_HITS: Final = """
     FROM found JOIN search ON search.entry_id = found.entry_id
     GROUP BY search.entry_id
     ORDER BY score DESC, search.path
+    OFFSET 0
+"""
+_SEEN: Final = """
+    SELECT entry_id, path, revision, score FROM ({ranked}) AS ranked
+    WHERE EXISTS (
+        SELECT 1 FROM projects
+        JOIN runs ON runs.project_id = projects.id AND runs.removed_ms = 0
+        JOIN views ON views.run_id = runs.id AND views.path = ranked.path AND views.to_rev IS NULL
+        WHERE projects.scope_id = :scope AND views.entry_id = ranked.entry_id
+    )
     LIMIT :hits
 """
+"""Of what is ranked, the first that some run sees. Looked at one by one: what is asked for is found among the first."""
 
 
-def _hits(statement: str, *, is_narrowed: bool) -> TextClause:
+def _hits(ranked: str, *, is_narrowed: bool) -> TextClause:
+    statement = _SEEN.replace("{ranked}", ranked)
     if not is_narrowed:
         return text(statement.format(narrowed=""))
     return text(statement.format(narrowed="AND scheme IN :schemes")).bindparams(bindparam("schemes", expanding=True))
 
 
 _HITS: Final = {
-    (is_postgresql, is_narrowed): _hits(_LEXEMES_HITS if is_postgresql else _FTS5_HITS, is_narrowed=is_narrowed)
+    (is_postgresql, is_narrowed): _hits(_LEXEMES_RANKED if is_postgresql else _FTS5_RANKED, is_narrowed=is_narrowed)
     for is_postgresql in (False, True)
     for is_narrowed in (False, True)
 }
@@ -250,7 +275,7 @@ def raise_mark(connection: Connection, scope: int, reached: int) -> None:
 
 
 def find_hits(connection: Connection, scope: int, words: Sequence[str], schemes: Sequence[str], hits: int) -> list[Hit]:
-    """The entries of a scope that hold some of the words, best first."""
+    """The entries of a scope that hold some of the words and that some run sees, best first."""
     is_postgresql = connection.dialect.name == POSTGRESQL
     # Quoted, words are words: nothing that somebody looks for is an operator of the query language.
     query: object = " OR ".join(f'"{word}"' for word in words)

@@ -20,7 +20,6 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     LargeBinary,
-    MetaData,
     PrimaryKeyConstraint,
     Table,
     Text,
@@ -28,67 +27,40 @@ from sqlalchemy import (
     text,
 )
 
+from turnwright_store.sql.columns import belongs, key, named, number, partial, prose, refers, words
 from turnwright_store.sql.dialect import Digest, Key, Path, Prose, json_object
 
-metadata: Final = MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
+metadata: Final = named
+"""All tables."""
 
-
-def _key() -> Column[int]:
-    return Column("id", Key, primary_key=True)
-
-
-def _refers(name: str, to: str, *, nullable: bool = False) -> Column[int]:
-    return Column(name, Key, ForeignKey(to), nullable=nullable)
-
-
-def _number(name: str, default: str | None = "0") -> Column[int]:
-    return Column(name, BigInteger, nullable=False, server_default=None if default is None else text(default))
-
-
-def _words(name: str, default: str | None = "") -> Column[str]:
-    return Column(name, Path, nullable=False, server_default=default)
-
-
-def _prose(name: str, default: str | None = None) -> Column[str]:
-    return Column(name, Prose, nullable=False, server_default=default)
-
-
-meta = Table("meta", metadata, Column("key", Path, primary_key=True), _words("value", None))
+meta = Table("meta", metadata, Column("key", Path, primary_key=True), words("value", None))
 
 scopes = Table(
     "scopes",
     metadata,
-    _key(),
+    key(),
     Column("key", Path, nullable=False, unique=True),
-    _number("revision"),
-    _number("positions"),
+    number("revision"),
+    number("positions"),
 )
 
 projects = Table(
     "projects",
     metadata,
-    _key(),
-    _refers("scope_id", "scopes.id"),
+    key(),
+    refers("scope_id", "scopes.id"),
     Column("name", Path, nullable=False, unique=True),
-    _words("root", None),
+    words("root", None),
     Column("workspace_id", Path, nullable=False, unique=True),
-    _number("create_ms", None),
+    number("create_ms", None),
 )
 
 models = Table(
     "models",
     metadata,
     Column("alias", Path, primary_key=True),
-    _words("vendor_model", None),
-    _number("context_length"),
+    words("vendor_model", None),
+    number("context_length"),
     CheckConstraint("context_length >= 0", name="context_length"),
 )
 
@@ -96,9 +68,9 @@ schemes = Table(
     "schemes",
     metadata,
     Column("name", Path, primary_key=True),
-    _words("category", None),
-    _words("default_scope", None),
-    _words("writable_by", None),
+    words("category", None),
+    words("default_scope", None),
+    words("writable_by", None),
     Column("model_visible", Boolean, nullable=False),
     CheckConstraint("default_scope IN ('run', 'project', 'global')", name="default_scope"),
     *json_object("writable_by"),
@@ -107,11 +79,11 @@ schemes = Table(
 file_constraints = Table(
     "file_constraints",
     metadata,
-    _key(),
-    _refers("project_id", "projects.id"),
-    _words("pattern", None),
-    _words("kind", "add"),
-    _number("create_ms", None),
+    key(),
+    refers("project_id", "projects.id"),
+    words("pattern", None),
+    words("kind", "add"),
+    number("create_ms", None),
     UniqueConstraint("project_id", "pattern"),
     CheckConstraint("kind IN ('add', 'readonly', 'ignore')", name="kind"),
 )
@@ -119,36 +91,42 @@ file_constraints = Table(
 runs = Table(
     "runs",
     metadata,
-    _key(),
-    _refers("project_id", "projects.id"),
-    _refers("scope_id", "scopes.id"),
-    _words("alias", None),
-    _number("status", None),
-    _words("model", None),
+    key(),
+    refers("project_id", "projects.id"),
+    refers("scope_id", "scopes.id"),
+    words("alias", None),
+    number("status", None),
+    words("model", None),
     Column("temperature", Float),
     Column("persona", Prose),
     Column("context_limit", BigInteger),
-    _number("turn"),
-    _number("turn_open"),
-    _number("loops"),
-    _number("loop_active"),
-    _number("loops_queued"),
-    _prose("summary", ""),
+    number("turn"),
+    number("turn_open"),
+    number("loops"),
+    number("loop_active"),
+    number("loops_queued"),
+    prose("summary", ""),
     Column("abort_requested", Boolean, nullable=False, server_default=text("false")),
-    _words("lease_owner"),
-    _words("lease_address"),
-    _number("lease_epoch"),
-    _number("lease_expires_ms"),
-    _number("revision"),
-    _number("create_ms", None),
-    _number("update_ms", None),
-    _words("forked_from_run"),
-    _number("forked_from_turn"),
+    words("lease_owner"),
+    words("lease_address"),
+    number("lease_epoch"),
+    number("lease_expires_ms"),
+    # Owners that ended without giving the run back while this turn was open, and how many they were.
+    number("lost_turn"),
+    number("losses"),
+    number("revision"),
+    number("create_ms", None),
+    number("update_ms", None),
+    words("forked_from_run"),
+    number("forked_from_turn"),
     # The id of the eldest run of a family of forks; 0 for a run that is no fork. Forks read versions of their elders,
     # which live until the last of the family that sees them is removed.
-    _number("lineage"),
+    number("lineage"),
+    # What it may spend: a JSON object of the limits of Budget, empty for none.
+    words("budget"),
+    Column("yolo", Boolean, nullable=False, server_default=text("false")),
     # When it was removed; its alias is free then, and its rows follow in the background. 0: it is there.
-    _number("removed_ms"),
+    number("removed_ms"),
     UniqueConstraint("project_id", "alias"),
     UniqueConstraint("scope_id"),
     CheckConstraint("status IN (100, 102, 200, 202, 499, 500)", name="status"),
@@ -157,138 +135,107 @@ runs = Table(
     CheckConstraint("loops_queued >= 0", name="loops_queued"),
 )
 Index("ix_runs_latest", runs.c.project_id, runs.c.update_ms, runs.c.id)
-Index(
-    "ix_runs_lineage",
-    runs.c.lineage,
-    sqlite_where=runs.c.lineage > 0,
-    postgresql_where=runs.c.lineage > 0,
-)
-Index(
-    "ix_runs_claimed",
-    runs.c.lease_owner,
-    sqlite_where=runs.c.lease_owner != "",
-    postgresql_where=runs.c.lease_owner != "",
-)
-Index(
-    "ix_runs_removed",
-    runs.c.removed_ms,
-    sqlite_where=runs.c.removed_ms > 0,
-    postgresql_where=runs.c.removed_ms > 0,
-)
+partial("ix_runs_lineage", runs.c.lineage, where=runs.c.lineage > 0)
+partial("ix_runs_claimed", runs.c.lease_owner, where=runs.c.lease_owner != "")
+partial("ix_runs_removed", runs.c.removed_ms, where=runs.c.removed_ms > 0)
 
 executors = Table(
     "executors",
     metadata,
     Column("owner", Path, primary_key=True),
-    _words("address"),
+    words("address"),
     # A JSON array of the workspaces that it has mounted.
-    _words("workspaces", "[]"),
-    _number("expires_ms", None),
+    words("workspaces", "[]"),
+    number("expires_ms", None),
     *json_object("workspaces"),
 )
 
 loops = Table(
     "loops",
     metadata,
-    _key(),
-    _refers("run_id", "runs.id"),
-    _number("sequence", None),
-    _words("settings", None),
-    _prose("prompt"),
-    _number("status", None),
-    _prose("reason", ""),
-    _prose("summary", ""),
-    _number("first_turn"),
-    _number("turns"),
-    _number("prompt_tokens"),
-    _number("cached_tokens"),
-    _number("completion_tokens"),
-    _number("reasoning_tokens"),
-    _number("total_tokens"),
+    key(),
+    refers("run_id", "runs.id"),
+    number("sequence", None),
+    words("settings", None),
+    prose("prompt"),
+    number("status", None),
+    prose("reason", ""),
+    prose("summary", ""),
+    number("first_turn"),
+    number("turns"),
+    number("prompt_tokens"),
+    number("cached_tokens"),
+    number("completion_tokens"),
+    number("reasoning_tokens"),
+    number("total_tokens"),
     Column("cost_usd", Float),
-    _number("create_ms", None),
-    _number("end_ms"),
-    _number("revision", None),
+    number("create_ms", None),
+    number("end_ms"),
+    number("revision", None),
     UniqueConstraint("run_id", "sequence"),
     CheckConstraint("status IN (100, 102, 202, 200, 204, 413, 422, 499, 500)", name="status"),
     *json_object("settings"),
 )
-Index(
-    "uq_loops_active",
-    loops.c.run_id,
-    unique=True,
-    sqlite_where=loops.c.status.in_((102, 202)),
-    postgresql_where=loops.c.status.in_((102, 202)),
-)
-Index(
-    "ix_loops_open",
-    loops.c.run_id,
-    loops.c.id,
-    sqlite_where=loops.c.status.in_((100, 102, 202)),
-    postgresql_where=loops.c.status.in_((100, 102, 202)),
-)
+partial("uq_loops_active", loops.c.run_id, where=loops.c.status.in_((102, 202)), unique=True)
+partial("ix_loops_open", loops.c.run_id, loops.c.id, where=loops.c.status.in_((100, 102, 202)))
 Index("ix_loops_changed", loops.c.run_id, loops.c.revision)
 
 turns = Table(
     "turns",
     metadata,
-    _refers("run_id", "runs.id"),
-    _number("number", None),
-    _number("loop", None),
-    _words("request", None),
+    refers("run_id", "runs.id"),
+    number("number", None),
+    number("loop", None),
+    words("request", None),
     Column("result", Text),
-    _number("begin_ms", None),
-    _number("end_ms"),
-    _number("revision", None),
+    number("begin_ms", None),
+    number("end_ms"),
+    number("revision", None),
     # Revisions of the shared scopes at its end; that of the run's own scope is `revision`.
-    _number("end_project_rev"),
-    _number("end_global_rev"),
+    number("end_project_rev"),
+    number("end_global_rev"),
     PrimaryKeyConstraint("run_id", "number"),
     *json_object("request"),
     *json_object("result"),
 )
-Index(
-    "uq_turns_open",
-    turns.c.run_id,
-    unique=True,
-    sqlite_where=turns.c.end_ms == 0,
-    postgresql_where=turns.c.end_ms == 0,
-)
+partial("uq_turns_open", turns.c.run_id, where=turns.c.end_ms == 0, unique=True)
 Index("ix_turns_changed", turns.c.run_id, turns.c.revision)
 
 entries = Table(
     "entries",
     metadata,
-    _key(),
-    _refers("scope_id", "scopes.id"),
-    _words("path", None),
-    _words("scheme", None),
-    _number("head_rev", None),
-    _number("create_ms", None),
+    key(),
+    *belongs("scope_id", "scopes.id"),
+    words("path", None),
+    words("scheme", None),
+    number("head_rev", None),
+    number("create_ms", None),
     UniqueConstraint("scope_id", "path"),
     CheckConstraint("length(path) BETWEEN 1 AND 2048", name="path"),
 )
-Index("ix_entries_changed", entries.c.scope_id, entries.c.head_rev)
+# On PostgreSQL it serves those alone who say head_rev > 0: without statistics its planner would take it for every
+# question to a scope, and read the whole scope to find some paths. The same below.
+Index("ix_entries_changed", entries.c.scope_id, entries.c.head_rev, postgresql_where=entries.c.head_rev > 0)
 
 versions = Table(
     "versions",
     metadata,
-    _key(),
-    _refers("entry_id", "entries.id"),
-    _number("from_rev", None),
-    _number("writer", None),
-    _words("actor", None),
-    _number("create_ms", None),
+    key(),
+    *belongs("entry_id", "entries.id"),
+    number("from_rev", None),
+    number("writer", None),
+    words("actor", None),
+    number("create_ms", None),
     # Of the body with everything that was appended to it, as far as it is folded.
     Column("hash", Digest, nullable=False),
     # Bytes of the body as it was written; what was appended since counts in the views.
-    _number("body_bytes", None),
+    number("body_bytes", None),
     # Bytes that `body` holds: more than `body_bytes` once chunks were folded into it.
-    _number("stored_bytes"),
-    _number("attributes_bytes", None),
-    _words("attributes", None),
+    number("stored_bytes"),
+    number("attributes_bytes", None),
+    words("attributes", None),
     # Last, so that reading what stands before does not walk the pages of a long body.
-    _prose("body"),
+    prose("body"),
     UniqueConstraint("entry_id", "from_rev"),
     CheckConstraint("writer BETWEEN 1 AND 4", name="writer"),
     *json_object("attributes"),
@@ -297,80 +244,65 @@ versions = Table(
 views = Table(
     "views",
     metadata,
-    _key(),
+    key(),
     # No foreign keys: the removal of a run or an entry would look through all views; no index holds them all.
     Column("run_id", Key, nullable=False),
     Column("entry_id", Key, nullable=False),
-    _words("path", None),
-    _number("from_rev", None),
+    words("path", None),
+    number("from_rev", None),
     Column("to_rev", BigInteger),
     Column("version_rev", BigInteger),
-    _number("chunk_bytes"),
-    _number("visibility", None),
-    _number("state", None),
-    _words("outcome"),
-    _number("turn"),
-    _number("loop"),
-    _number("position", None),
-    _number("write_count", None),
-    _number("create_ms", None),
+    number("chunk_bytes"),
+    number("visibility", None),
+    number("state", None),
+    words("outcome"),
+    number("turn"),
+    number("loop"),
+    number("position", None),
+    number("write_count", None),
+    number("create_ms", None),
     CheckConstraint("visibility BETWEEN 1 AND 3", name="visibility"),
     CheckConstraint("state BETWEEN 1 AND 6", name="state"),
     CheckConstraint("outcome = '' OR state IN (5, 6)", name="outcome"),
     CheckConstraint("to_rev > from_rev", name="interval"),
 )
-Index(
-    "uq_views_current",
-    views.c.run_id,
-    views.c.path,
-    unique=True,
-    sqlite_where=views.c.to_rev.is_(None),
-    postgresql_where=views.c.to_rev.is_(None),
-)
-Index(
-    "ix_views_proposed",
-    views.c.run_id,
-    views.c.turn,
-    sqlite_where=(views.c.to_rev.is_(None)) & (views.c.state == 2),
-    postgresql_where=(views.c.to_rev.is_(None)) & (views.c.state == 2),
-)
+partial("uq_views_current", views.c.run_id, views.c.path, where=views.c.to_rev.is_(None), unique=True)
+partial("ix_views_proposed", views.c.run_id, views.c.turn, where=(views.c.to_rev.is_(None)) & (views.c.state == 2))
+# What waits for a decision in any run, the longest waiting first.
+partial("ix_views_waiting", views.c.create_ms, views.c.id, where=(views.c.to_rev.is_(None)) & (views.c.state == 2))
+# What streams in any run, the longest silent first.
+partial("ix_views_streaming", views.c.create_ms, views.c.id, where=(views.c.to_rev.is_(None)) & (views.c.state == 3))
 # Each holds its own half of the intervals, so that no planner takes one for the other's question.
 Index(
     "ix_views_opened",
     views.c.run_id,
     views.c.from_rev,
     sqlite_where=views.c.to_rev.is_(None),
-    postgresql_where=views.c.to_rev.is_(None),
+    postgresql_where=(views.c.to_rev.is_(None)) & (views.c.from_rev > 0),
 )
-Index(
-    "ix_views_closed",
-    views.c.run_id,
-    views.c.to_rev,
-    sqlite_where=views.c.to_rev.is_not(None),
-    postgresql_where=views.c.to_rev.is_not(None),
-)
+partial("ix_views_closed", views.c.run_id, views.c.to_rev, where=views.c.to_rev.is_not(None))
 
 chunks = Table(
     "chunks",
     metadata,
-    _refers("entry_id", "entries.id"),
-    _number("version_rev", None),
-    _number("offset", None),
-    _prose("data"),
+    *belongs("entry_id", "entries.id"),
+    number("version_rev", None),
+    number("offset", None),
+    prose("data"),
     PrimaryKeyConstraint("entry_id", "version_rev", "offset"),
 )
 
 idempotency = Table(
     "idempotency",
     metadata,
-    _words("project", None),
-    _words("principal", None),
-    _words("method", None),
-    _words("request_id", None),
-    _words("digest", None),
-    _number("create_ms", None),
+    words("project", None),
+    words("principal", None),
+    words("method", None),
+    words("request_id", None),
+    words("digest", None),
+    number("create_ms", None),
     # The run whose work it started; the answer is kept while that work goes on.
-    _words("run"),
+    words("run"),
     Column("response", LargeBinary, nullable=False),
     PrimaryKeyConstraint("project", "principal", "method", "request_id"),
 )
@@ -379,21 +311,23 @@ Index("ix_idempotency_age", idempotency.c.create_ms)
 blocks = Table(
     "blocks",
     metadata,
-    _key(),
-    _refers("project_id", "projects.id"),
+    key(),
+    refers("project_id", "projects.id"),
     Column("digest", Digest, nullable=False),
-    _prose("text"),
+    prose("text"),
     UniqueConstraint("project_id", "digest"),
 )
 
 packets = Table(
     "packets",
     metadata,
-    _refers("run_id", "runs.id"),
-    _number("turn", None),
+    refers("run_id", "runs.id"),
+    number("turn", None),
     # The turn that `layout` is a difference to; 0: it stands for itself.
-    _number("base_turn"),
-    _prose("layout"),
+    number("base_turn"),
+    prose("layout"),
+    # What the owner wants to know of it when it is sent again: JSON that the store does not read.
+    prose("note", ""),
     PrimaryKeyConstraint("run_id", "turn"),
 )
 
@@ -402,6 +336,6 @@ search_marks = Table(
     metadata,
     Column("scope_id", Key, ForeignKey("scopes.id"), primary_key=True, autoincrement=False),
     # Heads up to this revision of the scope are indexed.
-    _number("revision"),
+    number("revision"),
 )
 """How far the full-text index has come. The index itself is made by the migrations: each database has its own kind."""

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 from turnwright_core.entries import Cursor
 from turnwright_core.runs import Turn, TurnRequest, TurnResult, Usage
 from turnwright_store.sql.tables import turns
+from turnwright_store.sql.written import written_between
 
 _TURN: Final = select(
     turns.c.number,
@@ -26,15 +27,7 @@ _ONE: Final = _TURN.where(turns.c.number == bindparam("number_is"))
 _PAGE: Final = (
     _TURN.where(turns.c.number < bindparam("before")).order_by(turns.c.number.desc()).limit(bindparam("page"))
 )
-_CHANGED: Final = (
-    _TURN.where(
-        turns.c.revision >= bindparam("from_revision"),
-        (turns.c.revision > bindparam("from_revision")) | (turns.c.number > bindparam("from_number")),
-        turns.c.revision <= bindparam("to"),
-    )
-    .order_by(turns.c.revision, turns.c.number)
-    .limit(bindparam("page"))
-)
+_CHANGED: Final = written_between(_TURN, turns.c.revision, turns.c.number)
 _RECENT: Final = (
     _TURN.where(turns.c.loop == bindparam("loop_is"), turns.c.end_ms > 0)
     .order_by(turns.c.number.desc())

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, or_, 
 
 from turnwright_core.entries import Entry, State, Tier, Visibility
 from turnwright_store.sql.entries import SEEN_VERSION, parts
-from turnwright_store.sql.runs import RunRow, run_not_found
+from turnwright_store.sql.runs import Standing, run_not_found
 from turnwright_store.sql.tables import chunks, entries, versions, views
 
 
@@ -163,7 +163,7 @@ class Wanted:
     """Bytes after which a body is cut; 0: whole bodies."""
 
 
-def filter_values(run: RunRow, wanted: Wanted, hidden: Sequence[str]) -> tuple[Kind, dict[str, Any]]:
+def filter_values(run: Standing, wanted: Wanted, hidden: Sequence[str]) -> tuple[Kind, dict[str, Any]]:
     """The kind of statement for a reader, and what its filter compares with. `hidden`: schemes that no packet shows."""
     values: dict[str, Any] = {}
     if wanted.filter is ViewFilter.PACKET:
@@ -175,7 +175,7 @@ def filter_values(run: RunRow, wanted: Wanted, hidden: Sequence[str]) -> tuple[K
     return (wanted.filter, bool(wanted.include)), values
 
 
-def snapshot(connection: Connection, run: RunRow, wanted: Wanted, hidden: Sequence[str]) -> list[Shown]:
+def snapshot(connection: Connection, run: Standing, wanted: Wanted, hidden: Sequence[str]) -> list[Shown]:
     """What a run sees now, in the order of position."""
     kind, values = filter_values(run, wanted, hidden)
     return shown_rows(connection.execute(SNAPSHOT[kind], {"run_id": run.id, **values}))
@@ -222,7 +222,7 @@ class _Content:
     body: str = ""
 
 
-def load_entries(connection: Connection, run: RunRow, shown: Sequence[Shown], wanted: Wanted) -> list[Entry]:
+def load_entries(connection: Connection, run: Standing, shown: Sequence[Shown], wanted: Wanted) -> list[Entry]:
     """The entries with attributes, and with bodies where they are wanted.
 
     Raises RUN_NOT_FOUND when the run was removed since they were found, and their versions with it.
@@ -234,11 +234,11 @@ def load_entries(connection: Connection, run: RunRow, shown: Sequence[Shown], wa
         for version, *content in connection.execute(statement, {"ids": ids}):
             contents[version] = _Content(*content)
     if any(one.content not in contents for one in shown):
-        raise run_not_found(run.run.project, run.run.run)
+        raise run_not_found(run.project, run.alias)
     return [_entry(connection, run, one, contents[one.content], wanted) for one in shown]
 
 
-def _entry(connection: Connection, run: RunRow, one: Shown, content: _Content, wanted: Wanted) -> Entry:
+def _entry(connection: Connection, run: Standing, one: Shown, content: _Content, wanted: Wanted) -> Entry:
     return Entry(
         path=one.path,
         scheme=one.scheme,

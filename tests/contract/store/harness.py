@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 from turnwright.store.v1 import (
     change_pb2,
+    control_pb2,
     lease_pb2,
     ledger_pb2,
     plan_pb2,
+    proposal_pb2,
     queue_pb2,
     read_pb2,
     registry_pb2,
     store_service_pb2_grpc,
+    stream_pb2,
     write_pb2,
 )
 from turnwright.types.v1 import entry_pb2, model_pb2, settings_pb2, turn_pb2
@@ -27,7 +30,18 @@ from turnwright_store.config import StoreSettings
 from turnwright_store.wiring import build
 
 SECRET = "s3cret"
-MESSAGES = (registry_pb2, queue_pb2, lease_pb2, ledger_pb2, change_pb2, read_pb2, plan_pb2)
+MESSAGES = (
+    registry_pb2,
+    queue_pb2,
+    lease_pb2,
+    ledger_pb2,
+    change_pb2,
+    read_pb2,
+    plan_pb2,
+    proposal_pb2,
+    control_pb2,
+    stream_pb2,
+)
 
 
 SQLITE_ONLY = pytest.mark.parametrize("db", ["sqlite"], indirect=True)

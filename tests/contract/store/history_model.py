@@ -228,6 +228,40 @@ class Write:
 
 
 @dataclass(frozen=True)
+class Sweep:
+    """ChangeEntries that removes everything below `known://`."""
+
+    alias: str
+
+    def apply(self, world: World) -> tuple[World, Any]:
+        known = [path for path in world.at(self.alias).seen if path.startswith("known://")]
+        if not known:
+            raise RefusedError(Reason.ENTRY_NOT_FOUND)
+        after = written(world, self.alias, [Remove(path) for path in known])
+        return after, (after.at(self.alias).revision, after.revision)
+
+
+PLAN = "plan://main"
+
+
+@dataclass(frozen=True)
+class Replan:
+    """SetPlan: the plan that was there stays, archived, under the number of its version."""
+
+    alias: str
+    body: str
+
+    def apply(self, world: World) -> tuple[World, Any]:
+        seen = world.at(self.alias).seen
+        kept: list[Change] = []
+        if PLAN in seen:
+            version = 1 + sum(path.startswith(f"{PLAN}/v") for path in seen)
+            kept = [Set(f"{PLAN}/v{version}", f"{seen[PLAN].body}"), Hide(f"{PLAN}/v{version}")]
+        after = written(world, self.alias, [*kept, Set(PLAN, self.body)])
+        return after, (after.at(self.alias).revision, after.revision)
+
+
+@dataclass(frozen=True)
 class Enqueue:
     """EnqueueLoop: the prompt is shown as `run://ALIAS`."""
 
@@ -319,7 +353,7 @@ class Fork:
         return world.with_run(self.child, run), (number, seen)
 
 
-Request = Write | Enqueue | Claim | Begin | End | Fork
+Request = Write | Sweep | Replan | Enqueue | Claim | Begin | End | Fork
 
 
 def explain(world: World, answered: list[tuple[Request, Any]]) -> World | None:

@@ -7,23 +7,12 @@ import pytest
 from contract.store.harness import ARCHIVED, Client, Run, remove, set_, start_store
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_store.domain.scheme_rules import EVENT_SUBKINDS
 
 pytestmark = pytest.mark.asyncio
 
 PAYLOAD_MAX = 64 * 1024
-SUBKINDS = [
-    "mode_switch",
-    "tool_decision",
-    "ide_callback",
-    "process_completed",
-    "cron_fire",
-    "tick",
-    "summarization_marker",
-    "verifier_report",
-    "cancellation_note",
-    "system_notice",
-    "plan_delta",
-]
+SUBKINDS = sorted(EVENT_SUBKINDS)
 
 
 async def refused(call) -> TurnwrightError:

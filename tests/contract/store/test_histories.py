@@ -18,8 +18,8 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from turnwright.store.v1 import ledger_pb2, read_pb2, write_pb2
-from turnwright.types.v1 import cursor_pb2, turn_pb2
+from turnwright.store.v1 import change_pb2, ledger_pb2, read_pb2, write_pb2
+from turnwright.types.v1 import cursor_pb2, entry_pb2, plan_pb2, turn_pb2
 
 from contract.store.harness import (
     STREAMING,
@@ -44,9 +44,11 @@ from contract.store.history_model import (
     Fork,
     Hide,
     Remove,
+    Replan,
     RunModel,
     Seen,
     Set,
+    Sweep,
     World,
     Write,
     explain,
@@ -78,7 +80,7 @@ changes = st.one_of(
     st.builds(Copy, st.sampled_from(OWN + FILES + STREAMS), any_path, st.booleans()).filter(lambda c: c.path != c.to),
 )
 places = st.integers(0, RUNS_MAX - 1)
-KINDS = ["write"] * 4 + ["work"] * 8 + ["fork"] * 2 + ["fenced", "stale", "enqueue", "claim"]
+KINDS = ["write"] * 4 + ["work"] * 8 + ["fork"] * 2 + ["fenced", "stale", "enqueue", "claim", "sweep", "plan"]
 wishes = st.tuples(st.sampled_from(KINDS), places, st.lists(changes, min_size=1, max_size=4), st.integers(0, 9))
 """What a step would like to ask of the run at a place; the state decides what that comes to."""
 
@@ -129,6 +131,16 @@ class Driver:
         fence = {} if asked.epoch is None else {"fence": write_pb2.Fence(epoch=asked.epoch)}
         writes = [wire_of(change) for change in asked.changes]
         answer = await self.client.call("WriteEntries", **self.at(asked.alias), **fence, writes=writes)
+        return self._moment(asked.alias, answer.cursor)
+
+    async def _sweep(self, asked):
+        what = {"pattern": "known://*", "remove": change_pb2.RemoveEntries(), "writer": entry_pb2.TIER_PLUGIN}
+        answer = await self.client.call("ChangeEntries", **self.at(asked.alias), **what)
+        return self._moment(asked.alias, answer.cursor)
+
+    async def _replan(self, asked):
+        what = {"plan": plan_pb2.Plan(body=asked.body, mode="agent"), "writer": entry_pb2.TIER_PLUGIN}
+        answer = await self.client.call("SetPlan", **self.at(asked.alias), **what)
         return self._moment(asked.alias, answer.cursor)
 
     async def _enqueue(self, asked):
@@ -191,12 +203,12 @@ def request_of(world, wish, known_revision):
     run = world.at(alias)
     writes = tuple(_without_revivals(run, changes)) or (Set(OWN[0], "x"),)
     match kind:
-        case "write":
-            return Write(alias, writes)
-        case "fenced":
-            return Write(alias, writes, run.epoch)
-        case "stale":
-            return Write(alias, writes, run.epoch + 7)
+        case "write" | "fenced" | "stale":
+            return Write(alias, writes, {"write": None, "fenced": run.epoch, "stale": run.epoch + 7}[kind])
+        case "sweep":
+            return Sweep(alias)
+        case "plan":
+            return Replan(alias, f"plan {number}")
         case "enqueue":
             return Enqueue(alias, f"task {place}")
         case "claim":

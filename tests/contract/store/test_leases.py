@@ -271,3 +271,71 @@ async def test_a_waiting_proposal_is_claimed_as_it_waits(run):
     await run.write(set_("log://turn_1/sh/x", "", "{}", state=PROPOSED), run_status=202)
     claimed = await run.claim()
     assert (claimed.loop.status, claimed.run.status, claimed.open_turn.number) == (202, 202, 1)
+
+
+# ---- Owners that are lost in the middle of a turn
+
+
+async def lost(run: Run, *owners: str) -> list[int]:
+    """What each of these owners is told of those before it, when none of them gives the run back."""
+    told = []
+    for owner in owners:
+        told.append((await until_free(run, owner)).turn_losses)
+        await run.claim(owner, lease_ms=100)
+    return told
+
+
+@pytest.fixture
+def brief_grace(monkeypatch):
+    monkeypatch.setenv("TURNWRIGHT_LEASE_GRACE_S", "0")
+
+
+async def test_owners_that_never_came_back_are_counted_with_the_turn(brief_grace, client, project):
+    run = await new_run(client, project, "r")
+    await run.enqueue()
+    await run.claim("first", lease_ms=100)
+    assert await lost(run, "second") == [0]
+    await run.begin()
+    assert await lost(run, "third", "fourth") == [1, 2]
+    await run.end(1)
+    await run.begin()
+    assert await lost(run, "fifth") == [1]
+
+
+async def test_an_owner_that_gives_the_run_back_is_not_counted_and_keeps_the_count(brief_grace, client, project):
+    run = await working_run(client, project, "r")
+    await run.begin()
+    await release(run)
+    assert (await run.claim("second", lease_ms=100)).turn_losses == 0
+    assert await lost(run, "third") == [1]
+    await release(run)
+    assert (await run.claim("fourth")).turn_losses == 1
+
+
+@SQLITE_ONLY
+async def test_a_store_that_starts_with_its_executor_counts_the_one_before(tmp_path, db):
+    """They are one process: it frees every run at its start, and what was under way then was lost."""
+    server = await start_store(tmp_path, sole_executor=True)
+    client = Client(server.address)
+    run = await working_run(client, await new_project(client), "r")
+    await run.begin()
+    await client.close()
+    await server.stop()
+    server = await start_store(tmp_path, sole_executor=True)
+    client = Client(server.address)
+    assert (await Run(client, run.project, "r").claim("second")).turn_losses == 1
+    await client.close()
+    await server.stop()
+
+
+async def test_the_lease_of_a_run_tells_where_its_owner_answers(client, project):
+    run = await new_run(client, project, "r")
+    free = await client.call("GetLease", **run.address)
+    assert (free.owner, free.address, free.expires_in_ms, free.run_status) == ("", "", 0, 100)
+    await run.enqueue()
+    await run.claim("owner", lease_ms=5000)
+    held = await client.call("GetLease", **run.address)
+    assert (held.owner, held.address, held.run_status) == ("owner", "here:1", 102)
+    assert 0 < held.expires_in_ms <= 5000
+    await release(run)
+    assert (await client.call("GetLease", **run.address)).owner == ""

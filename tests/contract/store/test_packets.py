@@ -240,3 +240,20 @@ async def test_a_repeated_request_stores_its_packet_once(run, db, tmp_path):
     for _ in range(2):
         await run.write(packet=packet(1, ("user", ["x"])), request_id="once")
     assert row_counts(db, tmp_path)["packets"] == 1
+
+
+async def test_the_note_of_a_packet_comes_with_its_first_part(run):
+    turn = (await run.begin()).turn.number
+    record = packet(turn, ("system", ["one"]), ("user", ["three"]))
+    record.note = '{"tokens":7}'
+    await run.write(packet=record)
+    parts = [part async for part in run.client.stream("ReadPacket", **run.address, turn=turn)]
+    assert [(part.text, part.note) for part in parts] == [("one", '{"tokens":7}'), ("three", "")]
+
+
+async def test_a_note_that_is_too_long_is_refused(run):
+    turn = (await run.begin()).turn.number
+    record = packet(turn, ("user", ["one"]))
+    record.note = "x" * 4097
+    error = await refused(run.write(packet=record))
+    assert (error.reason, error.metadata["field"]) == (Reason.LIMIT_EXCEEDED, "packet.note")

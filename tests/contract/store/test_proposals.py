@@ -1,5 +1,6 @@
 """Proposals: a pending record is decided once."""
 
+import asyncio
 import json
 
 import pytest
@@ -23,6 +24,13 @@ async def resolve(client, run, decision=1, **fields):
     return await client.call("ResolveProposal", **run.address, **{"path": RECORD, "decision": decision} | fields)
 
 
+def decision_in(entry) -> dict:
+    """The decision without its time, which is there."""
+    decision = json.loads(entry.attributes_json)["decision"]
+    assert decision.pop("time_ms") > 0
+    return decision
+
+
 async def refused(call) -> TurnwrightError:
     with pytest.raises(TurnwrightError) as caught:
         await call
@@ -36,8 +44,8 @@ async def test_an_accepted_record_goes_back_to_its_owner(server, run, proposed):
     alice = as_tier(server.address, Tier.CLIENT)
     answer = await resolve(alice, run, comment="go on")
     assert (answer.entry.state, answer.entry.body, answer.entry.outcome) == (RECORDED, "ls", "")
-    decision = {"decision": "accept", "comment": "go on", "principal": "alice"}
-    assert json.loads(answer.entry.attributes_json) == {"tool": "sh", "ordinal": 0, "decision": decision}
+    assert decision_in(answer.entry) == {"decision": "accept", "comment": "go on", "principal": "alice"}
+    assert {"tool": "sh", "ordinal": 0}.items() <= json.loads(answer.entry.attributes_json).items()
     assert answer.cursor == before.cursor
     assert answer.run.status == 202
     assert answer.entry == await run.entry(RECORD)
@@ -51,28 +59,92 @@ async def test_a_rejected_record_has_failed(client, run, proposed, comment, body
     await run.write(proposed, run_status=202)
     entry = (await resolve(client, run, decision=2, comment=comment)).entry
     assert (entry.state, entry.outcome, entry.status, entry.body) == (FAILED, "rejected:403", 403, body)
-    decision = {"decision": "reject", "comment": comment, "principal": "operator"}
-    assert json.loads(entry.attributes_json)["decision"] == decision
+    assert decision_in(entry) == {"decision": "reject", "comment": comment, "principal": "operator"}
 
 
-async def test_a_proposal_is_decided_once(client, run, proposed):
+@pytest.mark.parametrize(
+    ("decision", "word", "past", "state"),
+    [(1, "accept", "accepted", "recorded"), (2, "reject", "rejected", "failed")],
+    ids=["accepted", "rejected"],
+)
+async def test_who_comes_too_late_is_told_what_was_decided_and_by_whom(
+    server, client, run, proposed, decision, word, past, state
+):
     await run.begin()
     await run.write(proposed)
-    await resolve(client, run)
-    for decision in (1, 2):
-        error = await refused(resolve(client, run, decision=decision))
-        assert (error.reason, error.metadata) == (Reason.NOT_PROPOSED, {"path": RECORD, "state": "recorded"})
+    alice = as_tier(server.address, Tier.CLIENT)
+    await resolve(alice, run, decision=decision)
+    for again in (1, 2):
+        error = await refused(resolve(client, run, decision=again))
+        assert error.reason is Reason.NOT_PROPOSED
+        told = {"path": RECORD, "state": state, "decision": word, "principal": "alice"}
+        assert told.items() <= error.metadata.items()
+        assert f"was {past} by alice at {error.metadata['time']}" in error.message
+    await alice.close()
 
 
-async def test_two_that_decide_at_once_cannot_both_win(client, run, proposed):
-    import asyncio
-
+async def test_two_that_decide_at_once_cannot_both_win(server, run, proposed):
+    people = [as_tier(server.address, Tier.CLIENT, f"p{number}") for number in range(8)]
     await run.begin()
     await run.write(proposed)
     answers = await asyncio.gather(
-        *(resolve(client, run, decision=number % 2 + 1) for number in range(8)), return_exceptions=True
+        *(resolve(one, run, decision=number % 2 + 1) for number, one in enumerate(people)), return_exceptions=True
     )
-    assert [isinstance(answer, TurnwrightError) for answer in answers].count(False) == 1
+    [won] = [answer for answer in answers if not isinstance(answer, TurnwrightError)]
+    winner = decision_in(won.entry)["principal"]
+    assert {answer.metadata["principal"] for answer in answers if isinstance(answer, TurnwrightError)} == {winner}
+    for one in people:
+        await one.close()
+
+
+async def test_what_was_settled_without_a_decision_says_how(client, run, proposed):
+    await run.begin()
+    await run.write(proposed)
+    await run.write(set_(RECORD, state=State.CANCELLED, outcome="aborted:499", writer=Tier.SYSTEM))
+    error = await refused(resolve(client, run))
+    assert error.metadata == {"path": RECORD, "state": "cancelled", "outcome": "aborted:499"}
+
+
+async def test_an_acceptance_may_bring_other_content_which_is_kept_with_it(client, run, proposed):
+    await run.begin()
+    await run.write(proposed)
+    contents = [{"path": "a.txt", "content": "mine\n"}, {"path": "b.txt", "content": ""}]
+    entry = (await resolve(client, run, contents=contents)).entry
+    kept = decision_in(entry)
+    assert kept["contents"] == {"a.txt": "mine\n", "b.txt": ""}
+
+
+MINE = {"path": "a.txt", "content": "x"}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"decision": 2, "contents": [MINE]}, {"contents": [MINE, MINE]}, {"contents": [{"content": "x"}] * 2}],
+    ids=["with a rejection", "a path twice", "the only one twice"],
+)
+async def test_other_content_that_means_nothing_is_refused(client, run, proposed, fields):
+    await run.begin()
+    await run.write(proposed)
+    error = await refused(resolve(client, run, **fields))
+    assert (error.reason, error.metadata) == (Reason.INVALID_FIELD, {"field": "contents"})
+    assert (await run.entry(RECORD)).state == PROPOSED
+
+
+@pytest.mark.parametrize(
+    ("contents", "field"),
+    [
+        ([{"path": str(number), "content": ""} for number in range(1001)], "contents"),
+        ([{"path": "x" * 2049, "content": ""}], "contents.path"),
+        ([{"path": "a.txt", "content": "x" * 1024 * 1024}], "attributes_json"),
+    ],
+    ids=["many", "a long path", "a long content"],
+)
+async def test_other_content_over_a_limit_is_refused(client, run, proposed, contents, field):
+    await run.begin()
+    await run.write(proposed)
+    error = await refused(resolve(client, run, contents=contents))
+    assert (error.reason, error.metadata["field"]) == (Reason.LIMIT_EXCEEDED, field)
+    assert (await run.entry(RECORD)).state == PROPOSED
 
 
 async def test_what_is_no_proposal_cannot_be_decided(client, run):

@@ -7,7 +7,17 @@ import pytest
 import pytest_asyncio
 from turnwright.store.v1 import ledger_pb2
 
-from contract.store.harness import POSTGRESQL_ONLY, Client, Run, as_tier, new_project, new_run, set_, start_store
+from contract.store.harness import (
+    POSTGRESQL_ONLY,
+    Client,
+    Run,
+    as_tier,
+    new_project,
+    new_run,
+    remove,
+    set_,
+    start_store,
+)
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 
@@ -62,6 +72,20 @@ async def test_entries_are_found_by_their_words(run):
     assert hit.revision == found.revision == found.indexed_revision
     assert await paths(run, "absent") == []
     assert set(await paths(run, "lazy fox")) == {"a.py", "b.py"}
+
+
+async def test_what_no_run_sees_any_more_is_not_found(run):
+    """What is removed from one run is found as long as another one sees it."""
+    other = await new_run(run.client, run.project, "other")
+    await write(run, a_dot_py="The quick brown fox")
+    await write(other, a_dot_py="The quick red fox")
+    assert await paths(run, "fox") == ["a.py"]
+    await run.client.call("WriteEntries", **run.address, writes=[remove("a.py")])
+    assert await paths(run, "fox") == ["a.py"]
+    await run.client.call("WriteEntries", **other.address, writes=[remove("a.py")])
+    assert await paths(run, "fox") == []
+    await write(run, a_dot_py="The quick fox again")
+    assert await paths(run, "fox") == ["a.py"]
 
 
 async def test_more_and_rarer_words_rank_higher(run):

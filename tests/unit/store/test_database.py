@@ -1,7 +1,10 @@
 """The database: group commit, durability classes, bounds, wake-ups, snapshots; on SQLite and on PostgreSQL."""
 
 import asyncio
+import os
+import sqlite3
 import threading
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -163,6 +166,79 @@ async def test_synchronous_follows_the_strongest_durability_of_a_batch(database)
     assert await synchronous(Durability.NORMAL, Durability.NORMAL) == {1}
     assert await synchronous(Durability.NORMAL, Durability.FULL) == {2}
     assert await synchronous(Durability.NORMAL) == {1}
+
+
+async def test_brief_requests_that_wait_together_share_a_transaction(database):
+    before = database.stats()
+    waiting = [
+        database.write(lambda tx, n=n: add_scope(tx, f"run:{n}"), Durability.NORMAL, (), brief=True) for n in range(20)
+    ]
+    ids = await asyncio.gather(*waiting)
+    after = database.stats()
+    assert sorted(ids) == ids
+    assert after.requests - before.requests == 20
+    assert after.transactions - before.transactions <= 2
+    assert len(await database.read(keys, brief=True)) == 20
+
+
+async def test_brief_requests_wait_behind_what_is_being_written(database):
+    task, release = await occupied(database)
+    waiting = asyncio.ensure_future(database.write(lambda tx: add_scope(tx, "run:1"), Durability.FULL, (), brief=True))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    release.set()
+    assert await waiting > 0
+    await task
+
+
+@SQLITE_ONLY
+async def test_what_is_brief_and_fully_durable_is_on_the_disk_before_it_is_answered(database, monkeypatch):
+    synced, done = [], []
+
+    def fdatasync(file):
+        synced.append((str(Path(f"/proc/self/fd/{file}").readlink()).endswith(".db-wal"), list(done)))
+        real(file)
+
+    real = os.fdatasync
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    for durability in (Durability.NORMAL, Durability.FULL):
+        await database.write(lambda tx, d=durability: add_scope(tx, f"run:{d}"), durability, (), brief=True)
+        done.append(durability)
+    assert synced == [(True, [Durability.NORMAL])]
+
+
+@SQLITE_ONLY
+async def test_a_disk_that_fails_is_told_to_whoever_needs_it(database, monkeypatch):
+    def fail(_file):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        await database.write(lambda tx: add_scope(tx, "run:1"), Durability.FULL, (), brief=True)
+    assert await database.write(lambda tx: add_scope(tx, "run:2"), Durability.NORMAL, (), brief=True) > 0
+
+
+@SQLITE_ONLY
+async def test_a_file_that_somebody_else_has_locked_does_not_stop_the_event_loop(database, tmp_path):
+    other = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    waiting = asyncio.ensure_future(
+        database.write(lambda tx: add_scope(tx, "run:1"), Durability.NORMAL, (), brief=True)
+    )
+    await asyncio.sleep(0.2)
+    assert not waiting.done()
+    other.execute("ROLLBACK")
+    other.close()
+    assert await waiting > 0
+
+
+@SQLITE_ONLY
+async def test_brief_writes_leave_no_log_that_grows(database, tmp_path):
+    for number in range(3000):
+        await database.write(
+            lambda tx, n=number: add_scope(tx, f"run:{n}" + "x" * 2000), Durability.NORMAL, (), brief=True
+        )
+    assert (tmp_path / "x.db-wal").stat().st_size < 16 * 1024 * 1024
 
 
 async def test_the_writers_queue_is_bounded(database):

@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from turnwright_core.runs import RUN_TRANSITIONS
 from turnwright_store.edge.schema import bring_to_head
-from turnwright_store.sql import moments, views
+from turnwright_store.sql import inbox, moments, views
 from turnwright_store.sql.entries import seen
 from turnwright_store.sql.feed import Feed
 from turnwright_store.sql.idempotency import forget
@@ -324,6 +324,18 @@ QUESTIONS = {
     "loops": (lambda core, run: changed_loops(core, run.id, (5, 0), 9, 5), "ix_loops_changed (run_id=? AND revision>?"),
     "turns": (lambda core, run: changed_turns(core, run.id, (5, 0), 9, 5), "ix_turns_changed (run_id=? AND revision>?"),
     "runs": (lambda core, run: list(list_runs(core, run.project_id, (9, 9), 5)), "ix_runs_latest (project_id=?"),
+    "inbox": (
+        lambda core, _run: inbox.page_of_waiting(core, None, None, (1, 1), 5),
+        "views USING INDEX ix_views_waiting (create_ms>?)",
+    ),
+    "inbox of a project": (
+        lambda core, run: inbox.page_of_waiting(core, run.project_id, None, (1, 1), 5),
+        "views USING INDEX ix_views_waiting (create_ms>?)",
+    ),
+    "overdue": (
+        lambda core, _run: inbox.list_overdue(core, 1000, 5),
+        "views USING INDEX ix_views_waiting (create_ms<?)",
+    ),
     "forgotten": (lambda core, _run: forget(core, 5, 1000), "ix_idempotency_age (create_ms<?)"),
 }
 

@@ -51,6 +51,22 @@ VIEW_INDEXES = (
     "CREATE INDEX ix_views_proposed ON views (run_id, turn) WHERE to_rev IS NULL AND state = 2",
     "CREATE UNIQUE INDEX uq_views_current ON views (run_id, path) WHERE to_rev IS NULL",
 )
+VIEWS_WAITING = "CREATE INDEX ix_views_waiting ON views (create_ms, id) WHERE to_rev IS NULL AND state = 2"
+VIEWS_STREAMING = "CREATE INDEX ix_views_streaming ON views (create_ms, id) WHERE to_rev IS NULL AND state = 3"
+UNCHECKED = (
+    ("views", "run_id"),
+    ("views", "entry_id"),
+    ("entries", "scope_id"),
+    ("versions", "entry_id"),
+    ("chunks", "entry_id"),
+)
+"""References that PostgreSQL would check by a statement for each row."""
+
+NARROWED = {
+    "ix_views_opened": "views (run_id, from_rev) WHERE to_rev IS NULL AND from_rev > 0",
+    "ix_entries_changed": "entries (scope_id, head_rev) WHERE head_rev > 0",
+}
+"""Indexes that PostgreSQL takes for one question only."""
 
 
 def upgrade() -> None:
@@ -60,6 +76,8 @@ def upgrade() -> None:
     _turns()
     _versions(is_sqlite=is_sqlite)
     _views(is_sqlite=is_sqlite)
+    op.execute(VIEWS_WAITING)
+    op.execute(VIEWS_STREAMING)
     _packets()
     _search(is_sqlite=is_sqlite)
     op.execute("INSERT INTO meta (key, value) VALUES ('min_code', '2')")
@@ -87,7 +105,9 @@ def _turns() -> None:
 
 def _runs() -> None:
     op.add_column("runs", sa.Column("forked_from_run", TEXT, server_default="", nullable=False))
-    for name in ("forked_from_turn", "lineage", "removed_ms"):
+    op.add_column("runs", sa.Column("budget", TEXT, server_default="", nullable=False))
+    op.add_column("runs", sa.Column("yolo", sa.Boolean(), server_default=sa.text("false"), nullable=False))
+    for name in ("forked_from_turn", "lineage", "removed_ms", "lost_turn", "losses"):
         op.add_column("runs", sa.Column(name, sa.BigInteger(), server_default=sa.text("0"), nullable=False))
     for name in ("lineage", "removed_ms"):
         where = sa.text(f"{name} > 0")
@@ -134,8 +154,11 @@ def _versions(*, is_sqlite: bool) -> None:
 def _views(*, is_sqlite: bool) -> None:
     """Take away the foreign keys: views have no index to check the removal of a run or an entry with."""
     if not is_sqlite:
-        for column in ("run_id", "entry_id"):
-            op.drop_constraint(f"fk_views_{column}", "views", type_="foreignkey")
+        for table, column in UNCHECKED:
+            op.drop_constraint(f"fk_{table}_{column}", table, type_="foreignkey")
+        for index, said in NARROWED.items():
+            op.execute(f"DROP INDEX {index}")
+            op.execute(f"CREATE INDEX {index} ON {said}")
         return
     op.execute("ALTER TABLE views RENAME TO views_before")
     for index in ("ix_views_closed", "ix_views_opened", "ix_views_proposed", "uq_views_current"):
@@ -167,6 +190,7 @@ def _packets() -> None:
         sa.Column("turn", sa.BigInteger(), nullable=False),
         sa.Column("base_turn", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("layout", PROSE, nullable=False),
+        sa.Column("note", PROSE, server_default="", nullable=False),
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name="fk_packets_run_id"),
         sa.PrimaryKeyConstraint("run_id", "turn", name="pk_packets"),
     )

@@ -1,0 +1,159 @@
+"""Control of a run beside its work: another alias, other settings, what was spent.
+
+Source: rows RU098, RU230, RU232, RU240; decisions C13, C31.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sqlalchemy import Connection
+
+from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
+from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.auth import Caller
+from turnwright_core.limits import COMMENT_BYTES_MAX
+from turnwright_core.runs import Budget, Run, RunSettings, Spending
+from turnwright_store.app.ledger import forbidden, raised
+from turnwright_store.app.reading import Address
+from turnwright_store.app.registry import check_alias_free, check_model_exists
+from turnwright_store.app.writing import apply_writes
+from turnwright_store.domain.basis import Basis
+from turnwright_store.domain.checks import RUN_ALIAS, check_bytes, check_name, check_run_settings, invalid
+from turnwright_store.domain.permissions import check_floor
+from turnwright_store.ports import Transaction
+from turnwright_store.sql import control as rows
+from turnwright_store.sql.control import SpentTurn
+from turnwright_store.sql.runs import RunRow, get_run, write_run
+from turnwright_store.sql.views import find_shown
+
+
+def rename_run(tx: Transaction, address: Address, alias: str) -> Run:
+    """Give a run another alias. Raises RUN_NOT_FOUND, RUN_EXISTS, TRANSITION_FORBIDDEN.
+
+    A run that somebody works on keeps its alias: its owner addresses the ledger by it.
+    """
+    check_name("new_run", alias, RUN_ALIAS)
+    run = get_run(tx.connection, address.project, address.run)
+    if alias == address.run:
+        return run.run
+    if run.loop_active or run.run.loops_queued:
+        message = f"{address.run} has a loop that has not ended: abort it, or wait until it has, and rename it then."
+        raise forbidden("run", run.run.status, "renamed", message)
+    check_alias_free(tx.connection, address.project, alias)
+    if rows.family_had_alias(tx.connection, run, alias):
+        message = f"A run that {address.run} is related to by forks has had the alias {alias!r}: choose another one."
+        raise fault(Reason.RUN_EXISTS, message, project=address.project, run=alias)
+    run = raised(tx, run)
+    rows.rename(tx.connection, run, alias)
+    return write_run(tx.connection, get_run(tx.connection, address.project, alias), run.revision_run, tx.now_ms).run
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsPatch:
+    """Changes of a run's settings; None leaves one as it is. An empty persona and a limit of 0 are the defaults."""
+
+    model: str | None = None
+    temperature: float | None = None
+    persona: str | None = None
+    context_limit: int | None = None
+    budget: Budget | None = None
+    yolo: bool | None = None
+
+    def applied(self, settings: RunSettings) -> RunSettings:
+        """The settings after the changes."""
+        return RunSettings(
+            model=settings.model if self.model is None else self.model,
+            temperature=settings.temperature if self.temperature is None else self.temperature,
+            persona=settings.persona if self.persona is None else self.persona or None,
+            context_limit=settings.context_limit if self.context_limit is None else self.context_limit or None,
+            budget=settings.budget if self.budget is None else (None if self.budget == Budget() else self.budget),
+            yolo=settings.yolo if self.yolo is None else self.yolo,
+        )
+
+
+def configure_run(tx: Transaction, address: Address, patch: SettingsPatch) -> Run:
+    """Change what the loops of a run share. Raises MODEL_NOT_FOUND, TRANSITION_FORBIDDEN, INVALID_FIELD."""
+    run = get_run(tx.connection, address.project, address.run)
+    settings = patch.applied(run.run.settings)
+    if patch.model is not None:
+        check_model_exists(tx, patch.model)
+    check_run_settings(settings)
+    if settings.persona != run.run.settings.persona and run.run.turn:
+        message = "The persona is part of the system message and stays after a run's first turn: use a new run."
+        raise forbidden("persona", run.run.turn, "changed", message)
+    if settings == run.run.settings:
+        return run.run
+    run = raised(tx, run)
+    rows.configure(tx.connection, run.id, settings)
+    run = replace(run, run=replace(run.run, settings=settings))
+    return write_run(tx.connection, run, run.revision_run, tx.now_ms).run
+
+
+@dataclass(frozen=True, slots=True)
+class Injected:
+    """An added message; the cursor is the moment before."""
+
+    run: Run
+    path: str
+    cursor: Cursor
+
+
+def inject_message(tx: Transaction, basis: Basis, caller: Caller, address: Address, message: str) -> Injected:
+    """Add a message that the model reads in its next turn (RU232, RU251). The run goes on as it is.
+
+    It stands behind the latest turn that has ended: the records of an open turn are its owner's.
+    """
+    check_floor(caller, Tier.CLIENT, "InjectMessage")
+    if not message.strip():
+        raise invalid("message", "The message is empty. Say what the model shall read.")
+    check_bytes("message", message, COMMENT_BYTES_MAX)
+    run = get_run(tx.connection, address.project, address.run)
+    cursor = run.cursor(basis.incarnation)
+    ended = run.run.turn - 1 if run.turn_open else run.run.turn
+    path = _free_path(tx, run, f"log://turn_{ended}/inject/message")
+    attributes = to_attributes_json({"tool": "inject", "principal": caller.principal})
+    change = SetEntry(message, attributes, Visibility.VISIBLE, state=State.RESOLVED)
+    # The store itself writes it: a client may say something to the model, but not write records.
+    write = EntryWrite(path, change, Tier.SYSTEM, turn=run.run.turn)
+    run = apply_writes(tx, basis, run, [write], caller.principal).run
+    return Injected(run.run, path, cursor)
+
+
+def _free_path(tx: Transaction, run: RunRow, path: str) -> str:
+    """The path, or the first of `path+2`, `path+3`, ... that the run does not show."""
+    first = 1
+    while True:
+        candidates = [path if number == 1 else f"{path}+{number}" for number in range(first, first + _CANDIDATES)]
+        shown = find_shown(tx.connection, run.id, candidates)
+        free = next((candidate for candidate in candidates if candidate not in shown), None)
+        if free:
+            return free
+        first += _CANDIDATES
+
+
+_CANDIDATES: Final = 50
+"""Paths that are looked for at once."""
+
+
+def spending(connection: Connection, address: Address, loop: int) -> tuple[Spending, Spending]:
+    """What a run has spent, and one of its loops; 0: the active or latest one."""
+    run = get_run(connection, address.project, address.run)
+    sequence = loop or (run.run.loop.sequence if run.run.loop else 0)
+    turns = list(rows.spent_turns(connection, run.id))
+    return _sum(turns), _sum(turn for turn in turns if turn.loop == sequence)
+
+
+def _sum(turns: Iterable[SpentTurn]) -> Spending:
+    count = tokens = lost = unknown = work_ms = 0
+    cost = 0.0
+    for turn in turns:
+        count += 1
+        tokens += turn.tokens + turn.lost_tokens
+        lost += turn.lost_tokens
+        cost += (turn.cost_usd or 0.0) + turn.lost_cost_usd
+        unknown += turn.has_reply and turn.cost_usd is None
+        work_ms += turn.work_ms
+    return Spending(count, tokens, lost, cost, unknown, work_ms / 1000)

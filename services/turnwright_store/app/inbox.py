@@ -1,0 +1,206 @@
+"""The inbox: what waits for a decision in any run, as pages and as a stream.
+
+Theory of operation. A watcher holds no queue. It knows which rows it told of; when a commit wakes it, it reads the
+numbers of all rows that wait now, from an index that holds nothing else, and tells the difference. Commits come much
+faster than people decide, so it looks at most every INBOX_PAUSE_S. Contents are read for what is new only.
+Source: architecture 7; rows RU009, RU013, RU244, RU246.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from sqlalchemy import Connection
+
+from turnwright_core.entries import Entry
+from turnwright_store.app.changes import Watches
+from turnwright_store.app.reading import weight_of
+from turnwright_store.domain.basis import Basis
+from turnwright_store.domain.checks import invalid, page_size
+from turnwright_store.domain.pages import in_parts, page_of, place_of
+from turnwright_store.ports import ANY_SCOPE, Database
+from turnwright_store.sql import inbox as rows
+from turnwright_store.sql.entries import parts
+from turnwright_store.sql.inbox import WaitingRow
+from turnwright_store.sql.registry import get_project
+from turnwright_store.sql.runs import find_run, get_run, load_runs
+from turnwright_store.sql.views import Shown, Wanted, find_shown, load_entries
+
+INBOX_PAUSE_S: Final = 0.1
+"""Shortest time between two looks of one watcher, in seconds."""
+
+ROWS_A_READ: Final = 100
+"""Proposals whose contents are read at once; each may have a few hundred kilobytes."""
+
+_START: Final = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A record that waits for a decision."""
+
+    project: str
+    run: str
+    entry: Entry
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A record that waits no more; None when it or its run is not there any more."""
+
+    project: str
+    run: str
+    path: str
+    entry: Entry | None
+
+
+@dataclass(frozen=True, slots=True)
+class InboxChange:
+    """One message of a watch; without items a heartbeat."""
+
+    pending: Sequence[Pending] = ()
+    decided: Sequence[Gone] = ()
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class InboxQuery:
+    """What to list: of a run, of a project, or of all."""
+
+    project: str = ""
+    run: str = ""
+    size: int = 0
+    token: str = ""
+
+
+def list_proposals(connection: Connection, query: InboxQuery) -> tuple[list[Pending], str]:
+    """A page of what waits, the longest waiting first. Raises PROJECT_NOT_FOUND, RUN_NOT_FOUND."""
+    if query.run and not query.project:
+        raise invalid("project", "A run is named together with its project.")
+    size = page_size(query.size)
+    since_ms, view = place_of(query.token, int, int) or _START
+    after = int(since_ms), int(view)
+    run = get_run(connection, query.project, query.run).id if query.run else None
+    project = get_project(connection, query.project).id if query.project else None
+    found = rows.page_of_waiting(connection, project, run, after, size + 1)
+    shown = rows.shown_of(connection, [one.view for one in found])
+    there = [one for one in found if one.view in shown]
+    page, more = page_of(there, size, _place, lambda one: weight_of(shown[one.view], Wanted()))
+    return [one for _, one in _loaded(connection, page, shown)], more
+
+
+def _place(row: WaitingRow) -> tuple[int, int]:
+    return row.since_ms, row.view
+
+
+def _loaded(
+    connection: Connection, waiting: Sequence[WaitingRow], shown: dict[int, Shown]
+) -> list[tuple[int, Pending]]:
+    """The records of rows, each with its row, in their order; those whose run was removed since are left out."""
+    runs = {run.id: run for run in load_runs(connection, sorted({one.run for one in waiting}))}
+    found = []
+    for one in waiting:
+        if run := runs.get(one.run):
+            entry = load_entries(connection, run, [shown[one.view]], Wanted())[0]
+            found.append((one.view, Pending(run.run.project, run.run.run, entry, one.since_ms)))
+    return found
+
+
+# ---- Following
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A record that a watcher knows of."""
+
+    project: str
+    run: str
+    path: str
+
+
+@dataclass(slots=True)
+class Inbox:
+    """What one watcher was told of, by row."""
+
+    database: Database
+    project: str
+    told: dict[int, _Told] = field(default_factory=dict)
+    is_complete: bool = False
+    """Whether all that waited at the beginning has been told."""
+
+    async def changes(self) -> AsyncIterator[InboxChange]:
+        """What has changed since the last time, in messages; none when nothing has."""
+        waiting = await self.database.read(partial(_waiting, project=self.project))
+        now = {one.view for one in waiting}
+        gone = [self.told.pop(view) for view in [view for view in self.told if view not in now]]
+        new = [one for one in waiting if one.view not in self.told]
+        again: set[_Told] = set()
+        for part in parts(new, ROWS_A_READ):
+            pending = await self.database.read(partial(_pending, waiting=part))
+            self.told |= {view: _told(one) for view, one in pending}
+            again |= {_told(one) for _, one in pending}
+            for message in in_parts([one for _, one in pending], _bytes):
+                yield InboxChange(message, complete=self.is_complete)
+        # What was written again while it waits has another row, and was told above.
+        for left in parts([told for told in gone if told not in again], ROWS_A_READ):
+            decided = await self.database.read(partial(_gone, left=left))
+            yield InboxChange(decided=decided, complete=self.is_complete)
+
+
+async def watch_inbox(
+    watches: Watches, database: Database, basis_now: Callable[[], Basis], project: str
+) -> AsyncGenerator[InboxChange, None]:
+    """What waits, then what changes of it, until the caller ends it. Raises PROJECT_NOT_FOUND, DRAINING."""
+    inbox = Inbox(database, project)
+    subscription = database.subscribe((ANY_SCOPE,))
+    clock_s = asyncio.get_running_loop().time
+    due_s = clock_s()
+    try:
+        while True:
+            subscription.woken.clear()
+            async for change in inbox.changes():
+                yield change
+                due_s = clock_s() + basis_now().heartbeat_s
+            if not inbox.is_complete or clock_s() >= due_s:
+                inbox.is_complete = True
+                yield InboxChange(complete=True)
+                due_s = clock_s() + basis_now().heartbeat_s
+            await watches.wait(subscription.woken, max(0.0, due_s - clock_s()))
+            await asyncio.sleep(INBOX_PAUSE_S)
+    finally:
+        subscription.close()
+
+
+def _waiting(connection: Connection, project: str) -> list[WaitingRow]:
+    return rows.all_waiting(connection, get_project(connection, project).id if project else None)
+
+
+def _pending(connection: Connection, waiting: Sequence[WaitingRow]) -> list[tuple[int, Pending]]:
+    """The records of rows, each with its row; those that are gone are left out."""
+    shown = rows.shown_of(connection, [one.view for one in waiting])
+    there = [one for one in waiting if one.view in shown]
+    return _loaded(connection, there, shown)
+
+
+def _gone(connection: Connection, left: Sequence[_Told]) -> list[Gone]:
+    """What became of records."""
+    return [Gone(told.project, told.run, told.path, _entry_of(connection, told)) for told in left]
+
+
+def _entry_of(connection: Connection, told: _Told) -> Entry | None:
+    run = find_run(connection, told.project, told.run)
+    shown = find_shown(connection, run.id, [told.path]).get(told.path) if run else None
+    return load_entries(connection, run, [shown], Wanted(bodies=False))[0] if run and shown else None
+
+
+def _told(one: Pending) -> _Told:
+    return _Told(one.project, one.run, one.entry.path)
+
+
+def _bytes(one: Pending) -> int:
+    return len(one.entry.attributes_json) + one.entry.body_bytes + len(one.entry.path)

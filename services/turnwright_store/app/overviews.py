@@ -1,0 +1,182 @@
+"""Following the runs of a project: a snapshot of all, then those that change.
+
+Theory of operation. A watcher hears of every commit which scopes it raised, and reads the runs of its project that own
+one of them: one question for all that happened since its last look, whatever the number of runs, and none while
+nothing happens. A commit is heard of after it is visible, on whichever replica it was made, so what was heard is never
+read too early. Where a notification may be missing (the connection to the database was away, and every few seconds),
+the watcher compares the revisions of all runs with those that it has told: what differs is read. No run waits for
+another one, and no row is written for the watchers.
+Source: architecture 3 (revisions and the change feed), 7; rows RU242, RU246.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+from sqlalchemy import Connection
+
+from turnwright_core.runs import Run
+from turnwright_store.app.changes import Watches
+from turnwright_store.ports import ANY_SCOPE, Database
+from turnwright_store.sql import control as rows
+from turnwright_store.sql.registry import get_project
+from turnwright_store.sql.runs import RunRow
+
+RUNS_A_PIECE: Final = 100
+"""Runs that are read at once; each has a prompt of at most 1 MiB."""
+
+PAUSE_S: Final = 0.05
+"""Seconds between two looks: what happens in between is told together."""
+
+TEXT_BYTES_MAX: Final = 2048
+"""Bytes of a prompt, a summary or a reason that an overview shows."""
+
+STRANGERS_MAX: Final = 100_000
+"""Scopes of other projects that a watcher remembers."""
+
+_LAST_ID: Final = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """A run among others, and how many of its proposals wait."""
+
+    run: Run
+    proposals: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunsChange:
+    """One message of a watch; nothing in it is a heartbeat."""
+
+    runs: list[Overview] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    snapshot: bool = False
+    snapshot_last: bool = False
+
+
+@dataclass(slots=True)
+class _Known:
+    """What the watcher was told, by the scope of each run: revision and alias."""
+
+    runs: dict[int, tuple[int, str]] = field(default_factory=dict)
+    strangers: set[int] = field(default_factory=set)
+    """Scopes that belong to no run of the project: nobody asks for them again."""
+
+
+async def follow_runs(
+    database: Database, watches: Watches, project: str, heartbeat_s: float
+) -> AsyncGenerator[RunsChange, None]:
+    """The runs of a project, until the caller ends it. Raises PROJECT_NOT_FOUND, DRAINING, DATABASE_UNAVAILABLE."""
+    owner = await database.read(partial(get_project, name=project))
+    subscription = database.subscribe((ANY_SCOPE,))
+    try:
+        known = _Known()
+        async for part in _snapshot(database, owner.id, known):
+            yield part
+        clock_s = asyncio.get_running_loop().time
+        due_s = clock_s() + heartbeat_s
+        while True:
+            await watches.wait(subscription.woken, max(0.0, due_s - clock_s()))
+            subscription.woken.clear()
+            heard = subscription.take()
+            changes = await _changes(database, owner.id, known, heard)
+            if not changes and clock_s() >= due_s:
+                changes = [RunsChange()]
+            for change in changes:
+                yield change
+                due_s = clock_s() + heartbeat_s
+            await asyncio.sleep(PAUSE_S)
+    finally:
+        subscription.close()
+
+
+async def _snapshot(database: Database, project_id: int, known: _Known) -> AsyncGenerator[RunsChange, None]:
+    before = _LAST_ID
+    while True:
+        found = await database.read(partial(_page, project_id=project_id, before=before))
+        _tell(known, [row for row, _ in found])
+        is_last = len(found) < RUNS_A_PIECE
+        yield RunsChange([overview for _, overview in found], snapshot=True, snapshot_last=is_last)
+        if is_last:
+            return
+        before = found[-1][0].id
+
+
+def _page(connection: Connection, project_id: int, before: int) -> list[tuple[RunRow, Overview]]:
+    found = rows.runs_before(connection, project_id, before, RUNS_A_PIECE)
+    return _with_proposals(connection, found)
+
+
+def _with_proposals(connection: Connection, found: Sequence[RunRow]) -> list[tuple[RunRow, Overview]]:
+    waiting = rows.proposals_of(connection, [row.id for row in found])
+    return [(row, Overview(_cut(row.run), waiting.get(row.id, 0))) for row in found]
+
+
+def _cut(run: Run) -> Run:
+    loop = run.loop
+    if loop:
+        loop = replace(
+            loop, prompt=_shortened(loop.prompt), summary=_shortened(loop.summary), reason=_shortened(loop.reason)
+        )
+    return replace(run, loop=loop, summary=_shortened(run.summary))
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= TEXT_BYTES_MAX // 4:
+        return text
+    return text.encode(errors="surrogatepass")[:TEXT_BYTES_MAX].decode(errors="ignore")
+
+
+async def _changes(
+    database: Database, project_id: int, known: _Known, heard: frozenset[int] | None
+) -> list[RunsChange]:
+    """What differs from what was told; `heard` None: look at all runs."""
+    if heard is None:
+        marks = await database.read(partial(rows.marks_of, project_id=project_id))
+        told = {scope: revision for scope, (revision, _) in known.runs.items()}
+        asked = {scope for scope in marks.keys() | told.keys() if marks.get(scope) != told.get(scope)}
+        known.strangers.clear()
+    else:
+        asked = set(heard - known.strangers)
+    changes = []
+    for piece in _in_pieces(sorted(asked)):
+        found = await database.read(partial(_changed, project_id=project_id, scopes=piece))
+        change = _difference(known, piece, found)
+        if change.runs or change.removed:
+            changes.append(change)
+    return changes
+
+
+def _in_pieces(scopes: Sequence[int]) -> list[Sequence[int]]:
+    return [scopes[at : at + RUNS_A_PIECE] for at in range(0, len(scopes), RUNS_A_PIECE)]
+
+
+def _changed(connection: Connection, project_id: int, scopes: Sequence[int]) -> list[tuple[RunRow, Overview]]:
+    return _with_proposals(connection, rows.runs_of_scopes(connection, project_id, scopes))
+
+
+def _difference(known: _Known, asked: Sequence[int], found: Sequence[tuple[RunRow, Overview]]) -> RunsChange:
+    """What the watcher does not know of the runs that were asked for."""
+    news = [(row, overview) for row, overview in found if known.runs.get(row.scope, (0, ""))[0] < row.run.revision]
+    present = {row.scope for row, _ in found}
+    removed = [known.runs.pop(scope)[1] for scope in asked if scope not in present and scope in known.runs]
+    if len(known.strangers) > STRANGERS_MAX:
+        known.strangers.clear()
+    known.strangers.update(scope for scope in asked if scope not in present)
+    removed += [known.runs[row.scope][1] for row, _ in news if _is_renamed(known, row)]
+    _tell(known, [row for row, _ in news])
+    return RunsChange([overview for _, overview in news], removed)
+
+
+def _is_renamed(known: _Known, row: RunRow) -> bool:
+    return row.scope in known.runs and known.runs[row.scope][1] != row.run.run
+
+
+def _tell(known: _Known, found: Sequence[RunRow]) -> None:
+    for row in found:
+        known.runs[row.scope] = row.run.revision, row.run.run

@@ -1,0 +1,175 @@
+"""Decisions on proposals: each is made once, whoever makes it, and whoever comes too late hears of the one before.
+
+The record itself says what was decided: its attribute `decision` holds the word, who, when, and the comment. It is
+written in the transaction in which the record stops waiting, so of two that decide at once the second finds it.
+Source: architecture 6, 11; rows RU009, RU013, RU035, RU040, RU249-RU255; decisions C14, C20, C26.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from turnwright_core.entries import Cursor, Entry, EntryWrite, SetEntry, State, Tier
+from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.auth import Caller
+from turnwright_core.limits import COMMENT_BYTES_MAX, PATH_CHARS_MAX
+from turnwright_core.runs import Run
+from turnwright_store.app.reading import Address
+from turnwright_store.app.writing import apply_writes
+from turnwright_store.domain.basis import Basis
+from turnwright_store.domain.checks import check_attributes, check_bytes, check_chars, check_count, check_path, invalid
+from turnwright_store.domain.merging import attributes_text
+from turnwright_store.domain.permissions import check_floor
+from turnwright_store.ports import Transaction
+from turnwright_store.sql.runs import RunRow, get_run
+from turnwright_store.sql.views import Wanted, find_shown, load_entries
+
+ACCEPT: Final = "accept"
+REJECT: Final = "reject"
+EXPIRE: Final = "expire"
+
+REJECTED_OUTCOME: Final = "rejected:403"
+"""Outcome of a record whose proposal was rejected (C20, C26)."""
+
+EXPIRED_OUTCOME: Final = "expired:499"
+"""Outcome of a record that nobody decided in time."""
+
+DECISION: Final = "decision"
+"""Attribute of a record that holds the decision."""
+
+CLIENT_RUNS: Final = "client_runs"
+"""Field of a decision whose author carries the effect out."""
+
+CONTENTS: Final = "contents"
+"""Field of a decision that holds what is written instead of what was proposed, by path."""
+
+CONTENTS_MAX: Final = 1000
+"""Most contents that come with a decision."""
+
+_PAST: Final = {ACCEPT: "accepted", REJECT: "rejected"}
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What somebody decides. `contents` are pairs of path and text, written instead of what was proposed there."""
+
+    accept: bool
+    comment: str = ""
+    contents: tuple[tuple[str, str], ...] = ()
+    client_runs: bool = False
+    """Whether who decides carries the effect out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A decided proposal; the cursor is the moment before."""
+
+    run: Run
+    entry: Entry
+    cursor: Cursor
+
+
+def resolve_proposal(
+    tx: Transaction, basis: Basis, caller: Caller, address: Address, path: str, resolution: Resolution
+) -> Decided:
+    """Record the decision on a pending proposal, once (RU040, C20). Raises NOT_PROPOSED."""
+    check_floor(caller, Tier.CLIENT, "ResolveProposal")
+    check_path(path)
+    _check(resolution)
+    run = get_run(tx.connection, address.project, address.run)
+    cursor = run.cursor(basis.incarnation)
+    record = find_record(tx, run, path)
+    if record.state is not State.PROPOSED:
+        raise not_proposed(record)
+    change = _resolved(tx, caller, record, resolution)
+    run = write_decision(tx, basis, run, record, change, caller.principal)
+    return Decided(run.run, find_record(tx, run, path), cursor)
+
+
+def _check(resolution: Resolution) -> None:
+    check_bytes("comment", resolution.comment, COMMENT_BYTES_MAX)
+    check_count("contents", len(resolution.contents), CONTENTS_MAX)
+    if resolution.contents and not resolution.accept:
+        raise invalid("contents", "contents go with an acceptance only.")
+    if resolution.client_runs and not resolution.accept:
+        raise invalid("client_runs", "client_runs goes with an acceptance only.")
+    paths = Counter(path for path, _ in resolution.contents)
+    for path, count in paths.items():
+        check_chars("contents.path", path, PATH_CHARS_MAX)
+        if count > 1:
+            raise invalid("contents", f"Each path has one content; {path or 'the empty one'} stands there more often.")
+
+
+def _resolved(tx: Transaction, caller: Caller, record: Entry, resolution: Resolution) -> SetEntry:
+    word = ACCEPT if resolution.accept else REJECT
+    made = decision(word, resolution.comment, caller.principal, tx.now_ms)
+    if resolution.contents:
+        made[CONTENTS] = dict(resolution.contents)
+    if resolution.client_runs:
+        made[CLIENT_RUNS] = True
+    attributes = attributes_text(record.attributes | {DECISION: made})
+    if resolution.accept:
+        return SetEntry(attributes_json=attributes, state=State.RECORDED)
+    return SetEntry(resolution.comment or "Rejected.", attributes, state=State.FAILED, outcome=REJECTED_OUTCOME)
+
+
+def expired(record: Entry, wait_ms: int, now_ms: int) -> SetEntry:
+    """What becomes of a record that nobody decided for so many milliseconds."""
+    attributes = record.attributes | {DECISION: decision(EXPIRE, "", "", now_ms)}
+    body = f"Nobody decided within {wait_ms / 1000:g} s, so it was not carried out."
+    return SetEntry(body, attributes_text(attributes), state=State.CANCELLED, outcome=EXPIRED_OUTCOME)
+
+
+def decision(word: str, comment: str, principal: str, now_ms: int) -> dict[str, Any]:
+    """A decision as a record keeps it."""
+    return {"decision": word, "comment": comment, "principal": principal, "time_ms": now_ms}
+
+
+def write_decision(
+    tx: Transaction, basis: Basis, run: RunRow, record: Entry, change: SetEntry, principal: str
+) -> RunRow:
+    """Write a decision on its record; the run as it is then. Raises LIMIT_EXCEEDED."""
+    check_attributes(change.attributes_json or "", basis.limits.attributes_bytes_max)
+    # The store itself writes the record, whatever the scheme grants to clients (RU035).
+    write = EntryWrite(record.path, change, Tier.SYSTEM, expected_revision=record.revision)
+    return apply_writes(tx, basis, run, [write], principal).run
+
+
+def find_record(tx: Transaction, run: RunRow, path: str) -> Entry:
+    """The record at a path. Raises ENTRY_NOT_FOUND."""
+    shown = find_shown(tx.connection, run.id, [path]).get(path)
+    if shown is None:
+        raise fault(Reason.ENTRY_NOT_FOUND, f"There is no entry {path} in {run.run.run}.", path=path)
+    return load_entries(tx.connection, run, [shown], Wanted())[0]
+
+
+def not_proposed(record: Entry) -> Exception:
+    """What somebody is told who decides on what waits for nobody: above all, who was quicker."""
+    state = record.state.name.lower()
+    values = {"path": record.path, "state": state}
+    if record.outcome:
+        values["outcome"] = record.outcome
+    made = decision_of(record)
+    if made is None:
+        told = f"{record.path} is {state}, not a pending proposal: it needs no decision."
+        return fault(Reason.NOT_PROPOSED, told, **values)
+    word, principal = str(made.get("decision", "")), str(made.get("principal", ""))
+    time = _time(made)
+    values |= {"decision": word, "principal": principal, "time": time}
+    how = f"was {_PAST[word]} by {principal}" if word in _PAST else "expired"
+    return fault(Reason.NOT_PROPOSED, f"{record.path} {how} at {time}: it is {state} now.", **values)
+
+
+def decision_of(record: Entry) -> dict[str, Any] | None:
+    """The decision on a record; None when nobody made one."""
+    found = record.attributes.get(DECISION)
+    return found if isinstance(found, dict) else None
+
+
+def _time(made: dict[str, Any]) -> str:
+    time_ms = made.get("time_ms", 0)
+    moment = datetime.fromtimestamp((time_ms if isinstance(time_ms, int) else 0) / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,101 @@
+"""Ends streams whose producers are gone: an executor that died, a client that went away. What came stays.
+
+Whose channels have been silent for the grace time has a producer that either has nothing to say or is gone. A producer
+of its own says so now and then by an empty append. The owner of a run need not: while its lease lives its commands may
+be silent, and after that nobody holds them any more. Channels of a stream live and end together.
+Source: architecture 11 (streaming channels without a producer: 499 after the grace time); row RU237.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier
+from turnwright_core.kit.auth import Caller
+from turnwright_core.streams import PRODUCER, PRODUCER_LOST, record_of_channel
+from turnwright_store.app.maintenance import Chore
+from turnwright_store.app.streams import End, Ending, ended, streaming_of
+from turnwright_store.app.writing import apply_writes
+from turnwright_store.domain.basis import Basis
+from turnwright_store.domain.locks import write_locks
+from turnwright_store.ports import Database, Durability, Transaction
+from turnwright_store.sql.runs import RunRow, find_run
+from turnwright_store.sql.streams import Place, list_silent
+from turnwright_store.sql.views import Shown, Wanted, find_shown, load_entries
+
+PAGE: Final = 100
+"""Silent channels that one write looks at."""
+
+LOOKS: Final = 4
+"""How often in its time a silent stream is looked at."""
+
+EVERY_S_MAX: Final = 5.0
+"""Longest time between two looks, in seconds."""
+
+_STORE: Final = Caller("store", Tier.SYSTEM, Tier.SYSTEM)
+_LOST: Final = "its producer is gone"
+
+Silent = tuple[str, str, str]
+"""Project, run and path of a channel."""
+
+
+def silence(database: Database, basis_now: Callable[[], Basis], grace_ms: int) -> Chore:
+    """The chore for streams that may be silent for so many milliseconds."""
+
+    async def piece() -> bool:
+        place: Place | None = (0, 0)
+        while place is not None:
+            silent, place = await database.read(partial(list_silent, grace_ms=grace_ms, after=place, page=PAGE))
+            if silent:
+                basis = basis_now()
+                work = partial(end_silent, basis=basis, silent=silent, grace_ms=grace_ms)
+                locks = {lock for project, run, path in silent for lock in write_locks(basis, project, run, [path])}
+                await database.write(work, Durability.NORMAL, locks)
+        return False
+
+    return Chore("silence", min(grace_ms / 1000 / LOOKS, EVERY_S_MAX), piece)
+
+
+def end_silent(tx: Transaction, basis: Basis, silent: Iterable[Silent], grace_ms: int) -> None:
+    """End those of some silent channels that nobody produces any more."""
+    for project, alias, path in silent:
+        run = find_run(tx.connection, project, alias)
+        shown = find_shown(tx.connection, run.id, [path]).get(path) if run else None
+        if run is None or shown is None or shown.state != State.STREAMING:
+            continue
+        if _is_silent(tx, run, shown, tx.now_ms - grace_ms) and not _is_held(tx, basis, run, shown):
+            _end(tx, basis, run, path)
+
+
+def _is_silent(tx: Transaction, run: RunRow, shown: Shown, since_ms: int) -> bool:
+    """Whether nothing came in any channel of the stream."""
+    channel = record_of_channel(shown.path)
+    others = streaming_of(tx, run, channel[0]) if channel else []
+    return all(one.view_ms <= since_ms for one in (shown, *others))
+
+
+def _is_held(tx: Transaction, basis: Basis, run: RunRow, shown: Shown) -> bool:
+    """Whether the owner of the run produces it, and lives."""
+    channel = _entry(tx, run, shown)
+    if PRODUCER in channel.attributes:
+        return False
+    return bool(run.lease_owner) and run.lease_expires_ms + basis.lease_grace_ms > tx.now_ms
+
+
+def _entry(tx: Transaction, run: RunRow, shown: Shown) -> Entry:
+    return load_entries(tx.connection, run, [shown], Wanted(bodies=False))[0]
+
+
+def _end(tx: Transaction, basis: Basis, run: RunRow, path: str) -> None:
+    """End the whole stream where the channel has a record, else the channel alone."""
+    channel = record_of_channel(path)
+    record = find_shown(tx.connection, run.id, [channel[0]]).get(channel[0]) if channel else None
+    if record is not None:
+        ending = Ending(record.path, End.CANCELLED, _STORE.principal, reason=_LOST, outcome=PRODUCER_LOST)
+        ended(tx, basis, _STORE, run, _entry(tx, run, record), ending)
+        return
+    # The store itself writes it, whatever its scheme grants to others.
+    write = EntryWrite(path, SetEntry(state=State.CANCELLED, outcome=PRODUCER_LOST), Tier.SYSTEM)
+    apply_writes(tx, basis, run, [write], _STORE.principal)

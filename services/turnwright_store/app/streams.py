@@ -1,0 +1,347 @@
+"""Streams of producers that are not the run's owner: their records, their channels, and their ends.
+
+A stream is a record and its channels. Who produces it stands in their attributes; a stream that says nobody is produced
+by the run's owner, who writes its record: others can end its channels, and the owner stops when it sees that.
+Source: rows RU170-RU178, RU234-RU237; architecture 3 (streaming bodies).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import count
+from math import isfinite
+from typing import Any, Final
+
+from turnwright_core.entries import (
+    AppendEntry,
+    Entry,
+    EntryWrite,
+    SetEntry,
+    State,
+    Tier,
+    Visibility,
+    to_attributes_json,
+)
+from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.auth import Caller
+from turnwright_core.limits import NAME_CHARS_MAX, SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
+from turnwright_core.streams import (
+    CANCELLED,
+    CHANNEL_MAX,
+    CHANNELS,
+    CHANNELS_MAX,
+    PRODUCER,
+    REASON_CHARS_MAX,
+    channel_base,
+    channel_path,
+    is_record,
+    record_of_channel,
+)
+from turnwright_core.text import slugify
+from turnwright_store.app.reading import Address
+from turnwright_store.app.writing import apply_writes, check_writes
+from turnwright_store.domain.basis import Basis
+from turnwright_store.domain.checks import check_chars, check_count, invalid
+from turnwright_store.domain.permissions import check_floor
+from turnwright_store.ports import Transaction
+from turnwright_store.sql.runs import Standing, get_standing
+from turnwright_store.sql.views import Shown, Wanted, find_shown, list_shown, load_entries
+
+TOOL: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
+RECORDS_LOOKED_AT: Final = 64
+"""Paths of records that are looked up at once, to find one that is free."""
+
+CHANNEL_PATHS_MAX: Final = 1000
+"""Paths below a record that are looked through for its channels."""
+
+
+class End(IntEnum):
+    """How a stream ends; the numbers of the contract."""
+
+    COMPLETED = 1
+    ABORTED = 2
+    CANCELLED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One channel as it is now."""
+
+    number: int
+    path: str
+    body_bytes: int
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A stream that somebody wants to produce."""
+
+    tool: str
+    target: str
+    channels: Sequence[int]
+    producer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a producer adds to a channel of a stream."""
+
+    path: str
+    channel: int
+    text: str
+    offset: int | None
+    producer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a stream shall end. `producer` is who says so."""
+
+    path: str
+    end: End
+    producer: str
+    exit_code: int | None = None
+    duration_s: float | None = None
+    reason: str = ""
+    outcome: str = ""
+    """What the entries say; empty: what follows from the end."""
+
+
+# Begin -----------------------------------------------------------------------------------------------------------
+
+
+def open_stream(
+    tx: Transaction, basis: Basis, caller: Caller, address: Address, wish: Opening
+) -> tuple[str, list[Channel], Standing]:
+    """Write the record of a stream and its channels; the record's path, the channels, the run."""
+    check_floor(caller, Tier.PLUGIN, "OpenStream")
+    numbers = _check_opening(basis, wish)
+    run = get_standing(tx.connection, address.project, address.run)
+    path = _free_record(tx, run, f"log://turn_{run.turn}/{wish.tool}/{slugify(wish.target) or 'stream'}")
+    writes = [_opened_record(path, wish, numbers)]
+    writes += [_opened_channel(path, number, wish.target, wish.producer) for number in numbers]
+    run = apply_writes(tx, basis, run, check_writes(basis, caller, writes), caller.principal).run
+    return path, [Channel(number, channel_path(path, number), 0, State.STREAMING) for number in numbers], run
+
+
+def _check_opening(basis: Basis, wish: Opening) -> list[int]:
+    if not TOOL.fullmatch(wish.tool):
+        raise invalid("tool", f"tool must match {TOOL.pattern}; it is {wish.tool!r}.")
+    scheme = basis.schemes.get(wish.tool)
+    if scheme is None or scheme.default_scope != "run" or scheme.category != "data":
+        message = f"{wish.tool} is no scheme for data of a run: use sh or env, or register one (PutScheme)."
+        raise invalid("tool", message)
+    if not wish.target.strip():
+        raise invalid("target", "target is required: the command, or the name of what is followed.")
+    check_chars("target", wish.target, TARGET_CHARS_MAX)
+    _check_producer(wish.producer)
+    check_count("channels", len(wish.channels), CHANNELS_MAX)
+    return [_checked_number(number) for number in dict.fromkeys(wish.channels or CHANNELS)]
+
+
+def _check_producer(producer: str) -> None:
+    check_chars("producer", producer, NAME_CHARS_MAX)
+    if not producer:
+        raise invalid("producer", "producer is required: the name of who produces.")
+
+
+def _checked_number(number: int) -> int:
+    if not 1 <= number <= CHANNEL_MAX:
+        raise invalid("channel", f"A channel has a number from 1 to {CHANNEL_MAX}; {number} is none.")
+    return number
+
+
+def _free_record(tx: Transaction, run: Standing, path: str) -> str:
+    for start in count(1, RECORDS_LOOKED_AT):
+        numbers = range(start, start + RECORDS_LOOKED_AT)
+        paths = [path if number == 1 else f"{path}+{number}" for number in numbers]
+        taken = find_shown(tx.connection, run.id, paths)
+        if free := [one for one in paths if one not in taken]:
+            return free[0]
+    raise AssertionError("unreachable")
+
+
+def _opened_record(path: str, wish: Opening, numbers: Sequence[int]) -> EntryWrite:
+    output = ", ".join(channel_path(path, number) for number in numbers)
+    attributes = {"tool": wish.tool, "target": wish.target, PRODUCER: wish.producer}
+    body = f"started '{wish.target}', Output: {output}"
+    change = SetEntry(body, to_attributes_json(attributes), state=State.RESOLVED)
+    return EntryWrite(path, change, Tier.PLUGIN)
+
+
+def _opened_channel(path: str, number: int, target: str, producer: str, text: str = "") -> EntryWrite:
+    summary = " ".join(target.split())[:SUMMARY_CHARS_MAX]
+    attributes = to_attributes_json({"command": target, "channel": number, "summary": summary, PRODUCER: producer})
+    change = SetEntry(text, attributes, visibility=Visibility.SUMMARIZED, state=State.STREAMING)
+    return EntryWrite(channel_path(path, number), change, Tier.PLUGIN)
+
+
+# Grow ------------------------------------------------------------------------------------------------------------
+
+
+def append_stream(
+    tx: Transaction, basis: Basis, caller: Caller, address: Address, piece: Piece
+) -> tuple[Channel, Standing]:
+    """Add a piece to a channel, once where its offset says where it begins."""
+    check_floor(caller, Tier.PLUGIN, "AppendStream")
+    _checked_number(piece.channel)
+    _check_producer(piece.producer)
+    run = get_standing(tx.connection, address.project, address.run)
+    record = _record(tx, run, piece.path)
+    _check_is_producer(record, piece.producer)
+    path = channel_path(piece.path, piece.channel)
+    if path in find_shown(tx.connection, run.id, [path]):
+        write = EntryWrite(path, AppendEntry(piece.text, piece.offset), Tier.PLUGIN)
+    else:
+        write = _another_channel(tx, run, record, piece)
+    run = apply_writes(tx, basis, run, check_writes(basis, caller, [write]), caller.principal).run
+    shown = find_shown(tx.connection, run.id, [path])[path]
+    return _channel(shown), run
+
+
+def _another_channel(tx: Transaction, run: Standing, record: Entry, piece: Piece) -> EntryWrite:
+    channels = list_channels(tx, run, piece.path)
+    check_count("channels", len(channels) + 1, CHANNELS_MAX)
+    if not any(channel.state is State.STREAMING for channel in channels):
+        raise _ended(piece.path, record.state)
+    if piece.offset:
+        message = f"Channel {piece.channel} of {piece.path} has nothing yet: append from 0."
+        raise fault(Reason.REVISION_CONFLICT, message, path=piece.path, expected=piece.offset, actual=0)
+    return _opened_channel(
+        piece.path, piece.channel, str(record.attributes.get("target", "")), piece.producer, piece.text
+    )
+
+
+def _record(tx: Transaction, run: Standing, path: str) -> Entry:
+    if not is_record(path):
+        raise invalid("path", f"{path!r} is no record: a stream is addressed by log://turn_N/{{tool}}/{{slug}}.")
+    shown = find_shown(tx.connection, run.id, [path]).get(path)
+    if shown is None:
+        raise fault(Reason.ENTRY_NOT_FOUND, f"There is no record {path} in {run.alias}.", path=path)
+    return load_entries(tx.connection, run, [shown], Wanted(bodies=False))[0]
+
+
+def _check_is_producer(record: Entry, producer: str) -> None:
+    of = record.attributes.get(PRODUCER)
+    if of == producer:
+        return
+    whose = of or "the owner of the run"
+    message = f"{record.path} is produced by {whose}, not by {producer}; it can only be cancelled."
+    raise fault(Reason.TRANSITION_FORBIDDEN, message, **{"from": "foreign", "to": "streaming", "object": record.path})
+
+
+def _ended(path: str, state: State) -> Exception:
+    values = {"from": state.name.lower(), "to": "streaming", "object": path}
+    return fault(Reason.TRANSITION_FORBIDDEN, f"The stream {path} has ended: open another one.", **values)
+
+
+def list_channels(tx: Transaction, run: Standing, path: str) -> list[Channel]:
+    """The channels of a record, in path order."""
+    shown = list_shown(tx.connection, run.id, f"{channel_base(path)}_", "", CHANNEL_PATHS_MAX)
+    return [_channel(one) for one in shown if _is_channel_of(one, path)]
+
+
+def streaming_of(tx: Transaction, run: Standing, path: str) -> list[Shown]:
+    """The views of a record's channels that have not ended."""
+    shown = list_shown(tx.connection, run.id, f"{channel_base(path)}_", "", CHANNEL_PATHS_MAX)
+    return [one for one in shown if _is_channel_of(one, path) and one.state == State.STREAMING]
+
+
+def _is_channel_of(shown: Shown, path: str) -> bool:
+    found = record_of_channel(shown.path)
+    return found is not None and found[0] == path
+
+
+def _channel(shown: Shown) -> Channel:
+    found = record_of_channel(shown.path)
+    return Channel(found[1] if found else 0, shown.path, shown.body_bytes, State(shown.state))
+
+
+# End -------------------------------------------------------------------------------------------------------------
+
+
+def end_stream(
+    tx: Transaction, basis: Basis, caller: Caller, address: Address, ending: Ending
+) -> tuple[list[Channel], Standing]:
+    """End the open channels of a stream, and write its record with the figures unless the owner of the run does."""
+    check_floor(caller, Tier.PLUGIN, "EndStream")
+    _check_ending(ending)
+    run = get_standing(tx.connection, address.project, address.run)
+    record = _record(tx, run, ending.path)
+    if ending.end is not End.CANCELLED:
+        _check_is_producer(record, ending.producer)
+    return ended(tx, basis, caller, run, record, ending)
+
+
+def _check_ending(ending: Ending) -> None:
+    _check_producer(ending.producer)
+    check_chars("reason", ending.reason, REASON_CHARS_MAX)
+    if ending.exit_code is not None and ending.end is not End.COMPLETED:
+        raise invalid("exit_code", "Only a stream that is completed has an exit code.")
+    if ending.duration_s is not None and not (isfinite(ending.duration_s) and ending.duration_s >= 0):
+        raise invalid("duration_s", f"duration_s must be 0 or more seconds; it is {ending.duration_s}.")
+
+
+def ended(
+    tx: Transaction, basis: Basis, caller: Caller, run: Standing, record: Entry, ending: Ending
+) -> tuple[list[Channel], Standing]:
+    """End what is open of a stream; nothing happens where nothing is."""
+    channels = list_channels(tx, run, ending.path)
+    still_open = [channel for channel in channels if channel.state is State.STREAMING]
+    if not still_open:
+        return [], run
+    state, outcome = _result(ending)
+    writes = [_closed(channel, state, outcome) for channel in still_open]
+    if PRODUCER in record.attributes:
+        writes.append(_final_record(record, channels, ending, state, outcome))
+    run = apply_writes(tx, basis, run, check_writes(basis, caller, writes), caller.principal).run
+    return [Channel(one.number, one.path, one.body_bytes, state) for one in still_open], run
+
+
+def _result(ending: Ending) -> tuple[State, str]:
+    if ending.end is End.COMPLETED and ending.exit_code:
+        return State.FAILED, f"exit_{ending.exit_code}:500"
+    if ending.end is End.COMPLETED:
+        return State.RESOLVED, ""
+    return State.CANCELLED, ending.outcome or (CANCELLED if ending.end is End.CANCELLED else "aborted:499")
+
+
+def _closed(channel: Channel, state: State, outcome: str) -> EntryWrite:
+    """The end of a channel; one that holds something of a failure is shown, so that the reason is read."""
+    is_shown = state is State.FAILED and channel.body_bytes
+    visibility = Visibility.VISIBLE if is_shown else Visibility.UNSPECIFIED
+    return EntryWrite(channel.path, SetEntry(visibility=visibility, state=state, outcome=outcome), Tier.PLUGIN)
+
+
+def _final_record(record: Entry, channels: Sequence[Channel], ending: Ending, state: State, outcome: str) -> EntryWrite:
+    """The record with exit code, duration and sizes, or the reason (RU176)."""
+    figures: dict[str, Any] = {
+        "exit_code": ending.exit_code,
+        "duration_s": None if ending.duration_s is None else round(ending.duration_s, 3),
+        "reason": ending.reason or None,
+        "channels": [{"path": channel.path, "bytes": channel.body_bytes} for channel in channels],
+    }
+    given = {name: value for name, value in figures.items() if value is not None}
+    output = ", ".join(f"{channel.path} ({_size(channel)})" for channel in channels)
+    body = f"{_verb(ending, outcome)} '{record.attributes.get('target', '')}'{_how(ending)}, Output: {output}"
+    change = SetEntry(body, state=state, outcome=outcome, merge_attributes_json=to_attributes_json(given))
+    return EntryWrite(record.path, change, Tier.PLUGIN)
+
+
+def _verb(ending: Ending, outcome: str) -> str:
+    return "ran" if ending.end is End.COMPLETED else outcome.partition(":")[0].replace("_", " ")
+
+
+def _how(ending: Ending) -> str:
+    parts = [] if ending.exit_code is None else [f"exit={ending.exit_code}"]
+    return "".join(f", {part}" for part in [*parts, *([ending.reason] if ending.reason else [])])
+
+
+def _size(channel: Channel) -> str:
+    if not channel.body_bytes:
+        return "empty"
+    return "1 byte" if channel.body_bytes == 1 else f"{channel.body_bytes} bytes"

@@ -1,0 +1,263 @@
+"""Statements on their way to PostgreSQL: sent one behind the other, waited for where an answer is needed.
+
+Theory of operation. libpq's pipeline mode takes a statement before the one ahead of it is answered. So a statement is
+sent at once and its answer is read when somebody looks at it, together with all answers before: a trip to the server
+for each question instead of each statement. What fails makes the server skip what comes behind it, up to the next
+synchronization, and is raised to whoever waits there. Statements are prepared once for a connection, and values go as
+they are, without the driver's search for the type of each.
+Source: PostgreSQL 15, 34.5 (pipeline mode); docs/adr/0006.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from struct import pack
+from typing import Any, Final
+
+import psycopg
+from psycopg import pq
+from psycopg.adapt import Transformer
+from psycopg.errors import error_from_result
+
+BIGINT: Final = 20
+TEXT: Final = 25
+BYTEA: Final = 17
+BOOLEAN: Final = 16
+FLOAT: Final = 701
+"""Numbers of PostgreSQL's types."""
+
+_GOOD: Final = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
+
+Value = Any
+"""None, int, bool, float, str, bytes, a list of some of these, or an Array."""
+
+
+class Array:
+    """A list as one value, in PostgreSQL's binary form."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, kind: int, values: Sequence[Any]) -> None:
+        """Of some values of one kind, None among them."""
+        self.data = pack("!iiiii", 1, 1, kind, len(values), 1) + _ITEMS[kind](values)
+
+
+def _numbers(values: Sequence[Any]) -> bytes:
+    if None in values:
+        return b"".join(b"\xff\xff\xff\xff" if value is None else pack("!iq", 8, value) for value in values)
+    return pack("!" + "iq" * len(values), *(half for value in values for half in (8, value)))
+
+
+def _items(encode: Callable[[Any], bytes]) -> Callable[[Sequence[Any]], bytes]:
+    def join(values: Sequence[Any]) -> bytes:
+        parts: list[bytes] = []
+        for value in values:
+            if value is None:
+                parts.append(b"\xff\xff\xff\xff")
+            else:
+                data = encode(value)
+                parts += (len(data).to_bytes(4, "big"), data)
+        return b"".join(parts)
+
+    return join
+
+
+_ITEMS: Final[dict[int, Callable[[Sequence[Any]], bytes]]] = {
+    BIGINT: _numbers,
+    TEXT: _items(str.encode),
+    BYTEA: _items(bytes),
+    BOOLEAN: _items(lambda value: b"\x01" if value else b"\x00"),
+    FLOAT: _items(lambda value: pack("!d", value)),
+}
+
+_KIND_OF: Final[dict[type, int]] = {int: BIGINT, str: TEXT, bytes: BYTEA}
+
+
+def _text(value: str) -> tuple[bytes, int]:
+    data = value.encode()
+    if b"\0" in data:
+        raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
+    return data, 0
+
+
+def _list(value: list[Any]) -> tuple[bytes, int]:
+    # Of what kind an empty one is, the server knows.
+    return (Array(_KIND_OF[type(value[0])], value).data, 1) if value else (b"{}", 0)
+
+
+_ENCODERS: Final[dict[type, Callable[[Any], tuple[bytes | None, int]]]] = {
+    str: _text,
+    int: lambda value: (b"%d" % value, 0),
+    type(None): lambda _: (None, 0),
+    bytes: lambda value: (value, 1),
+    Array: lambda value: (value.data, 1),
+    bool: lambda value: (b"t" if value else b"f", 0),
+    float: lambda value: (repr(value).encode(), 0),
+    list: _list,
+}
+"""A value on the wire, and whether that is its binary form."""
+
+
+def _encoded(value: Value) -> tuple[bytes | None, int]:
+    encode = _ENCODERS.get(type(value))
+    if encode is None:
+        # An enumeration is what it is made of.
+        encode = next(encode for kind, encode in _ENCODERS.items() if isinstance(value, kind))
+    return encode(value)
+
+
+class Answer:
+    """What the server said to one statement; read when somebody looks at it. Stands for the driver's cursor."""
+
+    __slots__ = ("_pipe", "error", "result")
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+        self.result: pq.abc.PGresult | None = None
+        self.error: psycopg.Error | None = None
+
+    def _there(self) -> pq.abc.PGresult:
+        if self.result is None and self.error is None:
+            self._pipe.settle()
+        if self.error is not None:
+            raise self.error
+        assert self.result is not None, "a statement is answered before the next synchronization"
+        return self.result
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return iter(self._pipe.rows(self._there()))
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows were changed."""
+        return self._there().command_tuples or 0
+
+    @property
+    def status(self) -> str:
+        """What was done, in the server's words."""
+        return (self._there().command_status or b"").decode()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Pipe:
+    """One connection's statements. Used by one thread at a time."""
+
+    def __init__(self, raw: psycopg.Connection[Any]) -> None:
+        """On a connection that nobody else uses but between `leave` and the next statement."""
+        self._pgconn = raw.pgconn
+        self._names: dict[str, bytes] = {}
+        self._numbers = count(1)
+        # What the answers that come next are for: a statement's, a name that is prepared, a synchronization (None).
+        self._coming: deque[Answer | str | None] = deque()
+        self._poll = select.poll()
+        self._loader = Transformer.from_context(raw)
+
+    def send(self, sql: str, values: Sequence[Value] = ()) -> Answer:
+        """Send a statement; it is answered later."""
+        if not self._pgconn.pipeline_status:
+            self._enter()
+        name = self._names.get(sql)
+        if name is None:
+            name = self._names[sql] = b"s%d" % next(self._numbers)
+            self._pgconn.send_prepare(name, sql.encode())
+            self._coming.append(sql)
+        answer = Answer(self)
+        pairs = [_encoded(value) for value in values]
+        self._pgconn.send_query_prepared(name, [one for one, _ in pairs], [how for _, how in pairs], 1)
+        self._coming.append(answer)
+        return answer
+
+    def ask(self, sql: str, values: Sequence[Value] = ()) -> Answer:
+        """Send a statement and wait for its answer. Raises what it or one before it met."""
+        answer = self.send(sql, values)
+        self.settle()
+        return answer
+
+    def _enter(self) -> None:
+        self._pgconn.enter_pipeline_mode()
+        self._poll = select.poll()
+        self._poll.register(self._pgconn.socket, select.POLLIN)
+
+    def push(self) -> None:
+        """Have everything done that was sent, without waiting for it."""
+        self._pgconn.pipeline_sync()
+        self._coming.append(None)
+        self._flush()
+
+    def settle(self) -> None:
+        """Wait until everything that was sent is done. Raises the first error there was."""
+        if not self._coming:
+            return
+        if self._coming[-1] is not None:
+            self.push()
+        failed: psycopg.Error | None = None
+        while self._coming:
+            failed = self._next(failed)
+        if failed is not None:
+            raise failed
+
+    def calm(self) -> None:
+        """Wait until everything that was sent is done, whatever became of it.."""
+        with contextlib.suppress(psycopg.Error):
+            self.settle()
+
+    def leave(self) -> None:
+        """Settle, and leave the connection to the driver until the next statement."""
+        self.settle()
+        if self._pgconn.pipeline_status:
+            self._pgconn.exit_pipeline_mode()
+
+    def rows(self, result: pq.abc.PGresult) -> list[tuple[Any, ...]]:
+        """The rows of an answer."""
+        self._loader.set_pgresult(result)
+        return self._loader.load_rows(0, result.ntuples, tuple)
+
+    def _next(self, failed: psycopg.Error | None) -> psycopg.Error | None:
+        """Take the next answer; the first error until now."""
+        result = self._read()
+        coming = self._coming.popleft()
+        if coming is None:
+            return failed
+        self._read_end()
+        if result.status in _GOOD:
+            if isinstance(coming, Answer):
+                coming.result = result
+            return failed
+        # Behind the first error, all that the server says is that it did nothing.
+        failed = failed or error_from_result(result, encoding="utf-8")
+        if isinstance(coming, Answer):
+            coming.error = failed
+        else:
+            del self._names[coming]
+        return failed
+
+    def _read(self) -> pq.abc.PGresult:
+        self._await()
+        result = self._pgconn.get_result()
+        if result is None:
+            raise psycopg.OperationalError("the connection is lost")
+        return result
+
+    def _read_end(self) -> None:
+        """A statement's answer ends with a sign of its own."""
+        self._await()
+        self._pgconn.get_result()
+
+    def _await(self) -> None:
+        while self._pgconn.is_busy():
+            self._poll.poll()
+            self._pgconn.consume_input()
+
+    def _flush(self) -> None:
+        while self._pgconn.flush():
+            self._poll.modify(self._pgconn.socket, select.POLLIN | select.POLLOUT)
+            # A server that cannot get rid of its answers takes no more statements.
+            if any(event & select.POLLIN for _, event in self._poll.poll()):
+                self._pgconn.consume_input()
+            self._poll.modify(self._pgconn.socket, select.POLLIN)

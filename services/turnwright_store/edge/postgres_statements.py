@@ -1,0 +1,201 @@
+"""Statements as PostgreSQL takes them best: the rows of an INSERT are one array for each column, a list is one array.
+
+So a statement has one text whatever the number of rows and of values: it is prepared and planned once for a
+connection, and many rows cost the server little more than their storage.
+Source: architecture 12.2; docs/adr/0006, 0007.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any, Final
+
+import sqlalchemy
+from sqlalchemy import Dialect, Insert, TextClause, Update
+
+from turnwright_store.edge.postgres_pipe import BIGINT, BOOLEAN, BYTEA, FLOAT, TEXT, Answer, Array, Pipe
+from turnwright_store.edge.statements import (
+    ROWS_A_STATEMENT,
+    Compiled,
+    DirectConnection,
+    Rows,
+    Statements,
+    Values,
+    _arguments,
+    _taker,
+)
+
+_IN: Final = re.compile(r"(NOT )?IN \((__\[POSTCOMPILE_\w+\])\)")
+_MARK: Final = re.compile(r"__\[POSTCOMPILE_\w+\]|%s|%%")
+_TYPED_MARK: Final = re.compile(r'%s(?:::(\w+)(?: COLLATE "C")?)?')
+_ROW: Final = re.compile(r" VALUES \(.*?\)(?= RETURNING | ON CONFLICT |$)", re.DOTALL)
+
+PATHS: Final = "paths"
+"""Name of the lists that hold paths: of an index on scope and path, they are the second part."""
+
+_EACH: Final = "SELECT found.* FROM unnest(%s::text[]) AS given(path) CROSS JOIN LATERAL ({each} OFFSET 0) AS found"
+
+_VERSION: Final = "versions.entry_id = views.entry_id AND versions.from_rev = coalesce("
+_EXACT_VERSION: Final = "versions.entry_id = coalesce(views.entry_id, entries.id) AND versions.from_rev = coalesce("
+"""The same for a planner that would otherwise read every version of an entry: most have one, and some have thousands.
+
+Which version a view shows takes its entry to say. With both halves of the key said so, neither can be used alone.
+"""
+
+_WHOLE: Final = re.compile(r"ORDER BY|LIMIT|GROUP BY|count\(")
+"""What makes a statement say something of all its rows together."""
+
+_SQL: Final = {BIGINT: "bigint", TEXT: "text", BYTEA: "bytea", BOOLEAN: "boolean", FLOAT: "float8"}
+_KINDS: Final = {sql.upper(): kind for kind, sql in _SQL.items()} | {"FLOAT": FLOAT}
+
+
+@dataclass(frozen=True, slots=True)
+class ManyRows:
+    """A statement for many rows at once."""
+
+    sql: str
+    kinds: tuple[int, ...]
+    """The types of its parameters, of which each is an array."""
+
+
+class PostgresStatements(Statements):
+    """The compiled statements of PostgreSQL."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__(dialect)
+        self._many: dict[int, ManyRows | None] = {}
+
+    def compiled(self, statement: Any, values: Values) -> Compiled | None:
+        """The compiled statement, text as well; None for one that has to go through Core."""
+        if isinstance(statement, TextClause) and id(statement) not in self._compiled:
+            self._compiled[id(statement)] = (statement, self._compile_text(statement))
+        return super().compiled(statement, values)
+
+    def _compile_text(self, statement: TextClause) -> Compiled:
+        compiled: Any = statement.compile(dialect=self.dialect)
+        names = tuple(compiled.positiontup or ())
+        expanded = frozenset(name for name in names if compiled.binds[name].expanding)
+        return self._numbered(Compiled(str(compiled), names, _taker(names), {}, (), expanded, (), returns=True))
+
+    def _compile(self, statement: Any, values: Values) -> Compiled:
+        compiled = super()._compile(statement, values)
+        numbered = self._numbered(compiled)
+        self._many[id(numbered)] = self._for_many(statement, compiled)
+        return numbered
+
+    def _numbered(self, compiled: Compiled) -> Compiled:
+        if PATHS in compiled.expanded and not _WHOLE.search(compiled.sql):
+            compiled = _for_each_path(compiled)
+        sql = compiled.sql.replace(_VERSION, _EXACT_VERSION)
+        return replace(compiled, sql=_numbered(_IN.sub(lambda found: _any(*found.groups()), sql)))
+
+    def for_many(self, compiled: Compiled) -> ManyRows | None:
+        """The statement for many rows at once; None where it has to be sent for each."""
+        return self._many.get(id(compiled))
+
+    def _for_many(self, statement: Any, compiled: Compiled) -> ManyRows | None:
+        if compiled.constants or compiled.expanded or not compiled.names:
+            return None
+        if isinstance(statement, Insert):
+            return self._insert_many(statement, compiled) if _ROW.search(compiled.sql) else None
+        return _update_many(compiled) if isinstance(statement, Update) else None
+
+    def _insert_many(self, statement: Insert, compiled: Compiled) -> ManyRows:
+        columns = [statement.table.c[name].type.compile(dialect=self.dialect) for name in compiled.names]
+        kinds = tuple(_KINDS[column.partition(" ")[0]] for column in columns)
+        arrays = ", ".join(f"%s::{_SQL[kind]}[]" for kind in kinds)
+        rows = f" SELECT * FROM unnest({arrays})"  # noqa: S608 - made of constants
+        return ManyRows(_numbered(_ROW.sub(rows, compiled.sql)), kinds)
+
+
+def _update_many(compiled: Compiled) -> ManyRows | None:
+    """The update of one row each, by numbers alone; rows that are given twice are changed once."""
+    marks = _TYPED_MARK.findall(compiled.sql)
+    if set(marks) != {"BIGINT"} or compiled.returns:
+        return None
+    places = count()
+    changed = _TYPED_MARK.sub(lambda _: f"given.c{next(places)}", compiled.sql)
+    names = ", ".join(f"c{place}" for place in range(len(marks)))
+    arrays = ", ".join(["%s::bigint[]"] * len(marks))
+    given = f" FROM unnest({arrays}) AS given({names}) WHERE "
+    return ManyRows(_numbered(changed.replace(" WHERE ", given, 1)), (BIGINT,) * len(marks))
+
+
+def _for_each_path(compiled: Compiled) -> Compiled:
+    """The statement, asked for each path of its list.
+
+    As one condition a list may be taken for the worse one by a planner that has no statistics of a run: it reads all
+    that the run has, and looks for the paths in that.
+    """
+    each = compiled.sql.replace(f"IN (__[POSTCOMPILE_{PATHS}])", "= given.path")
+    places = [place for place, name in enumerate(compiled.names) if name != PATHS]
+    names = (PATHS, *(compiled.names[place] for place in places))
+    moved = {place: new for new, place in enumerate(places, 1)}
+    converts = tuple((moved[place], convert) for place, convert in compiled.converts if place in moved)
+    return replace(compiled, sql=_EACH.format(each=each), names=names, take=_taker(names), converts=converts)
+
+
+def _any(without: str | None, mark: str) -> str:
+    return f"<> ALL ({mark})" if without else f"= ANY ({mark})"
+
+
+def _numbered(sql: str) -> str:
+    """The SQL with its parameters as the server knows them."""
+    number = 0
+
+    def name(found: re.Match[str]) -> str:
+        nonlocal number
+        if found[0] == "%%":
+            return "%"
+        number += 1
+        return f"${number}"
+
+    return _MARK.sub(name, sql)
+
+
+class PostgresConnection(DirectConnection):
+    """Stands for a SQLAlchemy connection where statements are executed; they go through a pipe."""
+
+    def __init__(self, core: sqlalchemy.Connection, statements: PostgresStatements, pipe: Pipe) -> None:
+        """All faces are of the same connection of the driver."""
+        super().__init__(core, statements, lambda: None)
+        self._texts = statements
+        self._pipe = pipe
+
+    def execute(self, statement: Any, values: dict[str, Any] | Sequence[Values] | None = None) -> Any:
+        """The rows of a statement; with a list of values it is executed for each of them."""
+        given = [values] if isinstance(values, dict) else [{}] if values is None else values
+        compiled = self._texts.compiled(statement, given[0])
+        if compiled is None:
+            self._pipe.leave()
+            return self.core.execute(statement, values)
+        many = self._texts.for_many(compiled) if len(given) > 1 else None
+        if many:
+            return self._in_arrays(many, compiled, given)
+        answers = [self._send(compiled, one) for one in given]
+        return Rows(answers[-1], compiled.results)
+
+    def _send(self, compiled: Compiled, values: Values) -> Answer:
+        self.executed += 1
+        arguments = _arguments(compiled, values)
+        if compiled.expanded:
+            pairs = zip(compiled.names, arguments, strict=True)
+            arguments = [list(dict.fromkeys(value)) if name in compiled.expanded else value for name, value in pairs]
+        # What gives rows is waited for: whoever asks hears at once what was wrong.
+        return self._pipe.ask(compiled.sql, arguments) if compiled.returns else self._pipe.send(compiled.sql, arguments)
+
+    def _in_arrays(self, many: ManyRows, compiled: Compiled, values: Sequence[Values]) -> Rows:
+        found: list[tuple[Any, ...]] = []
+        for first in range(0, len(values), ROWS_A_STATEMENT):
+            self.executed += 1
+            rows = [_arguments(compiled, one) for one in values[first : first + ROWS_A_STATEMENT]]
+            columns = zip(*rows, strict=True)
+            arrays = [Array(kind, column) for kind, column in zip(many.kinds, columns, strict=True)]
+            if compiled.returns:
+                found += Rows(self._pipe.ask(many.sql, arrays), compiled.results)
+            else:
+                self._pipe.send(many.sql, arrays)
+        return Rows(found, ())

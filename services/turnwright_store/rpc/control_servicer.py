@@ -1,0 +1,111 @@
+"""Rpcs of control.proto: aliases, settings and spending of runs, and the runs of a project as they change."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+from turnwright.store.v1 import control_pb2
+from turnwright.types.v1 import run_pb2, settings_pb2
+
+from turnwright_core.entries import Tier
+from turnwright_core.kit.auth import Caller, current_caller
+from turnwright_core.wire import runs as wire
+from turnwright_core.wire.entries import cursor_to_pb
+from turnwright_core.wire.times import time_to_pb
+from turnwright_store.app import control
+from turnwright_store.app.control import SettingsPatch
+from turnwright_store.app.overviews import RunsChange, follow_runs
+from turnwright_store.app.reading import Address
+from turnwright_store.domain.locks import project_lock, run_lock
+from turnwright_store.domain.permissions import check_floor
+from turnwright_store.ports import Transaction
+from turnwright_store.rpc.calls import Calls
+
+
+def patch_of(message: settings_pb2.RunSettingsPatch) -> SettingsPatch:
+    """Changes of settings from the wire."""
+    return SettingsPatch(
+        model=message.model if message.HasField("model") else None,
+        temperature=message.temperature if message.HasField("temperature") else None,
+        persona=message.persona if message.HasField("persona") else None,
+        context_limit=message.context_limit if message.HasField("context_limit") else None,
+        budget=wire.budget_from_pb(message.budget) if message.HasField("budget") else None,
+        yolo=message.yolo if message.HasField("yolo") else None,
+    )
+
+
+class ControlRpcs(Calls):
+    """Rpcs of control.proto."""
+
+    async def RenameRun(self, request: control_pb2.RenameRunRequest, _context: Any) -> control_pb2.RenameRunResponse:
+        """See StoreService."""
+
+        def work(tx: Transaction, _caller: Caller) -> control_pb2.RenameRunResponse:
+            run = control.rename_run(tx, Address(request.project, request.run), request.new_run)
+            return control_pb2.RenameRunResponse(run=wire.run_to_pb(run))
+
+        locks = {
+            project_lock(request.project),
+            run_lock(request.project, request.run),
+            run_lock(request.project, request.new_run),
+        }
+        return await self._once(request, control_pb2.RenameRunResponse, work, locks=locks)
+
+    async def ConfigureRun(
+        self, request: control_pb2.ConfigureRunRequest, _context: Any
+    ) -> control_pb2.ConfigureRunResponse:
+        """See StoreService."""
+
+        def work(tx: Transaction, _caller: Caller) -> control_pb2.ConfigureRunResponse:
+            run = control.configure_run(tx, Address(request.project, request.run), patch_of(request.patch))
+            return control_pb2.ConfigureRunResponse(run=wire.run_to_pb(run))
+
+        locks = {run_lock(request.project, request.run)}
+        return await self._once(request, control_pb2.ConfigureRunResponse, work, locks=locks)
+
+    async def InjectMessage(
+        self, request: control_pb2.InjectMessageRequest, _context: Any
+    ) -> control_pb2.InjectMessageResponse:
+        """See StoreService."""
+        address = Address(request.project, request.run)
+
+        def work(tx: Transaction, caller: Caller) -> control_pb2.InjectMessageResponse:
+            told = control.inject_message(tx, self._basis, caller, address, request.message)
+            return control_pb2.InjectMessageResponse(
+                run=wire.run_to_pb(told.run), path=told.path, cursor=cursor_to_pb(told.cursor)
+            )
+
+        locks = {run_lock(request.project, request.run)}
+        return await self._once(request, control_pb2.InjectMessageResponse, work, locks=locks)
+
+    async def GetSpending(
+        self, request: control_pb2.GetSpendingRequest, _context: Any
+    ) -> control_pb2.GetSpendingResponse:
+        """See StoreService."""
+        address = Address(request.project, request.run)
+        run, loop = await self._database.read(partial(control.spending, address=address, loop=request.loop))
+        return control_pb2.GetSpendingResponse(run=wire.spending_to_pb(run), loop=wire.spending_to_pb(loop))
+
+    async def WatchRuns(
+        self, request: control_pb2.WatchRunsRequest, _context: Any
+    ) -> AsyncIterator[control_pb2.WatchRunsResponse]:
+        """See StoreService."""
+        check_floor(current_caller(), Tier.CLIENT, "WatchRuns")
+        basis = self._basis
+        changes = follow_runs(self._database, self._service.watches, request.project, basis.heartbeat_s)
+        try:
+            async for change in changes:
+                yield self._runs_to_pb(change)
+        finally:
+            await changes.aclose()
+
+    def _runs_to_pb(self, change: RunsChange) -> control_pb2.WatchRunsResponse:
+        return control_pb2.WatchRunsResponse(
+            runs=[run_pb2.RunOverview(run=wire.run_to_pb(one.run), proposals=one.proposals) for one in change.runs],
+            removed=change.removed,
+            snapshot=change.snapshot,
+            snapshot_last=change.snapshot_last,
+            send_time=time_to_pb(self._service.clock_ms()),
+        )

@@ -1,0 +1,93 @@
+"""Decisions, and what waits for one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+from turnwright.store.v1 import proposal_pb2, queue_pb2
+
+from turnwright_core.kit.auth import Caller
+from turnwright_core.wire import entries as entry_wire
+from turnwright_core.wire import runs as wire
+from turnwright_core.wire.proposals import decision_to_pb
+from turnwright_core.wire.times import time_to_pb
+from turnwright_store.app import proposals
+from turnwright_store.app.inbox import Gone, InboxChange, InboxQuery, Pending, list_proposals, watch_inbox
+from turnwright_store.app.proposals import Resolution
+from turnwright_store.app.reading import Address
+from turnwright_store.domain.checks import invalid
+from turnwright_store.domain.locks import run_lock
+from turnwright_store.ports import Transaction
+from turnwright_store.rpc.calls import Calls
+
+
+def resolution_of(request: queue_pb2.ResolveProposalRequest) -> Resolution:
+    """The decision that a request asks for. Raises InvalidError."""
+    if request.decision not in (queue_pb2.DECISION_ACCEPT, queue_pb2.DECISION_REJECT):
+        raise invalid("decision", "decision must be accept or reject.")
+    contents = tuple((one.path, one.content) for one in request.contents)
+    return Resolution(request.decision == queue_pb2.DECISION_ACCEPT, request.comment, contents, request.client_runs)
+
+
+class ProposalRpcs(Calls):
+    """Rpcs of proposal.proto, and ResolveProposal."""
+
+    async def ResolveProposal(
+        self, request: queue_pb2.ResolveProposalRequest, _context: Any
+    ) -> queue_pb2.ResolveProposalResponse:
+        """See StoreService."""
+        resolution = resolution_of(request)
+        address = Address(request.project, request.run)
+
+        def work(tx: Transaction, caller: Caller) -> queue_pb2.ResolveProposalResponse:
+            done = proposals.resolve_proposal(tx, self._basis, caller, address, request.path, resolution)
+            return queue_pb2.ResolveProposalResponse(
+                run=wire.run_to_pb(done.run),
+                entry=entry_wire.entry_to_pb(done.entry),
+                cursor=entry_wire.cursor_to_pb(done.cursor),
+            )
+
+        locks = {run_lock(request.project, request.run)}
+        return await self._once(request, queue_pb2.ResolveProposalResponse, work, locks=locks, brief=True)
+
+    async def ListProposals(
+        self, request: proposal_pb2.ListProposalsRequest, _context: Any
+    ) -> proposal_pb2.ListProposalsResponse:
+        """See StoreService."""
+        query = InboxQuery(request.project, request.run, request.page_size, request.page_token)
+        found, token = await self._database.read(partial(list_proposals, query=query))
+        return proposal_pb2.ListProposalsResponse(proposals=map(_pending_to_pb, found), next_page_token=token)
+
+    async def WatchProposals(
+        self, request: proposal_pb2.WatchProposalsRequest, _context: Any
+    ) -> AsyncIterator[proposal_pb2.WatchProposalsResponse]:
+        """See StoreService."""
+        changes = watch_inbox(self._service.watches, self._database, lambda: self._basis, request.project)
+        try:
+            async for change in changes:
+                yield self._inbox_to_pb(change)
+        finally:
+            await changes.aclose()
+
+    def _inbox_to_pb(self, change: InboxChange) -> proposal_pb2.WatchProposalsResponse:
+        return proposal_pb2.WatchProposalsResponse(
+            pending=map(_pending_to_pb, change.pending),
+            decided=map(_gone_to_pb, change.decided),
+            complete=change.complete,
+            send_time=time_to_pb(self._service.clock_ms()),
+        )
+
+
+def _pending_to_pb(one: Pending) -> proposal_pb2.PendingProposal:
+    return proposal_pb2.PendingProposal(
+        project=one.project,
+        run=one.run,
+        entry=entry_wire.entry_to_pb(one.entry),
+        propose_time=time_to_pb(one.since_ms),
+    )
+
+
+def _gone_to_pb(one: Gone) -> proposal_pb2.DecidedProposal:
+    return proposal_pb2.DecidedProposal(project=one.project, run=one.run, decision=decision_to_pb(one.path, one.entry))

@@ -1,0 +1,140 @@
+"""Rpcs of stream.proto."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, Final
+
+from sqlalchemy import Connection
+from turnwright.store.v1 import stream_pb2
+from turnwright.types.v1 import stream_pb2 as types_pb2
+
+from turnwright_core.entries import Tier
+from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.auth import Caller
+from turnwright_core.wire.entries import cursor_to_pb
+from turnwright_store.app import streams
+from turnwright_store.app.reading import Address
+from turnwright_store.domain.checks import invalid, over_limit
+from turnwright_store.domain.locks import run_lock
+from turnwright_store.ports import Durability, Transaction
+from turnwright_store.rpc.calls import Calls
+from turnwright_store.sql.runs import Standing, get_standing
+from turnwright_store.sql.streams import read_part
+from turnwright_store.sql.views import find_shown
+
+PART_BYTES: Final = 64 * 1024
+"""Bytes of a body that are read where the request does not say."""
+
+PART_BYTES_MAX: Final = 1024 * 1024
+"""Most bytes of a body that are read at once."""
+
+
+class StreamRpcs(Calls):
+    """Rpcs of stream.proto."""
+
+    def _cursor(self, run: Standing) -> Any:
+        return cursor_to_pb(run.cursor(self._basis.incarnation))
+
+    async def OpenStream(self, request: stream_pb2.OpenStreamRequest, _context: Any) -> stream_pb2.OpenStreamResponse:
+        """See StoreService."""
+        wish = streams.Opening(request.tool, request.target, list(request.channels), request.producer)
+
+        def work(tx: Transaction, caller: Caller) -> stream_pb2.OpenStreamResponse:
+            path, channels, run = streams.open_stream(tx, self._basis, caller, _address(request), wish)
+            return stream_pb2.OpenStreamResponse(path=path, channels=_channels(channels), cursor=self._cursor(run))
+
+        return await self._once(request, stream_pb2.OpenStreamResponse, work, floor=Tier.PLUGIN, locks=_locks(request))
+
+    async def AppendStream(
+        self, request: stream_pb2.AppendStreamRequest, _context: Any
+    ) -> stream_pb2.AppendStreamResponse:
+        """See StoreService."""
+        offset = request.offset if request.HasField("offset") else None
+        piece = streams.Piece(request.path, request.channel, request.text, offset, request.producer)
+
+        def work(tx: Transaction, caller: Caller) -> stream_pb2.AppendStreamResponse:
+            channel, run = streams.append_stream(tx, self._basis, caller, _address(request), piece)
+            return stream_pb2.AppendStreamResponse(channel=_channels([channel])[0], cursor=self._cursor(run))
+
+        return await self._once(
+            request,
+            stream_pb2.AppendStreamResponse,
+            work,
+            floor=Tier.PLUGIN,
+            durability=Durability.NORMAL,
+            locks=_locks(request),
+        )
+
+    async def EndStream(self, request: stream_pb2.EndStreamRequest, _context: Any) -> stream_pb2.EndStreamResponse:
+        """See StoreService."""
+        ending = _ending(request)
+
+        def work(tx: Transaction, caller: Caller) -> stream_pb2.EndStreamResponse:
+            channels, run = streams.end_stream(tx, self._basis, caller, _address(request), ending)
+            return stream_pb2.EndStreamResponse(channels=_channels(channels), cursor=self._cursor(run))
+
+        return await self._once(request, stream_pb2.EndStreamResponse, work, floor=Tier.PLUGIN, locks=_locks(request))
+
+    async def ReadBody(self, request: stream_pb2.ReadBodyRequest, _context: Any) -> stream_pb2.ReadBodyResponse:
+        """See StoreService."""
+        if request.bytes_max > PART_BYTES_MAX:
+            raise over_limit("bytes_max", PART_BYTES_MAX, request.bytes_max, "bytes")
+        if request.HasField("offset") and request.offset < 0:
+            raise invalid("offset", f"offset must be 0 or more bytes; it is {request.offset}.")
+        return await self._database.read(partial(_read_body, request=request))
+
+
+def _address(request: Any) -> Address:
+    return Address(request.project, request.run)
+
+
+def _locks(request: Any) -> set[str]:
+    return {run_lock(request.project, request.run)}
+
+
+def _channels(channels: Iterable[streams.Channel]) -> list[types_pb2.StreamChannel]:
+    return [
+        types_pb2.StreamChannel(
+            number=channel.number,
+            path=channel.path,
+            body_bytes=channel.body_bytes,
+            state=int(channel.state),  # type: ignore[arg-type]
+        )
+        for channel in channels
+    ]
+
+
+def _ending(request: stream_pb2.EndStreamRequest) -> streams.Ending:
+    try:
+        end = streams.End(request.end)
+    except ValueError:
+        raise invalid("end", "end must be completed, aborted or cancelled.") from None
+    return streams.Ending(
+        request.path,
+        end,
+        request.producer,
+        request.exit_code if request.HasField("exit_code") else None,
+        request.duration_s if request.HasField("duration_s") else None,
+        request.reason,
+    )
+
+
+def _read_body(connection: Connection, request: stream_pb2.ReadBodyRequest) -> stream_pb2.ReadBodyResponse:
+    """A part of a body, cut at characters: from an offset on, or the last one."""
+    run = get_standing(connection, request.project, request.run)
+    shown = find_shown(connection, run.id, [request.path]).get(request.path)
+    if shown is None:
+        raise fault(Reason.ENTRY_NOT_FOUND, f"There is no entry {request.path}.", path=request.path)
+    size, total = request.bytes_max or PART_BYTES, shown.body_bytes
+    begin = min(request.offset, total) if request.HasField("offset") else max(0, total - size)
+    data = read_part(connection, shown, begin, min(begin + size, total))
+    torn = 0 if request.HasField("offset") else _torn(data)
+    text = data[torn:].decode(errors="ignore")
+    return stream_pb2.ReadBodyResponse(text=text, offset=begin + torn, body_bytes=total)
+
+
+def _torn(data: bytes) -> int:
+    """Bytes at the beginning that belong to a character which began before."""
+    return next((place for place, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)

@@ -1,0 +1,57 @@
+"""How columns and indexes are spelled: what the tables share of types, defaults and names.
+
+Names of constraints follow one convention, so that migrations of both databases find them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import BigInteger, Column, ColumnElement, ForeignKey, ForeignKeyConstraint, Index, MetaData, text
+
+from turnwright_store.sql.dialect import SQLITE, Key, Path, Prose
+
+named: Final = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def key() -> Column[int]:
+    """The surrogate key of a row."""
+    return Column("id", Key, primary_key=True)
+
+
+def refers(name: str, to: str, *, nullable: bool = False) -> Column[int]:
+    """A reference that the database checks."""
+    return Column(name, Key, ForeignKey(to), nullable=nullable)
+
+
+def belongs(name: str, to: str) -> tuple[Column[int], ForeignKeyConstraint]:
+    """A reference of rows that are many: not on PostgreSQL, which checks each by a statement of its own."""
+    return Column(name, Key, nullable=False), ForeignKeyConstraint([name], [to]).ddl_if(dialect=SQLITE)
+
+
+def number(name: str, default: str | None = "0") -> Column[int]:
+    """A number that is always there; times are milliseconds since 1970."""
+    return Column(name, BigInteger, nullable=False, server_default=None if default is None else text(default))
+
+
+def words(name: str, default: str | None = "") -> Column[str]:
+    """A short text of one line: names, paths, JSON."""
+    return Column(name, Path, nullable=False, server_default=default)
+
+
+def prose(name: str, default: str | None = None) -> Column[str]:
+    """A text of any length and of any code points."""
+    return Column(name, Prose, nullable=False, server_default=default)
+
+
+def partial(name: str, *columns: Column[Any], where: ColumnElement[bool], unique: bool = False) -> Index:
+    """An index of those rows only for which a condition holds."""
+    return Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)

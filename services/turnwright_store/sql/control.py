@@ -1,0 +1,165 @@
+"""Rows behind the control of runs: another alias, other settings, what was spent, the runs of a project at a glance."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Connection, Text, and_, bindparam, cast, func, literal_column, or_, select, update
+
+from turnwright_core.runs import RunSettings
+from turnwright_store.sql.loops import budget_json
+from turnwright_store.sql.runs import RUN, RunRow, run_of
+from turnwright_store.sql.tables import runs, scopes, turns, views
+
+_FAMILY_ALIAS: Final = select(runs.c.id).where(
+    or_(
+        and_(runs.c.lineage > literal_column("0"), runs.c.lineage == bindparam("family")),
+        runs.c.id == bindparam("family"),
+    ),
+    or_(
+        runs.c.alias == bindparam("wanted"),
+        runs.c.alias == cast(bindparam("wanted"), Text) + literal_column("'~'") + cast(runs.c.id, Text),
+    ),
+)
+_RENAME: Final = update(runs).where(runs.c.id == bindparam("run_is")).values(alias=bindparam("new_alias"))
+_RENAME_KEY: Final = update(scopes).where(scopes.c.id == bindparam("scope_is")).values(key=bindparam("new_key"))
+_RENAME_ORIGIN: Final = (
+    update(runs)
+    .where(
+        runs.c.lineage == bindparam("family"),
+        runs.c.lineage > literal_column("0"),
+        runs.c.forked_from_run == bindparam("old_alias"),
+        runs.c.id > bindparam("run_is"),
+    )
+    .values(forked_from_run=bindparam("new_alias"))
+)
+_CONFIGURE: Final = (
+    update(runs)
+    .where(runs.c.id == bindparam("run_is"))
+    .values(
+        model=bindparam("new_model"),
+        temperature=bindparam("new_temperature"),
+        persona=bindparam("new_persona"),
+        context_limit=bindparam("new_context_limit"),
+        budget=bindparam("new_budget"),
+        yolo=bindparam("new_yolo"),
+    )
+)
+_SPENT: Final = (
+    select(turns.c.loop, turns.c.result, turns.c.begin_ms, turns.c.end_ms)
+    .where(turns.c.run_id == bindparam("run_is"))
+    .order_by(turns.c.number)
+)
+_OF_PROJECT: Final = (
+    RUN.where(runs.c.project_id == bindparam("project"), runs.c.id < bindparam("before"))
+    .order_by(runs.c.id.desc())
+    .limit(bindparam("page"))
+)
+_OF_SCOPES: Final = RUN.where(
+    runs.c.project_id == bindparam("project"), runs.c.scope_id.in_(bindparam("scopes", expanding=True))
+)
+_MARKS: Final = select(runs.c.scope_id, runs.c.revision).where(
+    runs.c.project_id == bindparam("project"), runs.c.removed_ms == literal_column("0")
+)
+_PROPOSED: Final = (
+    select(views.c.run_id, func.count())
+    .where(
+        views.c.run_id.in_(bindparam("ids", expanding=True)),
+        views.c.to_rev.is_(None),
+        views.c.state == literal_column("2"),
+    )
+    .group_by(views.c.run_id)
+)
+
+
+def family_had_alias(connection: Connection, run: RunRow, alias: str) -> bool:
+    """Whether a run that is related by forks has an alias, or had it when it was removed."""
+    values = {"family": run.lineage or run.id, "wanted": alias}
+    return connection.execute(_FAMILY_ALIAS, values).first() is not None
+
+
+def rename(connection: Connection, run: RunRow, alias: str) -> None:
+    """Give a run another alias; the forks of it name it by that one from now on, so that their turns are found."""
+    old = run.run.run
+    connection.execute(_RENAME, {"run_is": run.id, "new_alias": alias})
+    connection.execute(_RENAME_KEY, {"scope_is": run.scope, "new_key": f"run:{run.project_id}:{alias}"})
+    family = {"family": run.lineage or run.id, "old_alias": old, "run_is": run.id, "new_alias": alias}
+    connection.execute(_RENAME_ORIGIN, family)
+
+
+def configure(connection: Connection, run_id: int, settings: RunSettings) -> None:
+    """Store other settings of a run."""
+    connection.execute(
+        _CONFIGURE,
+        {
+            "run_is": run_id,
+            "new_model": settings.model,
+            "new_temperature": settings.temperature,
+            "new_persona": settings.persona,
+            "new_context_limit": settings.context_limit,
+            "new_budget": budget_json(settings.budget),
+            "new_yolo": settings.yolo,
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SpentTurn:
+    """What one turn has spent; tokens and price are None where its call has not ended."""
+
+    loop: int
+    tokens: int = 0
+    lost_tokens: int = 0
+    cost_usd: float | None = None
+    lost_cost_usd: float = 0.0
+    work_ms: int = 0
+    has_reply: bool = False
+
+
+def spent_turns(connection: Connection, run_id: int) -> Iterator[SpentTurn]:
+    """What each turn of a run has spent, in their order."""
+    with connection.execute(_SPENT, {"run_is": run_id}) as rows:
+        for loop, result, begin_ms, end_ms in rows:
+            yield _spent(loop, json.loads(result), max(0, end_ms - begin_ms)) if result else SpentTurn(loop)
+
+
+def _spent(loop: int, result: dict[str, Any], lasted_ms: int) -> SpentTurn:
+    usage = result.get("usage") or {}
+    tokens = int(usage.get("total_tokens", 0))
+    return SpentTurn(
+        loop=loop,
+        tokens=tokens,
+        lost_tokens=int(result.get("lost_tokens", 0)),
+        cost_usd=usage.get("cost_usd"),
+        lost_cost_usd=float(result.get("lost_cost_usd", 0.0)),
+        # Turns that were stored before their work was measured lasted as long as their rows say.
+        work_ms=int(result.get("work_ms", lasted_ms)),
+        has_reply=tokens > 0,
+    )
+
+
+def runs_before(connection: Connection, project_id: int, before: int, page: int) -> list[RunRow]:
+    """Runs of a project by their ids, those below one, the latest made first."""
+    values = {"project": project_id, "before": before, "page": page}
+    return [run_of(row) for row in connection.execute(_OF_PROJECT, values)]
+
+
+def runs_of_scopes(connection: Connection, project_id: int, wanted: Collection[int]) -> list[RunRow]:
+    """The runs of a project among the owners of these scopes, in the order in which they were written."""
+    found = map(run_of, connection.execute(_OF_SCOPES, {"project": project_id, "scopes": sorted(wanted)}))
+    return sorted(found, key=lambda row: (row.run.update_ms, row.id))
+
+
+def marks_of(connection: Connection, project_id: int) -> dict[int, int]:
+    """The revision at which each run of a project was written, by the run's scope."""
+    return {int(row[0]): int(row[1]) for row in connection.execute(_MARKS, {"project": project_id})}
+
+
+def proposals_of(connection: Connection, ids: Sequence[int]) -> dict[int, int]:
+    """How many proposals of each of these runs wait; runs without any are left out."""
+    if not ids:
+        return {}
+    return {int(row[0]): int(row[1]) for row in connection.execute(_PROPOSED, {"ids": list(ids)})}

@@ -1,0 +1,117 @@
+"""Rows that wait for a decision, across runs, in the order in which they came to wait.
+
+One partial index holds what waits now and nothing else, so that no question here costs more than there is to decide,
+whatever the runs hold besides. Which project a row belongs to stands with its run.
+Source: architecture 7, 11 (a proposal stays pending); rows RU009, RU244.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Connection, Select, and_, bindparam, literal_column, or_, select
+
+from turnwright_store.sql.entries import SEEN_VERSION, parts
+from turnwright_store.sql.leases import DatabaseNow
+from turnwright_store.sql.tables import entries, projects, runs, versions, views
+from turnwright_store.sql.views import ENTRY, SHOWN_COLUMNS, Shown
+
+# Literals, as the index has them: planners do not look behind parameters.
+_IS_WAITING: Final = and_(views.c.to_rev.is_(None), views.c.state == literal_column("2"))
+_OF_PROJECT: Final = runs.c.project_id + literal_column("0") == bindparam("project")
+"""An expression that no index offers: else planners would walk through all runs of the project."""
+
+_WAITING: Final[Select[Any]] = (
+    select(views.c.create_ms, views.c.id, views.c.run_id)
+    .join(runs, runs.c.id == views.c.run_id)
+    .where(_IS_WAITING, runs.c.removed_ms == literal_column("0"))
+    .order_by(views.c.create_ms, views.c.id)
+)
+_AFTER: Final = and_(
+    views.c.create_ms >= bindparam("after_ms"),
+    or_(views.c.create_ms > bindparam("after_ms"), views.c.id > bindparam("after_id")),
+)
+_PAGE: Final = _WAITING.where(_AFTER).limit(bindparam("page"))
+_PAGE_OF_PROJECT: Final = _PAGE.where(_OF_PROJECT)
+_PAGE_OF_RUN: Final = _PAGE.where(views.c.run_id == bindparam("run"))
+_OF_ALL: Final = _WAITING
+_OF_ONE: Final = _WAITING.where(_OF_PROJECT)
+_SHOWN: Final = (
+    select(views.c.id, *SHOWN_COLUMNS)
+    .select_from(views)
+    .join(entries, ENTRY)
+    .join(versions, SEEN_VERSION)
+    .where(views.c.id.in_(bindparam("ids", expanding=True)))
+)
+_OVERDUE: Final = (
+    select(projects.c.name, runs.c.alias, views.c.path)
+    .select_from(views)
+    .join(runs, runs.c.id == views.c.run_id)
+    .join(projects, projects.c.id == runs.c.project_id)
+    .where(
+        _IS_WAITING,
+        runs.c.removed_ms == literal_column("0"),
+        views.c.create_ms <= DatabaseNow() - bindparam("wait_ms"),
+    )
+    .order_by(views.c.create_ms, views.c.id)
+    .limit(bindparam("page"))
+)
+_RUNS: Final = (
+    select(runs.c.id, projects.c.name, runs.c.alias)
+    .join(projects, projects.c.id == runs.c.project_id)
+    .where(runs.c.id.in_(bindparam("ids", expanding=True)), runs.c.removed_ms == literal_column("0"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRow:
+    """A row that waits: since when, the row, and its run."""
+
+    since_ms: int
+    view: int
+    run: int
+
+
+def page_of_waiting(
+    connection: Connection, project: int | None, run: int | None, after: tuple[int, int], page: int
+) -> list[WaitingRow]:
+    """What waits after (time, row), of a run, of a project, or of all."""
+    values = {"after_ms": after[0], "after_id": after[1], "page": page}
+    if run is not None:
+        return _rows(connection, _PAGE_OF_RUN, values | {"run": run})
+    if project is not None:
+        return _rows(connection, _PAGE_OF_PROJECT, values | {"project": project})
+    return _rows(connection, _PAGE, values)
+
+
+def all_waiting(connection: Connection, project: int | None) -> list[WaitingRow]:
+    """All that waits, of a project or of all; a few numbers for each."""
+    return _rows(connection, _OF_ALL, {}) if project is None else _rows(connection, _OF_ONE, {"project": project})
+
+
+def _rows(connection: Connection, statement: Select[Any], values: dict[str, Any]) -> list[WaitingRow]:
+    return [WaitingRow(*row) for row in connection.execute(statement, values)]
+
+
+def shown_of(connection: Connection, ids: Sequence[int]) -> dict[int, Shown]:
+    """The entries of rows as their runs see them, by row; rows that are gone are left out."""
+    found: dict[int, Shown] = {}
+    for part in parts(ids):
+        found |= {view: Shown(*shown) for view, *shown in connection.execute(_SHOWN, {"ids": part})}
+    return found
+
+
+def list_overdue(connection: Connection, wait_ms: int, page: int) -> list[tuple[str, str, str]]:
+    """Project, run and path of what has waited for so long by the database's clock."""
+    rows = connection.execute(_OVERDUE, {"wait_ms": wait_ms, "page": page})
+    return [(project, run, path) for project, run, path in rows]
+
+
+def names_of(connection: Connection, ids: Collection[int]) -> dict[int, tuple[str, str]]:
+    """Project and alias of runs, by their ids; those that were removed are left out."""
+    found: dict[int, tuple[str, str]] = {}
+    for part in parts(ids):
+        found |= {id_: (project, run) for id_, project, run in connection.execute(_RUNS, {"ids": part})}
+    return found

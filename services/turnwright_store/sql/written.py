@@ -1,0 +1,20 @@
+"""Rows of a run that know at which revision they were last written, read in that order, in pieces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Column, Select, bindparam
+
+
+def written_between(rows: Select[Any], revision: Column[int], number: Column[int]) -> Select[Any]:
+    """The rows behind the place (`from_revision`, `from_number`) up to the revision `to`, at most `page` of them."""
+    return (
+        rows.where(
+            revision >= bindparam("from_revision"),
+            (revision > bindparam("from_revision")) | (number > bindparam("from_number")),
+            revision <= bindparam("to"),
+        )
+        .order_by(revision, number)
+        .limit(bindparam("page"))
+    )

@@ -1,0 +1,206 @@
+"""Control of runs: aliases, settings, budgets and what was spent. Rows RU098, RU230, RU232, RU240; C13, C31."""
+
+import pytest
+from turnwright.types.v1 import budget_pb2, settings_pb2, usage_pb2
+
+from contract.store.harness import new_run, set_, working_run
+from turnwright_core.entries import Tier
+from turnwright_core.errors import ExistsError, InvalidError, MissingError, PreconditionError
+
+pytestmark = pytest.mark.asyncio
+
+DONE = (200, "update", "done")
+
+
+async def ended_run(client, project, alias="r", turns=1, **result):
+    run = await working_run(client, project, alias)
+    for number in range(1, turns + 1):
+        await run.begin(set_(f"known://{number}", "x"))
+        await run.end(number, loop=DONE if number == turns else None, **result)
+    return run
+
+
+async def rename(client, project, run, new_run, **more):
+    return (await client.call("RenameRun", project=project, run=run, new_run=new_run, **more)).run
+
+
+async def configure(client, project, run, **patch):
+    wanted = settings_pb2.RunSettingsPatch(**patch)
+    return (await client.call("ConfigureRun", project=project, run=run, patch=wanted)).run
+
+
+async def test_a_run_is_addressed_by_its_new_alias(client, project):
+    await ended_run(client, project)
+    renamed = await rename(client, project, "r", "better")
+    found = (await client.call("GetRun", project=project, run="better")).run
+    assert (renamed.run, found) == ("better", renamed)
+    with pytest.raises(MissingError):
+        await client.call("GetRun", project=project, run="r")
+
+
+async def test_the_old_alias_is_free(client, project):
+    await ended_run(client, project)
+    await rename(client, project, "r", "better")
+    again = await working_run(client, project, "r")
+    assert ((await again.get()).turn, (await again.view()).paths) == (0, ["run://r"])
+
+
+async def test_a_repeated_rename_returns_the_first_answer(client, project):
+    await ended_run(client, project)
+    first = await rename(client, project, "r", "better", request_id="1")
+    assert await rename(client, project, "r", "better", request_id="1") == first
+
+
+@pytest.mark.parametrize("alias", ["", "a b", "x" * 129])
+async def test_an_alias_that_is_none_is_refused(client, project, alias):
+    await ended_run(client, project)
+    with pytest.raises(InvalidError):
+        await rename(client, project, "r", alias)
+
+
+async def test_a_taken_alias_is_refused(client, project):
+    await ended_run(client, project)
+    await new_run(client, project, "other")
+    with pytest.raises(ExistsError):
+        await rename(client, project, "r", "other")
+
+
+async def test_a_run_with_a_loop_keeps_its_alias(client, project):
+    await working_run(client, project, "r")
+    with pytest.raises(PreconditionError) as caught:
+        await rename(client, project, "r", "better")
+    assert caught.value.metadata["object"] == "run"
+
+
+async def test_a_fork_finds_the_turns_of_its_renamed_parent(client, project):
+    await ended_run(client, project, turns=2)
+    await client.call("ForkRun", project=project, run="r", new_run="child")
+    await rename(client, project, "r", "better")
+    grandchild = (await client.call("ForkRun", project=project, run="child", new_run="older", turn=1)).run
+    child = (await client.call("GetRun", project=project, run="child")).run
+    assert (grandchild.turn, child.forked_from.run) == (1, "better")
+    await client.call("RemoveRun", project=project, run="older")
+    with pytest.raises(ExistsError):
+        await rename(client, project, "better", "older")
+
+
+async def test_settings_change_one_by_one(client, project):
+    await new_run(client, project, "r")
+    await configure(client, project, "r", temperature=0.5, context_limit=2048, yolo=True)
+    run = await configure(client, project, "r", persona="Be brief.")
+    assert run.settings == settings_pb2.RunSettings(
+        model="fast", temperature=0.5, persona="Be brief.", context_limit=2048, yolo=True
+    )
+    run = await configure(client, project, "r", persona="", context_limit=0, yolo=False)
+    assert run.settings == settings_pb2.RunSettings(model="fast", temperature=0.5)
+    assert (await client.call("GetRun", project=project, run="r")).run == run
+
+
+@pytest.mark.parametrize(
+    ("patch", "error"),
+    [
+        ({"model": "none"}, MissingError),
+        ({"temperature": 2.5}, InvalidError),
+        ({"context_limit": 1023}, InvalidError),
+        ({"persona": "x" * 65537}, InvalidError),
+        ({"budget": budget_pb2.Budget(cost_usd_max=-1)}, InvalidError),
+        ({"budget": budget_pb2.Budget(wall_s_max=float("nan"))}, InvalidError),
+        ({"budget": budget_pb2.Budget(tokens_max=2**53)}, InvalidError),
+    ],
+)
+async def test_settings_out_of_range_are_refused(client, project, patch, error):
+    run = await new_run(client, project, "r")
+    before = await run.get()
+    with pytest.raises(error):
+        await configure(client, project, "r", **patch)
+    assert await run.get() == before
+
+
+async def test_a_persona_stays_after_the_first_turn(client, project):
+    await ended_run(client, project)
+    with pytest.raises(PreconditionError) as caught:
+        await configure(client, project, "r", persona="Another.")
+    assert caught.value.metadata["object"] == "persona"
+
+
+async def test_a_loop_takes_the_settings_of_its_run_when_it_is_queued(client, project):
+    run = await new_run(client, project, "r")
+    await configure(client, project, "r", yolo=True)
+    budget = budget_pb2.Budget(turns_max=3, tokens_max=1000, cost_usd_max=0.5, wall_s_max=60)
+    queued = await run.enqueue(budget=budget)
+    await configure(client, project, "r", yolo=False)
+    loop = (await client.call("ListLoops", project=project, run="r")).loops[0]
+    assert (loop.settings.yolo, loop.settings.budget) == (True, budget)
+    assert queued.loop.settings == loop.settings
+
+
+async def test_a_fork_has_the_limits_of_its_parent_and_nothing_spent(client, project):
+    run = await ended_run(client, project, usage=usage_pb2.Usage(total_tokens=10, cost_usd=0.25))
+    budget = budget_pb2.Budget(turns_max=9)
+    await configure(client, project, "r", budget=budget)
+    child = (await client.call("ForkRun", project=project, run="r", new_run="child")).run
+    spent = await client.call("GetSpending", project=project, run="child")
+    assert (child.settings.budget, spent.run) == (budget, budget_pb2.Spending())
+    assert (await run.get()).settings.budget == budget
+
+
+async def test_spending_adds_up_over_the_turns_of_a_run_and_of_a_loop(client, project):
+    usage = usage_pb2.Usage(prompt_tokens=8, completion_tokens=2, total_tokens=10, cost_usd=0.25)
+    run = await ended_run(client, project, turns=2, usage=usage, work_ms=1500, lost_tokens=5, lost_cost_usd=0.125)
+    await run.enqueue()
+    await run.claim()
+    await run.begin()
+    await run.end(3, usage=usage_pb2.Usage(total_tokens=7), work_ms=500)
+    await run.begin()
+    spent = await client.call("GetSpending", project=project, run="r")
+    assert spent.run == budget_pb2.Spending(
+        turns=4, tokens=37, lost_tokens=10, cost_usd=0.75, turns_without_cost=1, wall_s=3.5
+    )
+    assert spent.loop == budget_pb2.Spending(turns=2, tokens=7, turns_without_cost=1, wall_s=0.5)
+    first = await client.call("GetSpending", project=project, run="r", loop=1)
+    assert first.loop == budget_pb2.Spending(turns=2, tokens=30, lost_tokens=10, cost_usd=0.75, wall_s=3)
+
+
+async def test_attributes_of_a_run_entry_give_its_loop_a_budget(client, project):
+    run = await new_run(client, project, "r")
+    attributes = '{"mode": "act", "model": "fast", "budget": {"turns_max": 2, "wall_s_max": 1.5}}'
+    write = set_("run://r", "do it", attributes, writer=Tier.CLIENT)
+    await client.call("WriteEntries", **run.address, writes=[write])
+    loop = (await client.call("ListLoops", **run.address)).loops[0]
+    assert loop.settings.budget == budget_pb2.Budget(turns_max=2, wall_s_max=1.5)
+
+
+@pytest.mark.parametrize(
+    "budget", ["3", '{"turns": 2}', '{"turns_max": 1.5}', '{"tokens_max": -1}', '{"wall_s_max": true}']
+)
+async def test_attributes_that_are_no_budget_are_refused(client, project, budget):
+    run = await new_run(client, project, "r")
+    write = set_("run://r", "do it", f'{{"mode": "act", "budget": {budget}}}', writer=Tier.CLIENT)
+    with pytest.raises(InvalidError):
+        await client.call("WriteEntries", **run.address, writes=[write])
+
+
+async def test_messages_are_told_to_the_next_turn_in_their_order(client, project):
+    run = await working_run(client, project, "r")
+    await run.begin()
+    address = run.address
+    first = await client.call("InjectMessage", **address, message="One.", request_id="1")
+    again = await client.call("InjectMessage", **address, message="One.", request_id="1")
+    await run.end(1)
+    second = await client.call("InjectMessage", **address, message="Two.")
+    third = await client.call("InjectMessage", **address, message="Three.")
+    assert first == again
+    assert [one.path for one in (first, second, third)] == [
+        "log://turn_0/inject/message",
+        "log://turn_1/inject/message",
+        "log://turn_1/inject/message+2",
+    ]
+    assert (await run.entry(third.path)).body == "Three."
+    assert third.run.status == 102
+
+
+@pytest.mark.parametrize("message", ["", " ", "x" * 65537])
+async def test_a_message_has_a_size(client, project, message):
+    run = await new_run(client, project, "r")
+    with pytest.raises(InvalidError):
+        await client.call("InjectMessage", **run.address, message=message)

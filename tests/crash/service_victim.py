@@ -1,0 +1,134 @@
+"""Services in processes of their own that can end themselves at an exact step of their work, as SIGKILL ends them.
+
+Points are `before STEP N`, `after STEP N` and, for a model call, `amid generate N`: the Nth time a step is taken, or
+the Nth part of a reply. At `pause STEP N` it is only stopped before the step, as SIGSTOP stops it. Counting begins
+with SIGUSR1. A service lives once for each line that comes in through the pipe `{name}.in`, which is a point or empty;
+its process id and its exit status are told through `{name}.out`.
+"""
+
+import asyncio
+import contextlib
+import functools
+import inspect
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from crash.victim import EndsAt
+from turnwright_assembler.config import AssemblerSettings
+from turnwright_assembler.wiring import build as build_assembler
+from turnwright_core.kit.logs import configure_logs
+from turnwright_core.kit.server import RunningServer, serve_until_stopped
+from turnwright_core.kit.settings import load
+from turnwright_executor.app.leases import Leases
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.edge.assembler import AssemblerPackets
+from turnwright_executor.edge.provider import ProviderModels
+from turnwright_executor.edge.shell import LocalShell
+from turnwright_executor.edge.store import StoreLedger
+from turnwright_executor.edge.workspace import DiskWorkspace
+from turnwright_executor.wiring import build as build_executor
+from turnwright_provider.config import ProviderSettings
+from turnwright_provider.wiring import build as build_provider
+from turnwright_store.config import StoreSettings
+from turnwright_store.wiring import build as build_store
+
+SERVICES = {
+    "store": (StoreSettings, build_store),
+    "assembler": (AssemblerSettings, build_assembler),
+    "provider": (ProviderSettings, build_provider),
+    "executor": (ExecutorSettings, build_executor),
+}
+
+STEPS = {
+    "claim": (StoreLedger, "claim_work"),
+    "begin": (StoreLedger, "begin_turn"),
+    "packet": (StoreLedger, "write_packet"),
+    "write": (StoreLedger, "write"),
+    "end": (StoreLedger, "end_turn"),
+    "release": (StoreLedger, "release"),
+    "assemble": (AssemblerPackets, "assemble"),
+    "confirm": (Leases, "confirm"),
+    "shell": (LocalShell, "run"),
+    "file": (DiskWorkspace, "replace"),
+    "generate": (ProviderModels, "generate"),
+}
+"""The steps of an executor's turn: each is a call to the world outside of its process."""
+
+
+def end_at(point):
+    """Have the process end there."""
+    when, step, number = point.split(" ")
+    kind, method = STEPS[step]
+    end = EndsAt(int(number), signal.SIGSTOP if when == "pause" else signal.SIGKILL)
+    inner = getattr(kind, method)
+    wrap = _stepping if inspect.isasyncgenfunction(inner) else _around
+    setattr(kind, method, wrap(inner, when, end))
+
+
+def _around(inner, when, end):
+    @functools.wraps(inner)
+    async def step(*args, **kwargs):
+        if when in ("before", "pause"):
+            end()
+        result = await inner(*args, **kwargs)
+        if when == "after":
+            end()
+        return result
+
+    return step
+
+
+def _stepping(inner, _when, end):
+    @functools.wraps(inner)
+    async def steps(*args, **kwargs):
+        async for part in inner(*args, **kwargs):
+            end()
+            yield part
+
+    return steps
+
+
+def live(name, point):
+    """Serve until the end."""
+    kind, build = SERVICES[name]
+    settings = load(kind)
+    configure_logs(settings.log_level)
+    if point:
+        end_at(point)
+    secret = settings.secret()
+    asyncio.run(serve_until_stopped(RunningServer(build(settings, secret), settings.listen, secret, 1.0)))
+
+
+def keep(name, service, folder, environment):
+    """Live once for each line that comes in."""
+    os.environ.update(environment)
+    with (folder / f"{name}.err").open("a") as told:
+        os.dup2(told.fileno(), sys.stderr.fileno())
+    with (folder / f"{name}.in").open() as points, (folder / f"{name}.out").open("w") as ends:
+        for line in points:
+            child = os.fork()
+            if not child:
+                live(service, line.strip())
+                os._exit(0)
+            print(child, file=ends, flush=True)
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), file=ends, flush=True)
+
+
+def main(plan):
+    """Everything is imported once, for all services: each is kept by a fork, and each of its lives is a fork of that."""
+    # Each life inherits this: it may be told to count before it is ready to, and then ends when its time is over.
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    for name, service, environment in json.loads(plan.read_text()):
+        if not os.fork():
+            keep(name, service, plan.parent, environment)
+            os._exit(0)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,142 @@
+"""The services of a stack are killed at every step of a turn and at random, while runs with counted effects go on.
+
+No effect on the world happens twice, nothing that was told to have happened is lost, and every task comes to its end.
+Architecture 11.
+"""
+
+import asyncio
+import itertools
+import json
+import random
+
+import pytest
+import pytest_asyncio
+
+from crash.stack import TOKEN, Stack, Worker, records_of
+from turnwright_core.entries import State
+
+STEPS = (
+    "after claim 1",
+    "before begin 1",
+    "after begin 1",
+    "after assemble 1",
+    "before packet 1",
+    "after packet 1",
+    "amid generate 1",
+    "amid generate 4",
+    "before write 1",
+    "after write 1",
+    "after write 2",
+    "before write 3",
+    "after write 4",
+    "before shell 1",
+    "after shell 1",
+    "after shell 2",
+    "before file 1",
+    "after file 1",
+    "before end 1",
+    "after end 1",
+    "after release 1",
+)
+"""Where an executor is killed: around each call that it makes, and in the middle of a reply."""
+
+
+class Matrix:
+    """Kills on a stack, and the account afterwards."""
+
+    def __init__(self, stack, runs=3):
+        self.stack = stack
+        self.dice = random.Random()
+        numbers = itertools.count(1)
+        executors = [name for name in stack.lives if name.startswith("executor")]
+        self.workers = [Worker(stack, f"r{place}", numbers, executors[place % len(executors)]) for place in range(runs)]
+        self.hits = 0
+
+    async def kill(self, kills, others):
+        """Kill executors at their steps, and one of the other services in every `others` kills."""
+        stop = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            for worker in self.workers:
+                group.create_task(worker.work(stop))
+            steps = itertools.cycle(self.dice.sample(STEPS, len(STEPS)))
+            points = {}
+            for number in range(kills):
+                life = self._victim(is_other=number % others == others - 1)
+                await asyncio.sleep(self.dice.random() * 0.2)
+                self.hits += await life.ended(1.8 if points.get(life.name) else self.dice.random())
+                points[life.name] = next(steps) if life.service == "executor" else ""
+                life.start(points[life.name])
+            stop.set()
+
+    def _victim(self, *, is_other):
+        lives = self.stack.lives.values()
+        return self.dice.choice([life for life in lives if (life.service != "executor") is is_other])
+
+    async def account(self):
+        """Every acknowledged task has ended well, every told result stands, and no effect happened twice."""
+        effects = self.stack.effects
+        assert {token: count for token, count in effects.items() if count > 1} == {}
+        ends = {number: end for worker in self.workers for number, end in worker.ends.items()}
+        assert {number: end for number, end in ends.items() if end[2] != 200} == {}
+        settled = {place: state for worker in self.workers for place, state in worker.settled.items()}
+        unknown = 0
+        for run in sorted({run for run, *_ in ends.values()}):
+            records = await records_of(self.stack, run)
+            found = {(run, entry.path): (State(entry.state), entry.outcome) for entry in records}
+            told = {place: state for place, state in settled.items() if place[0] == run}
+            assert {place: found.get(place) for place in told} == told
+            assert {place: state for place, (state, _) in found.items() if not state.is_settled} == {}
+            unknown += sum(self._check(entry) for entry in records)
+        return len(ends), unknown
+
+    def _check(self, record):
+        """The effect of a record happened as often as the record says; whether nobody knows of it."""
+        if token := TOKEN.search(json.loads(record.attributes_json).get("target", "")):
+            expected = {State.RESOLVED: (1,), State.CANCELLED: (0,)}.get(State(record.state), (0, 1))
+            assert self.stack.effects[token[1]] in expected, (record.path, record.outcome)
+        return record.outcome == "indeterminate:500"
+
+
+@pytest_asyncio.fixture
+async def matrix(request, tmp_path):
+    kind, shape = getattr(request, "param", ("sqlite", {}))
+    db = request.getfixturevalue("postgres_url") if kind == "postgresql" else ""
+    stack = Stack(tmp_path, db, **shape)
+    await stack.start()
+    made = Matrix(stack)
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    made.dice.seed(seed)
+    yield made
+    stack.close()
+
+
+FOUR = ("sqlite", {})
+TWO_EXECUTORS = ("sqlite", {"executors": 2})
+TWO_EACH = ("postgresql", {"executors": 2, "stores": 2})
+SHAPES = pytest.mark.parametrize(
+    "matrix", [FOUR, TWO_EXECUTORS, TWO_EACH], indirect=True, ids=["four", "two-executors", "two-stores"]
+)
+
+
+async def kill_and_account(matrix, kills):
+    await matrix.kill(kills, others=4)
+    tasks, unknown = await matrix.account()
+    print(f"{kills} kills, {matrix.hits} at a step; {tasks} tasks; {unknown} effects that nobody knows of")
+    assert matrix.stack.complaints() == {}
+
+
+@SHAPES
+@pytest.mark.asyncio
+@pytest.mark.timeout(120)
+async def test_no_effect_happens_twice_and_nothing_is_lost_in_20_kills(matrix, request):
+    is_full = request.node.callspec.id == "four"
+    await kill_and_account(matrix, 20 if is_full else 6)
+
+
+@SHAPES
+@pytest.mark.soak
+@pytest.mark.asyncio
+@pytest.mark.timeout(7200)
+async def test_no_effect_happens_twice_and_nothing_is_lost_in_1000_kills(matrix):
+    await kill_and_account(matrix, 1000)

@@ -1,0 +1,81 @@
+"""Every statement of the store on PostgreSQL, as its connections plan it: no table that grows is read as a whole.
+
+The plan is made once for all values and before there are statistics, so it must be good for any.
+"""
+
+import importlib
+import pkgutil
+import re
+
+import pytest
+from sqlalchemy import CompoundSelect, Delete, Select, Update
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+
+import turnwright_store.sql
+from turnwright_store.edge.postgres_link import Links, PostgresLink, Server
+from turnwright_store.edge.postgres_statements import PostgresStatements
+
+FEW = {
+    *("ix_loops_open", "uq_loops_active", "ix_runs_claimed", "ix_runs_removed", "uq_turns_open"),
+    *("ix_views_proposed", "ix_views_waiting", "ix_views_streaming", "pk_chunks", "pk_models", "pk_schemes"),
+}
+"""Indexes of what is under way, however much there was before; chunks go when they are folded."""
+
+PIECES = {
+    *("runs.RUN", "control.RUN", "feed.SHOWN_AT", "moments.SHOWN_AT", "moments._INTERVAL", "moments._BEGINNING"),
+    "plans._PIECE",
+}
+"""What other statements are made from."""
+
+RARE = {"sweeping._OLDEST"}
+"""What maintenance asks once for all runs."""
+
+SMALL = {"meta", "models", "schemes", "executors", "search_marks", "projects"}
+"""Tables of a few rows, or of one for each project."""
+
+
+def statements():
+    """The statements of sql, by module and name."""
+    for found in pkgutil.iter_modules(turnwright_store.sql.__path__):
+        module = importlib.import_module(f"turnwright_store.sql.{found.name}")
+        for name, value in vars(module).items():
+            if getattr(value, "__module__", "").startswith("turnwright_store"):
+                continue
+            for key, one in value.items() if isinstance(value, dict) else [("", value)]:
+                if isinstance(one, CompoundSelect | Select | Update | Delete):
+                    yield f"{found.name}.{name}{key or ''}", one
+
+
+@pytest.fixture
+def link(postgres_url):
+    one = PostgresLink(Links(Server(postgres_url, 5.0, 30.0, 10.0)))
+    one.open()
+    yield one
+    one.close()
+
+
+def read_whole(node):
+    """The tables that a plan reads as a whole: by no index, or by an index that it asks nothing."""
+    kind, index = node["Node Type"], node.get("Index Name", "")
+    if kind == "Seq Scan" and node["Relation Name"] not in SMALL:
+        yield node["Relation Name"]
+    elif "Index" in kind and "Index Cond" not in node and index not in FEW:
+        yield index
+    for inner in node.get("Plans", ()):
+        yield from read_whole(inner)
+
+
+def test_every_statement_finds_its_rows_by_an_index(link):
+    known = PostgresStatements(PGDialect_psycopg(paramstyle="format"))
+    wrong = {}
+    for name, statement in statements():
+        if name in PIECES | RARE:
+            continue
+        sql = known.compiled(statement, {}).sql
+        link.raw.execute(f"PREPARE asked AS {sql}")
+        given = ", ".join(["NULL"] * len(set(re.findall(r"\$\d+", sql))))
+        ((plan,),) = link.raw.execute(f"EXPLAIN (FORMAT JSON) EXECUTE asked{f'({given})' * bool(given)}")
+        link.raw.execute("DEALLOCATE asked")
+        if whole := sorted(set(read_whole(plan[0]["Plan"]))):
+            wrong[name] = whole
+    assert not wrong, "\n".join(f"{n}: {t}" for n, t in wrong.items())
