@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from turnwright_assembler.config import AssemblerSettings
 from turnwright_assembler.wiring import build as build_assembler
 from turnwright_client import Client, RunView
 from turnwright_client.client import QueuedLoop, loop_in
-from turnwright_core.kit.server import RunningServer
+from turnwright_core.kit.server import RunningServer, Service
 from turnwright_core.runs import LOOP_ENDED
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.wiring import build as build_executor
@@ -38,10 +38,25 @@ class Services:
     addresses: dict[str, str]
     project: str = ""
     events: list[Event] = field(default_factory=list)
+    builds: dict[str, Callable[[], Service]] = field(default_factory=dict)
+    servers: dict[str, RunningServer] = field(default_factory=dict)
 
     @property
     def files(self) -> Path:
         return self.root / "project"
+
+    async def start(self, name: str, observers: Sequence[grpc.aio.ServerInterceptor] = ()) -> None:
+        server = RunningServer(self.builds[name](), self.addresses[name], SECRET, 1.0, observers)
+        await server.start()
+        self.servers[name] = server
+
+    async def stop(self, name: str) -> None:
+        await self.servers.pop(name).stop()
+
+    async def restart(self, name: str) -> None:
+        """Another process would have nothing of this one in memory either."""
+        await self.stop(name)
+        await self.start(name)
 
     def script(self, *replies: str, name: str = "m") -> None:
         """What the model `m` replies, in order."""
@@ -88,18 +103,18 @@ async def running(
     at = {name: f"unix:{root}/{name}.sock" for name in ("store", "provider", "assembler", "executor")}
     common = {"home": root / "home", "token": SECRET, "log_level": "error"}
     peers = {name: at[name] for name in ("store", "provider", "assembler")}
-    services = [
-        build_store(StoreSettings(**common), SECRET),
-        build_provider(ProviderSettings(**common, scripted_dir=root, flush_ms=0), SECRET),
-        build_assembler(AssemblerSettings(**common, store=at["store"]), SECRET),
-        build_executor(ExecutorSettings(**common, **peers, listen=at["executor"], **executor), SECRET),
-    ]
     async with contextlib.AsyncExitStack() as stopping:
-        for service in services:
-            server = RunningServer(service, at[service.name], SECRET, 1.0, observers)
-            await server.start()
-            stopping.push_async_callback(server.stop)
-        client = await stopping.enter_async_context(Client.connect(at["executor"], SECRET))
-        made = Services(root, client, at)
-        made.project = (await client.init_project(str(made.files))).name
+        made = Services(root, await stopping.enter_async_context(Client.connect(at["executor"], SECRET)), at)
+        made.builds = {
+            "store": lambda: build_store(StoreSettings(**common), SECRET),
+            "provider": lambda: build_provider(ProviderSettings(**common, scripted_dir=root, flush_ms=0), SECRET),
+            "assembler": lambda: build_assembler(AssemblerSettings(**common, store=at["store"]), SECRET),
+            "executor": lambda: build_executor(
+                ExecutorSettings(**common, **peers, listen=at["executor"], **executor), SECRET
+            ),
+        }
+        for name in made.builds:
+            await made.start(name, observers)
+            stopping.push_async_callback(made.stop, name)
+        made.project = (await made.client.init_project(str(made.files))).name
         yield made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import Field
 
@@ -23,11 +23,41 @@ class ExecutorSettings(PeerSettings):
     min_cycles: int = Field(default=3, ge=2, le=100, description="Repetitions at which a cycle is detected.")
     max_cycle_period: int = Field(default=4, ge=1, le=32, description="Longest cycle looked for, in turns.")
 
+    hooks: str = Field(
+        default="",
+        description="Plugins that take part in turns: entry points of `turnwright.hooks`, or `module:function`, with "
+        "commas between. Empty: all that are installed; `none`: none.",
+    )
+    hook_deadline_s: float = Field(
+        default=5.0, gt=0, le=3600, description="Seconds that one call of a plugin's function may take."
+    )
+
     max_entry_tokens: int = Field(
         default=512, ge=1, description="Longest `known://` entry that a model writes, in tokens."
     )
     reply_bytes_max: int = Field(
         default=4 * 1024 * 1024, ge=65_536, description="Longest reply of a model, in bytes; more ends the loop."
+    )
+    turn_losses_max: int = Field(
+        default=3,
+        ge=1,
+        le=1000,
+        description="Executors that may end in the middle of one turn; with so many the loop fails as `crash_loop`.",
+    )
+    indeterminate: Literal["fail", "ask"] = Field(
+        default="fail",
+        description="What becomes of a command like `sh` of which nobody knows whether it happened: `fail` tells the "
+        "model, `ask` asks whoever decides on proposals (not in a yolo run, where nobody does).",
+    )
+    advertise: str = Field(
+        default="",
+        description="Address at which other executors reach this one. Empty: the address that it listens on.",
+    )
+    owner_poll_s: float = Field(
+        default=1.0,
+        gt=0,
+        le=60,
+        description="Seconds after which a watch looks whether another executor works on its run now.",
     )
     loops_max: int = Field(default=64, ge=1, le=10_000, description="Loops worked on at the same time.")
     recover: bool = Field(
@@ -57,8 +87,23 @@ class ExecutorSettings(PeerSettings):
     file_bytes_max: int = Field(default=256 * 1024, ge=1024, description="Largest project file that is read, in bytes.")
     files_max: int = Field(default=20_000, ge=1, description="Most project files that are read.")
     sh_timeout_s: float = Field(default=300.0, gt=0, description="Longest run of a shell command, in seconds.")
+    sh_grace_s: float = Field(
+        default=2.0, ge=0, le=60, description="Seconds that a command has to end once told to; then it is killed."
+    )
     sh_output_bytes: int = Field(
-        default=1024 * 1024, ge=4096, description="Most output of a shell command that is kept, in bytes per channel."
+        default=1024 * 1024,
+        ge=4096,
+        le=8 * 1024 * 1024,
+        description="Most output of a shell command that is kept, in bytes per channel: its beginning and its end.",
     )
     sh_processes: int = Field(default=512, ge=8, description="Most processes of the user while a command runs.")
+    sh_sandbox: Literal["auto", "bubblewrap", "limits"] = Field(
+        default="auto",
+        description="How commands are confined beside limits: `bubblewrap` (then the executor does not start where "
+        "that does not work), `limits` alone, or `auto`: the best that the host can do.",
+    )
+    sh_writable: str = Field(
+        default="~/.cache:~/.npm:~/.cargo/registry:~/.cargo/git:~/go/pkg:~/.m2:~/.gradle",
+        description="Directories beside the project that commands may write in a sandbox, with colons between.",
+    )
     sh_memory_mb: int = Field(default=0, ge=0, description="Address space of a command's process in MiB; 0: no limit.")

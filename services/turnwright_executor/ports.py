@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from turnwright.executor.v1 import executor_service_pb2, query_pb2, task_pb2
+from turnwright.executor.v1 import executor_service_pb2, proposal_pb2, query_pb2, stream_pb2, task_pb2
 from turnwright.types.v1 import loop_pb2, project_pb2, run_pb2
 
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Cursor, Entry, EntryWrite
-from turnwright_core.runs import Loop, LoopEnd, Model, Run, Turn, TurnRequest, TurnResult, Usage
+from turnwright_core.kit.auth import Caller
+from turnwright_core.runs import Loop, LoopEnd, Model, Run, Spending, Turn, TurnRequest, TurnResult, Usage
 from turnwright_executor.tools.ports import ScannedFile
 
 
@@ -38,6 +39,7 @@ class Claim:
     project_root: str
     workspace_id: str
     lease_ms: int
+    turn_losses: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,15 @@ class LeaseState:
 
     held: bool
     abort_requested: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Who has a run: the owner and where it answers, empty for nobody; and the run's status."""
+
+    owner: str
+    address: str
+    run_status: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +85,8 @@ class Changes:
     loops: tuple[Loop, ...]
     turns: tuple[Turn, ...]
     cursor: Cursor
+    abort_requested: bool = False
+    """With the run: whether somebody has asked that the active loop ends."""
 
 
 class Ledger(Protocol):
@@ -89,6 +102,10 @@ class Ledger(Protocol):
 
     async def renew(self, leases: Sequence[tuple[RunAddress, int]], workspaces: Sequence[str]) -> Renewal:
         """Make leases longer, each a run and its epoch, and tell which workspaces this executor has."""
+        ...
+
+    async def holding(self, address: RunAddress) -> Holding:
+        """Who has a run now."""
         ...
 
     async def release(self, address: RunAddress, epoch: int) -> None:
@@ -115,6 +132,10 @@ class Ledger(Protocol):
 
     async def write_packet(self, address: RunAddress, epoch: int, turn: int, packet: Packet) -> WriteAck:
         """Commit what the assembler wants written, and what the model is sent, before it is sent."""
+        ...
+
+    async def read_packet(self, address: RunAddress, turn: int) -> Packet | None:
+        """The packet of a turn as it was stored; None where the turn had not come so far."""
         ...
 
     async def end_turn(
@@ -145,6 +166,10 @@ class Ledger(Protocol):
         """The project files, or the timeline, of a run's view; None leaves bodies out."""
         ...
 
+    async def read_body(self, address: RunAddress, path: str, offset: int, bytes_max: int) -> str:
+        """A part of a body, cut at a character: from so many bytes on, at most so many."""
+        ...
+
     async def file_constraints(self, project: str) -> list[FileConstraint]:
         """What a project says of its files."""
         ...
@@ -155,6 +180,10 @@ class Ledger(Protocol):
 
     async def get_run(self, address: RunAddress) -> Run:
         """The run."""
+        ...
+
+    async def spending(self, address: RunAddress, loop: int) -> tuple[Spending, Spending]:
+        """What a run has spent, and one of its loops; an open turn counts as one that has taken nothing."""
         ...
 
 
@@ -267,10 +296,41 @@ class Queued:
     created: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """A decision on a proposal. `comment` is also the answer to a question; `contents` are texts by path."""
+
+    accept: bool
+    comment: str = ""
+    contents: Mapping[str, str] = field(default_factory=dict)
+    client_runs: bool = False
+    """Whether who decides runs the command."""
+
+
+class Inbox(Protocol):
+    """What waits for a decision, across runs. Every method raises TurnwrightError."""
+
+    async def resolve(
+        self, address: RunAddress, path: str, ruling: Ruling, request_id: str, caller: Caller
+    ) -> run_pb2.Run:
+        """Record a decision, in the name of the caller."""
+        ...
+
+    async def list(self, request: proposal_pb2.ListProposalsRequest) -> proposal_pb2.ListProposalsResponse:
+        """A page of what waits."""
+        ...
+
+    def watch(
+        self, request: proposal_pb2.WatchProposalsRequest
+    ) -> AsyncGenerator[proposal_pb2.WatchProposalsResponse, None]:
+        """What waits, and what waits no more, until the caller ends it."""
+        ...
+
+
 class Registry(Protocol):
     """The rows that clients address through the executor. Every method raises TurnwrightError."""
 
-    async def init_project(self, root: str, workspace_id: str) -> project_pb2.Project:
+    async def init_project(self, root: str, workspace_id: str, name: str) -> project_pb2.Project:
         """Register a project, or find the one of the workspace."""
         ...
 
@@ -280,12 +340,6 @@ class Registry(Protocol):
 
     async def enqueue(self, task: task_pb2.Task) -> Queued:
         """Put a task into its run's queue."""
-        ...
-
-    async def resolve(
-        self, address: RunAddress, path: str, *, accept: bool, comment: str, request_id: str
-    ) -> run_pb2.Run:
-        """Record a decision."""
         ...
 
     async def request_abort(self, address: RunAddress, request_id: str) -> run_pb2.Run:
@@ -303,6 +357,32 @@ class FoundWorkspace:
 
 Locate = Callable[[str], Awaitable[FoundWorkspace | None]]
 """Finds a directory by its absolute path, making its marker where there is none; None when it is no directory."""
+
+
+class Streams(Protocol):
+    """Streams that callers produce, in the words of the contract. Every method raises TurnwrightError."""
+
+    async def open(self, request: stream_pb2.OpenStreamRequest, caller: Caller) -> stream_pb2.OpenStreamResponse:
+        """Begin a stream."""
+        ...
+
+    async def append(self, request: stream_pb2.AppendStreamRequest, caller: Caller) -> stream_pb2.AppendStreamResponse:
+        """Add to a channel."""
+        ...
+
+    async def complete(
+        self, request: stream_pb2.CompleteStreamRequest, caller: Caller
+    ) -> stream_pb2.CompleteStreamResponse:
+        """End a stream with its result."""
+        ...
+
+    async def abort(self, request: stream_pb2.AbortStreamRequest, caller: Caller) -> stream_pb2.AbortStreamResponse:
+        """Give a stream up."""
+        ...
+
+    async def cancel(self, request: stream_pb2.CancelStreamRequest, caller: Caller) -> stream_pb2.CancelStreamResponse:
+        """End a stream whoever produces it."""
+        ...
 
 
 class Queries(Protocol):

@@ -5,27 +5,47 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from typing import cast
 
+import grpc
+import structlog
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc
 
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import Service
+from turnwright_core.kit.settings import SettingsError
+from turnwright_executor.app.boards import Boards
+from turnwright_executor.app.calling import Bench, ToolCalls
+from turnwright_executor.app.control import Control
 from turnwright_executor.app.desk import Desk
 from turnwright_executor.app.generation import Generation
 from turnwright_executor.app.hubs import Hubs
 from turnwright_executor.app.leases import Leases
 from turnwright_executor.app.loop import Services
+from turnwright_executor.app.resolving import Decisions
 from turnwright_executor.app.runner import Runner
 from turnwright_executor.config import DEFAULT_LISTEN, ExecutorSettings
 from turnwright_executor.edge.assembler import AssemblerPackets
+from turnwright_executor.edge.control import OutsideLedger, StoreControl
+from turnwright_executor.edge.inbox import StoreInbox
+from turnwright_executor.edge.owners import Owners
 from turnwright_executor.edge.places import Places, locate
 from turnwright_executor.edge.provider import ProviderModels
 from turnwright_executor.edge.queries import StoreQueries
 from turnwright_executor.edge.registry import StoreRegistry
+from turnwright_executor.edge.routing import RoutedServer, Router
+from turnwright_executor.edge.sandbox import Sandbox, SandboxMissingError, find_sandbox
 from turnwright_executor.edge.store import StoreLedger
+from turnwright_executor.edge.streams import StoreStreams
+from turnwright_executor.hooks.chains import Hooks
+from turnwright_executor.hooks.plugins import load_hooks
+from turnwright_executor.rpc.catalogue import catalogue
+from turnwright_executor.rpc.control_servicer import Steering
 from turnwright_executor.rpc.executor_servicer import ExecutorServicer
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.registry import build_tools, docs_of
+
+_log = structlog.get_logger("executor")
 
 
 def build(settings: ExecutorSettings, secret: str) -> Service:
@@ -48,7 +68,7 @@ class _Wired:
             name="executor",
             grpc_name=full_name,
             register=lambda server: executor_service_pb2_grpc.add_ExecutorServiceServicer_to_server(
-                self._servicer, server
+                self._servicer, cast("grpc.aio.Server", RoutedServer(server, self._router))
             ),
             start=self._start,
             drain=self._drain,
@@ -62,11 +82,15 @@ class _Wired:
 
     async def _start(self) -> None:
         settings = self._settings
+        self._hooks = Hooks(load_hooks(settings.hooks), settings.hook_deadline_s)
+        _log.info("hooks", active=self._hooks.plugins)
+        sandbox = await _sandbox(settings)
         store = self._peer("store", settings.store)
         assembler = self._peer("assembler", settings.assembler)
         provider = self._peer("provider", settings.provider)
         owner, own_address = secrets.token_hex(8), settings.listen or DEFAULT_LISTEN
-        ledger = StoreLedger(store, owner, own_address, round(settings.lease_s * 1000))
+        advertised = _advertised(settings)
+        ledger = StoreLedger(store, owner, advertised, round(settings.lease_s * 1000))
         models = ProviderModels(provider, settings.generate_deadline_s)
         tools = build_tools(
             ToolLimits(known_tokens_max=settings.max_entry_tokens, command_timeout_s=settings.sh_timeout_s)
@@ -78,22 +102,60 @@ class _Wired:
             tools=tools,
             tool_docs=docs_of(tools),
             settings=settings,
+            hooks=self._hooks,
         )
         self._hubs = Hubs(owner, ledger, settings)
         leases = Leases(ledger, _boot_s, await _workspaces(settings.workspaces), registers=settings.recover)
-        self._runner = Runner(services, self._hubs, leases, Places(ledger, settings).find)
+        places = Places(ledger, settings, sandbox)
+        self._runner = Runner(services, self._hubs, leases, places.find)
+        self._owners = Owners(ledger, advertised, leases.holds)
+        self._router = Router(self._owners, settings.owner_poll_s)
         desk = Desk(StoreRegistry(store), self._hubs, self._runner, locate)
-        queries = StoreQueries(store, assembler, provider, own_address)
-        self._servicer = ExecutorServicer(desk, queries, self._hubs)
+        queries = StoreQueries(store, assembler, provider, own_address, sandbox.name)
+        self._decisions = decisions = Decisions(StoreInbox(store), ledger, self._hubs, self._runner)
+        rows = StoreControl(store)
+        self._boards = Boards(rows, settings.event_heartbeat_s)
+
+        async def bench(project: str) -> Bench:
+            return await places.bench(project, await rows.project_root(project))
+
+        steering = Steering(
+            Control(rows, self._hubs),
+            ToolCalls(OutsideLedger(store, owner, advertised), tools, bench),
+            self._boards,
+            catalogue(docs_of(tools)),
+        )
+        self._servicer = ExecutorServicer(desk, queries, self._hubs, decisions, StoreStreams(store), steering)
         self._runner.start(seek=settings.recover)
 
     async def _drain(self) -> None:
+        self._boards.close()
+        self._decisions.close()
         await self._runner.drain()
+        await self._hooks.stop()
         await self._hubs.close()
 
     async def _close(self) -> None:
+        await self._owners.close()
         for peer in self._peers:
             await peer.close()
+
+
+def _advertised(settings: ExecutorSettings) -> str:
+    """Where other executors reach this one; empty where they cannot, or where nobody knows before it listens."""
+    if settings.advertise:
+        return settings.advertise
+    host, _, port = (settings.listen or DEFAULT_LISTEN).rpartition(":")
+    return "" if host in ("0.0.0.0", "[::]") or port == "0" else settings.listen or DEFAULT_LISTEN  # noqa: S104
+
+
+async def _sandbox(settings: ExecutorSettings) -> Sandbox:
+    """How commands are confined here. Raises SettingsError where the settings ask for more than the host can do."""
+    try:
+        writable = [path for path in settings.sh_writable.split(os.pathsep) if path]
+        return await find_sandbox(settings.sh_sandbox, settings.home, writable)
+    except SandboxMissingError as error:
+        raise SettingsError(f"TURNWRIGHT_SH_SANDBOX: {error}") from None
 
 
 def _boot_s() -> float:

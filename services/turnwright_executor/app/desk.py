@@ -1,6 +1,6 @@
 """What clients ask for: each use case in the order of its steps, durable first, then the worker is told.
 
-Source: rows RU003, RU037-RU040, RU109, RU139, RU230-RU233, RU249-RU251; decisions C14, C20, C36.
+Source: rows RU003, RU037-RU039, RU109, RU139, RU230-RU233; decisions C14, C36.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from turnwright.executor.v1 import task_pb2
 from turnwright.types.v1 import project_pb2, settings_pb2
 
 from turnwright_core.errors import Reason, fault
-from turnwright_core.limits import COMMENT_BYTES_MAX, PROMPT_BYTES_MAX
+from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_core.runs import Mode
 from turnwright_executor.app.hubs import Hubs
 from turnwright_executor.app.runner import Runner
@@ -18,7 +18,7 @@ from turnwright_executor.ports import Locate, Registry, RunAddress
 
 
 class Desk:
-    """The use cases behind InitProject, Ask, Act, Resolve and Abort."""
+    """The use cases behind InitProject, Ask, Act and Abort."""
 
     def __init__(self, registry: Registry, hubs: Hubs, runner: Runner, locate: Locate) -> None:
         """Work with the store's registry, and tell the runner."""
@@ -27,7 +27,7 @@ class Desk:
         self._runner = runner
         self._locate = locate
 
-    async def init_project(self, root: str) -> project_pb2.Project:
+    async def init_project(self, root: str, name: str = "") -> project_pb2.Project:
         """Make a directory known. Raises PreconditionError when it is none."""
         workspace = await self._locate(root)
         if workspace is None:
@@ -37,7 +37,7 @@ class Desk:
                 project="",
                 root=root,
             )
-        return await self._registry.init_project(workspace.root, workspace.id)
+        return await self._registry.init_project(workspace.root, workspace.id, name)
 
     async def enqueue(self, task: task_pb2.Task, mode: Mode) -> task_pb2.QueuedTask:
         """Put a task into the queue of its run and start working."""
@@ -58,29 +58,13 @@ class Desk:
         self._runner.kick(RunAddress(task.project, queued.run.run))
         return task_pb2.QueuedTask(run=queued.run_pb, loop=queued.loop_pb, cursor=cursor)
 
-    async def resolve(self, request: pb.ResolveRequest) -> pb.ResolveResponse:
-        """Decide on a proposal; its loop goes on."""
-        decision = request.WhichOneof("decision")
-        if decision is None:
-            raise fault(Reason.INVALID_FIELD, "Say accept or reject.", field="decision")
-        _check_bytes("comment", request.reject.comment, COMMENT_BYTES_MAX)
-        address = RunAddress(request.project, request.run)
-        async with self._hubs.hold(address) as hub:
-            cursor = hub.cursor()
-            run = await self._registry.resolve(
-                address, request.path, accept=decision == "accept", comment=request.reject.comment,
-                request_id=request.request_id,
-            )  # fmt: skip
-        self._runner.kick(address)
-        return pb.ResolveResponse(run=run, cursor=cursor)
-
     async def abort(self, request: pb.AbortRequest) -> pb.AbortResponse:
         """End the active loop."""
         address = RunAddress(request.project, request.run)
         async with self._hubs.hold(address) as hub:
             cursor = hub.cursor()
             run = await self._registry.request_abort(address, request.request_id)
-        self._runner.abort(address)
+        self._runner.abort(address, run.loop.sequence)
         return pb.AbortResponse(run=run, cursor=cursor)
 
 

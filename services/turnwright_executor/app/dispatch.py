@@ -16,8 +16,8 @@ Source: architecture 2, 11; rows RU128-RU138, RU149-RU157; decisions C20, C26.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import structlog
@@ -25,11 +25,16 @@ from turnwright.executor.v1.event_pb2 import RunProgress
 
 from turnwright_core.entries import State
 from turnwright_core.runs import PROPOSED, Loop
-from turnwright_executor.app import events
+from turnwright_core.streams import PRODUCER_LOST
+from turnwright_executor.app import events, indeterminate
+from turnwright_executor.app.accepting import Proposals, attributes_too_large, keep_amended
 from turnwright_executor.app.hub import RunHub
 from turnwright_executor.app.pending import Pending
 from turnwright_executor.app.records import DISPATCHED, EFFECT, Record, error_write, record_write
+from turnwright_executor.app.settlement import channels_of, closed_channels
+from turnwright_executor.domain.effect_class import KEY, EffectClass
 from turnwright_executor.domain.effects import Effect, effect_from_json, effect_to_json
+from turnwright_executor.domain.endings import is_passing
 from turnwright_executor.tools.contract import Context, Done, Proposed, Tool, failed
 from turnwright_executor.tools.ports import Shell, Workspace
 
@@ -37,10 +42,6 @@ _log = structlog.get_logger("dispatch")
 
 UPDATE = "update"
 ABORTED = Done("Not carried out: an earlier command of the turn did not succeed.", State.CANCELLED, "aborted:499")
-INDETERMINATE = failed(
-    "indeterminate:500",
-    "The runtime was interrupted while this ran. Look whether it happened before you do it again.",
-)
 
 
 class Progress(Enum):
@@ -61,6 +62,12 @@ class Room:
     workspace: Workspace
     shell: Shell
     tools: Mapping[str, Tool]
+    proposals: Proposals
+    epoch: int
+    confirm: Callable[[], Awaitable[None]]
+    """Makes sure that the run is still this executor's; raises LEASE_LOST."""
+    asks_indeterminate: bool
+    """Whether somebody is asked what became of an interrupted command."""
 
 
 async def dispatch(room: Room, records: Sequence[Record]) -> Progress:
@@ -73,40 +80,64 @@ async def dispatch(room: Room, records: Sequence[Record]) -> Progress:
                 room.pending.settle(record, ABORTED)
             continue
         if record.state is State.PROPOSED:
-            return await _park(room)
+            return await _park(room, record)
         if not record.state.is_settled:
             done = await _step(room, record)
             if done is None:
                 return Progress.PARKED
             room.pending.settle(record, done)
+            await _tell_vetoes(room)
+        elif record.rejection_comment is not None:
+            room.proposals.rejected(record)
         broken = broken or record.state is not State.RESOLVED
     return Progress.SETTLED
 
 
-async def _park(room: Room) -> Progress:
+async def _park(room: Room, record: Record) -> Progress:
     await room.pending.flush(full=True, run_status=PROPOSED)
+    room.proposals.pending(record)
     return Progress.PARKED
+
+
+async def _tell_vetoes(room: Room) -> None:
+    """Tell of vetoes once their records are stored; they are rare."""
+    if room.proposals.has_vetoed:
+        await room.pending.flush(full=True)
+        room.proposals.tell_vetoes()
 
 
 async def _step(room: Room, record: Record) -> Done | None:
     """One command: what came of it, or None when it now waits for a decision."""
-    tool = room.tools[record.tool]
     context = _context(room, record)
     if record.is_accepted or record.attributes.get(DISPATCHED):
-        if record.attributes.get(DISPATCHED) and tool.outside:
-            return INDETERMINATE
-        return await _carry_out(room, record, effect_from_json(record.attributes[EFFECT]), context)
-    prepared = await _prepared(room, tool, record, context)
+        return await _take_up(room, record, context)
+    prepared = await _prepared(room, room.tools[record.tool], record, context)
     if isinstance(prepared, Done):
         return prepared
     record.body = prepared.body
     record.attributes = {**record.attributes, **prepared.attributes, EFFECT: effect_to_json(prepared.effect)}
-    if room.loop.settings.yolo:
+    if not prepared.needs_decision:
         return await _carry_out(room, record, prepared.effect, context)
+    if room.loop.settings.yolo:
+        return await _accept(room, record, prepared.effect, context)
     record.state = State.PROPOSED
     room.pending.add(record_write(record))
-    await _park(room)
+    await _park(room, record)
     return None
+
+
+async def _take_up(room: Room, record: Record, context: Context) -> Done | None:
+    """Go on with an effect that was accepted, or begun: before its mark it is vetted, after it only carried out."""
+    is_begun = bool(record.attributes.get(DISPATCHED))
+    if is_begun and record.effect_class is EffectClass.OUTSIDE:
+        return await _interrupted(room, record)
+    is_answered = indeterminate.is_answered(record)
+    if is_answered and (settled := indeterminate.take_answer(record)):
+        return settled
+    effect = effect_from_json(record.attributes[EFFECT])
+    if is_answered or is_begun:
+        return await _carry_out(room, record, effect, context)
+    return await _accept(room, record, effect, context)
 
 
 def _context(room: Room, record: Record) -> Context:
@@ -119,26 +150,69 @@ def _context(room: Room, record: Record) -> Context:
         entries=room.pending,
         workspace=room.workspace,
         shell=room.shell,
+        ended=room.hub.ended,
+        key=str(record.attributes.get(KEY, "")),
+        epoch=room.epoch,
     )
+
+
+async def _interrupted(room: Room, record: Record) -> Done | None:
+    """Nobody knows whether an outside effect happened: the model is told, or a person is asked."""
+    channels = await room.pending.get(channels_of([record.path]))
+    closing = closed_channels(channels, PRODUCER_LOST)
+    if not room.asks_indeterminate or room.loop.settings.yolo:
+        return replace(indeterminate.UNKNOWN, writes=tuple(closing))
+    indeterminate.ask(record)
+    room.pending.add(record_write(record), *closing)
+    await _park(room, record)
+    return None
 
 
 async def _prepared(room: Room, tool: Tool, record: Record, context: Context) -> Done | Proposed:
     try:
         return await tool.prepare(record.command, context)
-    except Exception as error:  # noqa: BLE001 - a tool that crashes is an outcome of its command (RU134)
+    except Exception as error:
+        if is_passing(error):
+            # Whoever goes on finds how far the command came.
+            raise
         return _crash(room, record, error)
+
+
+async def _accept(room: Room, record: Record, effect: Effect, context: Context) -> Done:
+    """Carry out what was accepted, as those who may amend or veto it want it."""
+    accepted = await room.proposals.accept(record, effect)
+    if isinstance(accepted, Done):
+        return accepted
+    keep_amended(record, accepted)
+    if too_large := attributes_too_large(record):
+        return too_large
+    await _mark(room, record)
+    room.proposals.accepted(record, accepted)
+    return await _perform(room, record, accepted, context)
 
 
 async def _carry_out(room: Room, record: Record, effect: Effect, context: Context) -> Done:
     """Mark the effect durably, then let it happen: at most once, or told apart by its hashes."""
+    await _mark(room, record)
+    return await _perform(room, record, effect, context)
+
+
+async def _mark(room: Room, record: Record) -> None:
     record.attributes = {**record.attributes, DISPATCHED: True}
     room.pending.add(record_write(record))
     await room.pending.flush(full=True)
+    await room.confirm()
+
+
+async def _perform(room: Room, record: Record, effect: Effect, context: Context) -> Done:
     detail = f"{record.tool} {record.attributes.get('target', '')}".strip()
     room.hub.publish(events.progress(RunProgress.PHASE_PROCESSING, room.turn, detail))
     try:
         return await room.tools[record.tool].perform(effect, record.command, context)
-    except Exception as error:  # noqa: BLE001 - as above
+    except Exception as error:
+        if is_passing(error):
+            # Whoever goes on finds how far the command came.
+            raise
         return _crash(room, record, error)
 
 

@@ -10,8 +10,10 @@ from turnwright_core.entries import Entry
 from turnwright_core.limits import PATCH_BYTES_MAX
 from turnwright_core.runs import Loop, Run, Turn, Usage
 from turnwright_core.wire.entries import entry_to_pb
+from turnwright_core.wire.proposals import decision_to_pb
 from turnwright_core.wire.runs import loop_to_pb, run_to_pb, turn_to_pb, usage_to_pb
-from turnwright_executor.domain.effects import CommandEffect, FileEdit, effect_from_json
+from turnwright_executor.domain.budgets import exhaustion_in
+from turnwright_executor.domain.effects import CommandEffect, FileEdit, QuestionEffect, effect_from_json
 
 
 def turn_moved(turn: Turn) -> WatchRunResponse:
@@ -64,7 +66,9 @@ def proposal_pending(entry: Entry) -> WatchRunResponse:
 def proposal_resolved(entry: Entry) -> WatchRunResponse:
     """A proposal was decided."""
     state = entry_pb2.State.ValueType(int(entry.state))
-    event = event_pb2.ProposalResolved(path=entry.path, state=state, outcome=entry.outcome)
+    event = event_pb2.ProposalResolved(
+        path=entry.path, state=state, outcome=entry.outcome, decision=decision_to_pb(entry.path, entry)
+    )
     return WatchRunResponse(proposal_resolved=event)
 
 
@@ -72,6 +76,24 @@ def run_moved(run: Run, loop: Loop | None) -> WatchRunResponse:
     """The run or its loop moved."""
     event = event_pb2.RunState(run=run_to_pb(run), loop=loop_to_pb(loop) if loop else None)
     return WatchRunResponse(run_state=event)
+
+
+def budget_exhausted(loop: Loop) -> WatchRunResponse | None:
+    """A loop ended at a limit; None for one that ended otherwise, or has not."""
+    found = exhaustion_in(loop.reason) if loop.end_ms else None
+    if found is None:
+        return None
+    event = event_pb2.BudgetExhausted(
+        loop=loop.sequence, kind=found.kind.value, of_run=found.of_run, detail=found.detail
+    )
+    return WatchRunResponse(budget_exhausted=event)
+
+
+def told(message: event_pb2.Notice | event_pb2.Rendering) -> WatchRunResponse:
+    """Somebody tells the watchers something that is not stored."""
+    if isinstance(message, event_pb2.Notice):
+        return WatchRunResponse(notice=message)
+    return WatchRunResponse(rendering=message)
 
 
 def progress(
@@ -83,13 +105,19 @@ def progress(
 
 
 def proposal_of(entry: Entry) -> proposal_pb2.Proposal:
-    """The proposal that a record at state PROPOSED holds."""
+    """The proposal that a record at state PROPOSED holds; a plugin's own may have no effect that we know."""
     attributes = entry.attributes
-    effect = effect_from_json(attributes["effect"])
-    proposal = proposal_pb2.Proposal(path=entry.path, tool=attributes.get("tool", ""), turn=entry.turn)
+    proposal = proposal_pb2.Proposal(path=entry.path, tool=str(attributes.get("tool", "")), turn=entry.turn)
+    try:
+        effect = effect_from_json(attributes["effect"])
+    except (KeyError, TypeError, ValueError):
+        return proposal
     if isinstance(effect, CommandEffect):
         proposal.command.command = effect.command
         proposal.command.timeout_s = effect.timeout_s
+    elif isinstance(effect, QuestionEffect):
+        proposal.question.question = effect.question
+        proposal.question.options.extend(effect.options)
     else:
         proposal.files.changes.extend(_file_change(edit) for edit in effect.edits)
     return proposal

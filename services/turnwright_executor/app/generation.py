@@ -73,7 +73,7 @@ class Generation:
     ) -> None:
         """Fill the draft with the reply. Raises TurnwrightError; the draft then holds what came before."""
         for attempt in range(1, self._attempts + 1):
-            _empty(draft)
+            empty(draft)
             try:
                 await self._stream(hub, turn, model, messages, call_index, draft)
             except TurnwrightError as error:
@@ -112,7 +112,8 @@ def _elapsed_ms(begin_s: float, end_s: float) -> int:
     return max(1, round((end_s - begin_s) * 1000))
 
 
-def _empty(draft: Draft) -> None:
+def empty(draft: Draft) -> None:
+    """Forget the reply before, with what it consumed."""
     draft.content.clear()
     draft.reasoning.clear()
     draft.calls, draft.usage, draft.finish, draft.bytes_ = (), Usage(), "", 0

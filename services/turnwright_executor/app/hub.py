@@ -15,7 +15,7 @@ import contextlib
 import itertools
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,7 +31,7 @@ from turnwright_core.limits import CHUNK_BYTES, EVENT_BODY_BYTES_MAX
 from turnwright_core.runs import Loop, Run
 from turnwright_core.wire.entries import entry_from_pb, entry_to_pb
 from turnwright_core.wire.runs import run_to_pb
-from turnwright_executor.app import events
+from turnwright_executor.app import events, growth
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.ports import Changes, Ledger, RunAddress
 
@@ -70,6 +70,8 @@ class RunHub:
         self._cursor = Cursor("", 0, 0, 0)
         self._feed: asyncio.Task[None] | None = None
         self._closed = False
+        self._aborting = 0
+        """Sequence of the loop that shall end, as the store told it last; 0: none."""
 
     async def open(self, fresh: tuple[Run, Cursor] | None = None) -> None:
         """Load the state and follow the store from there.
@@ -123,6 +125,21 @@ class RunHub:
                 while self._cursor.run < cursor.run:
                     await self._changed.wait()
 
+    async def abort_requested(self, sequence: int) -> None:
+        """Wait until the store tells that somebody has asked for the end of this loop."""
+        while self._aborting != sequence:
+            await self._changed.wait()
+
+    async def ended(self, paths: Sequence[str]) -> None:
+        """Wait until one of some entries has ended, as the store tells it: how it had ended before does not count."""
+        before = {path: self._entries[path].revision if path in self._entries else 0 for path in paths}
+        while not any(self._has_ended(path, revision) for path, revision in before.items()):
+            await self._changed.wait()
+
+    def _has_ended(self, path: str, after: int) -> bool:
+        entry = self._entries.get(path)
+        return entry is not None and entry.revision > after and State(entry.state).is_settled
+
     def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
@@ -132,7 +149,7 @@ class RunHub:
         while True:
             try:
                 async for changes in self._ledger.watch(self.address, self._cursor, EVENT_BODY_BYTES_MAX):
-                    self._publish_changes(changes)
+                    await self._publish_changes(changes)
                     failures = 0
             except TurnwrightError as error:
                 if error.reason in (Reason.CURSOR_FOREIGN, Reason.RUN_NOT_FOUND):
@@ -143,7 +160,7 @@ class RunHub:
             await asyncio.sleep(FEED_BACKOFF_S[min(failures, len(FEED_BACKOFF_S) - 1)])
             failures += 1
 
-    def _publish_changes(self, changes: Changes) -> None:
+    async def _publish_changes(self, changes: Changes) -> None:
         """Facts as events: turns that began, entries, turns that ended, and the run last: it tells that all came."""
         for turn in changes.turns:
             if turn.result is None:
@@ -152,30 +169,45 @@ class RunHub:
             if path in self._entries:
                 self.publish(events.entry_removed(path))
         for entry in changes.entries:
-            self._publish_entry(entry)
+            await self._publish_entry(entry)
         for turn in changes.turns:
             if turn.result is not None:
                 self.publish(events.turn_moved(turn))
         if changes.run:
             self._publish_run(changes.run, changes.loops)
+            self._aborting = changes.run.loop.sequence if changes.run.loop and changes.abort_requested else 0
         self._cursor = changes.cursor
         self._wake()
 
-    def _publish_entry(self, entry: Entry) -> None:
+    async def _publish_entry(self, entry: Entry) -> None:
         before = self._entries.get(entry.path)
         if before and before.revision >= entry.revision:
             return
+        if before and growth.has_grown(before, entry):
+            is_all = growth.is_growth_only(before, entry)
+            if is_all or entry.body_bytes > before.body_bytes:
+                async for piece in growth.pieces(before, entry, self._read_body):
+                    self.publish(WatchRunResponse(output_appended=piece))
+            if is_all:
+                return
         self.publish(events.entry_moved(entry, is_new=before is None))
+        if (cancelled := growth.cancellation(entry)) and (before is None or not State(before.state).is_settled):
+            self.publish(WatchRunResponse(output_cancelled=cancelled))
         was_pending = before is not None and before.state == entry_pb2.STATE_PROPOSED
         if entry.state is State.PROPOSED and not was_pending:
             self.publish(events.proposal_pending(entry))
         elif was_pending and entry.state is not State.PROPOSED:
             self.publish(events.proposal_resolved(entry))
 
+    async def _read_body(self, path: str, offset: int, bytes_max: int) -> str:
+        return await self._ledger.read_body(self.address, path, offset, bytes_max)
+
     def _publish_run(self, run: Run, loops: tuple[Loop, ...]) -> None:
         """The run with each other loop that moved, then with the one that is active or latest."""
         latest = run.loop.sequence if run.loop else 0
         for loop in loops:
+            if event := events.budget_exhausted(loop):
+                self.publish(event)
             if loop.sequence != latest:
                 self.publish(events.run_moved(run, loop))
         self.publish(events.run_moved(run, run.loop))
@@ -188,6 +220,10 @@ class RunHub:
                 self._keep(event.message_added.entry)
             case "message_updated":
                 self._keep(event.message_updated.entry)
+            case "output_appended":
+                path = event.output_appended.path
+                if path in self._entries:
+                    self._entries[path] = growth.grown(self._entries[path], event.output_appended)
             case "message_removed":
                 self._entries.pop(event.message_removed.path, None)
             case "run_state":

@@ -1,39 +1,66 @@
-"""The verdict's facts, read off the records of a turn."""
+"""VERDICT: the facts of a turn, read off its records, and what the chain `turn.verdict` makes of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from turnwright_core.runs import RUNNING, TurnResult
+from turnwright_executor.app.note import CallNote
 from turnwright_executor.app.records import Record
 from turnwright_executor.config import ExecutorSettings
-from turnwright_executor.domain.verdict import Limits, RecordFacts, Rejection, ReplyFacts, TurnFacts
+from turnwright_executor.domain.addresses import TurnAddress
+from turnwright_executor.domain.verdict import (
+    GO_ON,
+    Limits,
+    RecordFacts,
+    Rejection,
+    ReplyFacts,
+    TurnFacts,
+    Verdict,
+    verdict_of,
+)
+from turnwright_executor.hooks.chains import Hooks
+from turnwright_executor.hooks.points import TURN_VERDICT
+
+
+async def judge(hooks: Hooks, facts: TurnFacts) -> Verdict:
+    """The verdict of all voters, the runtime's own and those of plugins. Never raises for a fault of a voter."""
+    return verdict_of(facts, await hooks.apply(TURN_VERDICT, GO_ON, facts))
+
+
+def limits_of(settings: ExecutorSettings) -> Limits:
+    """The verdict's share of the settings."""
+    return Limits(
+        max_strikes=settings.max_strikes,
+        min_cycles=settings.min_cycles,
+        max_cycle_period=settings.max_cycle_period,
+        max_loop_turns=settings.max_loop_turns,
+    )
 
 
 def facts_of(
+    at: TurnAddress,
     records: Sequence[Record],
-    reply: ReplyFacts,
-    errors: int,
-    fingerprint: str,
+    note: CallNote,
+    narration: str,
     recent: Sequence[TurnResult],
-    settings: ExecutorSettings,
     loop_turn: int,
+    limits: Limits,
+    exhausted: str = "",
 ) -> TurnFacts:
-    """The facts of a turn whose records are settled."""
+    """The facts of a turn whose records are settled; `note` tells of its model call. Others as in TurnFacts."""
     return TurnFacts(
         records=tuple(_record_facts(record) for record in records),
-        reply=reply,
-        errors=errors,
-        fingerprint=fingerprint,
+        reply=ReplyFacts(any_command=bool(records), narration=narration, parse_failures=0 if records else note.losses),
+        errors=note.losses if records else 0,
+        fingerprint=note.fingerprint,
         recent=tuple(recent),
         loop_turn=loop_turn,
         rejection=_rejection(records),
-        limits=Limits(
-            max_strikes=settings.max_strikes,
-            min_cycles=settings.min_cycles,
-            max_cycle_period=settings.max_cycle_period,
-            max_loop_turns=settings.max_loop_turns,
-        ),
+        limits=limits,
+        exhausted=exhausted,
+        usage=note.usage,
+        at=at,
     )
 
 

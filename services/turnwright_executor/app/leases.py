@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from turnwright_core.errors import TurnwrightError
+from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_executor.ports import Claim, Ledger, RunAddress
 
 WORK_SHARE: Final = 2 / 3
@@ -28,6 +28,9 @@ WORK_SHARE: Final = 2 / 3
 
 RENEWALS: Final = 3
 """Renewals in a term."""
+
+LEFT_SHARE: Final = 1 / 6
+"""Part of a lease's term that must be left of its working time for an effect to begin without a renewal."""
 
 TRIES: Final = 12
 """Tries of a renewal in a term, at most, while the store does not answer."""
@@ -77,9 +80,12 @@ class Leases:
         self._asked_s = -inf
         self._taken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._holder: Holder | None = None
+        self._renewing: list[asyncio.Task[None]] = []
 
     def start(self, holder: Holder) -> None:
         """Begin to renew; the holder is told what it loses."""
+        self._holder = holder
         self._task = asyncio.create_task(self._keep(holder), name="leases")
         self._task.add_done_callback(partial(self._ended, holder))
 
@@ -94,9 +100,10 @@ class Leases:
 
     async def stop(self) -> None:
         """End the renewals and give everything back."""
-        if self._task:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        tasks = [*self._renewing, *([self._task] if self._task else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         try:
             async with asyncio.timeout(RELEASE_S_MAX):
                 await asyncio.gather(*(self.give_back(address) for address in list(self._held)))
@@ -131,6 +138,22 @@ class Leases:
     def has_workspace(self, claim: Claim) -> bool:
         """Whether the run's project is one that this executor works in."""
         return not self._workspaces or claim.workspace_id in self._workspaces
+
+    def holds(self, address: RunAddress) -> bool:
+        """Whether this executor works on the run."""
+        return address in self._held
+
+    async def confirm(self, address: RunAddress) -> None:
+        """Make sure that the run is ours, just before something happens to the world; asks nobody while time is left.
+
+        What remains is a process that is stopped between this and the effect. Raises LEASE_LOST, TurnwrightError.
+        """
+        held = self._held.get(address)
+        if held and self._holder and held.until_s - self._clock_s() < held.term_s * LEFT_SHARE:
+            await self._renew(self._holder)
+            held = self._held.get(address)
+        if held is None:
+            raise fault(Reason.LEASE_LOST, f"The run {address.run} is worked on by another executor.", run=address.run)
 
     async def give_back(self, address: RunAddress) -> None:
         """Free a run, if it is held. Never raises TurnwrightError: a lease that stays passes by itself."""
@@ -173,14 +196,24 @@ class Leases:
         self._asked_s = self._clock_s()
         first_end_s = min((held.until_s for held in self._held.values()), default=inf)
         left_s = min(self._term_s / RENEWALS, max(first_end_s - self._asked_s, 0.0))
-        try:
-            async with asyncio.timeout(left_s):
-                await self._renew(holder)
-        except TimeoutError:
+        renewing = asyncio.create_task(self._try_to_renew(holder), name="renewal")
+        self._renewing.append(renewing)
+        if len(self._renewing) > RENEWALS:
+            self._renewing.pop(0).cancel()
+        await asyncio.wait({renewing}, timeout=left_s)
+        if renewing.done():
+            self._renewing.remove(renewing)
+            renewing.result()
+        else:
+            # Not given up: where everything is slow, an answer that comes late still comes before the end.
             _log.warning("renewal_late", runs=len(self._held))
+        self._stop_what_is_over(holder)
+
+    async def _try_to_renew(self, holder: Holder) -> None:
+        try:
+            await self._renew(holder)
         except TurnwrightError as error:
             _log.warning("renewal_failed", runs=len(self._held), reason=error.reason.name, detail=error.message)
-        self._stop_what_is_over(holder)
 
     async def _renew(self, holder: Holder) -> None:
         asked_s = self._clock_s()
@@ -194,7 +227,9 @@ class Leases:
             if not state.held:
                 self._lose(holder, address, to_other=True)
                 continue
-            held.term_s, held.until_s = self._term_s, asked_s + self._term_s * WORK_SHARE
+            # Answers may come in another order than they were asked for.
+            held.term_s = self._term_s
+            held.until_s = max(held.until_s, asked_s + self._term_s * WORK_SHARE)
             if state.abort_requested:
                 holder.abort(address)
 

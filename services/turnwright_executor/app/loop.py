@@ -8,7 +8,8 @@ Source: architecture 2, 11; rows RU005, RU007, RU127-RU142, RU199; decisions C3,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -16,14 +17,18 @@ from turnwright_core.entries import Cursor, EntryWrite, State
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.runs import PROPOSED, RUNNING, Loop, LoopEnd, Model, Turn, TurnResult
 from turnwright_executor.app import opening
+from turnwright_executor.app.accepting import Proposals
+from turnwright_executor.app.announcing import Announcer
+from turnwright_executor.app.budgets import Purse
 from turnwright_executor.app.dispatch import Progress, Room, dispatch
 from turnwright_executor.app.files import FileSync, in_batches
-from turnwright_executor.app.generation import Draft, Generation
+from turnwright_executor.app.generation import Draft, Generation, empty
 from turnwright_executor.app.hub import RunHub
-from turnwright_executor.app.judging import facts_of
+from turnwright_executor.app.judging import facts_of, judge, limits_of
 from turnwright_executor.app.note import CallNote, note_from_entry, note_of
 from turnwright_executor.app.pending import Pending
 from turnwright_executor.app.recording import (
+    Gate,
     Reading,
     loss_writes,
     new_records,
@@ -35,7 +40,8 @@ from turnwright_executor.app.records import Record, record_from_entry, record_wr
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.fingerprint import fingerprint
 from turnwright_executor.domain.toolset import resolve_tools
-from turnwright_executor.domain.verdict import REFUTED_OUTCOME, ReplyFacts, Verdict, judge
+from turnwright_executor.domain.verdict import REFUTED_OUTCOME, Verdict
+from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.ports import Claim, Ledger, Packet, Packets, RunAddress
 from turnwright_executor.tools.contract import Tool, failed
 from turnwright_executor.tools.ports import Shell, Workspace
@@ -58,6 +64,7 @@ class Services:
     tools: Mapping[str, Tool]
     tool_docs: Mapping[str, str]
     settings: ExecutorSettings
+    hooks: Hooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +87,29 @@ class _OpenTurn:
     note: CallNote
     reading: Reading
     unwritten: list[EntryWrite]
+    lost_calls: int = 0
+    """Model calls of the turn that ended with their executors."""
 
 
 class LoopDriver:
     """Drives one claimed loop."""
 
     def __init__(
-        self, services: Services, address: RunAddress, claim: Claim, loop: Loop, place: Place, draft: Draft
+        self,
+        services: Services,
+        address: RunAddress,
+        claim: Claim,
+        loop: Loop,
+        place: Place,
+        draft: Draft,
+        confirm: Callable[[], Awaitable[None]],
     ) -> None:
-        """Take up what the ledger says of the loop. `draft` is filled while a reply streams."""
+        """Take up what the ledger says of the loop. `draft` is filled while a reply streams.
+
+        `confirm` makes sure of the lease before an effect on the world; it raises LEASE_LOST.
+        """
         self.draft = draft
+        self._confirm = confirm
         self._services = services
         self._address = address
         self._claim = claim
@@ -99,9 +119,18 @@ class LoopDriver:
         self._tools = resolve_tools(loop.settings)
         self._recent = [turn.result for turn in claim.recent_turns if turn.result]
         self._turns_ended = loop.turns
+        self._announcer = Announcer(services.hooks, address, loop)
+        self._purse = Purse(services.ledger, address, claim.run, loop, time.monotonic)
 
     async def drive(self) -> LoopOutcome:
-        """Turn after turn, until the loop ends or waits. Raises TurnwrightError when a service fails, or OSError."""
+        """Turn after turn, until the loop ends or waits.
+
+        Raises TurnwrightError when a service fails, OSError, and BudgetError when a budget is spent.
+        """
+        async with self._purse.opened():
+            return await self._turns()
+
+    async def _turns(self) -> LoopOutcome:
         open_turn = await self._claimed_turn()
         while True:
             if open_turn is None:
@@ -111,6 +140,7 @@ class LoopDriver:
             room = self._room(open_turn)
             if await dispatch(room, open_turn.records) is Progress.PARKED:
                 return LoopOutcome.PARKED
+            self._announcer.dispatched(open_turn.turn.number, open_turn.records)
             if await self._conclude(open_turn, room.pending):
                 return LoopOutcome.ENDED
             open_turn = None
@@ -127,6 +157,7 @@ class LoopDriver:
         if entries:
             replies = await self._services.ledger.get_entries(self._address, [f"assistant://{turn.number}"])
             note = note_from_entry(replies[0]) if replies else note
+        self._purse.resume_turn(note.model_ms, note.lost_tokens, note.lost_cost_usd)
         records = [record_from_entry(entry) for entry in entries]
         if self._loop.status == PROPOSED and not any(record.state is State.PROPOSED for record in records):
             await self._services.ledger.write(self._address, self._claim.epoch, [], run_status=RUNNING)
@@ -134,6 +165,8 @@ class LoopDriver:
 
     async def _begin(self) -> _OpenTurn:
         """Open the next turn; with it goes what changed on disk, and with a loop's first turn its prompt."""
+        self._purse.begin_turn()
+        empty(self.draft)
         standing: list[EntryWrite] = []
         if not self._turns_ended:
             standing = [
@@ -148,6 +181,7 @@ class LoopDriver:
             if self._place.files:
                 self._place.files.is_spoiled = True
             raise
+        self._announcer.begun(turn.number, first=not self._turns_ended)
         return _OpenTurn(turn, ack.cursor, [], CallNote(), Reading(), [])
 
     async def _synced_files(self) -> list[EntryWrite]:
@@ -167,26 +201,45 @@ class LoopDriver:
     async def _reply(self, open_turn: _OpenTurn) -> bool:
         """Assemble, ask the model, RECORD. False when the packet does not fit and the loop has ended."""
         turn = open_turn.turn
-        packet = await self._services.packets.assemble(self._address, turn, open_turn.at_least, self._calibration())
+        packet = await self._packet(open_turn)
         if packet.overflow:
             await self._overflow(open_turn, packet)
             return False
-        await self._services.ledger.write_packet(self._address, self._claim.epoch, turn.number, packet)
         if open_turn.at_least:
             await self._place.hub.caught_up(open_turn.at_least)
         await self._services.generation.run(
             self._place.hub, turn, self._model, packet.messages, self._turns_ended, self.draft
         )
+        self._announcer.replied(turn.number, self.draft)
         reading = read_draft(self.draft, self._services.settings.max_commands)
         open_turn.reading = reading
-        open_turn.note = note_of(packet, self.draft, fingerprint(reading.commands), len(reading.losses))
+        mark, losses = fingerprint(reading.commands), len(reading.losses)
+        open_turn.note = note_of(packet, self.draft, mark, losses, self._purse.lost, len(reading.commands))
         await self._record(open_turn)
         return True
+
+    async def _packet(self, open_turn: _OpenTurn) -> Packet:
+        """What the model reads: what is stored of a turn that was left, else what is assembled and stored now.
+
+        Never assembled again: a model that was sent one packet may have been answering it when its reply was lost.
+        """
+        ledger, turn = self._services.ledger, open_turn.turn
+        if open_turn.at_least is None and (stored := await ledger.read_packet(self._address, turn.number)):
+            open_turn.lost_calls = self._claim.turn_losses
+            self._purse.reserve(stored.tokens, self._calibration(), open_turn.lost_calls)
+            return stored
+        packet = await self._services.packets.assemble(self._address, turn, open_turn.at_least, self._calibration())
+        if not packet.overflow:
+            self._purse.reserve(packet.tokens, self._calibration())
+            await ledger.write_packet(self._address, self._claim.epoch, turn.number, packet)
+        return packet
 
     async def _record(self, open_turn: _OpenTurn) -> None:
         """Make the reply and its commands durable. A reply without commands is written with the verdict."""
         number, reading = open_turn.turn.number, open_turn.reading
-        open_turn.records = new_records(number, self._loop.settings.mode, self._tools, reading)
+        services, mode = self._services, self._loop.settings.mode
+        gate = Gate(services.hooks, services.tools, self._announcer.at(number), mode, self._tools)
+        open_turn.records = await new_records(gate, reading)
         writes = [*reply_writes(number, self.draft, reading, open_turn.note), *loss_writes(number, reading)]
         writes = [_in_turn(write, open_turn.turn) for write in (*writes, *record_writes(open_turn.records))]
         if not open_turn.records:
@@ -195,6 +248,7 @@ class LoopDriver:
         ack = await self._services.ledger.write(self._address, self._claim.epoch, writes, full=True)
         for record, path in zip(open_turn.records, ack.paths[-len(open_turn.records) :], strict=True):
             record.path = path
+        self._announcer.recorded(number, open_turn.records)
 
     def _calibration(self) -> float:
         """Reported over estimated tokens of the previous turn (C16); 0 when unknown."""
@@ -210,9 +264,11 @@ class LoopDriver:
             error="context_exceeded:413", status=413, reason="context_exceeded", packet_digest=packet.digest,
             packet_tokens=packet.tokens, cursor=packet.cursor,
         )  # fmt: skip
+        end = LoopEnd(413, reason)
         await self._services.ledger.end_turn(
-            self._address, self._claim.epoch, open_turn.turn.number, result, packet.effects, LoopEnd(413, reason)
+            self._address, self._claim.epoch, open_turn.turn.number, result, packet.effects, end
         )
+        self._announcer.concluded(open_turn.turn.number, result, end)
 
     # Verdict ------------------------------------------------------------------------------------------------------
 
@@ -228,15 +284,20 @@ class LoopDriver:
             workspace=self._place.workspace,
             shell=self._place.shell,
             tools=self._services.tools,
+            proposals=Proposals(self._services.hooks, self._announcer.at(turn), self._loop.settings.yolo),
+            epoch=self._claim.epoch,
+            confirm=self._confirm,
+            asks_indeterminate=self._services.settings.indeterminate == "ask",
         )
 
     async def _conclude(self, open_turn: _OpenTurn, pending: Pending) -> bool:
         """Give the verdict and end the turn; True when the loop has ended with it."""
         while True:
-            verdict = self._judge(open_turn)
+            verdict = await self._judge(open_turn)
             result = replace(
                 open_turn.note.result(), status=verdict.status, reason=verdict.reason, strikes=verdict.strikes
             )
+            result = self._purse.charged(result)
             loop_end = None if verdict.continue_ else LoopEnd(verdict.status, verdict.reason, verdict.summary)
             writes = (*pending.writes(), *_refuted(open_turn.records, verdict))
             try:
@@ -249,27 +310,23 @@ class LoopDriver:
                     raise
                 continue
             self._recent.append(result)
+            self._purse.end_turn(result)
             self._turns_ended += 1
+            self._announcer.concluded(open_turn.turn.number, result, loop_end)
             return loop_end is not None
 
-    def _judge(self, open_turn: _OpenTurn) -> Verdict:
-        records, note = open_turn.records, open_turn.note
-        reply = ReplyFacts(
-            any_command=bool(records),
-            narration=open_turn.reading.narration,
-            parse_failures=0 if records else note.losses,
+    async def _judge(self, open_turn: _OpenTurn) -> Verdict:
+        facts = facts_of(
+            self._announcer.at(open_turn.turn.number),
+            open_turn.records,
+            open_turn.note,
+            open_turn.reading.narration,
+            self._recent,
+            self._turns_ended + 1,
+            limits_of(self._services.settings),
+            self._purse.exhausted_by(open_turn.note.result()),
         )
-        return judge(
-            facts_of(
-                records=records,
-                reply=reply,
-                errors=note.losses if records else 0,
-                fingerprint=note.fingerprint,
-                recent=self._recent,
-                settings=self._services.settings,
-                loop_turn=self._turns_ended + 1,
-            )
-        )
+        return await judge(self._services.hooks, facts)
 
 
 def _model_of(claim: Claim, loop: Loop) -> Model:

@@ -18,7 +18,11 @@ CALL: Final = "call"
 
 @dataclass(frozen=True, slots=True)
 class CallNote:
-    """Packet, consumption and times of a turn's model call; `losses` counts what could not be read of the reply."""
+    """Packet, consumption and times of a turn's model call.
+
+    `commands` counts those of the reply, `losses` what could not be read of it. `lost_tokens` and `lost_cost_usd` are
+    charged for calls of the turn that ended with their executors.
+    """
 
     finish: str = ""
     usage: Usage = field(default_factory=Usage)
@@ -29,6 +33,9 @@ class CallNote:
     model_ms: int = 0
     fingerprint: str = ""
     losses: int = 0
+    commands: int = 0
+    lost_tokens: int = 0
+    lost_cost_usd: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """The note as attributes."""
@@ -48,8 +55,10 @@ class CallNote:
         )
 
 
-def note_of(packet: Packet, draft: Draft, fingerprint: str, losses: int) -> CallNote:
-    """The note of a call that was just made."""
+def note_of(
+    packet: Packet, draft: Draft, fingerprint: str, losses: int, lost: tuple[int, float], commands: int
+) -> CallNote:
+    """The note of a call that was just made; `lost` are tokens and US dollars of those that were lost before it."""
     return CallNote(
         finish=draft.finish,
         usage=draft.usage,
@@ -60,6 +69,9 @@ def note_of(packet: Packet, draft: Draft, fingerprint: str, losses: int) -> Call
         model_ms=draft.model_ms,
         fingerprint=fingerprint,
         losses=losses,
+        commands=commands,
+        lost_tokens=lost[0],
+        lost_cost_usd=lost[1],
     )
 
 

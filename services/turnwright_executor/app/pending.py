@@ -65,7 +65,7 @@ class Pending:
         # One at a time: the two channels of a command grow at once, and nothing may be written twice.
         async with self._flushing:
             while self._groups or run_status:
-                groups = len(self._groups)
+                written = list(map(id, self._groups))
                 try:
                     await self._ledger.write(
                         self._address, self._epoch, self.writes(), full=full, run_status=run_status
@@ -74,7 +74,7 @@ class Pending:
                     if not self.blame(error):
                         raise
                     continue
-                del self._groups[:groups]
+                self._groups = [group for group in self._groups if id(group) not in written]
                 run_status = 0
 
     def blame(self, error: TurnwrightError) -> bool:
@@ -110,6 +110,12 @@ class Pending:
         return await self._ledger.find_entries(self._address, pattern, body_pattern, limit, bodies=bodies)
 
     async def write(self, writes: Sequence[EntryWrite]) -> None:
-        """Write at once: for output that grows while a command runs."""
-        self.add(*writes)
-        await self.flush()
+        """Write at once: for output that grows while a command runs. What is refused does not stay behind."""
+        group = _Group(None, tuple(map(self._stamped, writes)))
+        self._groups.append(group)
+        try:
+            await self.flush()
+        except BaseException:
+            # Another flush may have written it all the same.
+            self._groups = [one for one in self._groups if one is not group]
+            raise

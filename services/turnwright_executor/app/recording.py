@@ -1,13 +1,18 @@
 """RECORD: what the model replied, and every command in it, durable before any of them is carried out.
 
-Source: rows RU128-RU131, RU155, RU284, RU293; decisions C12, C28.
+Each command goes through the chain `entry.recording`, where the runtime's gate and the filters of plugins refuse it or
+give it another form. What is refused is recorded as failed and never dispatched.
+Source: rows RU128-RU131, RU155, RU284, RU293; architecture 11; decisions C12, C28.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+import re
+import secrets
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, Final
 
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX
@@ -15,10 +20,15 @@ from turnwright_core.runs import Mode
 from turnwright_executor.app.generation import Draft
 from turnwright_executor.app.note import CALL, CallNote
 from turnwright_executor.app.records import Record, error_write
+from turnwright_executor.domain.addresses import TurnAddress
+from turnwright_executor.domain.effect_class import EFFECT_CLASS, KEY, EffectClass
 from turnwright_executor.domain.policy import refusal
 from turnwright_executor.domain.records import record_attributes, record_path
 from turnwright_executor.domain.toolset import TOOL_ORDER
-from turnwright_executor.tools.contract import failed
+from turnwright_executor.hooks.chains import Hooks
+from turnwright_executor.hooks.payloads import Recording, RecordingContext
+from turnwright_executor.hooks.points import ENTRY_RECORDING
+from turnwright_executor.tools.contract import Tool, failed
 from turnwright_grammar import Command, ReadWarning, commands_from_call, read_reply
 
 LOST_KINDS: Final = frozenset(
@@ -32,6 +42,8 @@ LOST_KINDS: Final = frozenset(
     }
 )
 """Warnings that tell of a command the runtime could not carry out; the rest tell of repairs that worked."""
+
+_HALVES: Final = re.compile("[\ud800-\udfff]")
 
 CUT_FINISHES: Final = frozenset({"length", "max_tokens"})
 """Finish reasons of a reply that the vendor cut off."""
@@ -81,7 +93,21 @@ def read_draft(draft: Draft, commands_max: int) -> Reading:
         warnings.extend(found)
         if not any(warning.kind in LOST_KINDS for warning in found):
             commands.extend(called[: max(0, commands_max - len(commands))])
-    return Reading(tuple(commands), tuple(warnings), reply.narration.strip(), is_cut and not draft.calls)
+    return Reading(
+        tuple(map(_storable, commands)), tuple(warnings), reply.narration.strip(), is_cut and not draft.calls
+    )
+
+
+def _storable(command: Command) -> Command:
+    """The command as UTF-8 can hold it: JSON can name halves of characters, which are no text."""
+    if not any(_HALVES.search(text) for text in (command.name, command.body, *chain(*command.attributes.items()))):
+        return command
+    attributes = {_whole(name): _whole(value) for name, value in command.attributes.items()}
+    return replace(command, name=_whole(command.name), body=_whole(command.body), attributes=attributes)
+
+
+def _whole(text: str) -> str:
+    return _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def reply_writes(turn: int, draft: Draft, reading: Reading, note: CallNote) -> list[EntryWrite]:
@@ -111,26 +137,58 @@ def loss_writes(turn: int, reading: Reading) -> list[EntryWrite]:
     ]
 
 
-def new_records(turn: int, mode: Mode, tools: Sequence[str], reading: Reading) -> list[Record]:
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What the commands of a turn have to pass: the chain, in a loop of this mode with these tools on offer."""
+
+    hooks: Hooks
+    tools: Mapping[str, Tool]
+    at: TurnAddress
+    mode: Mode
+    offered: tuple[str, ...]
+
+    async def passed(self, command: Command, ordinal: int) -> Recording:
+        """The command after the chain. What a filter put in its place has to pass the runtime's own rules again."""
+        context = RecordingContext(self.at, self.mode, self.offered, ordinal)
+        recording = await self.hooks.apply(ENTRY_RECORDING, Recording(command), context)
+        if recording.command is command or recording.is_refused:
+            return recording
+        refused = refusal(recording.command, self.mode, self.offered)
+        return recording.refused(refused.outcome, refused.body) if refused else recording
+
+
+async def new_records(gate: Gate, reading: Reading) -> list[Record]:
     """The records of the commands; one that is refused is failed before anything is dispatched (RU155)."""
     records: list[Record] = []
     for ordinal, command in enumerate(reading.commands):
-        path = record_path(turn, command, ordinal, {record.path for record in records})
-        attributes = record_attributes(command, ordinal)
-        record = Record(path, command.name, command, attributes, State.RECORDED)
-        if _bytes(attributes) > COMMAND_BYTES_MAX:
-            record.attributes = {"tool": command.name, "ordinal": ordinal, "target": attributes["target"][:200]}
-            record.settle(TOO_LARGE)
-        elif reading.is_cut and ordinal == len(reading.commands) - 1:
-            record.settle(CUT)
-        elif refused := refusal(command, mode, tools):
-            record.settle(failed(refused.outcome, refused.body))
-        records.append(record)
+        taken = {record.path for record in records}
+        if reading.is_cut and ordinal == len(reading.commands) - 1:
+            records.append(_record(gate, Recording(command), ordinal, taken))
+            records[-1].settle(CUT)
+        else:
+            records.append(_record(gate, await gate.passed(command, ordinal), ordinal, taken))
     return records
 
 
-def _bytes(attributes: dict[str, object]) -> int:
-    return len(to_attributes_json(attributes).encode())
+def _record(gate: Gate, recording: Recording, ordinal: int, taken: Container[str]) -> Record:
+    command = recording.command
+    attributes = record_attributes(command, ordinal) | _class_of(gate.tools.get(command.name))
+    path = record_path(gate.at.turn, command, ordinal, taken)
+    record = Record(path, command.name, command, attributes, State.RECORDED)
+    if len(to_attributes_json(attributes).encode()) > COMMAND_BYTES_MAX:
+        record.attributes = {"tool": command.name, "ordinal": ordinal, "target": attributes["target"][:200]}
+        record.settle(TOO_LARGE)
+    elif recording.is_refused:
+        record.settle(failed(recording.outcome, recording.body))
+    return record
+
+
+def _class_of(tool: Tool | None) -> dict[str, Any]:
+    """The class of a command's effect, and the key by which an idempotent one is recognised when it comes again."""
+    if tool is None:
+        return {}
+    key = {KEY: secrets.token_hex(8)} if tool.effect_class is EffectClass.IDEMPOTENT else {}
+    return {EFFECT_CLASS: tool.effect_class.value, **key}
 
 
 def record_writes(records: Sequence[Record]) -> list[EntryWrite]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
+from turnwright_executor.domain.effect_class import EFFECT_CLASS, EffectClass
 from turnwright_executor.domain.records import command_from_record
 from turnwright_executor.tools.contract import Done
 from turnwright_grammar import Command
@@ -21,6 +22,12 @@ EFFECT = "effect"
 
 DECISION = "decision"
 """Attribute that holds the decision on a proposal."""
+
+CONTENTS = "contents"
+"""Field of a decision: what somebody wants to be written instead, by path, until the effect has it."""
+
+REJECTIONS = ("reject", "expire")
+"""Decisions that keep an effect from happening; nobody's silence is one (see the store's proposal_expire_s)."""
 
 
 @dataclass(slots=True)
@@ -43,6 +50,11 @@ class Record:
         } | dict(done.attributes)
 
     @property
+    def effect_class(self) -> EffectClass:
+        """What it means that the command was interrupted; a record that does not say so is not tried again."""
+        return EffectClass(self.attributes.get(EFFECT_CLASS, EffectClass.OUTSIDE.value))
+
+    @property
     def is_accepted(self) -> bool:
         """Whether somebody accepted its proposal and nobody has carried it out."""
         decision = self.attributes.get(DECISION) or {}
@@ -52,7 +64,7 @@ class Record:
     def rejection_comment(self) -> str | None:
         """The comment of a rejection, empty when it had none; None when it was not rejected."""
         decision = self.attributes.get(DECISION) or {}
-        return str(decision.get("comment", "")) if decision.get("decision") == "reject" else None
+        return str(decision.get("comment", "")) if decision.get("decision") in REJECTIONS else None
 
 
 def record_from_entry(entry: Entry) -> Record:

@@ -12,25 +12,26 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import structlog
 
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.runs import FAILED, Loop
+from turnwright_executor.app.announcing import Announcer
+from turnwright_executor.app.budgets import BudgetError
 from turnwright_executor.app.generation import Draft
 from turnwright_executor.app.hub import RunHub
 from turnwright_executor.app.hubs import Hubs
 from turnwright_executor.app.leases import Leases
 from turnwright_executor.app.loop import LoopDriver, LoopOutcome, Place, Services
-from turnwright_executor.app.settlement import ABORT, Ending, ending_of, settle
+from turnwright_executor.app.settlement import ABORT, Ending, budget_exhausted, crash_loop, ending_of, settle
+from turnwright_executor.domain.endings import AWAY, is_passing
 from turnwright_executor.ports import Claim, RunAddress
 
 SERVICE_BACKOFF_S: Final = (0.2, 1.0, 3.0, 5.0)
 """Seconds before a loop goes on after a service of ours did not answer; after the last one the loop fails."""
-
-AWAY: Final = (Reason.SERVICE_UNAVAILABLE, Reason.DATABASE_UNAVAILABLE, Reason.DRAINING)
-"""Why a call failed that may succeed in a moment: nothing is wrong with the loop."""
 
 CLAIMS_MAX: Final = 100
 """Runs that one call may claim."""
@@ -49,6 +50,8 @@ class _Worker:
     again: bool = False
     step: asyncio.Task[LoopOutcome] | None = None
     aborting: bool = False
+    sequence: int = 0
+    """The loop that is driven; 0: none."""
     draft: Draft = field(default_factory=Draft)
     claim: Claim | None = None
     """A claim that was taken from the queue for this worker."""
@@ -129,10 +132,13 @@ class Runner:
         if not to_other:
             self._kick_later(address, self._services.settings.work_poll_s)
 
-    def abort(self, address: RunAddress) -> None:
-        """The abort of the active loop is in the store: stop what is under way, and settle it."""
+    def abort(self, address: RunAddress, sequence: int = 0) -> None:
+        """The abort of the active loop is in the store: stop what is under way, and settle it.
+
+        `sequence` says of which loop, where that is known: another one that has begun since goes on.
+        """
         worker = self._workers.get(address)
-        if worker and worker.aborting:
+        if worker and (worker.aborting or (sequence and worker.sequence and worker.sequence != sequence)):
             return
         if worker:
             worker.aborting = True
@@ -179,7 +185,7 @@ class Runner:
                     if claim.loop is None or not self._leases.has_workspace(claim):
                         return
                     if last:
-                        await settle(self._services.ledger, address, claim, worker.draft, last)
+                        await self._settle(address, claim, worker.draft, last)
                         last = None
                     elif await self._loop(address, worker, claim, claim.loop, hub) is LoopOutcome.PARKED:
                         return
@@ -212,19 +218,25 @@ class Runner:
 
     async def _loop(self, address: RunAddress, worker: _Worker, claim: Claim, loop: Loop, hub: RunHub) -> LoopOutcome:
         if claim.abort_requested:
-            await settle(self._services.ledger, address, claim, Draft(), ABORT)
+            await self._settle(address, claim, Draft(), ABORT)
+            return LoopOutcome.ENDED
+        if claim.turn_losses >= self._services.settings.turn_losses_max:
+            await self._settle(address, claim, Draft(), crash_loop(claim.turn_losses))
             return LoopOutcome.ENDED
         worker.draft = Draft()
         try:
             place = await self._place(address, claim, loop, hub)
-            driver = LoopDriver(self._services, address, claim, loop, place, worker.draft)
-            return await self._driven(address, worker, driver, loop)
+            confirm = partial(self._leases.confirm, address)
+            driver = LoopDriver(self._services, address, claim, loop, place, worker.draft, confirm)
+            return await self._driven(address, worker, driver, loop, hub)
         except TurnwrightError as error:
-            if error.reason in (*AWAY, Reason.LEASE_LOST, Reason.LEASE_HELD):
+            if is_passing(error):
                 raise
             await self._end(address, worker, loop, ending_of(error))
         except OSError as error:
             await self._end(address, worker, loop, ending_of(error))
+        except BudgetError as error:
+            await self._end(address, worker, loop, budget_exhausted(error.exhaustion))
         except Exception as error:  # noqa: BLE001 - a fault of ours ends one loop, not the executor
             error_id = secrets.token_hex(8)
             _log.error("loop_crashed", run=address.run, error_id=error_id, exc_info=error)
@@ -232,9 +244,21 @@ class Runner:
             await self._end(address, worker, loop, Ending(FAILED, "internal", text))
         return LoopOutcome.ENDED
 
-    async def _driven(self, address: RunAddress, worker: _Worker, driver: LoopDriver, loop: Loop) -> LoopOutcome:
+    async def _settle(self, address: RunAddress, claim: Claim, draft: Draft, ending: Ending) -> None:
+        """End the active loop from outside of its turns, and tell the observers."""
+        end = await settle(self._services.ledger, address, claim, draft, ending)
+        if claim.loop:
+            Announcer(self._services.hooks, address, claim.loop).ended(claim.run.turn, end)
+
+    async def _driven(
+        self, address: RunAddress, worker: _Worker, driver: LoopDriver, loop: Loop, hub: RunHub
+    ) -> LoopOutcome:
         """Drive in a task of its own, which an abort can cancel without ending the worker."""
         step = worker.step = asyncio.create_task(driver.drive(), name=f"loop {address.run}")
+        worker.sequence = loop.sequence
+        # An abort may be asked of another executor, or of the store: its feed tells it at once, a renewal later.
+        heard = asyncio.create_task(hub.abort_requested(loop.sequence), name=f"abort of {address.run}")
+        heard.add_done_callback(lambda task: None if task.cancelled() else self.abort(address, loop.sequence))
         if worker.aborting:
             step.cancel()
         try:
@@ -245,7 +269,9 @@ class Runner:
                 await asyncio.gather(step, return_exceptions=True)
                 raise
         finally:
-            worker.step = None
+            worker.step, worker.sequence = None, 0
+            heard.cancel()
+            await asyncio.gather(heard, return_exceptions=True)
         await self._end(address, worker, loop, ABORT)
         return LoopOutcome.ENDED
 
@@ -254,7 +280,7 @@ class Runner:
         claim = await self._leases.claim(address)
         is_same = claim.loop is not None and claim.loop.sequence == loop.sequence
         if is_same and (claim.abort_requested or ending is not ABORT):
-            await settle(self._services.ledger, address, claim, worker.draft, ending)
+            await self._settle(address, claim, worker.draft, ending)
 
 
 def _is_cancelled() -> bool:

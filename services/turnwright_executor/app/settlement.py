@@ -14,10 +14,13 @@ from typing import Final
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, to_attributes_json
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.runs import ABORTED, FAILED, PROPOSED, RUNNING, LoopEnd, TurnResult, run_status_after
+from turnwright_core.streams import channel_path
 from turnwright_executor.app.generation import Draft
-from turnwright_executor.app.records import error_write
+from turnwright_executor.app.records import DISPATCHED, error_write
+from turnwright_executor.domain.budgets import WORD as BUDGET_EXHAUSTED
+from turnwright_executor.domain.budgets import Exhaustion, reserved_tokens
 from turnwright_executor.domain.endings import status_of_error
-from turnwright_executor.domain.records import channel_path, error_path
+from turnwright_executor.domain.records import error_path
 from turnwright_executor.ports import Claim, Ledger, RunAddress
 
 CHANNELS: Final = (1, 2)
@@ -30,11 +33,19 @@ class Ending:
     status: int
     word: str
     message: str = ""
+    kind: str = ""
+    """Which of several that the word can mean; the reason of the loop says it, entries do not."""
 
     @property
     def outcome(self) -> str:
         """What the entries say that end with it."""
         return f"{self.word}:{self.status}"
+
+    @property
+    def reason(self) -> str:
+        """What the loop says that ends with it: `word`, `word: message` or `word:kind: message`."""
+        word = f"{self.word}:{self.kind}" if self.kind else self.word
+        return f"{word}: {self.message}" if self.message else word
 
 
 ABORT: Final = Ending(ABORTED, "aborted")
@@ -47,12 +58,22 @@ def ending_of(error: TurnwrightError | OSError) -> Ending:
     return Ending(status_of_error(error), error.reason.name.lower(), error.message)
 
 
-async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft, ending: Ending) -> None:
-    """End the active loop of a claim. Raises TurnwrightError."""
+def crash_loop(losses: int) -> Ending:
+    """How a loop ends whose turn has ended the executors that worked on it."""
+    message = (
+        f"{losses} executors ended in the middle of this turn, one after the other, and it was given up: "
+        "what it does may be what ends them."
+    )
+    return Ending(FAILED, "crash_loop", message)
+
+
+async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft, ending: Ending) -> LoopEnd:
+    """End the active loop of a claim, and say with what. Raises TurnwrightError."""
     if claim.run.status == PROPOSED and run_status_after(ending.status, ending.word) == FAILED:
         # Nothing fails while it waits: the run state machine has no way from 202 to 500.
         await ledger.write(address, claim.epoch, [], run_status=RUNNING)
-    writes = [*await _open_channels(ledger, address, claim.records, ending)]
+    begun = [entry.path for entry in claim.records if entry.attributes.get(DISPATCHED)]
+    writes = closed_channels(await ledger.get_entries(address, channels_of(begun)) if begun else (), ending.outcome)
     writes += [_settled(record, ending) for record in claim.records if not record.state.is_settled]
     turn = claim.open_turn.number if claim.open_turn else 0
     if turn and not claim.records:
@@ -62,9 +83,29 @@ async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft
         writes.append(error_write(error_path(number, ending.word, frozenset()), ending.outcome, ending.message))
     error = "" if ending is ABORT else ending.outcome
     finish = "aborted" if ending is ABORT else "error"
-    result = TurnResult(finish=finish, error=error, usage=draft.usage, status=ending.status, reason=ending.word)
-    reason = f"{ending.word}: {ending.message}" if ending.message else ending.word
-    await ledger.end_turn(address, claim.epoch, turn, result, writes, LoopEnd(ending.status, reason))
+    lost_tokens = await _lost_tokens(ledger, address, claim, draft)
+    result = TurnResult(
+        finish=finish, error=error, usage=draft.usage, status=ending.status, reason=ending.word, lost_tokens=lost_tokens
+    )
+    end = LoopEnd(ending.status, ending.reason)
+    await ledger.end_turn(address, claim.epoch, turn, result, writes, end)
+    return end
+
+
+def budget_exhausted(exhaustion: Exhaustion) -> Ending:
+    """How a loop ends that has spent what it or its run may spend."""
+    return Ending(ABORTED, BUDGET_EXHAUSTED, exhaustion.detail, exhaustion.kind.value)
+
+
+async def _lost_tokens(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft) -> int:
+    """What was set aside for calls of the open turn whose reply nobody has, or whose usage nobody told."""
+    if claim.open_turn is None or claim.records:
+        return 0
+    untold = bool(draft.text or draft.thoughts) and not draft.usage.total_tokens
+    if not claim.turn_losses and not untold:
+        return 0
+    packet = await ledger.read_packet(address, claim.open_turn.number)
+    return (claim.turn_losses + untold) * reserved_tokens(packet.tokens, 0) if packet else 0
 
 
 def _settled(record: Entry, ending: Ending) -> EntryWrite:
@@ -80,13 +121,12 @@ def _unfinished_reply(turn: int, draft: Draft, ending: Ending) -> Iterable[Entry
     return [EntryWrite(f"assistant://{turn}", change, Tier.SYSTEM, turn=turn)]
 
 
-async def _open_channels(
-    ledger: Ledger, address: RunAddress, records: Iterable[Entry], ending: Ending
-) -> list[EntryWrite]:
-    """The output channels that still stream: their producer is gone."""
-    running = [record for record in records if record.attributes.get("dispatched")]
-    paths = [channel_path(record.path, channel) for record in running for channel in CHANNELS]
-    entries = await ledger.get_entries(address, paths) if paths else []
-    streaming = [entry for entry in entries if entry.state is State.STREAMING]
-    change = SetEntry(state=State.CANCELLED, outcome=ending.outcome)
-    return [EntryWrite(entry.path, change, Tier.PLUGIN) for entry in streaming]
+def channels_of(records: Iterable[str]) -> list[str]:
+    """The paths at which commands with these records may have output."""
+    return [channel_path(path, channel) for path in records for channel in CHANNELS]
+
+
+def closed_channels(channels: Iterable[Entry], outcome: str) -> list[EntryWrite]:
+    """The writes that close channels which still stream although their producer is gone."""
+    change = SetEntry(state=State.CANCELLED, outcome=outcome)
+    return [EntryWrite(entry.path, change, Tier.PLUGIN) for entry in channels if entry.state is State.STREAMING]

@@ -15,13 +15,17 @@ from typing import Any
 class FileEdit:
     """One file that changes. `base_hash` is None where no file was, `content` is None where none shall be.
 
-    Hashes are SHA-256 over the file's bytes, lower-case hexadecimal; `path` is relative to the project's root.
+    Hashes are SHA-256 over the file's bytes, lower-case hexadecimal; `path` is relative to the project's root. `patch`
+    leads from what was there to the content; where the content was amended on acceptance, from what was proposed to it.
+    `like` is the file whose mode a new one gets; empty: none.
     """
 
     path: str
     base_hash: str | None
     content: str | None
     patch: str
+    amended: bool = False
+    like: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,30 +37,56 @@ class FileEffect:
 
 @dataclass(frozen=True, slots=True)
 class CommandEffect:
-    """A shell command that runs in the project's root; `timeout_s` in seconds."""
+    """A shell command in the project's root; `timeout_s` in seconds. `read_only`: it cannot change anything."""
 
     command: str
     timeout_s: float
+    read_only: bool = False
+    producer: str = ""
+    """The client that runs it; empty: the executor does."""
 
 
-Effect = FileEffect | CommandEffect
+@dataclass(frozen=True, slots=True)
+class QuestionEffect:
+    """A question to a person; `options` are answers that are suggested. Nothing happens to the world.
+
+    `answer` is empty until somebody has answered.
+    """
+
+    question: str
+    options: tuple[str, ...] = ()
+    answer: str = ""
+
+
+Effect = FileEffect | CommandEffect | QuestionEffect
 
 
 def effect_to_json(effect: Effect) -> dict[str, Any]:
     """The effect as it is kept in the attributes of a record."""
     if isinstance(effect, CommandEffect):
-        return {"kind": "command", "command": effect.command, "timeout_s": effect.timeout_s}
-    edits = [
-        {"path": edit.path, "base_hash": edit.base_hash, "content": edit.content, "patch": edit.patch}
-        for edit in effect.edits
-    ]
-    return {"kind": "files", "edits": edits}
+        told = {"kind": "command", "command": effect.command, "timeout_s": effect.timeout_s}
+        return told | {name: value for name in ("read_only", "producer") if (value := getattr(effect, name))}
+    if isinstance(effect, QuestionEffect):
+        answered = {"answer": effect.answer} if effect.answer else {}
+        return {"kind": "question", "question": effect.question, "options": list(effect.options)} | answered
+    return {"kind": "files", "edits": [_edit_to_json(edit) for edit in effect.edits]}
+
+
+def _edit_to_json(edit: FileEdit) -> dict[str, Any]:
+    told = {"path": edit.path, "base_hash": edit.base_hash, "content": edit.content, "patch": edit.patch}
+    return told | ({"amended": True} if edit.amended else {}) | ({"like": edit.like} if edit.like else {})
 
 
 def effect_from_json(value: dict[str, Any]) -> Effect:
     """The effect from the attributes of a record. Raises KeyError for something that is none."""
     if value["kind"] == "command":
-        return CommandEffect(value["command"], value["timeout_s"])
-    return FileEffect(
-        tuple(FileEdit(edit["path"], edit["base_hash"], edit["content"], edit["patch"]) for edit in value["edits"])
-    )
+        read_only, producer = bool(value.get("read_only", False)), value.get("producer", "")
+        return CommandEffect(value["command"], value["timeout_s"], read_only, producer)
+    if value["kind"] == "question":
+        return QuestionEffect(value["question"], tuple(value["options"]), value.get("answer", ""))
+    return FileEffect(tuple(map(_edit_from_json, value["edits"])))
+
+
+def _edit_from_json(value: dict[str, Any]) -> FileEdit:
+    more = {name: value[name] for name in ("amended", "like") if name in value}
+    return FileEdit(value["path"], value["base_hash"], value["content"], value["patch"], **more)

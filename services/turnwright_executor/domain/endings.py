@@ -5,8 +5,19 @@ Source: architecture 8; rows RU217, RU220; decisions C6, C26.
 
 from __future__ import annotations
 
+from typing import Final
+
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.runs import FAILED, TOO_LARGE
+
+AWAY: Final = (Reason.SERVICE_UNAVAILABLE, Reason.DATABASE_UNAVAILABLE, Reason.DRAINING)
+"""Why a call failed that may succeed in a moment: nothing is wrong with the loop."""
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether a failure says nothing of the work: a service is away, or the run is another executor's by now."""
+    passing = (*AWAY, Reason.LEASE_LOST, Reason.LEASE_HELD)
+    return isinstance(error, TurnwrightError) and error.reason in passing
 
 
 def status_of_error(error: TurnwrightError) -> int:

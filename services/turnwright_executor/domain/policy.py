@@ -1,6 +1,7 @@
 """Which commands are refused before they are dispatched: unknown tools, bad targets, changes in ask mode.
 
-Each rule looks at one command and answers with a refusal or with None; the first refusal counts.
+Each rule looks at one command and answers with a refusal or with None; the first refusal counts. The rules are
+filters of the chain `entry.recording` (`hooks.rules`), beside those of plugins.
 Source: rows RU008, RU129, RU130, RU159, RU160; decisions C2, C26.
 """
 
@@ -28,7 +29,9 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class Case:
+    """A command, and the mode and tools of its loop."""
+
     command: Command
     mode: Mode
     tools: Collection[str]
@@ -36,8 +39,8 @@ class _Case:
 
 def refusal(command: Command, mode: Mode, tools: Collection[str]) -> Refusal | None:
     """Whether the command may be dispatched in a loop of this mode with these tools; None: it may."""
-    case = _Case(command, mode, tools)
-    return next((found for rule in _RULES if (found := rule(case))), None)
+    case = Case(command, mode, tools)
+    return next((found for _, rule in GATE if (found := rule(case))), None)
 
 
 def is_flagged(command: Command, *names: str) -> bool:
@@ -45,13 +48,13 @@ def is_flagged(command: Command, *names: str) -> bool:
     return any(command.attributes.get(name, "false").lower() not in ("false", "0", "no", "off") for name in names)
 
 
-def _unknown_tool(case: _Case) -> Refusal | None:
+def _unknown_tool(case: Case) -> Refusal | None:
     if case.command.name in TOOL_ORDER:
         return None
     return Refusal("not_found:404", f"There is no tool <{case.command.name}>. The tools are {_listed(case.tools)}.")
 
 
-def _unavailable_tool(case: _Case) -> Refusal | None:
+def _unavailable_tool(case: Case) -> Refusal | None:
     if case.command.name in case.tools:
         return None
     place = "in ask mode" if case.mode is Mode.ASK else "in this loop"
@@ -60,7 +63,7 @@ def _unavailable_tool(case: _Case) -> Refusal | None:
     )
 
 
-def _bad_target(case: _Case) -> Refusal | None:
+def _bad_target(case: Case) -> Refusal | None:
     name = case.command.name
     if not has_target(name):
         return None
@@ -85,7 +88,7 @@ def _fault_of(value: str, *, lines_allowed: bool) -> str:
     return ""
 
 
-def _changes_in_ask_mode(case: _Case) -> Refusal | None:
+def _changes_in_ask_mode(case: Case) -> Refusal | None:
     if case.mode is not Mode.ASK:
         return None
     changed = next((path for path in _FILES_CHANGED_BY.get(case.command.name, _nothing)(case.command)), None)
@@ -136,9 +139,12 @@ def _listed(tools: Collection[str]) -> str:
     return ", ".join(f"<{name}>" for name in tools)
 
 
-_RULES: Final[tuple[Callable[[_Case], Refusal | None], ...]] = (
-    _unknown_tool,
-    _unavailable_tool,
-    _bad_target,
-    _changes_in_ask_mode,
+Rule = Callable[[Case], Refusal | None]
+
+GATE: Final[tuple[tuple[int, Rule], ...]] = (
+    (10, _unknown_tool),
+    (20, _unavailable_tool),
+    (30, _bad_target),
+    (40, _changes_in_ask_mode),
 )
+"""The rules with their priorities in the chain."""

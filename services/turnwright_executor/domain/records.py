@@ -1,6 +1,6 @@
-"""The records of commands: where they stand, what they are about, where their output goes.
+"""The records of commands: where they stand, and what they are about.
 
-Source: rows RU081, RU128, RU129, RU153, RU172, RU178; architecture 3 (slugs get a suffix, never one row).
+Source: rows RU081, RU128, RU129, RU153; architecture 3 (slugs get a suffix, never one row).
 """
 
 from __future__ import annotations
@@ -73,17 +73,3 @@ def command_from_record(attributes: Mapping[str, Any]) -> Command:
     """The command of a record, as any executor may have to dispatch it. Raises KeyError for another record."""
     stored = attributes["command"]
     return Command(stored["name"], dict(stored["attributes"]), stored["body"])
-
-
-def channel_base(path: str) -> str:
-    """Where the output of a record goes: `log://turn_N/sh/{slug}` -> `sh://turn_N/{slug}` (RU081, RU178).
-
-    Raises ValueError for a path that is no record's.
-    """
-    turn, tool, slug = path.removeprefix(_LOG).split("/", 2)
-    return f"{tool}://{turn}/{slug}"
-
-
-def channel_path(path: str, channel: int) -> str:
-    """The path of one channel of a record: 1 is standard output, 2 standard error (RU172, RU173)."""
-    return f"{channel_base(path)}_{channel}"

@@ -13,7 +13,7 @@ PHASES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("gather", ("get", "env")),
     ("reason", ("think",)),
     ("act", ("set", "cp", "mv", "rm", "sh")),
-    ("communicate", ("update",)),
+    ("communicate", ("update", "ask_user")),
 )
 """The tools by what they are for; a place further up says that the tool is to be thought of earlier (C8)."""
 

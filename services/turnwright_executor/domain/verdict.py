@@ -1,25 +1,39 @@
 """The verdict over a turn: whether its loop goes on, and if not, how it ended.
 
-A chain of filters, in the order of their priorities, lower first. Each is given the facts of the turn and the
-vote so far, and answers with the vote from then on; so a later filter can overrule an earlier one, and others
-join by passing a longer chain. The first vote is: go on. Source: rows RU010, RU012, RU140, RU141, RU249, RU250,
+The chain `turn.verdict` decides. Its filters are voters, in the order of their priorities, lower first: each is given
+the vote so far and the facts of the turn, and answers with the vote from then on; so a later one can overrule an
+earlier one. The first vote is: go on. Here are the facts and the rules of the specification; the rules are
+registered beside the voters of plugins (`hooks.rules`). Source: rows RU010, RU012, RU140, RU141, RU249, RU250,
 RU277-RU281; decisions C3, C12, C20, C27, C29.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
 from turnwright_core.entries import State
-from turnwright_core.runs import ABORTED, COMPLETED, REJECTED, RUNNING, TERMINAL_UPDATES, TurnResult
+from turnwright_core.runs import (
+    ABORTED,
+    COMPLETED,
+    LOOP_ENDED,
+    REJECTED,
+    RUNNING,
+    TERMINAL_UPDATES,
+    TurnResult,
+    Usage,
+)
+from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.cycles import cycle_period
 from turnwright_executor.domain.strikes import is_strike, streak_after
 
 REFUTED_OUTCOME: Final = "conflict:409"
 """Outcome of an update whose claim of being done was refuted (RU140)."""
+
+REASON_CHARS_MAX: Final = 200
+"""Longest reason of a vote, in characters."""
 
 
 class Rejection(Enum):
@@ -70,6 +84,8 @@ class TurnFacts:
 
     `records` stand in the order of the reply. `errors` counts error entries that belong to no command.
     `recent` are the results of the loop's earlier turns, oldest first; `loop_turn` counts the loop's turns from 1.
+    `exhausted` names the budget that this turn used up, with what was reached; empty while none is. `usage` is what
+    the turn's model call consumed.
     """
 
     records: tuple[RecordFacts, ...]
@@ -80,6 +96,9 @@ class TurnFacts:
     loop_turn: int
     rejection: Rejection = Rejection.NONE
     limits: Limits = Limits()
+    exhausted: str = ""
+    usage: Usage = field(default_factory=Usage)
+    at: TurnAddress = field(default_factory=TurnAddress)
 
     @property
     def update(self) -> RecordFacts | None:
@@ -124,23 +143,27 @@ class TurnFacts:
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """Whether the loop goes on; if not, the status it ends with. `reason` is one word, for people and telemetry."""
+    """Whether the loop goes on; if not, the status it ends with.
+
+    `reason` is a word for people and telemetry, as in `strikes`, or a word and a sentence, as in `budget_turns: ...`.
+    """
 
     continue_: bool
     status: int
     reason: str = ""
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for a vote that no loop can follow: it goes on at 102 and ends at another status."""
+        allowed = frozenset({RUNNING}) if self.continue_ else LOOP_ENDED
+        if type(self.status) is not int or self.status not in allowed:
+            raise ValueError(f"a vote with continue_={self.continue_} has a status of {sorted(allowed)}")
+        if len(self.reason) > REASON_CHARS_MAX or not self.reason.isprintable():
+            raise ValueError(f"the reason of a vote is one line of at most {REASON_CHARS_MAX} characters")
+
 
 GO_ON: Final = Vote(True, RUNNING)
 
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """One member of the chain; `vote` is given the facts and the vote so far."""
-
-    priority: int
-    name: str
-    vote: Callable[[TurnFacts, Vote], Vote]
+Voter = Callable[[Vote, TurnFacts], Vote]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +182,7 @@ class Verdict:
     update_override: str | None = None
 
 
-def _plain_text(facts: TurnFacts, vote: Vote) -> Vote:
+def plain_text(vote: Vote, facts: TurnFacts) -> Vote:
     """A reply without commands is an answer, unless a command in it could not be read (C3)."""
     reply = facts.reply
     if reply.any_command or facts.is_empty or reply.parse_failures:
@@ -167,66 +190,70 @@ def _plain_text(facts: TurnFacts, vote: Vote) -> Vote:
     return Vote(False, COMPLETED, "text")
 
 
-def _update(facts: TurnFacts, vote: Vote) -> Vote:
+def update(vote: Vote, facts: TurnFacts) -> Vote:
     """The last update ends the loop when it is terminal (RU141, RU277)."""
-    update = facts.update
-    if update is None or update.update_status not in TERMINAL_UPDATES:
+    last = facts.update
+    if last is None or last.update_status not in TERMINAL_UPDATES:
         return vote
-    return Vote(False, update.update_status, "update")
+    return Vote(False, last.update_status, "update")
 
 
-def _refuted(facts: TurnFacts, vote: Vote) -> Vote:
+def refuted(vote: Vote, facts: TurnFacts) -> Vote:
     """Who says 200 after a failure is wrong (RU140, RU278). 204 and 422 do not claim success and stand."""
     return Vote(True, RUNNING, "refuted") if facts.is_refuted else vote
 
 
-def _commented(facts: TurnFacts, vote: Vote) -> Vote:
+def commented(vote: Vote, facts: TurnFacts) -> Vote:
     """A rejection with a comment gives the model another turn to read it (C20)."""
     return Vote(True, RUNNING, "commented") if facts.rejection is Rejection.COMMENTED else vote
 
 
-def _strikes(facts: TurnFacts, vote: Vote) -> Vote:
+def strikes(vote: Vote, facts: TurnFacts) -> Vote:
     """Too many strikes in a row end a loop that would go on (RU012, RU281)."""
     if not vote.continue_ or facts.strikes < facts.limits.max_strikes:
         return vote
     return Vote(False, ABORTED, "cycles" if facts.period else "strikes")
 
 
-def _loop_turns(facts: TurnFacts, vote: Vote) -> Vote:
+def loop_turns(vote: Vote, facts: TurnFacts) -> Vote:
     """No loop is longer than its limit (RU281)."""
     if not vote.continue_ or facts.loop_turn < facts.limits.max_loop_turns:
         return vote
     return Vote(False, ABORTED, "loop_turns")
 
 
-def _rejected(facts: TurnFacts, vote: Vote) -> Vote:
+def budget(vote: Vote, facts: TurnFacts) -> Vote:
+    """A loop that would go on ends where its run's budget does; work that is done stays done."""
+    return Vote(False, ABORTED, facts.exhausted) if vote.continue_ and facts.exhausted else vote
+
+
+def rejected(vote: Vote, facts: TurnFacts) -> Vote:
     """A rejection without a comment ends the loop, whatever else the turn said (RU249, C20)."""
     return Vote(False, ABORTED, REJECTED) if facts.rejection is Rejection.SILENT else vote
 
 
-FILTERS: Final = (
-    Filter(10, "plain_text", _plain_text),
-    Filter(20, "update", _update),
-    Filter(30, "refuted", _refuted),
-    Filter(40, "commented", _commented),
-    Filter(50, "strikes", _strikes),
-    Filter(60, "loop_turns", _loop_turns),
-    Filter(70, "rejected", _rejected),
+RULES: Final[tuple[tuple[int, Voter], ...]] = (
+    (10, plain_text),
+    (20, update),
+    (30, refuted),
+    (40, commented),
+    (50, strikes),
+    (60, loop_turns),
+    (65, budget),
+    (70, rejected),
 )
-"""The rules of the specification."""
+"""The rules of the specification with their priorities."""
 
 
-def judge(facts: TurnFacts, filters: Iterable[Filter] = FILTERS) -> Verdict:
-    """The verdict over a turn; filters of equal priority vote in the given order."""
-    vote = GO_ON
-    for one in sorted(filters, key=lambda each: each.priority):
-        vote = one.vote(facts, vote)
-    update = facts.update
+def verdict_of(facts: TurnFacts, vote: Vote) -> Verdict:
+    """What the last vote of the chain means for the loop."""
+    last = facts.update
     return Verdict(
         continue_=vote.continue_,
         status=vote.status,
         reason=vote.reason,
-        summary=update.body if update else facts.reply.narration.strip() if not facts.reply.any_command else "",
+        summary=last.body if last else facts.reply.narration.strip() if not facts.reply.any_command else "",
         strikes=facts.strikes,
-        update_override=update.path if update and facts.is_refuted else None,
+        # A voter that ends the loop at 200 all the same does not make the claim true.
+        update_override=last.path if last and facts.is_refuted else None,
     )

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Final
 
 from turnwright_core.constraints import Constraints
+from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import Loop
+from turnwright_executor.app.calling import Bench
 from turnwright_executor.app.files import FileSync
 from turnwright_executor.app.hub import RunHub
 from turnwright_executor.app.loop import Place
 from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.edge.sandbox import Sandbox
 from turnwright_executor.edge.scan import DiskScanner
 from turnwright_executor.edge.shell import LocalShell, ShellLimits
 from turnwright_executor.edge.workspace import DiskWorkspace
@@ -26,28 +29,46 @@ SYNCS_MAX: Final = 64
 class Places:
     """Finds the place of a loop; keeps what a run knows of its files between loops."""
 
-    def __init__(self, ledger: Ledger, settings: ExecutorSettings) -> None:
-        """Read what runs know from this ledger."""
+    def __init__(self, ledger: Ledger, settings: ExecutorSettings, sandbox: Sandbox) -> None:
+        """Read what runs know from this ledger; confine commands by this sandbox."""
         self._ledger = ledger
+        self._sandbox = sandbox
         self._settings = settings
         self._syncs: OrderedDict[RunAddress, tuple[Constraints, FileSync]] = OrderedDict()
 
     async def find(self, address: RunAddress, claim: Claim, loop: Loop, hub: RunHub) -> Place:
         """The place of a loop. Raises OSError when the project's directory is not there."""
         root = Path(claim.project_root)
+        constraints, workspace, shell = await self._bench(address.project, root)
+        return Place(
+            hub=hub,
+            workspace=workspace,
+            shell=shell,
+            files=None if loop.settings.no_repo else await self._sync(address, root, constraints),
+        )
+
+    async def bench(self, project: str, root: str) -> Bench:
+        """Where clients' commands are carried out. Raises WORKSPACE_UNAVAILABLE."""
+        try:
+            _, workspace, shell = await self._bench(project, Path(root))
+        except FileNotFoundError:
+            message = f"{root}, the directory of {project}, is not on this executor's host."
+            raise fault(Reason.WORKSPACE_UNAVAILABLE, message, project=project, root=root) from None
+        return Bench(workspace, shell)
+
+    async def _bench(self, project: str, root: Path) -> tuple[Constraints, DiskWorkspace, LocalShell]:
         if not await asyncio.to_thread(root.is_dir):
             raise FileNotFoundError(2, "there is no such directory", str(root))
         settings = self._settings
-        constraints = Constraints(await self._ledger.file_constraints(address.project))
+        constraints = Constraints(await self._ledger.file_constraints(project))
         limits = ShellLimits(
-            output_bytes=settings.sh_output_bytes, processes=settings.sh_processes, memory_mb=settings.sh_memory_mb
+            output_bytes=settings.sh_output_bytes,
+            processes=settings.sh_processes,
+            memory_mb=settings.sh_memory_mb,
+            term_grace_s=settings.sh_grace_s,
         )
-        return Place(
-            hub=hub,
-            workspace=DiskWorkspace(root, settings.file_bytes_max, constraints),
-            shell=LocalShell(root, limits),
-            files=None if loop.settings.no_repo else await self._sync(address, root, constraints),
-        )
+        workspace = DiskWorkspace(root, settings.file_bytes_max, constraints)
+        return constraints, workspace, LocalShell(root, limits, sandbox=self._sandbox)
 
     async def _sync(self, address: RunAddress, root: Path, constraints: Constraints) -> FileSync:
         before, sync = self._syncs.pop(address, (None, None))

@@ -10,12 +10,13 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from turnwright.executor.v1 import executor_service_pb2, query_pb2
 from turnwright.provider.v1 import provider_service_pb2, provider_service_pb2_grpc
-from turnwright.store.v1 import ledger_pb2, queue_pb2, read_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.store.v1 import read_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import model_pb2, run_pb2
 
 from turnwright_core import __version__
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.peer import Peer
+from turnwright_executor.edge.run_payload import RunPayload
 
 STATUS_TIMEOUT_S: Final = 3.0
 """Seconds that a service has to answer before its status says that it does not."""
@@ -23,21 +24,20 @@ STATUS_TIMEOUT_S: Final = 3.0
 CHECK_TIMEOUT_S: Final = 20.0
 """Seconds that all vendors together have to say whether their models can be called."""
 
-LOOPS_PAGE: Final = 100
-CONFINEMENT: Final = "limits"
-
 
 class StoreQueries:
     """Implements ports.Queries."""
 
-    def __init__(self, store: Peer, assembler: Peer, provider: Peer, own_address: str) -> None:
-        """Speak through these peers."""
+    def __init__(self, store: Peer, assembler: Peer, provider: Peer, own_address: str, confinement: str) -> None:
+        """Speak through these peers. `confinement` says how commands are confined here."""
+        self._confinement = confinement
         self._store = store
         self._provider = provider
         self._peers: Sequence[Peer] = (store, assembler, provider)
         # A port that the system chose is not known here; whoever asks has just called it.
         self._own_address = "" if own_address.endswith(":0") else own_address
         self._rows = store_service_pb2_grpc.StoreServiceStub(store.channel)
+        self._payload = RunPayload(store)
         self._models = provider_service_pb2_grpc.ProviderServiceStub(provider.channel)
 
     async def create_run(self, request: executor_service_pb2.StartRunRequest) -> run_pb2.Run:
@@ -49,16 +49,7 @@ class StoreQueries:
 
     async def get_run(self, request: query_pb2.GetRunRequest) -> query_pb2.GetRunResponse:
         """A run with its loops and turns."""
-        key = {"project": request.project, "run": request.run}
-        run = await self._store.call(self._rows.GetRun, registry_pb2.GetRunRequest(**key))
-        loops = await self._store.call(self._rows.ListLoops, queue_pb2.ListLoopsRequest(**key, page_size=LOOPS_PAGE))
-        answer = query_pb2.GetRunResponse(run=run.run, loops=loops.loops)
-        if request.turns_max:
-            turns = await self._store.call(
-                self._rows.ListTurns, ledger_pb2.ListTurnsRequest(**key, page_size=request.turns_max)
-            )
-            answer.turns.extend(turns.turns)
-        return answer
+        return await self._payload.read(request)
 
     async def list_runs(self, request: query_pb2.ListRunsRequest) -> query_pb2.ListRunsResponse:
         """The runs of a project."""
@@ -88,7 +79,9 @@ class StoreQueries:
         """How this executor and the services behind it are. What does not answer is said, not raised."""
         services = await asyncio.gather(*(_probe(peer) for peer in self._peers))
         own = query_pb2.ServiceStatus(name="executor", address=self._own_address, serving=True)
-        answer = query_pb2.GetStatusResponse(version=__version__, services=[own, *services], confinement=CONFINEMENT)
+        answer = query_pb2.GetStatusResponse(
+            version=__version__, services=[own, *services], confinement=self._confinement
+        )
         serving = {status.name for status in services if status.serving}
         if "provider" in serving:
             vendors = await self._provider.call(

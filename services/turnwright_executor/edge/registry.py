@@ -21,9 +21,9 @@ class StoreRegistry:
         self._peer = peer
         self._stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
 
-    async def init_project(self, root: str, workspace_id: str) -> project_pb2.Project:
+    async def init_project(self, root: str, workspace_id: str, name: str) -> project_pb2.Project:
         """Register a project, or find the one of the workspace."""
-        request = registry_pb2.InitProjectRequest(root=root, workspace_id=workspace_id)
+        request = registry_pb2.InitProjectRequest(root=root, workspace_id=workspace_id, name=name)
         return (await self._peer.call(self._stub.InitProject, request)).project
 
     async def run_exists(self, address: RunAddress) -> bool:
@@ -50,20 +50,6 @@ class StoreRegistry:
         )
         answer = await self._peer.call(self._stub.EnqueueLoop, request)
         return Queued(run_from_pb(answer.run), answer.run, answer.loop, cursor_from_pb(answer.cursor), answer.created)
-
-    async def resolve(
-        self, address: RunAddress, path: str, *, accept: bool, comment: str, request_id: str
-    ) -> run_pb2.Run:
-        """Record a decision."""
-        request = queue_pb2.ResolveProposalRequest(
-            project=address.project,
-            run=address.run,
-            path=path,
-            decision=queue_pb2.DECISION_ACCEPT if accept else queue_pb2.DECISION_REJECT,
-            comment=comment,
-            request_id=request_id,
-        )
-        return (await self._peer.call(self._stub.ResolveProposal, request)).run
 
     async def request_abort(self, address: RunAddress, request_id: str) -> run_pb2.Run:
         """Mark that the active loop shall end."""

@@ -1,20 +1,24 @@
 """Shell commands on this machine: in the project's root, under limits, without the executor's secrets.
 
-Theory of operation. A command is an own session, and so an own process group. A small fixed script sets the limits
-and then becomes the command's shell; the command is an argument of the script, never a part of it. Standard input of
-the script is a pipe whose other end only the executor holds: a watcher in the group waits for its end and then kills
-the group, so that nothing outlives an executor that died. The watcher is nobody's child in the command's eyes, and
-the command's own standard input is /dev/null.
+Theory of operation. A command is an own session. A small fixed script sets the limits and then becomes the command's
+shell, inside a sandbox where there is one; the command is an argument of the script, never a part of it. Standard
+input of the script is a pipe whose other end only the executor holds: a watcher in the session waits for its end and
+then kills the session, so that nothing outlives an executor that died. The watcher is nobody's child in the command's
+eyes, and the command's own standard input is /dev/null.
 
-When the command's shell has ended, the group has a moment to close the output, and is then killed: what runs in the
-background ends with its command. A process that left the group with setsid is out of reach; output that it still
-holds open is not waited for.
-Source: architecture 6, 11; research/tooling 5; row RU163.
+When the command's shell has ended, the session has a moment to close the output, and is then killed: what runs in the
+background ends with its command. Without a sandbox a process that left the session with setsid is out of reach; output
+that it still holds open is not waited for.
+
+A command that is stopped, by its time limit or by somebody, hears of it at once, has a grace to end, and is killed
+then; what it had written by then is delivered.
+Source: architecture 6, 11; research/tooling 5; rows RU163, RU176; decision C36.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import resource
 import signal
@@ -22,27 +26,44 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
+from turnwright_core.errors import TurnwrightError
+from turnwright_executor.edge import process_group
+from turnwright_executor.edge.sandbox import Sandbox
 from turnwright_executor.edge.shell_output import Output, Stream, opened
 from turnwright_executor.tools.ports import CommandEnd
 
 SHELL: Final = "/bin/sh"
 
-# $1 is the command; the rest are limits: seconds, blocks of 512 bytes, files, KiB of address space, processes.
-# Shells disagree on the letter for processes.
+# Limits: seconds, blocks of 512 bytes, files, KiB of address space, processes; then the command's program.
+# Shells disagree on the letter for processes. The watcher goes through /proc for groups that were made in the session,
+# itself last: it is in the group that it kills then.
 _SCRIPT: Final = """
 exec 3<&0 </dev/null
-( ( trap '' TERM INT HUP; read -r _; kill -KILL 0 ) <&3 >/dev/null 2>&1 3<&- & )
+( (
+  trap '' TERM INT HUP
+  read -r _
+  read -r self _ < /proc/self/stat
+  for file in /proc/[0-9]*/stat; do
+    read -r stat < "$file" || continue
+    pid=${stat%% *}
+    set -- ${stat##*) }
+    [ "$4" != $$ ] || [ "$pid" = "$self" ] || kill -KILL "$pid"
+  done
+  kill -KILL 0
+) <&3 >/dev/null 2>&1 3<&- & )
 exec 3<&-
-[ "$2" = - ] || ulimit -t "$2" || exit 126
-[ "$3" = - ] || ulimit -f "$3" || exit 126
-[ "$4" = - ] || ulimit -n "$4" || exit 126
-[ "$5" = - ] || ulimit -v "$5" || exit 126
-[ "$6" = - ] || ulimit -u "$6" 2>/dev/null || ulimit -p "$6" || exit 126
+[ "$1" = - ] || ulimit -t "$1" || exit 126
+[ "$2" = - ] || ulimit -f "$2" || exit 126
+[ "$3" = - ] || ulimit -n "$3" || exit 126
+[ "$4" = - ] || ulimit -v "$4" || exit 126
+[ "$5" = - ] || ulimit -u "$5" 2>/dev/null || ulimit -p "$5" || exit 126
 ulimit -c 0
-exec /bin/sh -c "$1"
+shift 5
+exec "$@"
 """
 
 _PASSED_ON: Final = frozenset(
@@ -66,17 +87,18 @@ class ShellLimits:
     """What one command may use; 0 means that there is no limit.
 
     CPU time, file size, files and memory hold for each process by itself. `processes` counts all processes of the
-    user while the command runs, and does not bind the superuser.
+    user while the command runs. The system does not bind the superuser by it: then the executor counts the command's
+    own processes, and stops the command that has more.
     """
 
     output_bytes: int = 1024 * 1024
-    """Output that is kept, in bytes per channel; the rest is read and dropped."""
+    """Output that is kept, in bytes per channel: its beginning and its end; what is between is read and dropped."""
     cpu_s: int = 600
     """Seconds of processor time."""
     memory_mb: int = 0
     """Address space in MiB; many runtimes reserve far more than they use, so there is none by default."""
     processes: int = 512
-    """Processes of the user."""
+    """Processes of the user, of the command alone where the user is the superuser."""
     files: int = 1024
     """Open files."""
     file_mb: int = 1024
@@ -87,6 +109,10 @@ class ShellLimits:
     """Seconds that background processes have to close the output once the command has ended."""
     drain_s: float = 30.0
     """Seconds that may pass until all output is delivered once the command has ended."""
+    stop_drain_s: float = 2.0
+    """The same when somebody has stopped the command and waits for that."""
+    count_s: float = 0.1
+    """Seconds between two counts of the command's processes, where the system does not keep the limit itself."""
 
 
 def allowed_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -95,6 +121,13 @@ def allowed_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return (
         {"PATH": os.defpath} | kept | {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
     )
+
+
+class Stop(Enum):
+    """Why a command was stopped before its end."""
+
+    TIME = "time"
+    PROCESSES = "processes"
 
 
 @dataclass(slots=True)
@@ -106,37 +139,71 @@ class LocalShell:
     environment: Mapping[str, str] = field(default_factory=lambda: allowed_environment(os.environ))
     clock: Callable[[], float] = time.monotonic
     """Seconds, for the duration that is told."""
+    sandbox: Sandbox = field(default_factory=Sandbox)
 
-    async def run(self, command: str, timeout_s: float, on_output: OnOutput) -> CommandEnd:
+    @property
+    def keeps_read_only(self) -> bool:
+        """Whether a command that only looks can be kept from changing the project."""
+        return self.sandbox.keeps_read_only
+
+    async def run(self, command: str, timeout_s: float, on_output: OnOutput, *, read_only: bool = False) -> CommandEnd:
         """Run to the end; output arrives as (channel, text), 1 standard output, 2 standard error.
 
-        The whole process group is killed when the limit is reached or the call is cancelled. Raises OSError when
-        nothing could be started, and whatever `on_output` raises.
+        All processes are stopped when the limit is reached or the call is cancelled; what they had written until then
+        still arrives. `read_only` keeps the command from changing the project, where the sandbox can. Raises OSError
+        when nothing could be started, and whatever `on_output` raises.
         """
         began = self.clock()
         outputs = [Output(self.limits.output_bytes) for _ in CHANNELS]
         with _pipes() as pipes:
             async with opened(pipes.take_reader(1)) as first, opened(pipes.take_reader(2)) as second:
-                process = await self._start(command, pipes)
+                process = await self._start(command, pipes, read_only=read_only)
                 streams = (Stream(1, first, outputs[0], on_output), Stream(2, second, outputs[1], on_output))
                 pumps = [asyncio.create_task(stream.pump()) for stream in streams]
                 try:
-                    try:
-                        timed_out = await self._watch(process, pumps, timeout_s)
-                    finally:
-                        await self._kill(process)
-                    await self._drain(streams, pumps)
+                    stopped = await self._watched(process, streams, pumps, timeout_s)
                 finally:
                     for task in pumps:
                         task.cancel()
                     await asyncio.gather(*pumps, return_exceptions=True)
         cut = any(output.is_cut for output in outputs)
-        return CommandEnd(process.returncode or 0, self.clock() - began, timed_out, cut)
+        return CommandEnd(
+            process.returncode or 0,
+            self.clock() - began,
+            timed_out=stopped is Stop.TIME,
+            output_cut=cut,
+            too_many_processes=stopped is Stop.PROCESSES,
+        )
 
-    async def _start(self, command: str, pipes: _Pipes) -> asyncio.subprocess.Process:
+    async def _watched(
+        self,
+        process: asyncio.subprocess.Process,
+        streams: Sequence[Stream],
+        pumps: list[asyncio.Task[None]],
+        timeout_s: float,
+    ) -> Stop | None:
+        """Wait for the end, make it where it is due, and deliver what was written until then."""
+        stopped: Stop | None = None
+        try:
+            try:
+                stopped = await self._watch(process, pumps, timeout_s)
+            finally:
+                # What multiplies without end is given no time for it.
+                await self._kill(process, 0.0 if stopped is Stop.PROCESSES else self.limits.term_grace_s)
+        except asyncio.CancelledError:
+            with suppress(TurnwrightError):
+                await self._drain(streams, pumps, self.limits.stop_drain_s)
+            raise
+        await self._drain(streams, pumps, self.limits.drain_s)
+        return stopped
+
+    async def _start(self, command: str, pipes: _Pipes, *, read_only: bool) -> asyncio.subprocess.Process:
+        if read_only and not self.keeps_read_only:
+            raise PermissionError(errno.EPERM, "this host cannot keep it from changing the project")
+        argv = self.sandbox.wrapped((SHELL, "-c", command), str(self.root), read_only=read_only)
         try:
             return await asyncio.create_subprocess_exec(
-                *(SHELL, "-c", _SCRIPT, "turnwright", command, *self._ulimits()),
+                *(SHELL, "-c", _SCRIPT, "turnwright", *self._ulimits(), *argv),
                 stdin=pipes.lifeline_reader,
                 stdout=pipes.writers[1],
                 stderr=pipes.writers[2],
@@ -160,29 +227,42 @@ class LocalShell:
 
     async def _watch(
         self, process: asyncio.subprocess.Process, pumps: list[asyncio.Task[None]], timeout_s: float
-    ) -> bool:
-        """Wait for the command and then shortly for its output. Whether the time ran out; raises what a pump raised."""
+    ) -> Stop | None:
+        """Wait for the command and then shortly for its output; why it must be stopped. Raises what a pump raised."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         ended = asyncio.create_task(process.wait())
-        waiting: set[asyncio.Task[Any]] = {ended, *pumps}
+        crowd = asyncio.create_task(self._crowd(process.pid))
+        waiting: set[asyncio.Task[Any]] = {ended, crowd, *pumps}
         try:
             while not ended.done():
                 left = max(0.0, deadline - loop.time())
                 done, waiting = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
                 if not done:
-                    return True
+                    return Stop.TIME
                 for task in done:
                     task.result()
+                if crowd in done:
+                    return Stop.PROCESSES
             await asyncio.wait(pumps, timeout=self.limits.close_grace_s)
-            return False
+            return None
         finally:
             ended.cancel()
+            crowd.cancel()
 
-    async def _drain(self, streams: Sequence[Stream], pumps: list[asyncio.Task[None]]) -> None:
-        """Deliver what the killed group left in the pipes; do not wait for processes that escaped with a pipe."""
+    async def _crowd(self, session: int) -> None:
+        """Wait until a session has too many processes, where nobody else counts. The watcher is one of them."""
+        if not self.limits.processes or os.geteuid():
+            await asyncio.Event().wait()
+        while True:
+            await asyncio.sleep(self.limits.count_s)
+            if len(process_group.members(session)) > self.limits.processes + 1:
+                return
+
+    async def _drain(self, streams: Sequence[Stream], pumps: list[asyncio.Task[None]], limit_s: float) -> None:
+        """Deliver what the killed session left in the pipes; do not wait for processes that escaped with a pipe."""
         try:
-            async with asyncio.timeout(self.limits.drain_s):
+            async with asyncio.timeout(limit_s):
                 while any(not task.done() for task in pumps):
                     await asyncio.wait(pumps, timeout=self.limits.close_grace_s)
                     for stream in streams:
@@ -193,16 +273,20 @@ class LocalShell:
                 stream.close()
         await asyncio.gather(*pumps)
 
-    async def _kill(self, process: asyncio.subprocess.Process) -> None:
-        """Leave no process of the group and no zombie. Once only: the number of the group may then be another's."""
+    async def _kill(self, process: asyncio.subprocess.Process, grace_s: float) -> None:
+        """Leave no process of the session and no zombie. Once only: its number may then be another's."""
         try:
-            if process.returncode is None:
-                _signal_group(process, signal.SIGTERM)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self.limits.term_grace_s):
-                        await process.wait()
+            if process.returncode is None and grace_s:
+                process_group.send(process.pid, signal.SIGTERM, self.sandbox.own_processes)
+                async with asyncio.timeout(grace_s) as grace:
+                    await process.wait()
+                    # The shell ends at once; what it has started may need the grace. The watcher stays.
+                    await process_group.wait_until_few(process.pid, 1)
+        except TimeoutError:
+            if not grace.expired():
+                raise
         finally:
-            _signal_group(process, signal.SIGKILL)
+            process_group.kill(process.pid)
             await process.wait()
 
 
@@ -212,11 +296,6 @@ def _ulimit(kind: int, value: int, unit: int) -> str:
     if not value:
         return "-"
     return str((value if hard == resource.RLIM_INFINITY else min(value, hard)) // unit)
-
-
-def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
 
 
 class _Pipes:

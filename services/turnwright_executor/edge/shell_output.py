@@ -1,5 +1,7 @@
 """The output of a command as text in pieces: large enough to be worth a write, and never held back for long.
 
+Nothing here grows with the output: a pipe holds 64 KiB, a reader twice READ_BYTES, a channel the end that it keeps.
+Whoever takes the pieces slowly slows the reading, and so the command.
 Source: architecture 3 (streaming bodies grow by at least 4 KB or 100 ms), 12.7.
 """
 
@@ -8,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import os
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,28 +26,80 @@ READ_BYTES: Final = 64 * 1024
 """Most output in one piece."""
 
 
+HEAD_SHARE: Final = 0.5
+"""Part of the kept output that is its beginning; the rest is its end."""
+
+
 @dataclass(slots=True)
 class Output:
-    """One channel's text so far. Mutable: it knows how much may still be kept.
+    """One channel's text: its beginning as it comes, its end when there is no more, and how much lies between.
 
-    Bytes that are no UTF-8, and NUL, which databases refuse, become U+FFFD.
+    Mutable: it counts, and holds at most the end. Bytes that are no UTF-8, and NUL, which databases refuse, become
+    U+FFFD.
     """
 
-    bytes_left: int
-    is_cut: bool = False
+    bytes_max: int
+    """Bytes that are kept, beginning and end together."""
+    _head_left: int = field(init=False)
+    _tail: deque[bytes] = field(default_factory=deque)
+    _tail_bytes: int = 0
+    left_out_bytes: int = 0
+    """Bytes between beginning and end, that nobody keeps."""
+    _line_open: bool = False
     _decoder: codecs.IncrementalDecoder = field(
         default_factory=lambda: codecs.getincrementaldecoder("utf-8")(errors="replace")
     )
 
-    def text_of(self, data: bytes) -> str:
-        """The text of the next bytes, no bytes meaning the end; empty once the channel is full."""
-        if self.is_cut:
-            return ""
-        kept = data[: self.bytes_left]
-        self.bytes_left -= len(kept)
-        self.is_cut = len(kept) < len(data)
-        text = self._decoder.decode(kept, final=not data or self.is_cut).replace("\0", "\ufffd")
-        return f"{text}\n[the rest of the output was cut]\n" if self.is_cut else text
+    def __post_init__(self) -> None:
+        """Nothing has come yet."""
+        self._head_left = round(self.bytes_max * HEAD_SHARE)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether something was left out."""
+        return self.left_out_bytes > 0
+
+    def take(self, data: bytes) -> str:
+        """The text of the next bytes as far as it belongs to the beginning."""
+        head, rest = data[: self._head_left], data[self._head_left :]
+        self._head_left -= len(head)
+        if rest:
+            self._keep_end(rest)
+        return self._text(head)
+
+    def end(self) -> str:
+        """What follows the beginning once no more bytes come: how much was left out, and the end."""
+        tail = b"".join(self._tail)
+        self._tail.clear()
+        if not self.is_cut:
+            return self._text(tail, final=True)
+        self._decoder.reset()
+        line_end = "\n" if self._line_open else ""
+        note = f"{line_end}[{self.left_out_bytes} bytes were left out here]\n"
+        return note + self._text(tail[_torn(tail) :], final=True)
+
+    def _keep_end(self, data: bytes) -> None:
+        self._tail.append(data)
+        self._tail_bytes += len(data)
+        over = self._tail_bytes - (self.bytes_max - round(self.bytes_max * HEAD_SHARE))
+        self._tail_bytes -= max(over, 0)
+        self.left_out_bytes += max(over, 0)
+        while over > 0:
+            first = self._tail.popleft()
+            if len(first) > over:
+                self._tail.appendleft(first[over:])
+            over -= len(first)
+
+    def _text(self, data: bytes, *, final: bool = False) -> str:
+        text = self._decoder.decode(data, final=final).replace("\0", "\ufffd")
+        if text:
+            self._line_open = not text.endswith("\n")
+        return text
+
+
+def _torn(data: bytes) -> int:
+    """How many bytes at the beginning belong to a character that began before."""
+    return next((place for place, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
 
 
 @dataclass(slots=True)
@@ -79,12 +134,15 @@ class Stream:
     is_idle: bool = True
 
     async def pump(self) -> None:
-        """Pass on what the pipe brings until it ends; what is over the limit is read and dropped."""
+        """Pass on what the pipe brings until it ends.
+
+        It is read no faster than it is taken; once only its end is kept, as fast as it comes.
+        """
         while True:
             self.is_idle = True
             data = await self._piece()
             self.is_idle = False
-            if text := self.output.text_of(data):
+            if text := self.output.take(data) if data else self.output.end():
                 await self.on_output(self.channel, text)
             if not data:
                 return

@@ -5,25 +5,35 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
-from turnwright.store.v1 import lease_pb2, ledger_pb2, read_pb2, registry_pb2, store_service_pb2_grpc, write_pb2
+from turnwright.store.v1 import (
+    control_pb2,
+    lease_pb2,
+    ledger_pb2,
+    read_pb2,
+    registry_pb2,
+    store_service_pb2_grpc,
+    stream_pb2,
+    write_pb2,
+)
 
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Cursor, Entry, EntryWrite
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, PAGE_SIZE_MAX
-from turnwright_core.runs import LoopEnd, Run, Turn, TurnRequest, TurnResult
+from turnwright_core.runs import LoopEnd, Run, Spending, Turn, TurnRequest, TurnResult
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, entry_from_pb, write_to_pb
 from turnwright_core.wire.runs import (
     loop_from_pb,
     model_from_pb,
     run_from_pb,
+    spending_from_pb,
     turn_from_pb,
     turn_request_to_pb,
     turn_result_to_pb,
 )
-from turnwright_executor.domain.blocks import Block, blocks_of
-from turnwright_executor.ports import Changes, Claim, LeaseState, Packet, Renewal, RunAddress, WriteAck
+from turnwright_executor.edge.packets import digests_of, message_blocks, packet_from_parts, packet_to_pb
+from turnwright_executor.ports import Changes, Claim, Holding, LeaseState, Packet, Renewal, RunAddress, WriteAck
 
 WHOLE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bodies and attributes of records that are asked for in one call, in bytes."""
@@ -68,6 +78,7 @@ class StoreLedger:
             project_root=answer.project_root,
             workspace_id=answer.workspace_id,
             lease_ms=answer.lease_ms,
+            turn_losses=answer.turn_losses,
         )
 
     async def _whole(self, address: RunAddress, records: Sequence[Entry]) -> tuple[Entry, ...]:
@@ -100,6 +111,12 @@ class StoreLedger:
         answer = await self._peer.call(self.stub.RenewLeases, request)
         states = tuple(LeaseState(state.held, state.abort_requested) for state in answer.states)
         return Renewal(states, answer.lease_ms)
+
+    async def holding(self, address: RunAddress) -> Holding:
+        """Who has the run now."""
+        request = lease_pb2.GetLeaseRequest(project=address.project, run=address.run)
+        answer = await self._peer.call(self.stub.GetLease, request)
+        return Holding(answer.owner, answer.address, answer.run_status)
 
     async def release(self, address: RunAddress, epoch: int) -> None:
         """Give a run back."""
@@ -146,24 +163,34 @@ class StoreLedger:
 
     async def write_packet(self, address: RunAddress, epoch: int, turn: int, packet: Packet) -> WriteAck:
         """Commit the effects of an assembly with the packet; what the packet before had is named by its digest only."""
-        messages = [(message.role, blocks_of(message.text)) for message in packet.messages]
+        messages = message_blocks(packet)
         known = self._blocks.get(address, frozenset())
         request = ledger_pb2.WriteEntriesRequest(
             project=address.project,
             run=address.run,
             fence=write_pb2.Fence(epoch=epoch),
             writes=[write_to_pb(write) for write in packet.effects],
-            packet=_packet_to_pb(turn, messages, known),
+            packet=packet_to_pb(turn, packet, messages, known),
         )
         try:
             answer = await self._peer.call(self.stub.WriteEntries, request)
         except TurnwrightError as error:
             if error.reason is not Reason.BLOCKS_MISSING:
                 raise
-            request.packet.CopyFrom(_packet_to_pb(turn, messages, frozenset()))
+            request.packet.CopyFrom(packet_to_pb(turn, packet, messages, frozenset()))
             answer = await self._peer.call(self.stub.WriteEntries, request)
-        self._remember(address, frozenset(block.digest for _, blocks in messages for block in blocks))
+        self._remember(address, digests_of(messages))
         return WriteAck((), cursor_from_pb(answer.cursor))
+
+    async def read_packet(self, address: RunAddress, turn: int) -> Packet | None:
+        """What the model was to be sent in a turn."""
+        request = read_pb2.ReadPacketRequest(project=address.project, run=address.run, turn=turn)
+        try:
+            return await packet_from_parts(self._peer.stream(self.stub.ReadPacket, request, self._peer.timeout_s))
+        except TurnwrightError as error:
+            if error.reason is Reason.TURN_NOT_FOUND:
+                return None
+            raise
 
     def _remember(self, address: RunAddress, digests: frozenset[bytes]) -> None:
         self._blocks.pop(address, None)
@@ -217,6 +244,13 @@ class StoreLedger:
         answer = await self._peer.call(self.stub.ListEntries, request)
         return [entry_from_pb(entry) for entry in answer.entries]
 
+    async def read_body(self, address: RunAddress, path: str, offset: int, bytes_max: int) -> str:
+        """A part of a body, cut at a character."""
+        request = stream_pb2.ReadBodyRequest(
+            project=address.project, run=address.run, path=path, offset=offset, bytes_max=bytes_max
+        )
+        return (await self._peer.call(self.stub.ReadBody, request)).text
+
     async def file_constraints(self, project: str) -> list[FileConstraint]:
         """What a project says of its files."""
         found: list[FileConstraint] = []
@@ -265,23 +299,11 @@ class StoreLedger:
         request = registry_pb2.GetRunRequest(project=address.project, run=address.run)
         return run_from_pb((await self._peer.call(self.stub.GetRun, request)).run)
 
-
-def _packet_to_pb(
-    turn: int, messages: Sequence[tuple[str, Sequence[Block]]], known: frozenset[bytes]
-) -> write_pb2.PacketRecord:
-    return write_pb2.PacketRecord(
-        turn=turn,
-        messages=[
-            write_pb2.PacketMessage(
-                role=role,
-                blocks=[
-                    write_pb2.PacketBlock(digest=block.digest, text=None if block.digest in known else block.text)
-                    for block in blocks
-                ],
-            )
-            for role, blocks in messages
-        ],
-    )
+    async def spending(self, address: RunAddress, loop: int) -> tuple[Spending, Spending]:
+        """What a run and one of its loops have spent."""
+        request = control_pb2.GetSpendingRequest(project=address.project, run=address.run, loop=loop)
+        answer = await self._peer.call(self.stub.GetSpending, request)
+        return spending_from_pb(answer.run), spending_from_pb(answer.loop)
 
 
 def _changes_from_pb(message: read_pb2.WatchChangesResponse) -> Changes:
@@ -292,4 +314,5 @@ def _changes_from_pb(message: read_pb2.WatchChangesResponse) -> Changes:
         loops=tuple(loop_from_pb(loop) for loop in message.loops),
         turns=tuple(turn_from_pb(turn) for turn in message.turns),
         cursor=cursor_from_pb(message.cursor),
+        abort_requested=message.abort_requested,
     )

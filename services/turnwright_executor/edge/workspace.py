@@ -69,12 +69,13 @@ class DiskWorkspace:
         """The file, None where there is none. Raises OutsideProjectError, OSError."""
         return await asyncio.to_thread(self._read, path)
 
-    async def replace(self, path: str, content: str | None, base_hash: str | None) -> bool:
+    async def replace(self, path: str, content: str | None, base_hash: str | None, like: str = "") -> bool:
         """Write or (None) delete atomically if the file still has the base hash; False when it has not.
 
-        A file that already is what it shall become counts as done. Raises OutsideProjectError, OSError.
+        A file that already is what it shall become counts as done. A file keeps its mode; a new one gets that of the
+        file `like`, if there is one. Raises OutsideProjectError, OSError.
         """
-        return await asyncio.to_thread(self._replace, path, content, base_hash)
+        return await asyncio.to_thread(self._replace, path, content, base_hash, like)
 
     def _read(self, path: str) -> FileText | None:
         relative = self.normalise(path)
@@ -84,7 +85,7 @@ class DiskWorkspace:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def _replace(self, path: str, content: str | None, base_hash: str | None) -> bool:
+    def _replace(self, path: str, content: str | None, base_hash: str | None, like: str) -> bool:
         relative = self.normalise(path, writing=True)
         current = self._hash_of(relative)
         if content is None:
@@ -92,7 +93,7 @@ class DiskWorkspace:
         data = content.encode()
         if current == hashlib.sha256(data).hexdigest():
             return True
-        return current == base_hash and self._write(relative, data, base_hash)
+        return current == base_hash and self._write(relative, data, base_hash, like)
 
     def _hash_of(self, relative: str) -> str | None:
         try:
@@ -108,12 +109,20 @@ class DiskWorkspace:
             os.fsync(folder)
         return True
 
-    def _write(self, relative: str, data: bytes, base_hash: str | None) -> bool:
+    def _stat(self, path: str) -> os.stat_result | None:
+        """What is known of a file; None where there is none."""
+        try:
+            with self._folder_of(self.normalise(path)) as (folder, name):
+                return os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def _write(self, relative: str, data: bytes, base_hash: str | None, like: str = "") -> bool:
         with self._folder_of(relative, make=base_hash is None) as (folder, name):
             temporary = f".{uuid4().hex}.tmp"
             try:
                 if base_hash is None:
-                    _write_new(temporary, folder, data, None)
+                    _write_new(temporary, folder, data, self._stat(like) if like else None)
                     placed = _put_new(temporary, name, folder)
                 else:
                     _write_new(temporary, folder, data, os.stat(name, dir_fd=folder, follow_symlinks=False))

@@ -1,4 +1,4 @@
-"""ExecutorService: each handler decodes, makes one call and answers; errors are translated by the interceptor."""
+"""ExecutorService: each handler decodes, makes one call and answers; what is raised becomes a status in kit.guard."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 from turnwright.executor.v1 import executor_service_pb2 as pb
-from turnwright.executor.v1 import executor_service_pb2_grpc, query_pb2
+from turnwright.executor.v1 import executor_service_pb2_grpc, query_pb2, task_pb2
 
 from turnwright_core.runs import Mode
 from turnwright_executor.app.desk import Desk
 from turnwright_executor.app.hubs import Hubs
-from turnwright_executor.ports import Queries, RunAddress
+from turnwright_executor.app.resolving import Decisions
+from turnwright_executor.ports import Queries, RunAddress, Streams
+from turnwright_executor.rpc.control_servicer import ControlRpcs, Steering
+from turnwright_executor.rpc.proposal_servicer import ProposalRpcs
+from turnwright_executor.rpc.stream_servicer import StreamRpcs
 
 if TYPE_CHECKING:  # generic in the stubs only
     Context = grpc.aio.ServicerContext[Any, Any]
@@ -20,18 +24,24 @@ else:
     Context = grpc.aio.ServicerContext
 
 
-class ExecutorServicer(executor_service_pb2_grpc.ExecutorServiceServicer):
+class ExecutorServicer(ControlRpcs, ProposalRpcs, StreamRpcs, executor_service_pb2_grpc.ExecutorServiceServicer):
     """Implements turnwright.executor.v1.ExecutorService."""
 
-    def __init__(self, desk: Desk, queries: Queries, hubs: Hubs) -> None:
+    def __init__(
+        self, desk: Desk, queries: Queries, hubs: Hubs, decisions: Decisions, streams: Streams, steering: Steering
+    ) -> None:
         """Serve these use cases."""
+        self._control, self._calls = steering.control, steering.calls
+        self._boards, self._catalogue = steering.boards, steering.catalogue
+        self._streams = streams
         self._desk = desk
         self._queries = queries
         self._hubs = hubs
+        self._decisions = decisions
 
     async def InitProject(self, request: pb.InitProjectRequest, context: Context) -> pb.InitProjectResponse:
         """Make a directory known."""
-        return pb.InitProjectResponse(project=await self._desk.init_project(request.root))
+        return pb.InitProjectResponse(project=await self._desk.init_project(request.root, request.name))
 
     async def StartRun(self, request: pb.StartRunRequest, context: Context) -> pb.StartRunResponse:
         """Create a run without work."""
@@ -39,11 +49,14 @@ class ExecutorServicer(executor_service_pb2_grpc.ExecutorServiceServicer):
 
     async def Ask(self, request: pb.AskRequest, context: Context) -> pb.AskResponse:
         """Queue a read-only task."""
-        return pb.AskResponse(queued=await self._desk.enqueue(request.task, Mode.ASK))
+        return pb.AskResponse(queued=await self._enqueued(request.task, Mode.ASK))
 
     async def Act(self, request: pb.ActRequest, context: Context) -> pb.ActResponse:
         """Queue a task."""
-        return pb.ActResponse(queued=await self._desk.enqueue(request.task, Mode.ACT))
+        return pb.ActResponse(queued=await self._enqueued(request.task, Mode.ACT))
+
+    async def _enqueued(self, task: task_pb2.Task, mode: Mode) -> task_pb2.QueuedTask:
+        return await self._desk.enqueue(await self._control.fork_for(task), mode)
 
     async def WatchRun(self, request: pb.WatchRunRequest, context: Context) -> AsyncIterator[pb.WatchRunResponse]:
         """Stream a run's events."""
@@ -51,10 +64,6 @@ class ExecutorServicer(executor_service_pb2_grpc.ExecutorServiceServicer):
         async with self._hubs.hold(RunAddress(request.project, request.run)) as hub:
             async for event in hub.watch(after):
                 yield event
-
-    async def Resolve(self, request: pb.ResolveRequest, context: Context) -> pb.ResolveResponse:
-        """Decide on a proposal."""
-        return await self._desk.resolve(request)
 
     async def Abort(self, request: pb.AbortRequest, context: Context) -> pb.AbortResponse:
         """End the active loop."""

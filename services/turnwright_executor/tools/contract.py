@@ -9,7 +9,8 @@ Source: architecture 6; rows RU029, RU149-RU157.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,6 +18,7 @@ from turnwright_core.entries import Entry, EntryWrite, State
 
 if TYPE_CHECKING:
     from turnwright_core.runs import Mode
+    from turnwright_executor.domain.effect_class import EffectClass
     from turnwright_executor.domain.effects import Effect
     from turnwright_executor.tools.ports import Shell, Workspace
     from turnwright_grammar import Command
@@ -43,6 +45,8 @@ class Proposed:
     effect: Effect
     body: str
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    needs_decision: bool = True
+    """False where the effect cannot harm: it happens without anybody's decision."""
 
 
 def failed(outcome: str, body: str, **attributes: Any) -> Done:
@@ -71,6 +75,11 @@ class Entries(Protocol):
         ...
 
 
+async def never(_paths: Sequence[str]) -> None:
+    """Wait until the caller is cancelled: where nobody else can end what a tool fills."""
+    await asyncio.Event().wait()
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """What a tool knows of the turn it works in."""
@@ -84,19 +93,25 @@ class Context:
     entries: Entries
     workspace: Workspace
     shell: Shell
+    key: str = ""
+    """The same at every attempt of an idempotent command: who carries it out recognises it by that; else empty."""
+    ended: Callable[[Sequence[str]], Coroutine[Any, Any, None]] = never
+    """Returns when somebody else has ended one of these growing entries: whoever fills them has to stop."""
+    epoch: int = 0
+    """Grows with each owner of the run: who carries something out for an executor refuses those before the latest."""
 
 
 class Tool(Protocol):
     """One tool. Its module also has the text that the model reads, `{name}.md`, beside it."""
 
     name: str
-    outside: bool
-    """Whether `perform` has an effect that cannot be told from its result whether it happened (a shell command)."""
+    effect_class: EffectClass
+    """What an interrupted command of this tool means for whoever goes on."""
 
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         """Settle the command, or say what it wants to do. Changes nothing in the world."""
         ...
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
-        """Carry out an accepted effect. May be called again after a crash unless `outside`."""
+        """Carry out an accepted effect. May be called again after a crash unless OUTSIDE."""
         ...

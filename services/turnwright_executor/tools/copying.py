@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from turnwright_core.destinations import destination
 from turnwright_core.entries import EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
+from turnwright_executor.domain.effect_class import EffectClass
 from turnwright_executor.domain.effects import Effect, FileEdit, FileEffect
 from turnwright_executor.domain.policy import is_flagged
 from turnwright_executor.tools.attributes import summary_of, visibility_of
@@ -49,7 +50,7 @@ class Copying:
     """The whole of cp, and of mv with `moves`."""
 
     name = ""
-    outside = False
+    effect_class = EffectClass.IDEMPOTENT
     moves = False
 
     def __init__(self, limits: ToolLimits) -> None:
@@ -113,7 +114,7 @@ class Copying:
         for pair in pairs:
             if is_file(pair.to):
                 target = await find_item(pair.to, context)
-                edits.append(changed(target, pair.to, check_text(pair.source)))
+                edits.append(changed(target, pair.to, check_text(pair.source), like=_file_of(pair.source)))
             else:
                 writes.append(self._written(pair.source, pair.to, await find_item(pair.to, context), command))
         if self.moves:
@@ -154,7 +155,7 @@ class Copying:
                 if source is None:
                     continue
                 if source.hash != edit.base_hash:
-                    return conflict(edit.path)
+                    return await conflict(edit.path, context)
                 target = destination(path, edit.path, to)
                 await context.entries.write([self._written(source, target, await find_item(target, context), command)])
             return await carry_out(effect, command, context)
@@ -173,6 +174,11 @@ class Copying:
             return await find_items(path, context, self._limits.matches_max)
         source = await find_item(path, context)
         return [source] if source else []
+
+
+def _file_of(source: Item) -> str:
+    """The file whose mode a copy gets; empty for an entry, which has none."""
+    return source.path if source.is_file else ""
 
 
 def _lines(pairs: list[Pair]) -> list[str]:

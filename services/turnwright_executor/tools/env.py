@@ -8,20 +8,22 @@ from turnwright_grammar import Command
 
 
 class Env(Running):
-    """Runs after acceptance.
+    """Runs at once where the sandbox keeps the project as it is, else after acceptance.
 
-    Limits alone cannot make the workspace read-only; so somebody has to look at each command, and where nobody
+    Limits alone cannot make the project read-only; so somebody has to look at each command then, and where nobody
     does, as in a yolo run, the command is refused (C30).
     """
 
     name = "env"
 
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
-        """Propose to run the command; refuse it where it would run unseen."""
+        """Ask to run the command; refuse it where it would run unseen and could change the project."""
+        if context.shell.keeps_read_only:
+            return self._proposed(command, read_only=True)
         if context.yolo:
             return failed(
                 "permission:403",
                 "<env> promises to change nothing, which cannot be enforced here, and nobody reviews this run. "
                 "Use <sh> where it is available, or <get> to read files.",
             )
-        return await super().prepare(command, context)
+        return self._proposed(command)

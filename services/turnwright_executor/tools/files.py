@@ -6,8 +6,10 @@ done. Source: rows RU009, RU204, RU205; architecture 6 and 11.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
@@ -24,13 +26,21 @@ from turnwright_grammar import Command
 EFFECT_BYTES_MAX: Final = ATTRIBUTES_BYTES_MAX - 64 * 1024
 """Longest effect together with its command, in bytes of JSON: both stand in the attributes of one record."""
 
+CONFLICT: Final = "conflict:409"
+CONFLICT_CHARS_MAX: Final = 8000
+"""Most of a file that the model reads with a conflict, in characters."""
+
 _CUT: Final = "... the rest is not shown\n"
 
 
-def changed(item: Item | None, path: str, content: str) -> FileEdit:
-    """The edit that makes a file what `content` says; `item` is the file as it is, None where there is none."""
+def changed(item: Item | None, path: str, content: str, like: str = "") -> FileEdit:
+    """The edit that makes a file what `content` says; `item` is the file as it is, None where there is none.
+
+    A new file gets the mode of the file `like`, where one is named.
+    """
     old = "" if item is None else item.text or ""
-    return FileEdit(path, item.hash if item else None, content, unified_patch(path, old, content))
+    patch = unified_patch(path, old, content)
+    return FileEdit(path, item.hash if item else None, content, patch, like="" if item else like)
 
 
 def removed(item: Item) -> FileEdit:
@@ -44,8 +54,10 @@ def removed(item: Item) -> FileEdit:
 def proposed(edits: Sequence[FileEdit], command: Command, notes: Sequence[str] = ()) -> Proposed:
     """The proposal of some edits; notes tell how an edit was understood.
 
-    Raises RefusedError when they are too large to be kept.
+    Raises RefusedError when they are too large to be kept, or hold what no file can.
     """
+    for edit in edits:
+        _check_encodable(edit)
     effect = FileEffect(tuple(_shortened(edits)))
     stored = [effect_to_json(effect), dict(command.attributes), command.body]
     size = len(json.dumps(stored, ensure_ascii=False, separators=(",", ":")).encode(errors="replace"))
@@ -56,19 +68,28 @@ def proposed(edits: Sequence[FileEdit], command: Command, notes: Sequence[str] =
     return Proposed(effect, body, {"notes": list(notes)} if notes else {})
 
 
+def _check_encodable(edit: FileEdit) -> None:
+    """Arguments in JSON can name halves of characters, which have no bytes."""
+    try:
+        (edit.content or "").encode()
+    except UnicodeEncodeError as error:
+        text = f"The new text of {edit.path} holds half a character (at {error.start}). Write the whole one."
+        raise refused("invalid:400", text) from None
+
+
 async def carry_out(effect: Effect, command: Command, context: Context) -> Done:
     """Make the changes and bring the store's entries to what the files now are."""
     if not isinstance(effect, FileEffect):
         return failed("invalid:400", f"<{command.name}> changes files and runs no commands.")
     if stale := await _stale(effect.edits, context):
-        return conflict(stale)
+        return _unwritten(await conflict(stale, context), effect.edits)
     entries = await _entries_of(effect.edits, context)
     writes: list[EntryWrite] = []
-    for edit in effect.edits:
+    for place, edit in enumerate(effect.edits):
         if problem := await _replace(edit, context):
-            return Done(problem.body, problem.state, problem.outcome, writes=tuple(writes))
+            return replace(_unwritten(problem, effect.edits[place:]), writes=tuple(writes))
         writes.extend(_mirrored(edit, command, entries))
-    return Done("\n".join(map(summary_line, effect.edits)), writes=tuple(writes))
+    return Done("\n".join(map(_told, effect.edits)), writes=tuple(writes))
 
 
 async def _entries_of(edits: Sequence[FileEdit], context: Context) -> dict[str, Entry]:
@@ -77,9 +98,42 @@ async def _entries_of(edits: Sequence[FileEdit], context: Context) -> dict[str, 
     return {entry.path: entry for batch in batches for entry in await context.entries.get(batch)}
 
 
-def conflict(path: str) -> Done:
-    """The end of a command whose file is no longer what the proposal was made from."""
-    return failed("conflict:409", f"{path} has changed since the proposal was made. Look at it again, then repeat.")
+async def conflict(path: str, context: Context) -> Done:
+    """The end of a command whose file is no longer what the proposal was made from: nothing was overwritten.
+
+    The model reads what is there now, as far as CONFLICT_CHARS_MAX allows.
+    """
+    told = f"{path} has changed since the proposal was made, and was left as it is."
+    file = await read_file(path, context)
+    if file is None:
+        return failed(CONFLICT, f"{told} It does not exist any more. Look what happened, then repeat what is needed.")
+    if file.text is None:
+        return failed(CONFLICT, f"{told} It is no text, or too long ({file.bytes_} bytes). Look at it, then repeat.")
+    return failed(CONFLICT, f"{told} Repeat what is needed on what it says now:\n{_beginning(file.text)}")
+
+
+def _beginning(text: str) -> str:
+    if len(text) <= CONFLICT_CHARS_MAX:
+        return text
+    shown = text[:CONFLICT_CHARS_MAX]
+    shown = shown[: shown.rfind("\n") + 1] or shown
+    return f"{shown.rstrip()}\n[... {plural(line_count(text) - line_count(shown), 'more line')}; <get> shows them]"
+
+
+def _unwritten(problem: Done, edits: Sequence[FileEdit]) -> Done:
+    """The end of a command with what a person wanted to be written: it stands nowhere else."""
+    lost = {edit.path: edit.content for edit in edits if edit.amended and edit.content is not None}
+    return replace(problem, attributes={**problem.attributes, "unwritten": lost}) if lost else problem
+
+
+def _told(edit: FileEdit) -> str:
+    """What was done. Where somebody amended the content, the model must not take its own text for what is there."""
+    if not edit.amended:
+        return summary_line(edit)
+    what = f"wrote {edit.path} with other content than you proposed"
+    if not edit.patch:
+        return f"{what}; look at it before you go on"
+    return f"{what}; from yours to what is there now:\n{edit.patch.rstrip()}"
 
 
 def summary_line(edit: FileEdit) -> str:
@@ -102,7 +156,7 @@ def _shortened(edits: Iterable[FileEdit]) -> Iterable[FileEdit]:
             kept = patch.encode()[: max(0, left - len(_CUT))].decode(errors="ignore")
             patch = kept[: kept.rfind("\n") + 1] + _CUT
         left = max(0, left - len(patch.encode()))
-        yield FileEdit(edit.path, edit.base_hash, edit.content, patch)
+        yield replace(edit, patch=patch)
 
 
 async def _stale(edits: Sequence[FileEdit], context: Context) -> str | None:
@@ -115,17 +169,20 @@ async def _stale(edits: Sequence[FileEdit], context: Context) -> str | None:
 
 
 def _is_done(edit: FileEdit, file: FileText | None) -> bool:
-    return file is None if edit.content is None else file is not None and file.text == edit.content
+    if edit.content is None or file is None:
+        return edit.content is None and file is None
+    # By its hash: a file may be too long to be read as text.
+    return file.hash == hashlib.sha256(edit.content.encode()).hexdigest()
 
 
 async def _replace(edit: FileEdit, context: Context) -> Done | None:
     try:
-        done = await context.workspace.replace(edit.path, edit.content, edit.base_hash)
+        done = await context.workspace.replace(edit.path, edit.content, edit.base_hash, edit.like)
     except OutsideProjectError as error:
         return failed("permission:403", str(error))
     except OSError as error:
         return failed("unwritable:500", f"{edit.path} cannot be written: {error.strerror}.")
-    return None if done else conflict(edit.path)
+    return None if done else await conflict(edit.path, context)
 
 
 def _mirrored(edit: FileEdit, command: Command, entries: Mapping[str, Entry]) -> list[EntryWrite]:

@@ -49,10 +49,11 @@ class Workspace(Protocol):
         """The file, None where there is none. Raises OutsideProjectError, OSError."""
         ...
 
-    async def replace(self, path: str, content: str | None, base_hash: str | None) -> bool:
+    async def replace(self, path: str, content: str | None, base_hash: str | None, like: str = "") -> bool:
         """Write or (None) delete atomically if the file still has the base hash; False when it has not.
 
-        A file that already is what it shall become counts as done. Raises OutsideProjectError, OSError.
+        A file that already is what it shall become counts as done. A file keeps its mode; a new one gets that of the
+        file `like`, if there is one. Raises OutsideProjectError, OSError.
         """
         ...
 
@@ -65,14 +66,29 @@ class CommandEnd:
     duration_s: float
     timed_out: bool
     output_cut: bool
+    """Whether the middle of an output was left out."""
+    too_many_processes: bool = False
 
 
 class Shell(Protocol):
     """Runs commands under limits, in the project's root, without secrets in the environment."""
 
-    async def run(self, command: str, timeout_s: float, on_output: Callable[[int, str], Awaitable[None]]) -> CommandEnd:
+    @property
+    def keeps_read_only(self) -> bool:
+        """Whether a command can be kept from changing the project."""
+        ...
+
+    async def run(
+        self,
+        command: str,
+        timeout_s: float,
+        on_output: Callable[[int, str], Awaitable[None]],
+        *,
+        read_only: bool = False,
+    ) -> CommandEnd:
         """Run to the end; output arrives as (channel, text), 1 standard output, 2 standard error.
 
-        The whole process group is killed when the limit is reached or the call is cancelled.
+        All its processes are stopped when the limit is reached or the call is cancelled; output until then arrives
+        before the call ends. `read_only` keeps the command from changing the project, where that can be done.
         """
         ...

@@ -11,6 +11,7 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Final
 
+from turnwright_executor.tools.ask_user import AskUser
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.cp import Cp
 from turnwright_executor.tools.env import Env
@@ -37,6 +38,7 @@ def build_tools(limits: ToolLimits | None = None) -> Mapping[str, Tool]:
         Rm(kept),
         Sh(kept),
         Update(),
+        AskUser(),
     )
     return MappingProxyType({tool.name: tool for tool in tools})
 

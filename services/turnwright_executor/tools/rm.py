@@ -5,6 +5,7 @@ Source: rows RU025, RU150, RU259.
 
 from __future__ import annotations
 
+from turnwright_executor.domain.effect_class import EffectClass
 from turnwright_executor.domain.effects import Effect
 from turnwright_executor.domain.policy import is_flagged
 from turnwright_executor.tools.contract import Context, Done, Proposed
@@ -31,7 +32,7 @@ class Rm:
     """Entries go at once, files after acceptance; `preview` or `manifest` only lists."""
 
     name = "rm"
-    outside = False
+    effect_class = EffectClass.IDEMPOTENT
 
     def __init__(self, limits: ToolLimits) -> None:
         """Keep to these limits."""

@@ -2,57 +2,37 @@
 
 The record stays terse; the output lives in `{tool}://turn_N/{slug}_1` and `_2`, summarized. When the command failed,
 channels that hold something become visible, so that the model reads the reason in its next packet without asking.
-Source: rows RU009, RU083, RU163, RU170-RU178; decision C30.
+Whoever ends the channels of a command that runs stops it; the turn goes on without it.
+Source: rows RU009, RU083, RU163, RU170-RU178, RU237; decisions C30, C36.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
-from turnwright_core.entries import AppendEntry, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
+from turnwright_core.entries import State
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.limits import SUMMARY_CHARS_MAX
+from turnwright_core.streams import CANCELLED, PRODUCER
+from turnwright_executor.domain.effect_class import EffectClass
 from turnwright_executor.domain.effects import CommandEffect, Effect
-from turnwright_executor.domain.records import channel_path
 from turnwright_executor.tools.contract import Context, Done, Proposed, failed
 from turnwright_executor.tools.limits import ToolLimits
-from turnwright_executor.tools.listing import plural
+from turnwright_executor.tools.output import CommandOutput, EndedElsewhereError
 from turnwright_executor.tools.ports import CommandEnd
 from turnwright_grammar import Command
 
-CHANNELS: Final = (1, 2)
 CLOSE_TIMEOUT_S: Final = 5.0
 """Seconds that a cancelled command may take to say in the store that its output is complete."""
-
-
-@dataclass(slots=True)
-class _Channel:
-    """One stream of output as it grows. Mutable: counted while the command runs."""
-
-    path: str
-    lines: int = 0
-    bytes_: int = 0
-    open_line: bool = False
-
-    def count(self, text: str) -> None:
-        """Take a piece of output into account."""
-        self.lines += text.count("\n")
-        self.bytes_ += len(text.encode())
-        self.open_line = not text.endswith("\n")
-
-    @property
-    def line_count(self) -> int:
-        return self.lines + self.open_line
 
 
 class Running:
     """A tool that runs shell commands."""
 
     name = ""
-    outside = True
+    effect_class = EffectClass.OUTSIDE
 
     def __init__(self, limits: ToolLimits) -> None:
         """Keep to these limits."""
@@ -60,83 +40,96 @@ class Running:
 
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:  # noqa: ARG002
         """Propose to run the command."""
+        return self._proposed(command)
+
+    def _proposed(self, command: Command, *, read_only: bool = False) -> Done | Proposed:
         text = command.attributes.get("command", "").strip()
         if not text:
             return failed("invalid:400", f"<{self.name}> needs a command: <{self.name}>ls -la</{self.name}>.")
-        return Proposed(CommandEffect(text, self._limits.command_timeout_s), f"run '{text}'")
+        effect = CommandEffect(text, self._limits.command_timeout_s, read_only)
+        return Proposed(effect, f"run '{text}'", needs_decision=not read_only)
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         """Run the command to its end."""
         if not isinstance(effect, CommandEffect):
             return failed("invalid:400", f"<{command.name}> runs commands and changes no files itself.")
-        channels = {number: _Channel(channel_path(context.record_path, number)) for number in CHANNELS}
-        await context.entries.write([_opened(channel, number, effect.command) for number, channel in channels.items()])
-
-        async def keep(number: int, text: str) -> None:
-            channels[number].count(text)
-            await context.entries.write([EntryWrite(channels[number].path, AppendEntry(text), Tier.PLUGIN)])
-
+        output = CommandOutput(context, effect.command, effect.producer)
+        if effect.producer:
+            return _handed_over(effect, output)
+        began_s = time.monotonic()
         try:
-            end = await context.shell.run(effect.command, effect.timeout_s, keep)
+            end = await _run(effect, context, output)
         except asyncio.CancelledError:
             with suppress(TurnwrightError, TimeoutError):
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                    await context.entries.write(_closed(channels, State.CANCELLED, "aborted:499"))
+                    await context.entries.write(output.closed(State.CANCELLED, "aborted:499"))
             raise
+        except EndedElsewhereError:
+            return _stopped(effect, time.monotonic() - began_s, output)
         except OSError as error:
             text = f"'{effect.command}' could not be started: {error.strerror}."
             outcome = "unstartable:500"
-            return Done(text, State.FAILED, outcome, writes=tuple(_closed(channels, State.FAILED, outcome)))
-        return _ended(effect, end, channels)
+            return Done(text, State.FAILED, outcome, writes=output.closed(State.FAILED, outcome))
+        return _ended(effect, end, output)
 
 
-def _opened(channel: _Channel, number: int, command: str) -> EntryWrite:
-    summary = " ".join(command.split())[:SUMMARY_CHARS_MAX]
-    attributes = to_attributes_json({"command": command, "channel": number, "summary": summary})
-    change = SetEntry("", attributes, visibility=Visibility.SUMMARIZED, state=State.STREAMING)
-    return EntryWrite(channel.path, change, Tier.PLUGIN)
-
-
-def _closed(channels: dict[int, _Channel], state: State, outcome: str) -> list[EntryWrite]:
-    return [
-        EntryWrite(
-            channel.path,
-            SetEntry(
-                state=state,
-                outcome=outcome,
-                visibility=Visibility.VISIBLE if state is State.FAILED and channel.bytes_ else Visibility.UNSPECIFIED,
-            ),
-            Tier.PLUGIN,
+async def _run(effect: CommandEffect, context: Context, output: CommandOutput) -> CommandEnd:
+    """Run the command, and stop it when somebody ends its output. Raises EndedElsewhereError, OSError."""
+    # Who looks for ends must know how things were before the channels are opened, perhaps for a second time.
+    tasks: list[asyncio.Task[Any]] = [asyncio.create_task(context.ended(output.paths))]
+    try:
+        await output.open()
+        running = asyncio.create_task(
+            context.shell.run(effect.command, effect.timeout_s, output.keep, read_only=effect.read_only)
         )
-        for channel in channels.values()
-    ]
+        tasks.append(running)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            raise EndedElsewhereError
+        return running.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _ended(effect: CommandEffect, end: CommandEnd, channels: dict[int, _Channel]) -> Done:
+def _handed_over(effect: CommandEffect, output: CommandOutput) -> Done:
+    """The client runs it from here on, and ends its channels and its record (RU170)."""
+    body = f"started '{effect.command}', Output: {', '.join(output.paths)}"
+    return Done(body, attributes={PRODUCER: effect.producer}, writes=output.opened())
+
+
+def _stopped(effect: CommandEffect, duration_s: float, output: CommandOutput) -> Done:
+    """The channels are ended already; the record says so."""
+    body = f"ran '{effect.command}', cancelled after {duration_s:.1f} s, Output: {output.listed()}"
+    figures = {"duration_s": round(duration_s, 3), "channels": output.figures()}
+    return Done(body, State.CANCELLED, CANCELLED, figures)
+
+
+def _ended(effect: CommandEffect, end: CommandEnd, output: CommandOutput) -> Done:
     outcome = _outcome(end)
     state = State.FAILED if outcome else State.RESOLVED
-    how = f"stopped after {effect.timeout_s:g} s" if end.timed_out else f"exit={end.exit_code}"
-    output = ", ".join(f"{channel.path} ({_size(channel)})" for channel in channels.values())
-    body = f"ran '{effect.command}', {how}, Output: {output}"
-    return Done(body, state, outcome, _figures(end, channels), tuple(_closed(channels, state, outcome)))
+    body = f"ran '{effect.command}', {_how(effect, end)}, Output: {output.listed()}"
+    return Done(body, state, outcome, _figures(end, output), output.closed(state, outcome))
+
+
+def _how(effect: CommandEffect, end: CommandEnd) -> str:
+    if end.timed_out:
+        return f"stopped after {effect.timeout_s:g} s"
+    return "stopped with too many processes" if end.too_many_processes else f"exit={end.exit_code}"
 
 
 def _outcome(end: CommandEnd) -> str:
     if end.timed_out:
         return "timeout:504"
+    if end.too_many_processes:
+        return "processes:500"
     if end.exit_code < 0:
         return f"signal_{-end.exit_code}:500"
     return f"exit_{end.exit_code}:500" if end.exit_code else ""
 
 
-def _size(channel: _Channel) -> str:
-    return plural(channel.line_count, "line") if channel.bytes_ else "empty"
-
-
-def _figures(end: CommandEnd, channels: dict[int, _Channel]) -> dict[str, Any]:
+def _figures(end: CommandEnd, output: CommandOutput) -> dict[str, Any]:
     """Exit code, seconds and sizes, as row RU176 wants them on the record."""
-    sizes = [
-        {"path": channel.path, "lines": channel.line_count, "bytes": channel.bytes_} for channel in channels.values()
-    ]
     cut = {"output_cut": True} if end.output_cut else {}
-    return {"exit_code": end.exit_code, "duration_s": round(end.duration_s, 3), "channels": sizes} | cut
+    return {"exit_code": end.exit_code, "duration_s": round(end.duration_s, 3), "channels": output.figures()} | cut

@@ -6,6 +6,7 @@ Source: rows RU023, RU124, RU203, RU205, RU221; decisions C5, C17, C37.
 from __future__ import annotations
 
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility
+from turnwright_executor.domain.effect_class import EffectClass
 from turnwright_executor.domain.effects import Effect
 from turnwright_executor.tools.attributes import summary_of, visibility_of, with_summary
 from turnwright_executor.tools.contract import Context, Done, Proposed
@@ -35,7 +36,7 @@ class Set:
     """With a body edits one path; without one sets visibility and summary of all that match."""
 
     name = "set"
-    outside = False
+    effect_class = EffectClass.IDEMPOTENT
 
     def __init__(self, limits: ToolLimits) -> None:
         """Keep to these limits."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from turnwright_executor.domain.effect_class import EffectClass
 from turnwright_executor.domain.effects import Effect
 from turnwright_executor.tools.contract import Context, Done, failed
 from turnwright_grammar import Command
@@ -10,7 +11,7 @@ from turnwright_grammar import Command
 class Settled:
     """A tool that never proposes."""
 
-    outside = False
+    effect_class = EffectClass.PURE
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
         """An effect that this tool did not ask for is not carried out."""

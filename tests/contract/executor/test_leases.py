@@ -241,7 +241,8 @@ async def paused(tmp_path):
             "TURNWRIGHT_LEASE_S": "0.6",
         }
         process = executor_process({**inherited, **peers, **ours})
-        await asyncio.to_thread(process.stderr.readline)
+        while "serving" not in await asyncio.to_thread(process.stderr.readline):
+            pass
         async with Client.connect(at, SECRET) as client:
             yield process, client, services, store
         process.kill()

@@ -98,3 +98,60 @@ async def test_everything_is_given_back_at_the_end(store, held):
     await leases.stop()
     assert (await StoreLedger(store, "other", "there:1").claim(address)).epoch == 3
     assert worker.lost == []
+
+
+# ---- The look before an effect on the world
+
+
+class Watched(StoreLedger):
+    """The store, which counts what it is asked."""
+
+    renewals = 0
+
+    async def renew(self, leases, workspaces):
+        self.renewals += 1
+        return await super().renew(leases, workspaces)
+
+
+class Clock:
+    """A clock that stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest_asyncio.fixture
+async def paused(store, tmp_path):
+    """Leases of a minute with one run, by a clock that the test sets: as if the process had been stopped meanwhile."""
+    entries = await run_entries(store, tmp_path)
+    await entries._ledger.release(entries._address, 1)
+    ledger, clock, worker = Watched(store, "me", "here:1", 60_000), Clock(), Worker()
+    leases = Leases(ledger, clock, (), registers=False)
+    leases.start(worker)
+    await leases.claim(entries._address)
+    yield leases, ledger, clock, worker, entries._address
+    await leases.stop()
+
+
+@pytest.mark.parametrize(("now_s", "renewals"), [(0, 0), (29, 0), (31, 1), (300, 1)])
+async def test_an_effect_needs_a_renewal_only_when_little_time_is_left(paused, now_s, renewals):
+    leases, ledger, clock, worker, address = paused
+    clock.now_s = now_s
+    await leases.confirm(address)
+    assert (ledger.renewals, worker.lost) == (renewals, [])
+
+
+async def test_who_was_followed_meanwhile_begins_no_effect(store, paused):
+    leases, _, clock, worker, address = paused
+    other = StoreLedger(store, "other", "there:1")
+    await other.release(address, 2)
+    await other.claim(address)
+    clock.now_s = 300
+    with pytest.raises(TurnwrightError) as lost:
+        await leases.confirm(address)
+    assert lost.value.reason is Reason.LEASE_LOST
+    assert [told[:2] for told in worker.lost] == [(address.run, True)]
+    assert not leases.holds(address)

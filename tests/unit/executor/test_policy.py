@@ -5,6 +5,7 @@ import pytest
 from cases import load_cases
 from turnwright_core.runs import LoopSettings, Mode
 from turnwright_executor.domain.policy import refusal
+from turnwright_executor.domain.records import has_target, record_attributes, target_attribute, target_of
 from turnwright_executor.domain.toolset import TOOL_ORDER, resolve_tools
 
 from .commands import built, command
@@ -102,3 +103,20 @@ def test_an_unknown_tool_is_not_found():
     for name in ("known", "unknown"):
         assert refusal(built(name, {"path": "a"}), Mode.ACT, TOOL_ORDER).outcome == "not_found:404"
     assert refusal(built("frobnicate", {"path": "a"}), Mode.ACT, TOOL_ORDER).outcome == "not_found:404"
+
+
+@pytest.mark.parametrize("tool", [name for name in TOOL_ORDER if has_target(name)])
+def test_a_command_without_its_target_is_recorded_with_an_empty_one_and_refused(tool):
+    # RU129
+    bare = built(tool, {})
+    assert record_attributes(bare, 0)["target"] == ""
+    assert refusal(bare, Mode.ACT, TOOL_ORDER).outcome == "invalid:400"
+    assert target_attribute(tool) in refusal(bare, Mode.ACT, TOOL_ORDER).body
+
+
+@pytest.mark.parametrize("tool", TOOL_ORDER)
+def test_a_command_has_one_target_at_most(tool):
+    # RU129
+    given = {"path": "a path", "command": "a command", "question": "a question"}
+    assert target_of(built(tool, given)) in {*given.values(), ""}
+    assert target_attribute(tool) in {*given, ""}

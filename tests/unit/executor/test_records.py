@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwright_core.limits import PATH_CHARS_MAX
+from turnwright_core.streams import channel_base, channel_path, record_of_channel
 from turnwright_executor.domain.records import (
-    channel_base,
-    channel_path,
     command_from_record,
     error_path,
     record_attributes,
@@ -49,6 +48,11 @@ def test_a_target_cannot_imitate_a_suffix():
 def test_output_goes_to_the_scheme_of_the_tool():
     assert channel_base("log://turn_1/sh/make_-C/x+2") == "sh://turn_1/make_-C/x+2"
     assert channel_path("log://turn_1/env/ls", 2) == "env://turn_1/ls_2"
+    assert record_of_channel("env://turn_1/ls_2") == ("log://turn_1/env/ls", 2)
+    assert record_of_channel("sh://turn_12/make_-C/x_1+2_1") == ("log://turn_12/sh/make_-C/x_1+2", 1)
+    assert [record_of_channel(path) for path in ("known://a_1", "src/a_1", "sh://turn_1/ls", "sh://turn_1/ls_0")] == [
+        None
+    ] * 4
 
 
 def test_an_error_has_a_record_of_its_own():

@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import resource
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -168,12 +170,12 @@ async def test_a_command_does_not_outlive_its_executor(tmp_path):
 
 
 @pytest.mark.asyncio
-async def test_output_over_the_limit_is_cut_and_the_command_goes_on(tmp_path):
+async def test_of_a_long_output_beginning_and_end_are_kept_and_the_command_goes_on(tmp_path):
     limits = ShellLimits(output_bytes=1000, close_grace_s=0.2)
-    end, out, err = await run(tmp_path, "yes | head -c 3000000; echo last >&2; touch ran", limits=limits)
+    end, out, err = await run(tmp_path, "seq -w 100000; echo last >&2; touch ran", limits=limits)
+    every = "".join(f"{number:06}\n" for number in range(1, 100001))
     assert (end.exit_code, end.output_cut) == (0, True)
-    assert out.startswith("y\n" * 500)
-    assert out[1000:] == "\n[the rest of the output was cut]\n"
+    assert out == f"{every[:500]}\n[{len(every) - 1000} bytes were left out here]\n{every[-500:]}"
     assert err == "last\n"
     assert (tmp_path / "ran").exists()
 
@@ -265,3 +267,142 @@ async def test_no_descriptor_is_left_open(tmp_path):
     for command in ("true", "sleep 60 & true", "exit 1"):
         await run(tmp_path, command)
     assert descriptors() == before
+
+
+@pytest.mark.asyncio
+async def test_a_process_that_made_a_group_of_its_own_ends_with_its_command(tmp_path):
+    # `timeout` does that; it stays in the session.
+    end, out, _ = await run(tmp_path, "timeout 300 sleep 301 & echo $!; sleep 0.2; pgrep -P $! || true; sleep 300", 1.0)
+    assert end.timed_out
+    assert len(out.split()) >= 1
+    for pid in map(int, out.split()):
+        assert await gone(pid)
+
+
+@pytest.mark.asyncio
+async def test_grandchildren_are_stopped_when_the_executor_dies(tmp_path):
+    program = (
+        "import asyncio\n"
+        "from turnwright_executor.edge.shell import LocalShell\n"
+        "async def keep(channel, text): print(text, end='', flush=True)\n"
+        "command = 'timeout 300 sh -c \"trap : TERM; echo \\$\\$; sleep 300\"; sleep 300'\n"
+        f"asyncio.run(LocalShell({str(tmp_path)!r}).run(command, 600, keep))\n"
+    )
+    executor = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
+    pid = int(await executor.stdout.readline())
+    assert is_alive(pid)
+    executor.kill()
+    await executor.wait()
+    assert await gone(pid)
+
+
+@pytest.mark.asyncio
+async def test_what_a_command_started_has_the_grace_too(tmp_path):
+    # The shell ends at once; the program behind it writes its last words.
+    command = "sh -c 'trap \"sleep 0.3; echo bye; exit\" TERM; echo up; while :; do sleep 0.05; done' & wait"
+    limits = ShellLimits(term_grace_s=3.0, close_grace_s=0.2)
+    end, out, _ = await run(tmp_path, command, timeout_s=0.5, limits=limits)
+    assert (end.timed_out, out) == (True, "up\nbye\n")
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_command_hears_of_it_at_once_and_what_it_wrote_arrives(tmp_path):
+    pieces, started = [], asyncio.Event()
+
+    async def keep(channel, text):
+        pieces.append((channel, text))
+        started.set()
+
+    command = "trap 'date +%s.%N > heard; echo last; exit' TERM; echo first; while :; do sleep 0.01; done"
+    limits = ShellLimits(term_grace_s=3.0, close_grace_s=0.2)
+    task = asyncio.create_task(LocalShell(tmp_path, limits).run(command, 60, keep))
+    await started.wait()
+    asked_s = time.time()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert float((tmp_path / "heard").read_text()) - asked_s < 0.5
+    assert "".join(text for channel, text in pieces if channel == 1) == "first\nlast\n"
+
+
+@pytest.mark.asyncio
+async def test_a_fork_bomb_is_stopped(tmp_path):
+    limits = ShellLimits(processes=60, term_grace_s=0.2, close_grace_s=0.2)
+    bomb = "bomb() { bomb | bomb & }; bomb; sleep 60"
+    end, _, _ = await run(tmp_path, bomb, 20.0, limits)
+    assert end.too_many_processes or end.exit_code != 0
+    assert not end.timed_out
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the system itself keeps the limit for other users")
+@pytest.mark.asyncio
+async def test_processes_of_the_superuser_are_counted(tmp_path):
+    limits = ShellLimits(processes=20, close_grace_s=0.2)
+    many = "for n in $(seq 40); do sleep 60 & [ $n -ne 1 ] || echo $!; done; sleep 60"
+    end, out, _ = await run(tmp_path, many, 20.0, limits)
+    assert (end.too_many_processes, end.exit_code) == (True, -signal.SIGKILL)
+    assert await gone(int(out))
+    few, _, _ = await run(tmp_path, "for n in 1 2 3; do sleep 0.3 & done; wait", 20.0, limits)
+    assert (few.too_many_processes, few.exit_code) == (False, 0)
+
+
+@pytest.mark.asyncio
+async def test_a_hundred_megabytes_of_output_pass_through_little_memory(tmp_path):
+    kept = 0
+
+    async def keep(_channel, text):
+        nonlocal kept
+        kept += len(text)
+
+    before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    end = await LocalShell(tmp_path, QUICK).run("yes 'a line of output' | head -c 100000000", 30, keep)
+    grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb) / 1024
+    assert (end.exit_code, end.output_cut) == (0, True)
+    assert 2**20 <= kept < 2**20 + 100
+    assert grown_mb < 20
+
+
+@pytest.mark.asyncio
+async def test_a_slow_reader_slows_the_command(tmp_path):
+    read = 0
+
+    async def keep(_channel, text):
+        nonlocal read
+        read += len(text)
+        await asyncio.sleep(0.2)
+
+    # The command says how much it could write; the pipe and the reader hold a part of a megabyte.
+    command = "i=0; while [ $i -lt 4000 ]; do head -c 4096 /dev/zero | tr '\\0' x; i=$((i+1)); echo $i > written; done"
+    limits = ShellLimits(output_bytes=8 * 2**20, term_grace_s=0.2, close_grace_s=0.2, drain_s=0.1)
+    end, _, _ = await run_with(tmp_path, command, keep, 1.0, limits)
+    assert end.timed_out
+    assert int((tmp_path / "written").read_text()) * 4096 < read + 2**20
+
+
+async def run_with(root, command, keep, timeout_s, limits):
+    return await LocalShell(root, limits).run(command, timeout_s, keep), "", ""
+
+
+@pytest.mark.asyncio
+async def test_binary_output_is_text_that_can_be_stored(tmp_path):
+    (tmp_path / "noise").write_bytes(bytes(range(256)) * 1000)
+    _, out, _ = await run(tmp_path, "cat noise")
+    assert "\0" not in out
+    assert len(out.encode()) > 256_000
+    assert out[1:9] == "".join(map(chr, range(1, 9)))
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("ä" * 499 + "x", "ä" * 499 + "x"),
+        ("ä" * 500 + "x", "ä" * 250 + "\n[1 bytes were left out here]\n" + "ä" * 249 + "x"),
+        ("a" + "ä" * 600, "a" + "ä" * 249 + "\n[201 bytes were left out here]\n" + "ä" * 250),
+    ],
+)
+@pytest.mark.asyncio
+async def test_the_cut_tears_no_character(tmp_path, written, kept):
+    (tmp_path / "text").write_text(written)
+    limits = ShellLimits(output_bytes=1000, close_grace_s=0.2)
+    _, out, _ = await run(tmp_path, "cat text", limits=limits)
+    assert out == kept

@@ -5,11 +5,14 @@ import asyncio
 import pytest
 
 from turnwright_core.entries import State, Visibility
+from turnwright_core.kit.peer import Peer
+from turnwright_executor.domain.effect_class import EffectClass
 from turnwright_executor.domain.effects import CommandEffect
 from turnwright_executor.tools.contract import Done, Proposed
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.registry import TOOLS, build_tools
 
+from .bench import SECRET, Bench, run_entries, served_store
 from .commands import built, command
 
 
@@ -151,7 +154,8 @@ async def test_env_is_refused_where_nobody_looks(bench):
 
 
 def test_only_commands_have_effects_that_cannot_be_told_afterwards():
-    assert {name for name, tool in TOOLS.items() if tool.outside} == {"sh", "env"}
+    outside = {name for name, tool in TOOLS.items() if tool.effect_class is EffectClass.OUTSIDE}
+    assert outside == {"sh", "env"}
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -185,3 +189,26 @@ async def test_an_effect_of_another_kind_is_not_carried_out(bench):
         sent = command(text)
         done = await TOOLS[sent.name].perform(effect, sent, bench.context(sent))
         assert done.state is State.FAILED
+
+
+@pytest.mark.asyncio
+async def test_output_waits_for_a_store_that_is_away_and_is_neither_lost_nor_doubled(tmp_path):
+    home, root = tmp_path / "home", tmp_path / "project"
+    for folder in (home, root):
+        folder.mkdir()
+    peer = Peer("store", f"unix:{home}/store.sock", SECRET, 10.0)
+    async with served_store(home):
+        bench = Bench(root, await run_entries(peer, root))
+        bench.there = frozenset(entry.path for entry in await bench.entries.find(""))
+        text = "<sh>for n in $(seq 40); do echo line $n; sleep 0.05; done</sh>"
+        running = asyncio.create_task(bench.perform(text, await bench.prepare(text)))
+        assert await has_output(bench)
+        # The same folder: the store comes back with all that it had.
+    await asyncio.sleep(0.6)
+    async with served_store(home):
+        done = await running
+        assert (done.state, done.attributes["exit_code"]) == (State.RESOLVED, 0)
+        first, second = await bench.rows()
+        assert first.body == "".join(f"line {number}\n" for number in range(1, 41))
+        assert (first.state, second.state) == (State.RESOLVED, State.RESOLVED)
+    await peer.close()

@@ -25,9 +25,9 @@ def test_act_mode_offers_every_tool_in_display_order():
     assert resolve_tools(LoopSettings(Mode.ACT)) == TOOL_ORDER
 
 
-def test_get_comes_first_and_update_after_all_that_acts():
+def test_get_comes_first_and_ask_user_last():
     assert TOOL_ORDER[0] == "get"
-    assert TOOL_ORDER[-1] == "update"
+    assert TOOL_ORDER[-2:] == ("update", "ask_user")
     assert [phase for phase, _ in PHASES] == ["gather", "reason", "act", "communicate"]
 
 

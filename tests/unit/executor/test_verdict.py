@@ -1,5 +1,6 @@
 """The verdict over a turn. Rows RU005, RU010-RU012, RU140, RU141, RU152, RU249, RU250, RU277-RU281."""
 
+import asyncio
 from itertools import count
 
 import pytest
@@ -9,24 +10,39 @@ from hypothesis import strategies as st
 from cases import load_cases
 from turnwright_core.entries import State
 from turnwright_core.runs import TurnResult, run_status_after
+from turnwright_executor.app import judging
 from turnwright_executor.domain.cycles import cycle_period
 from turnwright_executor.domain.fingerprint import fingerprint
 from turnwright_executor.domain.strikes import streak_after
 from turnwright_executor.domain.verdict import (
-    FILTERS,
-    Filter,
     Limits,
     RecordFacts,
     Rejection,
     ReplyFacts,
     TurnFacts,
+    Verdict,
     Vote,
-    judge,
 )
+from turnwright_executor.hooks.chains import Hooks
+from turnwright_executor.hooks.points import TURN_VERDICT
+from turnwright_executor.hooks.registry import Registry
+from turnwright_executor.hooks.rules import new_registry
 
 from .commands import built
 
 UNIQUE = count()
+
+
+RULES = Hooks(new_registry())
+
+
+def judge(facts_: TurnFacts, registry: Registry | None = None) -> Verdict:
+    """The verdict of the chain, as a loop asks for it."""
+    if registry:
+        return asyncio.run(judging.judge(Hooks(registry), facts_))
+    with pytest.raises(StopIteration) as ended:
+        judging.judge(RULES, facts_).send(None)  # the runtime's own rules wait for nothing
+    return ended.value.value
 
 
 def update(status: int, state: State = State.RESOLVED, body: str = "text") -> RecordFacts:
@@ -160,19 +176,53 @@ def test_a_rejection_with_a_comment_gives_another_turn_and_no_strike(status):
 
 
 def test_another_filter_can_overrule_the_rules():
-    veto = Filter(35, "veto", lambda facts_, vote: Vote(False, 500, "veto"))
-    verdict = judge(facts(action()), (*FILTERS, veto))
+    registry = new_registry()
+    registry.of("veto").filter(TURN_VERDICT, lambda vote, facts_: Vote(False, 500, "veto"), 35)
+    verdict = judge(facts(action()), registry)
     assert (verdict.continue_, verdict.status, verdict.reason) == (False, 500, "veto")
 
 
 def test_filters_vote_by_priority_and_not_by_place():
-    seen = []
+    seen, registry = [], Registry()
 
     def named(name):
-        return lambda facts_, vote: seen.append(name) or vote
+        return lambda vote, facts_: seen.append(name) or vote
 
-    judge(facts(action()), [Filter(9, "b", named("b")), Filter(1, "a", named("a")), Filter(9, "c", named("c"))])
+    for priority, name in ((9, "b"), (1, "a"), (9, "c")):
+        registry.of("p").filter("turn.verdict", named(name), priority)
+    judge(facts(action()), registry)
     assert seen == ["a", "b", "c"]
+
+
+def test_a_voter_that_fails_has_not_voted():
+    def broken(vote, facts_):
+        raise RuntimeError("no")
+
+    registry = new_registry()
+    registry.of("p").filter(TURN_VERDICT, broken)
+    registry.of("p").filter(TURN_VERDICT, lambda vote, facts_: None)
+    registry.of("p").filter(TURN_VERDICT, lambda vote, facts_: Vote(True, 200))
+    assert judge(facts(update(204)), registry) == judge(facts(update(204)))
+
+
+def test_an_exhausted_budget_ends_a_loop_that_would_go_on():
+    verdict = judge(facts(action(), exhausted="budget_turns: 5 of 5 turns"))
+    assert (verdict.continue_, verdict.status, verdict.reason) == (False, 499, "budget_turns: 5 of 5 turns")
+    assert judge(facts(update(200), exhausted="budget_turns: 5 of 5 turns")).status == 200
+
+
+def test_a_voter_at_the_default_place_cannot_lift_the_limit_of_turns():
+    registry = new_registry()
+    registry.of("optimist").filter(TURN_VERDICT, lambda vote, facts_: Vote(True, 102))
+    assert judge(facts(action(), loop_turn=99), registry).status == 499
+
+
+@pytest.mark.parametrize(
+    "vote", [(True, 200), (False, 102), (False, 202), (False, 200.0), (True, 102, "x" * 201), (True, 102, "a\nb")]
+)
+def test_a_vote_that_no_loop_can_follow_cannot_be_made(vote):
+    with pytest.raises(ValueError):
+        Vote(*vote)
 
 
 # ---- Cycles

@@ -1,0 +1,15 @@
+"""Where in the life of a project something happens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TurnAddress:
+    """One turn: its project and run by name, its loop by sequence, its number in the run (from 1)."""
+
+    project: str = ""
+    run: str = ""
+    loop: int = 0
+    turn: int = 0

@@ -1,0 +1,86 @@
+"""Accepting a proposal with other content: what may be named, and what becomes of the effect.
+
+Source: rows RU232, RU253; architecture 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.patterns import unified_patch
+from turnwright_executor.domain.effects import CommandEffect, Effect, FileEdit, FileEffect, QuestionEffect
+
+ONLY: Final = ""
+"""Names the only thing that a proposal would write."""
+
+AMENDED_PATCH_BYTES_MAX: Final = 16 * 1024
+"""Longest difference between what was proposed and what was accepted that the model is shown, in bytes."""
+
+
+def check_contents(effect: Effect, contents: Mapping[str, str]) -> None:
+    """Raises InvalidError for contents that the effect has no place for."""
+    if isinstance(effect, QuestionEffect) and contents:
+        raise _invalid("A question has no content: give an answer.")
+    if isinstance(effect, CommandEffect):
+        _check_command(contents)
+    if isinstance(effect, FileEffect):
+        _check_files(effect, contents)
+
+
+def _check_command(contents: Mapping[str, str]) -> None:
+    if set(contents) - {ONLY}:
+        raise _invalid("The content of a command is its command line: leave the path empty.")
+    if ONLY in contents and not contents[ONLY].strip():
+        raise _invalid("The command line is empty: reject the proposal instead.")
+    if "\0" in contents.get(ONLY, ""):
+        raise _invalid("A command line holds no NUL.")
+
+
+def _check_files(effect: FileEffect, contents: Mapping[str, str]) -> None:
+    written = [edit.path for edit in effect.edits if edit.content is not None]
+    if ONLY in contents and (len(written) != 1 or len(contents) != 1):
+        raise _invalid(f"The proposal writes {len(written)} files: name the path of each content.")
+    for path in contents:
+        if path != ONLY and path not in written:
+            raise _invalid(f"The proposal does not write {path}; it writes {', '.join(written) or 'no file'}.")
+
+
+def _invalid(message: str) -> TurnwrightError:
+    return fault(Reason.INVALID_FIELD, message, field="contents")
+
+
+def contents_in(effect: Effect) -> dict[str, str]:
+    """What an effect would write, as `check_contents` takes other content for it."""
+    match effect:
+        case FileEffect():
+            return {edit.path: edit.content for edit in effect.edits if edit.content is not None}
+        case CommandEffect():
+            return {ONLY: effect.command}
+        case _:
+            return {}
+
+
+def edited_text(effect: FileEffect, path: str, contents: Mapping[str, str]) -> str | None:
+    """What somebody wants in a file of the effect; None where nobody said."""
+    written = [edit.path for edit in effect.edits if edit.content is not None]
+    return contents.get(path, contents.get(ONLY) if written == [path] else None)
+
+
+def amended_edit(edit: FileEdit, text: str | None, patch_bytes_max: int = AMENDED_PATCH_BYTES_MAX) -> FileEdit:
+    """The edit with another content; its patch then tells how that differs from what was proposed.
+
+    A patch that is longer than a reader wants is left out.
+    """
+    if text == edit.content:
+        return edit
+    patch = unified_patch(edit.path, edit.content or "", text or "")
+    is_short = len(patch.encode(errors="replace")) <= patch_bytes_max
+    return replace(edit, content=text, patch=patch if is_short else "", amended=True)
+
+
+def amended_command(effect: CommandEffect, contents: Mapping[str, str]) -> CommandEffect:
+    """The command as it shall be run."""
+    return replace(effect, command=contents.get(ONLY, effect.command))

@@ -1,0 +1,143 @@
+"""What a run and a loop may still spend, and the word for it when they may not.
+
+Every limit is looked at before something is spent: turns, money and time before a turn begins, tokens and money again
+when the packet of the turn is known, with what its call is expected to take. The reason of a loop that ended so says
+which limit it was and what was reached, in a form that `exhaustion_in` reads back.
+Source: architecture 11 (the lost attempt is charged at its reservation); docs/adr/0002.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+from turnwright_core.limits import REPLY_RESERVE_TOKENS
+from turnwright_core.runs import Budget, Spending, TurnResult
+
+WORD: Final = "budget_exhausted"
+"""The word that the reason of such a loop begins with."""
+
+
+class Kind(Enum):
+    """Which limit was reached."""
+
+    TURNS = "turns"
+    TOKENS = "tokens"
+    COST = "cost"
+    WALL = "wall"
+
+
+@dataclass(frozen=True, slots=True)
+class Exhaustion:
+    """A limit that was reached: the run's, or the loop's own; `detail` has the figures."""
+
+    kind: Kind
+    of_run: bool
+    detail: str
+
+    @property
+    def reason(self) -> str:
+        """The reason of the loop that ends with it: `budget_exhausted:{kind}: {detail}`."""
+        return f"{WORD}:{self.kind.value}: {self.detail}"
+
+
+def exhaustion_in(reason: str) -> Exhaustion | None:
+    """What the reason of a loop says of a budget; None where it ended for another reason."""
+    word, _, rest = reason.partition(":")
+    name, _, detail = rest.partition(": ")
+    if word != WORD or name not in {kind.value for kind in Kind}:
+        return None
+    return Exhaustion(Kind(name), detail.startswith("the run "), detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What the next model call is expected to take, in tokens and US dollars."""
+
+    tokens: int = 0
+    cost_usd: float = 0.0
+
+
+def reserved_tokens(packet_tokens: int, calibration: float) -> int:
+    """Tokens that are set aside for a call: its packet's as the vendor will count them, and some for the reply."""
+    return math.ceil(packet_tokens * (calibration or 1.0)) + REPLY_RESERVE_TOKENS
+
+
+def price_of(tokens: int, spent: Spending) -> float:
+    """What so many tokens may cost, by what the run has paid so far, in US dollars; 0 where nothing is known."""
+    return tokens * spent.cost_usd / spent.tokens if spent.tokens else 0.0
+
+
+def before_turn(budget: Budget | None, spent: Spending, *, of_run: bool) -> Exhaustion | None:
+    """Whether another turn may begin; None: it may."""
+    if budget is None:
+        return None
+    who = _who(of_run=of_run)
+    if budget.turns_max and spent.turns >= budget.turns_max:
+        return Exhaustion(Kind.TURNS, of_run, f"{who} has taken {spent.turns} of {budget.turns_max} turns")
+    if budget.tokens_max and spent.tokens >= budget.tokens_max:
+        return Exhaustion(Kind.TOKENS, of_run, f"{who} has spent {spent.tokens} of {budget.tokens_max} tokens")
+    if budget.wall_s_max and spent.wall_s >= budget.wall_s_max:
+        return over_time(budget, of_run=of_run)
+    return _without_price(budget, spent, of_run=of_run) or _over_price(budget, spent, of_run=of_run)
+
+
+def _without_price(budget: Budget, spent: Spending, *, of_run: bool) -> Exhaustion | None:
+    if not budget.cost_usd_max or not spent.turns_without_cost:
+        return None
+    detail = (
+        f"{_who(of_run=of_run)} has a limit of ${budget.cost_usd_max:g}, and the vendor does not tell what calls cost"
+    )
+    return Exhaustion(Kind.COST, of_run, detail)
+
+
+def _over_price(budget: Budget, spent: Spending, *, of_run: bool) -> Exhaustion | None:
+    if not budget.cost_usd_max or spent.cost_usd < budget.cost_usd_max:
+        return None
+    detail = f"{_who(of_run=of_run)} has spent ${spent.cost_usd:.4f} of ${budget.cost_usd_max:g}"
+    return Exhaustion(Kind.COST, of_run, detail)
+
+
+def over_time(budget: Budget, *, of_run: bool) -> Exhaustion:
+    """The end of the time for work."""
+    detail = f"{_who(of_run=of_run)} has worked for all of its {budget.wall_s_max:g} seconds"
+    return Exhaustion(Kind.WALL, of_run, detail)
+
+
+def before_call(budget: Budget | None, spent: Spending, need: Need, *, of_run: bool) -> Exhaustion | None:
+    """Whether a call that is expected to take so much fits what is left; None: it does."""
+    if budget is None:
+        return None
+    who = _who(of_run=of_run)
+    if budget.tokens_max and spent.tokens + need.tokens > budget.tokens_max:
+        detail = (
+            f"{who} has spent {spent.tokens} of {budget.tokens_max} tokens, and the next call may take {need.tokens}"
+        )
+        return Exhaustion(Kind.TOKENS, of_run, detail)
+    if budget.cost_usd_max and spent.cost_usd + need.cost_usd > budget.cost_usd_max:
+        detail = (
+            f"{who} has spent ${spent.cost_usd:.4f} of ${budget.cost_usd_max:g}, "
+            f"and the next call may cost ${need.cost_usd:.4f}"
+        )
+        return Exhaustion(Kind.COST, of_run, detail)
+    return None
+
+
+def _who(*, of_run: bool) -> str:
+    return "the run" if of_run else "the loop"
+
+
+def after_turn(spent: Spending, result: TurnResult) -> Spending:
+    """What was spent when a turn has ended; the turn itself was counted when it began."""
+    usage = result.usage
+    unknown = usage.total_tokens > 0 and usage.cost_usd is None
+    return replace(
+        spent,
+        tokens=spent.tokens + usage.total_tokens + result.lost_tokens,
+        lost_tokens=spent.lost_tokens + result.lost_tokens,
+        cost_usd=spent.cost_usd + (usage.cost_usd or 0.0) + result.lost_cost_usd,
+        turns_without_cost=spent.turns_without_cost + unknown,
+        wall_s=spent.wall_s + result.work_ms / 1000,
+    )

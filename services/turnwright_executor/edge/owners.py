@@ -1,0 +1,72 @@
+"""Which executor works on a run, and the connections to the others.
+
+Source: architecture 7 (any replica answers for any run), 3 (the lease names its owner's address).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import grpc
+from turnwright.executor.v1 import executor_service_pb2_grpc
+
+from turnwright_core.kit.peer import CHANNEL_OPTIONS
+from turnwright_core.runs import QUEUED, RUNNING
+from turnwright_executor.ports import Ledger, RunAddress
+
+CHANNELS_MAX: Final = 64
+"""Other executors that connections are kept to; the one that was not used for the longest time is closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where a run is worked on: the address of another executor, empty for here or nowhere; and whether it has work."""
+
+    elsewhere: str
+    has_work: bool
+
+
+class Owners:
+    """Looks up owners, and keeps the connections to them."""
+
+    def __init__(self, ledger: Ledger, own_address: str, is_held: Callable[[RunAddress], bool]) -> None:
+        """`is_held` tells of runs that this executor works on; `own_address` is what it advertises."""
+        self._ledger = ledger
+        self._own_address = own_address
+        self._is_held = is_held
+        self._channels: OrderedDict[str, grpc.aio.Channel] = OrderedDict()
+
+    def is_here(self, address: RunAddress) -> bool:
+        """Whether this executor works on the run."""
+        return self._is_held(address)
+
+    async def find(self, address: RunAddress) -> Whereabouts:
+        """Where a run is worked on. Raises TurnwrightError."""
+        if self._is_held(address):
+            return Whereabouts("", has_work=True)
+        holding = await self._ledger.holding(address)
+        # Whoever had our address before us has ended: what is left of its lease passes by itself.
+        is_elsewhere = bool(holding.owner) and holding.address != self._own_address
+        return Whereabouts(holding.address if is_elsewhere else "", holding.run_status in (QUEUED, RUNNING))
+
+    def stub(self, address: str) -> executor_service_pb2_grpc.ExecutorServiceAsyncStub:
+        """The rpcs of another executor."""
+        channel = self._channels.pop(address, None) or grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._channels[address] = channel
+        stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub = executor_service_pb2_grpc.ExecutorServiceStub(
+            channel
+        )
+        return stub
+
+    async def close_spare(self) -> None:
+        """Close connections beyond those that are kept."""
+        while len(self._channels) > CHANNELS_MAX:
+            await self._channels.popitem(last=False)[1].close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        while self._channels:
+            await self._channels.popitem()[1].close()

@@ -1,0 +1,99 @@
+"""The processes of a command: its session, which holds its process group and every group that was made in it.
+
+A tool such as `timeout` puts itself into a group of its own; it stays in the session. Who leaves the session with
+setsid is out of reach without a namespace of its own. Where /proc is missing, the first group is all that is known.
+Source: architecture 11 (children die with their executor).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+POLL_S: Final = 0.02
+"""Seconds between two looks whether a session is empty."""
+
+KILL_ROUNDS: Final = 50
+"""Times that the members of a session are killed while new ones keep coming."""
+
+_PROC: Final = Path("/proc")
+_DEAD: Final = frozenset("ZX")
+
+
+def members(session: int) -> list[int]:
+    """The living processes of a session, in no order; empty where the system does not tell."""
+    try:
+        names = os.listdir(_PROC)  # noqa: PTH208 - thousands of names, and paths cost ten times more
+    except FileNotFoundError:
+        return []
+    return [int(name) for name in names if name.isdecimal() and _is_member(int(name), session)]
+
+
+def _is_member(process: int, session: int) -> bool:
+    try:
+        return os.getsid(process) == session and _is_alive(process)
+    except (ProcessLookupError, PermissionError):
+        return False
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        with open(f"/proc/{process}/stat") as file:  # noqa: PTH123 - as above
+            return file.read().rpartition(")")[2].split(maxsplit=1)[0] not in _DEAD
+    except OSError:
+        return False
+
+
+def send(session: int, number: signal.Signals, spared: Collection[str] = ()) -> list[int]:
+    """Send a signal to all of a session but those with these names; those that it was meant for, as far as is told."""
+    if not spared:
+        send_group(session, number)
+    found = [process for process in members(session) if not spared or _name_of(process) not in spared]
+    for process in found:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(process, number)
+    return found
+
+
+def _name_of(process: int) -> str:
+    try:
+        return (_PROC / str(process) / "comm").read_text().rstrip("\n")
+    except OSError:
+        return ""
+
+
+def kill(session: int) -> None:
+    """Leave nothing of a session. Its number must still be its own: its leader has not been waited for."""
+    send_group(session, signal.SIGKILL)
+    for _ in range(KILL_ROUNDS):
+        # The group was hit as a whole, and what is hit does not fork any more; other groups are hit one by one.
+        others = [process for process in members(session) if _group_of(process) not in (session, 0)]
+        for process in others:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
+        if not others:
+            return
+
+
+def _group_of(process: int) -> int:
+    try:
+        return os.getpgid(process)
+    except ProcessLookupError:
+        return 0
+
+
+def send_group(group: int, number: signal.Signals) -> None:
+    """Send a signal to a group in one call: what forks meanwhile is hit too."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+async def wait_until_few(session: int, few: int) -> None:
+    """Wait until no more than a few of a session are left."""
+    while len(members(session)) > few:  # noqa: ASYNC110 - nobody tells when a session is empty
+        await asyncio.sleep(POLL_S)

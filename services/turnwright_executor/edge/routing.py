@@ -1,0 +1,275 @@
+"""Calls for a run reach the executor that works on it, whichever executor they were sent to.
+
+Theory of operation. A call that the owner has to hear of, and every watch, is looked up: our own lease first, then the
+store, whose lease names the owner's address. A call for another executor's run is forwarded to it once, with the
+client's own token, tier and deadline, and its answer passed on; whoever is reached by forwarding never forwards
+again, but says NOT_OWNER. An owner that does not answer may be dead: the call is answered here then, from the store,
+which is where everything that was acknowledged stands; what only the owner could have done at once, it or the next
+one does when it reads that.
+
+A watch passes on the owner's events with its numbers, and goes on after the last of them wherever the run moves: from
+the owner's tail where it has that moment, from a snapshot where it has not.
+Source: architecture 7 (any replica answers for any run), 10 (forwarded calls carry the client's principal).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+import structlog
+from turnwright.executor.v1.executor_service_pb2 import WatchRunRequest, WatchRunResponse
+
+from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.kit.auth import AUTHORIZATION, TIER
+from turnwright_core.kit.errors import from_rpc
+from turnwright_executor.edge.owners import Owners
+from turnwright_executor.ports import RunAddress
+
+if TYPE_CHECKING:  # generic in the stubs only
+    Handler = grpc.RpcMethodHandler[Any, Any]
+    Context = grpc.aio.ServicerContext[Any, Any]
+else:
+    Handler = grpc.RpcMethodHandler
+    Context = grpc.aio.ServicerContext
+
+TO_OWNER: Final = frozenset({"Resolve", "Abort", "CancelStream", "Notify"})
+"""Calls of which the owner hears at once: they end what it does, wake it, or tell those who watch it."""
+
+WATCH: Final = "WatchRun"
+
+FORWARDED: Final = "turnwright-forwarded"
+"""Metadata of a call that another executor has forwarded."""
+
+FORWARD_S_MAX: Final = 3.0
+"""Seconds that an owner has to answer a forwarded call: one that is paused or cut off must not hold up an abort."""
+
+SLOWER_MAX: Final = 3
+"""How much longer than the first wait the later ones between two looks are, at most: many watches may wait at once."""
+
+AVOIDED_LOOKS: Final = 10
+"""Looks at a run's owner in which one that did not answer is not tried again."""
+
+GONE: Final = (Reason.SERVICE_UNAVAILABLE, Reason.DRAINING, Reason.NOT_OWNER)
+"""What the calls to an owner end with that has died, ends, or was followed."""
+
+_log = structlog.get_logger("routing")
+
+Metadata = Sequence[tuple[str, str | bytes]]
+Answer = Callable[[Any, Context], Awaitable[Any]]
+Watch = Callable[[WatchRunRequest, Context], AsyncIterator[WatchRunResponse]]
+
+
+class _Moved(Exception):  # noqa: N818 - no fault: the watch goes on elsewhere
+    """The run of a watch is worked on elsewhere by now."""
+
+
+class RoutedServer:
+    """What the servicer is registered with: the handlers of calls that have to find their owner are wrapped."""
+
+    def __init__(self, server: grpc.aio.Server, router: Router) -> None:
+        """Pass handlers on to this server."""
+        self._server: Any = server
+        self._router = router
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
+        """Register handlers, as grpc.aio.Server does."""
+        self._server.add_generic_rpc_handlers(tuple(_Routed(handler, self._router) for handler in handlers))
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Handler]) -> None:
+        """Nothing: the server of grpc.aio looks at generic handlers only."""
+
+
+class _Routed(grpc.GenericRpcHandler):
+    def __init__(self, inner: grpc.GenericRpcHandler, router: Router) -> None:
+        self._inner = inner
+        self._router = router
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
+        """The handler of a method, wrapped where its calls may have to go elsewhere."""
+        handler = self._inner.service(handler_call_details)
+        name = handler_call_details.method.rpartition("/")[2]
+        if handler is None or name not in (*TO_OWNER, WATCH):
+            return handler
+        codecs = {
+            "request_deserializer": handler.request_deserializer,
+            "response_serializer": handler.response_serializer,
+        }
+        if name == WATCH:
+            watch: Any = handler.unary_stream
+            return grpc.unary_stream_rpc_method_handler(self._router.watching(watch), **codecs)
+        answer: Any = handler.unary_unary
+        return grpc.unary_unary_rpc_method_handler(self._router.answering(name, answer), **codecs)
+
+
+class Router:
+    """Decides for each call where it is answered."""
+
+    def __init__(self, owners: Owners, poll_s: float) -> None:
+        """`poll_s` are the seconds between two looks where the run of a watch is worked on."""
+        self._owners = owners
+        self._poll_s = poll_s
+
+    # Calls with one answer ---------------------------------------------------------------------------------------
+
+    def answering(self, name: str, inner: Answer) -> Answer:
+        """A handler that answers as `inner` does, or forwards the call to the run's owner."""
+
+        async def answer(request: Any, context: Context) -> Any:
+            address = RunAddress(request.project, request.run)
+            metadata = tuple(context.invocation_metadata() or ())
+            elsewhere = await self._elsewhere(address, metadata)
+            if not elsewhere:
+                return await inner(request, context)
+            if "request_id" in request.DESCRIPTOR.fields_by_name and not request.request_id:
+                # It may have been carried out by an owner that died before it answered.
+                request.request_id = secrets.token_hex(16)
+            try:
+                return await self._forwarded(name, elsewhere, request, context, metadata)
+            except TurnwrightError as error:
+                if error.reason not in GONE:
+                    raise
+                _log.info("owner_gone", method=name, run=address.run, owner=elsewhere, reason=error.reason.name)
+            return await inner(request, context)
+
+        return answer
+
+    async def _forwarded(self, name: str, owner: str, request: Any, context: Context, metadata: Metadata) -> Any:
+        left_s = context.time_remaining()
+        timeout_s = FORWARD_S_MAX if left_s is None else min(left_s / 2, FORWARD_S_MAX)
+        call = getattr(self._owners.stub(owner), name)
+        try:
+            return await call(request, timeout=timeout_s, metadata=_passed_on(metadata))
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc(error, "executor", owner) from None
+        finally:
+            await self._owners.close_spare()
+
+    async def _elsewhere(self, address: RunAddress, metadata: Metadata) -> str:
+        """The address of the executor that works on a run, if it is another one. Raises NOT_OWNER, RUN_NOT_FOUND."""
+        try:
+            found = await self._owners.find(address)
+        except TurnwrightError as error:
+            # Without the store nobody knows; whoever answers here will say what is wrong.
+            if error.reason in GONE or error.reason is Reason.DATABASE_UNAVAILABLE:
+                return ""
+            raise
+        if found.elsewhere and _is_forwarded(metadata):
+            raise _not_owner(address, found.elsewhere)
+        return found.elsewhere
+
+    # Watches -----------------------------------------------------------------------------------------------------
+
+    def watching(self, inner: Watch) -> Watch:
+        """A handler that watches here as `inner` does, or at the run's owner, and follows the run where it moves."""
+
+        async def watch(request: WatchRunRequest, context: Context) -> AsyncIterator[WatchRunResponse]:
+            metadata = tuple(context.invocation_metadata() or ())
+            address = RunAddress(request.project, request.run)
+            avoided = ""
+            while True:
+                found = await self._elsewhere(address, metadata)
+                at = "" if found == avoided else found
+                events = self._there(at, request, metadata) if at else inner(request, context)
+                try:
+                    async with contextlib.aclosing(self._followed(events, address, at, avoided)) as followed:
+                        async for event in followed:
+                            yield event
+                            _remember(request, event)
+                except _Moved:
+                    avoided = ""
+                    continue
+                except TurnwrightError as error:
+                    if not at or error.reason not in GONE:
+                        raise
+                    _log.info("owner_gone", method=WATCH, run=address.run, owner=at, reason=error.reason.name)
+                if not at:
+                    return
+                avoided = at
+
+        return watch
+
+    async def _there(self, owner: str, request: WatchRunRequest, metadata: Metadata) -> AsyncIterator[WatchRunResponse]:
+        call = self._owners.stub(owner).WatchRun(request, metadata=_passed_on(metadata))
+        try:
+            async for event in call:
+                yield event
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc(error, "executor", owner) from None
+        finally:
+            call.cancel()
+
+    async def _followed(
+        self, events: Any, address: RunAddress, at: str, avoided: str
+    ) -> AsyncGenerator[WatchRunResponse, None]:
+        """The events, which come from the executor `at` an address or from here, until the run moves: then _Moved."""
+        stirred = asyncio.Event()
+        looking = asyncio.ensure_future(self._until_moved(address, at, avoided, stirred))
+        coming: asyncio.Future[WatchRunResponse] = asyncio.get_running_loop().create_future()
+        try:
+            while True:
+                if not at and self._owners.is_here(address):
+                    # While we work on it ourselves nothing can move; each event is worth a task otherwise.
+                    event = await anext(events)
+                else:
+                    coming = asyncio.ensure_future(anext(events))
+                    await asyncio.wait((coming, looking), return_when=asyncio.FIRST_COMPLETED)
+                    if not coming.done():
+                        raise _Moved
+                    event = coming.result()
+                stirred.set()
+                yield event
+        except StopAsyncIteration:
+            return
+        finally:
+            looking.cancel()
+            coming.cancel()
+            await asyncio.gather(looking, coming, return_exceptions=True)
+            await events.aclose()
+
+    async def _until_moved(self, address: RunAddress, at: str, avoided: str, stirred: asyncio.Event) -> None:
+        """Wait until another executor works on the run; one that did not answer is tried again after a while.
+
+        A run at rest does not move: then nobody looks before there is an event.
+        """
+        looks = 0
+        while True:
+            await asyncio.sleep(self._poll_s * min(looks + 1, SLOWER_MAX))
+            if self._owners.is_here(address):
+                if at:
+                    return
+                continue
+            looks += 1
+            with contextlib.suppress(TurnwrightError):
+                found = await self._owners.find(address)
+                if found.elsewhere not in ("", at) and (found.elsewhere != avoided or looks >= AVOIDED_LOOKS):
+                    return
+                if not found.has_work:
+                    stirred.clear()
+                    await stirred.wait()
+
+
+def _is_forwarded(metadata: Metadata) -> bool:
+    return any(key == FORWARDED for key, _ in metadata)
+
+
+def _passed_on(metadata: Metadata) -> tuple[tuple[str, str | bytes], ...]:
+    """What an owner has to know of the caller: its token and the tier that it asked for."""
+    kept = tuple((key, value) for key, value in metadata if key in (AUTHORIZATION, TIER))
+    return (*kept, (FORWARDED, "1"))
+
+
+def _not_owner(address: RunAddress, owner: str) -> TurnwrightError:
+    message = f"Another executor works on {address.run}: send the call to it, or to any executor again."
+    return fault(Reason.NOT_OWNER, message, run=address.run, address=owner)
+
+
+def _remember(request: WatchRunRequest, event: WatchRunResponse) -> None:
+    """Go on after this event. A snapshot is whole with its last part only; a heartbeat may come between its parts."""
+    kind = event.WhichOneof("event")
+    if kind != "heartbeat" and (kind != "snapshot" or event.snapshot.last):
+        request.after.CopyFrom(event.cursor)

@@ -1,0 +1,91 @@
+"""What GetRun shows of a run beside its row: loops, turns, history, open questions, telemetry, spending.
+
+Source: rows RU238, RU247, RU248.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from turnwright.executor.v1 import query_pb2
+from turnwright.store.v1 import (
+    control_pb2,
+    ledger_pb2,
+    queue_pb2,
+    read_pb2,
+    registry_pb2,
+    store_service_pb2_grpc,
+)
+from turnwright.types.v1 import entry_pb2
+
+from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.peer import Peer
+from turnwright_core.limits import EVENT_BODY_BYTES_MAX, PAGE_SIZE_MAX
+from turnwright_core.runs import PROPOSED
+from turnwright_core.schemes import scheme_for
+
+LOOPS_PAGE: Final = 100
+UNKNOWNS_MAX: Final = 1000
+_AUDIT: Final = ("audit", "hidden")
+
+
+class RunPayload:
+    """Reads runs as clients are shown them."""
+
+    def __init__(self, store: Peer) -> None:
+        """Speak through this peer."""
+        self._store = store
+        self._rows = store_service_pb2_grpc.StoreServiceStub(store.channel)
+
+    async def read(self, request: query_pb2.GetRunRequest) -> query_pb2.GetRunResponse:
+        """A run with its loops and turns, and its history where that is asked for. Raises TurnwrightError."""
+        if request.history_max > PAGE_SIZE_MAX:
+            message = f"history_max is {request.history_max}; {PAGE_SIZE_MAX} are the limit."
+            raise fault(
+                Reason.LIMIT_EXCEEDED, message, field="history_max", limit=PAGE_SIZE_MAX,
+                actual=request.history_max, unit="entries",
+            )  # fmt: skip
+        key = {"project": request.project, "run": request.run}
+        call, rows = self._store.call, self._rows
+        turns_page = max(request.turns_max, 1)
+        run, loops, turns, spent = await asyncio.gather(
+            call(rows.GetRun, registry_pb2.GetRunRequest(**key)),
+            call(rows.ListLoops, queue_pb2.ListLoopsRequest(**key, page_size=LOOPS_PAGE)),
+            call(rows.ListTurns, ledger_pb2.ListTurnsRequest(**key, page_size=turns_page)),
+            call(rows.GetSpending, control_pb2.GetSpendingRequest(project=request.project, run=request.run)),
+        )
+        answer = query_pb2.GetRunResponse(
+            run=run.run, loops=loops.loops, turns=turns.turns[: request.turns_max], spent=spent.run,
+            loop_spent=spent.loop,
+        )  # fmt: skip
+        if turns.turns and turns.turns[0].HasField("result"):
+            answer.telemetry.CopyFrom(turns.turns[0].result)
+        await self._add_entries(answer, request)
+        return answer
+
+    async def _add_entries(self, answer: query_pb2.GetRunResponse, request: query_pb2.GetRunRequest) -> None:
+        if answer.run.status == PROPOSED:
+            wanted = read_pb2.ListEntriesRequest(
+                project=request.project, run=request.run, states=[entry_pb2.STATE_PROPOSED], without_bodies=True
+            )
+            waiting = await self._store.call(self._rows.ListEntries, wanted)
+            answer.proposals.extend(entry.path for entry in waiting.entries)
+        if request.history_max:
+            timeline = await self._timeline(request)
+            answer.history.extend(timeline[-request.history_max :])
+            unknowns = [entry for entry in timeline if scheme_for(entry.scheme).category == "unknown"]
+            answer.unknowns.extend(unknowns[:UNKNOWNS_MAX])
+
+    async def _timeline(self, request: query_pb2.GetRunRequest) -> list[entry_pb2.Entry]:
+        """Every entry of the run that is no audit, in the order of the timeline."""
+        wanted = read_pb2.ReadViewRequest(
+            project=request.project,
+            run=request.run,
+            filter=read_pb2.VIEW_FILTER_TIMELINE,
+            body_bytes_max=EVENT_BODY_BYTES_MAX,
+        )
+        found: list[entry_pb2.Entry] = []
+        async for part in self._store.stream(self._rows.ReadView, wanted, self._store.timeout_s):
+            found += [entry for entry in part.entries if scheme_for(entry.scheme).category not in _AUDIT]
+        return sorted(found, key=lambda entry: entry.position)

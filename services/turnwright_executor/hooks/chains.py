@@ -1,0 +1,154 @@
+"""Hooks at work: values go through chains, events go to observers.
+
+Theory of operation. A filter is waited for, because the value depends on it; it has a deadline, and what it raises,
+or returns instead of a value, is a failure that the hook decides about. An observer is not waited for: each has a
+queue and a task of its own, so that a slow one delays nobody and a failing one breaks nothing. A queue that is full
+drops the event, with a line in the log: observers are told of what happened here and now, and whoever must not miss
+anything reads the store.
+Source: rows RU041, RU042, RU155.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Any, Final, TypeVar
+
+import structlog
+
+from turnwright_executor.hooks.calling import PluginCalls, PluginError
+from turnwright_executor.hooks.points import EVENTS, FILTERS, EventHook, FilterHook
+from turnwright_executor.hooks.registry import Registry, Subscription
+
+P = TypeVar("P")
+V = TypeVar("V")
+C = TypeVar("C")
+
+EVENTS_MAX: Final = 1000
+"""Events that wait for one observer; more are dropped."""
+
+DEADLINE_S: Final = 5.0
+"""Default of the longest call of a plugin's function, in seconds."""
+
+STOP_S: Final = 2.0
+"""Seconds that observers have for the events that still wait when the service stops."""
+
+_log = structlog.get_logger("hooks")
+
+
+class Hooks:
+    """The subscriptions of a registry, as they are when this is made."""
+
+    def __init__(self, registry: Registry, deadline_s: float = DEADLINE_S, events_max: int = EVENTS_MAX) -> None:
+        """`deadline_s` bounds each call of a plugin's function, `events_max` the events that wait for one."""
+        self._registry = registry
+        self._calls = PluginCalls(deadline_s)
+        self.failures: list[tuple[Subscription, BaseException]] | None = None
+        """Set to a list by whoever wants to know of failed filters otherwise than from the log."""
+        self._chains = {name: registry.chain(name) for name in FILTERS}
+        self._observers = {
+            name: tuple(_Observer(one, self._calls, events_max) for one in registry.chain(name)) for name in EVENTS
+        }
+
+    @property
+    def plugins(self) -> dict[str, tuple[str, ...]]:
+        """Which hooks each plugin takes part in."""
+        return self._registry.plugins()
+
+    async def apply(self, hook: FilterHook[V, C], value: V, context: C) -> V:
+        """The value after the hook's chain. Never raises for a fault of a filter."""
+        for one in self._chains[hook.name]:
+            if hook.ends and hook.ends(value):
+                break
+            value = one.call(value, context) if one.is_rule else await self._filtered(hook, one, value, context)
+        return value
+
+    async def _filtered(self, hook: FilterHook[V, C], one: Subscription, value: V, context: C) -> V:
+        try:
+            result = await self._calls.call(one.call, value, context)
+        except PluginError as error:
+            return self._failed(hook, one, value, error.fault)
+        if isinstance(result, hook.value):
+            return result
+        returned = TypeError(f"it returned {type(result).__name__} and not {hook.value.__name__}")
+        return self._failed(hook, one, value, returned)
+
+    def _failed(self, hook: FilterHook[V, C], one: Subscription, value: V, error: BaseException) -> V:
+        error_id = _log_failure(one, error)
+        if self.failures is not None:
+            self.failures.append((one, error))
+        if hook.failed is None:
+            return value
+        sentence = (
+            f"The plugin {one.plugin} that checks this failed (error {error_id}), so it is not carried out. "
+            "This is a fault of the plugin, not of the command."
+        )
+        return hook.failed(value, sentence)
+
+    def emit(self, hook: EventHook[P], payload: P) -> None:
+        """Tell the observers; returns at once and never raises. Needs a running event loop."""
+        for observer in self._observers[hook.name]:
+            observer.tell(payload)
+
+    async def stop(self, grace_s: float = STOP_S) -> None:
+        """Let observers finish what waits for them, for so many seconds, and end them."""
+        observers = [observer for several in self._observers.values() for observer in several]
+        await asyncio.gather(*(observer.stop(grace_s) for observer in observers))
+
+
+class _Observer:
+    """One observer, the events that wait for it, and the task that tells it."""
+
+    def __init__(self, subscription: Subscription, calls: PluginCalls, events_max: int) -> None:
+        self._subscription = subscription
+        self._calls = calls
+        self._queue: asyncio.Queue[object] = asyncio.Queue(events_max)
+        self._task: asyncio.Task[None] | None = None
+        self._dropped = 0
+
+    def tell(self, payload: object) -> None:
+        """Put an event in line, or drop it where the line is full."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name=f"observer {self._subscription.name}")
+        try:
+            self._queue.put_nowait(payload)
+        except asyncio.QueueFull:
+            if not self._dropped:
+                _log.warning("events_dropped", **_who(self._subscription))
+            self._dropped += 1
+
+    async def _run(self) -> None:
+        while True:
+            payload = await self._queue.get()
+            if self._dropped and self._queue.empty():
+                _log.warning("events_caught_up", dropped=self._dropped, **_who(self._subscription))
+                self._dropped = 0
+            try:
+                await self._calls.call(self._subscription.call, payload)
+            except PluginError as error:
+                # An observer breaks nothing (RU041).
+                _log_failure(self._subscription, error.fault)
+            finally:
+                self._queue.task_done()
+
+    async def stop(self, grace_s: float) -> None:
+        """Wait for what waits, then end the task."""
+        if self._task is None:
+            return
+        try:
+            await asyncio.wait_for(self._queue.join(), grace_s)
+        except TimeoutError:
+            _log.warning("events_left", left=self._queue.qsize(), **_who(self._subscription))
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+def _who(one: Subscription) -> dict[str, Any]:
+    return {"hook": one.hook, "plugin": one.plugin, "function": one.name}
+
+
+def _log_failure(one: Subscription, error: BaseException) -> str:
+    """One line about a failed function; the id in it is all that others are told."""
+    error_id = secrets.token_hex(8)
+    _log.error("hook_failed", **_who(one), error_id=error_id, exc_info=error)
+    return error_id

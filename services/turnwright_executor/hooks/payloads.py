@@ -1,0 +1,242 @@
+"""What hooks are given: frozen payloads, one class for each meaning.
+
+A filter has a value and a context. The value goes through the chain: each filter is given it and returns the next
+one. The context is what the filter may look at and cannot change. An event has one payload.
+Source: rows RU041, RU042, RU131, RU148, RU155, RU252-RU254.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from turnwright_core.entries import State
+from turnwright_core.runs import Mode, Usage
+from turnwright_executor.domain.addresses import TurnAddress
+from turnwright_executor.domain.effects import Effect
+from turnwright_grammar import Command
+
+OUTCOME_CHARS_MAX: Final = 64
+"""Longest outcome that a filter may give, in characters."""
+
+
+def check_refusal(outcome: str, body: str) -> None:
+    """Raises ValueError for a refusal that an entry cannot carry: `word:code` and a sentence for the model."""
+    word, _, code = outcome.rpartition(":")
+    if not word or len(outcome) > OUTCOME_CHARS_MAX or not (len(code) == 3 and code.isascii() and code.isdecimal()):
+        raise ValueError(f"an outcome is `word:code` as in permission:403, and {outcome!r} is not")
+    if not (isinstance(body, str) and _is_storable(body) and body.strip()):
+        raise ValueError("a refusal says in its body, in text that UTF-8 can hold, what to do instead")
+
+
+def _is_storable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+# RECORD ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """The value of `entry.recording`: a command that is about to become a record.
+
+    A filter may give it another command (`with_command`) or refuse it (`refused`). A refused command is recorded as
+    failed and never dispatched; no later filter sees it. `outcome` is empty while nobody has refused.
+    """
+
+    command: Command
+    outcome: str = ""
+    body: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for what no record can hold."""
+        if self.outcome:
+            check_refusal(self.outcome, self.body)
+        command = self.command
+        texts = (command.name, command.body, *command.attributes.keys(), *command.attributes.values())
+        if not command.name or not all(isinstance(text, str) and _is_storable(text) for text in texts):
+            raise ValueError("a command has a name, and its attributes and body are text that UTF-8 can hold")
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the command will not be dispatched."""
+        return bool(self.outcome)
+
+    def refused(self, outcome: str, body: str) -> Recording:
+        """The command refused: `outcome` is `word:code`, `body` tells the model what to do instead."""
+        return replace(self, outcome=outcome, body=body)
+
+    def with_command(self, command: Command) -> Recording:
+        """Another command in the place of this one; it has to pass the runtime's own gate like any other."""
+        return replace(self, command=command)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingContext:
+    """The context of `entry.recording`: the turn, its mode and tools, the command's place in the reply (from 0)."""
+
+    at: TurnAddress
+    mode: Mode
+    tools: tuple[str, ...]
+    ordinal: int
+
+
+# Proposals -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A proposal that waits, or was decided. `yolo`: nobody is asked, it is accepted by itself."""
+
+    at: TurnAddress
+    path: str
+    """Path of the record, `log://turn_N/{tool}/{slug}`."""
+    tool: str
+    command: Command
+    effect: Effect
+    yolo: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """The value of `proposal.accepting`: whether a proposal may be accepted. The first veto ends the chain."""
+
+    allow: bool = True
+    outcome: str = ""
+    body: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a veto that an entry cannot carry."""
+        if not self.allow:
+            check_refusal(self.outcome, self.body)
+
+    def vetoed(self, outcome: str, body: str) -> Acceptance:
+        """A veto: the record fails with this outcome, and the model reads the body."""
+        return Acceptance(allow=False, outcome=outcome, body=body)
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The value of `proposal.content`: what a file will hold, once for each file of an accepted proposal.
+
+    `text` is None where no file shall be. A filter may change the text; refusing fails the record.
+    """
+
+    text: str | None
+    outcome: str = ""
+    body: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a refusal that an entry cannot carry, or for content that no file can hold."""
+        if self.outcome:
+            check_refusal(self.outcome, self.body)
+        if self.text is not None and not (isinstance(self.text, str) and _is_storable(self.text)):
+            raise ValueError("the content of a file is text that UTF-8 can hold, or None")
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the proposal cannot be accepted after all."""
+        return bool(self.outcome)
+
+    def refused(self, outcome: str, body: str) -> Content:
+        """No content: the record fails with this outcome, and the model reads the body."""
+        return replace(self, outcome=outcome, body=body)
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedFile:
+    """The context of `proposal.content`: one file of a proposal, relative to the project's root.
+
+    `staged` is what the proposal wants in it, `edited` what the client sent with the acceptance; None: no such text.
+    """
+
+    proposal: Proposal
+    path: str
+    staged: str | None
+    edited: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalDecided:
+    """The payload of `proposal.accepted` and `proposal.rejected`, sent once the decision is stored.
+
+    `outcome` is empty for an acceptance; a veto has that of the filter. `comment` is what somebody said with it.
+    """
+
+    proposal: Proposal
+    outcome: str = ""
+    comment: str = ""
+
+
+# Events of turns and loops ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LoopStarted:
+    """The payload of `loop.started`: the first turn of a loop has begun."""
+
+    at: TurnAddress
+    mode: Mode
+    prompt: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoopCompleted:
+    """The payload of `loop.completed`: how a loop ended. `at.turn` is its last turn, 0 where it had none."""
+
+    at: TurnAddress
+    status: int
+    reason: str
+    summary: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStarted:
+    """The payload of `turn.started`: the turn's row is stored."""
+
+    at: TurnAddress
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResponse:
+    """The payload of `turn.response`: the model's whole reply has come and is not yet recorded."""
+
+    at: TurnAddress
+    text: str
+    finish: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class EntryCreated:
+    """The payload of `entry.created`: the record of a command is durable, and nothing has been dispatched."""
+
+    at: TurnAddress
+    path: str
+    tool: str
+    state: State
+    outcome: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnDispatched:
+    """The payload of `turn.dispatched`: every command of the turn is settled. `states` are keyed by record path."""
+
+    at: TurnAddress
+    states: Mapping[str, State]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnCompleted:
+    """The payload of `turn.completed`: the turn has ended with this verdict, 102 when its loop goes on."""
+
+    at: TurnAddress
+    status: int
+    reason: str
+    strikes: int
+    usage: Usage

@@ -1,0 +1,105 @@
+"""Every hook there is: its name, what goes through it, and what becomes of the value when a filter fails.
+
+A recording or proposal filter that fails is a refusal, because it may be there to keep something from happening. A
+voter that fails has not voted.
+Source: rows RU010, RU041, RU042, RU131, RU142, RU148, RU155, RU252-RU254.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Generic, TypeVar
+
+from turnwright_executor.domain.verdict import TurnFacts, Vote
+from turnwright_executor.hooks.payloads import (
+    Acceptance,
+    Content,
+    EntryCreated,
+    LoopCompleted,
+    LoopStarted,
+    Proposal,
+    ProposalDecided,
+    ProposedFile,
+    Recording,
+    RecordingContext,
+    TurnCompleted,
+    TurnDispatched,
+    TurnResponse,
+    TurnStarted,
+)
+
+P = TypeVar("P")
+V = TypeVar("V")
+C = TypeVar("C")
+
+FAILED_OUTCOME: Final = "hook_failed:500"
+"""Outcome of a command whose filter failed: nobody said that it may happen."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventHook(Generic[P]):
+    """Something that has happened. Observers are told; what they return or raise changes nothing."""
+
+    name: str
+    payload: type[P]
+
+
+@dataclass(frozen=True, slots=True)
+class FilterHook(Generic[V, C]):
+    """A value on its way through a chain of filters, with a context that stays.
+
+    `ends` says at which value nobody else is asked. `failed` makes the value after a filter that failed, from the
+    value before it and a sentence about the failure; without it the value stays as it was.
+    """
+
+    name: str
+    value: type[V]
+    context: type[C]
+    ends: Callable[[V], bool] | None = None
+    failed: Callable[[V, str], V] | None = None
+
+
+ENTRY_RECORDING: Final = FilterHook(
+    "entry.recording",
+    Recording,
+    RecordingContext,
+    ends=lambda value: value.is_refused,
+    failed=lambda value, sentence: value.refused(FAILED_OUTCOME, sentence),
+)
+TURN_VERDICT: Final = FilterHook("turn.verdict", Vote, TurnFacts)
+PROPOSAL_ACCEPTING: Final = FilterHook(
+    "proposal.accepting",
+    Acceptance,
+    Proposal,
+    ends=lambda value: not value.allow,
+    failed=lambda value, sentence: value.vetoed(FAILED_OUTCOME, sentence),
+)
+PROPOSAL_CONTENT: Final = FilterHook(
+    "proposal.content",
+    Content,
+    ProposedFile,
+    ends=lambda value: value.is_refused,
+    failed=lambda value, sentence: value.refused(FAILED_OUTCOME, sentence),
+)
+
+LOOP_STARTED: Final = EventHook("loop.started", LoopStarted)
+LOOP_COMPLETED: Final = EventHook("loop.completed", LoopCompleted)
+TURN_STARTED: Final = EventHook("turn.started", TurnStarted)
+TURN_RESPONSE: Final = EventHook("turn.response", TurnResponse)
+ENTRY_CREATED: Final = EventHook("entry.created", EntryCreated)
+TURN_DISPATCHED: Final = EventHook("turn.dispatched", TurnDispatched)
+TURN_COMPLETED: Final = EventHook("turn.completed", TurnCompleted)
+PROPOSAL_PENDING: Final = EventHook("proposal.pending", Proposal)
+PROPOSAL_ACCEPTED: Final = EventHook("proposal.accepted", ProposalDecided)
+PROPOSAL_REJECTED: Final = EventHook("proposal.rejected", ProposalDecided)
+
+_FILTERS = (ENTRY_RECORDING, TURN_VERDICT, PROPOSAL_ACCEPTING, PROPOSAL_CONTENT)
+_EVENTS = (
+    LOOP_STARTED, LOOP_COMPLETED, TURN_STARTED, TURN_RESPONSE, ENTRY_CREATED, TURN_DISPATCHED, TURN_COMPLETED,
+    PROPOSAL_PENDING, PROPOSAL_ACCEPTED, PROPOSAL_REJECTED,
+)  # fmt: skip
+
+FILTERS: Final[Mapping[str, FilterHook[object, object]]] = MappingProxyType({hook.name: hook for hook in _FILTERS})  # type: ignore[misc]
+EVENTS: Final[Mapping[str, EventHook[object]]] = MappingProxyType({hook.name: hook for hook in _EVENTS})  # type: ignore[misc]

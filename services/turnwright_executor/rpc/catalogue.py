@@ -1,0 +1,39 @@
+"""The catalogue of what an executor offers, read off its contract. Source: rows RU225, RU226."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from turnwright.executor.v1 import executor_service_pb2, watch_pb2
+
+from turnwright_core import __version__
+from turnwright_executor.domain.toolset import TOOL_ORDER
+
+_SERVICE = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"]
+_EVENTS = {
+    "WatchRun": executor_service_pb2.WatchRunResponse.DESCRIPTOR.oneofs_by_name["event"],
+    "WatchRuns": watch_pb2.WatchRunsResponse.DESCRIPTOR.oneofs_by_name["event"],
+}
+
+
+def catalogue(tool_docs: Mapping[str, str]) -> watch_pb2.DiscoverResponse:
+    """Methods, notifications, tools."""
+    return watch_pb2.DiscoverResponse(
+        version=__version__,
+        methods=[
+            watch_pb2.Method(
+                name=f"{_SERVICE.full_name}/{method.name}",
+                request=method.input_type.full_name,
+                fields=[field.name for field in method.input_type.fields],
+                response=method.output_type.full_name,
+                streams=method.server_streaming,
+            )
+            for method in _SERVICE.methods
+        ],
+        notifications=[f"{rpc}.{field.name}" for rpc, event in _EVENTS.items() for field in event.fields],
+        tools=[
+            watch_pb2.ToolDescription(name=name, documentation=tool_docs[name])
+            for name in TOOL_ORDER
+            if name in tool_docs
+        ],
+    )

@@ -1,0 +1,132 @@
+"""Rpcs of control.proto and watch.proto: what clients change, tell and follow beside the work of runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from turnwright.executor.v1 import control_pb2 as pb
+from turnwright.executor.v1 import watch_pb2
+
+from turnwright_core.entries import Tier
+from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.auth import current_caller
+from turnwright_core.wire.entries import entry_to_pb
+from turnwright_executor.app.boards import Boards
+from turnwright_executor.app.calling import Call, ToolCalls
+from turnwright_executor.app.control import Control
+from turnwright_executor.ports import RunAddress
+from turnwright_grammar import Command
+
+
+@dataclass(frozen=True, slots=True)
+class Steering:
+    """What the rpcs of this module work with."""
+
+    control: Control
+    calls: ToolCalls
+    boards: Boards
+    catalogue: watch_pb2.DiscoverResponse
+
+
+class ControlRpcs:
+    """Rpcs of control.proto and watch.proto; they are for clients, not for models."""
+
+    _control: Control
+    _calls: ToolCalls
+    _boards: Boards
+    _catalogue: watch_pb2.DiscoverResponse
+
+    async def ForkRun(self, request: pb.ForkRunRequest, context: Any) -> pb.ForkRunResponse:
+        """Make a run that begins with what another one sees."""
+        _check_client("ForkRun")
+        return await self._control.rows.fork_run(request)
+
+    async def RenameRun(self, request: pb.RenameRunRequest, context: Any) -> pb.RenameRunResponse:
+        """Give a run another alias."""
+        _check_client("RenameRun")
+        return await self._control.rows.rename_run(request)
+
+    async def RemoveRun(self, request: pb.RemoveRunRequest, context: Any) -> pb.RemoveRunResponse:
+        """Remove a run."""
+        _check_client("RemoveRun")
+        return await self._control.rows.remove_run(request)
+
+    async def ConfigureRun(self, request: pb.ConfigureRunRequest, context: Any) -> pb.ConfigureRunResponse:
+        """Change settings."""
+        _check_client("ConfigureRun")
+        return await self._control.rows.configure_run(request)
+
+    async def InjectMessage(self, request: pb.InjectMessageRequest, context: Any) -> pb.InjectMessageResponse:
+        """Tell the model something in its next turn."""
+        _check_client("InjectMessage")
+        return await self._control.inject(request)
+
+    async def CallTool(self, request: pb.CallToolRequest, context: Any) -> pb.CallToolResponse:
+        """Have a tool carry out a command."""
+        _check_client("CallTool")
+        call = Call(
+            RunAddress(request.project, request.run),
+            Command(request.tool, dict(request.attributes), request.body),
+            current_caller().principal,
+            request.request_id,
+        )
+        return pb.CallToolResponse(record=entry_to_pb(await self._calls.call(call)))
+
+    async def ListEntries(self, request: pb.ListEntriesRequest, context: Any) -> pb.ListEntriesResponse:
+        """Entries by patterns."""
+        return await self._control.rows.list_entries(request)
+
+    async def AddModel(self, request: pb.AddModelRequest, context: Any) -> pb.AddModelResponse:
+        """Add or replace a model."""
+        _check_client("AddModel")
+        return await self._control.rows.add_model(request)
+
+    async def RemoveModel(self, request: pb.RemoveModelRequest, context: Any) -> pb.RemoveModelResponse:
+        """Remove a model."""
+        _check_client("RemoveModel")
+        return await self._control.rows.remove_model(request)
+
+    async def SetFileConstraints(
+        self, request: pb.SetFileConstraintsRequest, context: Any
+    ) -> pb.SetFileConstraintsResponse:
+        """Change what a project says of its files."""
+        _check_client("SetFileConstraints")
+        return await self._control.rows.set_file_constraints(request)
+
+    async def ListFileConstraints(
+        self, request: pb.ListFileConstraintsRequest, context: Any
+    ) -> pb.ListFileConstraintsResponse:
+        """What a project says of its files."""
+        return await self._control.rows.list_file_constraints(request)
+
+    async def Notify(self, request: watch_pb2.NotifyRequest, context: Any) -> watch_pb2.NotifyResponse:
+        """Tell the watchers of a run something."""
+        _check_client("Notify")
+        await self._control.notify(request)
+        return watch_pb2.NotifyResponse()
+
+    async def WatchRuns(
+        self, request: watch_pb2.WatchRunsRequest, context: Any
+    ) -> AsyncIterator[watch_pb2.WatchRunsResponse]:
+        """Stream the runs of a project."""
+        _check_client("WatchRuns")
+        told = self._boards.watch(request.project)
+        try:
+            async for message in told:
+                yield message
+        finally:
+            await told.aclose()
+
+    async def Discover(self, request: watch_pb2.DiscoverRequest, context: Any) -> watch_pb2.DiscoverResponse:
+        """Tell what this executor offers."""
+        return self._catalogue
+
+
+def _check_client(method: str) -> None:
+    """Refuse a call at the tier of a model. Raises TIER_FORBIDDEN."""
+    tier = current_caller().tier
+    if tier < Tier.CLIENT:
+        message = f"{method} is for clients; this call is made at the tier {tier.name.lower()}."
+        raise fault(Reason.TIER_FORBIDDEN, message, tier="client", ceiling=tier.name.lower())

@@ -1,0 +1,60 @@
+"""ask_user: a question that waits for a person's answer, as any other proposal waits for its decision.
+
+Source: rows RU009, RU122, RU258; decisions C2, C8.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Final
+
+from turnwright_core.limits import TARGET_CHARS_MAX
+from turnwright_executor.domain.effect_class import EffectClass
+from turnwright_executor.domain.effects import Effect, QuestionEffect
+from turnwright_executor.tools.contract import Context, Done, Proposed, failed
+from turnwright_grammar import Command
+
+OPTIONS_MAX: Final = 20
+"""Most answers that a question suggests; the rest is left out."""
+
+UNANSWERED: Final = "Nobody answers questions in this run. Decide by yourself, and say in <update> what you assumed."
+
+
+class AskUser:
+    """Proposes to be answered; the answer settles the record."""
+
+    name = "ask_user"
+    effect_class = EffectClass.PURE
+
+    async def prepare(self, command: Command, context: Context) -> Done | Proposed:  # noqa: ARG002
+        """Propose the question."""
+        question = command.attributes.get("question", "").strip()
+        if not question:
+            return failed("invalid:400", '<ask_user> needs a question: <ask_user question="Which one?"/>.')
+        options = options_of(command.attributes.get("options", "") or command.body)
+        return Proposed(QuestionEffect(question, options), "\n".join([question, *(f"- {one}" for one in options)]))
+
+    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
+        """Settle with the answer; a run that accepts everything by itself has none."""
+        if not isinstance(effect, QuestionEffect):
+            return failed("invalid:400", "<ask_user> asks a question and changes nothing.")
+        if not effect.answer:
+            return Done(f"{effect.question}\n{UNANSWERED}")
+        return Done(f"{effect.question}\n{effect.answer}", attributes={"answer": effect.answer})
+
+
+def options_of(text: str) -> tuple[str, ...]:
+    """The suggested answers in a text: a JSON list, lines, or what stands between commas. Never raises."""
+    found = _listed(text.strip())
+    chosen = dict.fromkeys(one[:TARGET_CHARS_MAX] for one in found if one)
+    return tuple(chosen)[:OPTIONS_MAX]
+
+
+def _listed(text: str) -> list[str]:
+    if text.startswith("["):
+        with suppress(ValueError, RecursionError):
+            parsed = json.loads(text)
+            return [str(one).strip() for one in parsed]
+    lines = text.splitlines() if "\n" in text else text.split(",")
+    return [line.strip().removeprefix("- ").removeprefix("* ").strip() for line in lines]

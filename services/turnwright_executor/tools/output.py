@@ -1,0 +1,141 @@
+"""The channels of a command that runs: opened before it, grown while it runs, closed with it.
+
+Every piece says where it begins, so that it can be sent again when the store did not answer: nothing is doubled and
+nothing lost, and while the store is away the command waits. A channel that somebody else has ended refuses pieces; the
+command is stopped then.
+Source: rows RU072, RU082, RU163, RU170-RU174, RU176; architecture 3 (streaming bodies).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from turnwright_core.entries import AppendEntry, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.limits import SUMMARY_CHARS_MAX
+from turnwright_core.streams import CHANNELS, PRODUCER, channel_path
+from turnwright_executor.tools.contract import Context, Entries
+from turnwright_executor.tools.listing import plural
+
+AWAY: Final = frozenset({Reason.SERVICE_UNAVAILABLE, Reason.DATABASE_UNAVAILABLE, Reason.DRAINING, Reason.QUEUE_FULL})
+"""Why a piece could not be stored that can be stored in a moment."""
+
+BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0)
+"""Seconds before a piece is sent again; the last one again and again: the lease says how long that makes sense."""
+
+
+class EndedElsewhereError(Exception):
+    """Somebody else has ended the output of a command."""
+
+
+@dataclass(slots=True)
+class _Channel:
+    """One stream of output as it grows. Mutable: counted while the command runs."""
+
+    number: int
+    path: str
+    lines: int = 0
+    bytes_: int = 0
+    open_line: bool = False
+
+    def count(self, text: str) -> None:
+        """Take a piece of output into account."""
+        self.lines += text.count("\n")
+        self.bytes_ += len(text.encode())
+        self.open_line = not text.endswith("\n")
+
+    @property
+    def line_count(self) -> int:
+        """Lines so far; one that has no end yet is one."""
+        return self.lines + self.open_line
+
+    @property
+    def size(self) -> str:
+        """How much it holds, in words."""
+        return plural(self.line_count, "line") if self.bytes_ else "empty"
+
+
+@dataclass(slots=True)
+class CommandOutput:
+    """The two channels of one command."""
+
+    context: Context
+    command: str
+    producer: str = ""
+    """The client that fills them; empty: the owner of the run does."""
+    _channels: dict[int, _Channel] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """The channels stand beside the command's record."""
+        record = self.context.record_path
+        self._channels = {number: _Channel(number, channel_path(record, number)) for number in CHANNELS}
+
+    @property
+    def paths(self) -> list[str]:
+        """Where the channels stand."""
+        return [channel.path for channel in self._channels.values()]
+
+    async def open(self) -> None:
+        """Make the channels, empty and growing. Raises TurnwrightError."""
+        await self.context.entries.write(self.opened())
+
+    def opened(self) -> tuple[EntryWrite, ...]:
+        """The writes that make the channels."""
+        return tuple(self._opened(channel) for channel in self._channels.values())
+
+    def _opened(self, channel: _Channel) -> EntryWrite:
+        summary = " ".join(self.command.split())[:SUMMARY_CHARS_MAX]
+        told = {"command": self.command, "channel": channel.number, "summary": summary}
+        attributes = to_attributes_json(told | ({PRODUCER: self.producer} if self.producer else {}))
+        change = SetEntry("", attributes, visibility=Visibility.SUMMARIZED, state=State.STREAMING)
+        return EntryWrite(channel.path, change, Tier.PLUGIN)
+
+    async def keep(self, number: int, text: str) -> None:
+        """Add a piece to a channel, once. Returns when it is stored; raises EndedElsewhereError, TurnwrightError."""
+        channel = self._channels[number]
+        write = EntryWrite(channel.path, AppendEntry(text, channel.bytes_), Tier.PLUGIN)
+        try:
+            await _stored(self.context.entries, write)
+        except TurnwrightError as error:
+            if error.reason is Reason.TRANSITION_FORBIDDEN:
+                raise EndedElsewhereError from None
+            raise
+        channel.count(text)
+
+    def closed(self, state: State, outcome: str) -> tuple[EntryWrite, ...]:
+        """The writes that end the channels; of a failure those that hold something are shown, so that it is read."""
+        return tuple(_closed(channel, state, outcome) for channel in self._channels.values())
+
+    def listed(self) -> str:
+        """The channels with their sizes, for the record's line."""
+        return ", ".join(f"{channel.path} ({channel.size})" for channel in self._channels.values())
+
+    def figures(self) -> list[dict[str, Any]]:
+        """The channels with their sizes, for the record's attributes."""
+        return [
+            {"path": channel.path, "lines": channel.line_count, "bytes": channel.bytes_}
+            for channel in self._channels.values()
+        ]
+
+
+async def _stored(entries: Entries, write: EntryWrite) -> None:
+    """Write, again and again while the store is away."""
+    tries = 0
+    while True:
+        try:
+            await entries.write([write])
+        except TurnwrightError as error:
+            if error.reason not in AWAY:
+                raise
+        else:
+            return
+        await asyncio.sleep(BACKOFF_S[min(tries, len(BACKOFF_S) - 1)])
+        tries += 1
+
+
+def _closed(channel: _Channel, state: State, outcome: str) -> EntryWrite:
+    is_shown = state is State.FAILED and channel.bytes_
+    visibility = Visibility.VISIBLE if is_shown else Visibility.UNSPECIFIED
+    return EntryWrite(channel.path, SetEntry(state=state, outcome=outcome, visibility=visibility), Tier.PLUGIN)

@@ -1,0 +1,100 @@
+"""What the tests of proposals share: loops that wait, people who decide, and other executors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+
+from turnwright.store.v1 import (
+    lease_pb2,
+    ledger_pb2,
+    queue_pb2,
+    read_pb2,
+    store_service_pb2_grpc,
+    write_pb2,
+)
+
+from services import SECRET
+from turnwright_client import Client
+from turnwright_core.entries import EntryWrite, SetEntry, State, Tier
+from turnwright_core.errors import PreconditionError
+from turnwright_core.kit.auth import derive_token
+from turnwright_core.kit.peer import Peer
+from turnwright_core.wire.entries import write_to_pb
+
+SET = '<set path="a.txt"><<SEARCH\nold\nSEARCH\n<<REPLACE\nnew\nREPLACE</set>'
+GO_ON = '<update status="102">Going on.</update>'
+DONE = '<update status="200">Done.</update>'
+PROPOSAL = "log://turn_1/set/a.txt"
+ASK = '<ask_user question="Which database?">PostgreSQL, SQLite</ask_user>'
+QUESTION = "log://turn_1/ask_user/Which_database%3F"
+
+
+@contextlib.asynccontextmanager
+async def person(services, name: str):
+    """A client with a token of its own."""
+    async with Client.connect(services.addresses["executor"], derive_token(SECRET, Tier.CLIENT, name)) as client:
+        yield client
+
+
+async def waiting(services, *replies: str, run: str = "r", **settings):
+    """A loop that waits for its first decision."""
+    services.script(*replies)
+    queued = await services.act(run=run, yolo=False, **settings)
+    assert (await services.until(queued, 202)).status == 202
+    return queued
+
+
+async def listed(client, *of):
+    return [(item.run, item.proposal.path, item.proposal.tool) async for item in client.list_proposals(*of)]
+
+
+async def until_change(changes, what: str):
+    async with asyncio.timeout(10):
+        async for change in changes:
+            if getattr(change, what):
+                return change
+    raise AssertionError("the watch ended")
+
+
+class Another:
+    """The store, as another executor and as a client without any executor use it."""
+
+    def __init__(self, services) -> None:
+        self.key = {"project": services.project, "run": "r"}
+        self.peer = Peer("store", services.addresses["store"], SECRET, 10.0)
+        self.stub = store_service_pb2_grpc.StoreServiceStub(self.peer.channel)
+        self.fence = write_pb2.Fence()
+
+    async def accept(self, path: str = PROPOSAL) -> None:
+        request = queue_pb2.ResolveProposalRequest(**self.key, path=path, decision=queue_pb2.DECISION_ACCEPT)
+        await self.peer.call(self.stub.ResolveProposal, request)
+
+    async def claim(self) -> None:
+        """Take the run as soon as its owner has let go of it."""
+        request = lease_pb2.ClaimRunRequest(**self.key, owner="another", address="there:1", lease_ms=60_000)
+        for _ in range(100):
+            with contextlib.suppress(PreconditionError):
+                self.fence = (await self.peer.call(self.stub.ClaimRun, request)).fence
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError("the run was never free")
+
+    async def mark(self, path: str = PROPOSAL) -> None:
+        """What an owner writes just before the effect."""
+        record = (await self.peer.call(self.stub.GetEntries, _get(self.key, path))).entries[0]
+        attributes = json.dumps({**json.loads(record.attributes_json), "dispatched": True})
+        write = EntryWrite(path, SetEntry(attributes_json=attributes, state=State.UNSPECIFIED), Tier.SYSTEM)
+        request = ledger_pb2.WriteEntriesRequest(
+            **self.key, fence=self.fence, writes=[write_to_pb(write)], run_status=102
+        )
+        await self.peer.call(self.stub.WriteEntries, request)
+
+    async def die(self) -> None:
+        """Nothing more is heard of it; its lease passes."""
+        await self.peer.call(self.stub.ReleaseRun, lease_pb2.ReleaseRunRequest(**self.key, fence=self.fence))
+
+
+def _get(key, path):
+    return read_pb2.GetEntriesRequest(**key, paths=[path])

@@ -1,0 +1,260 @@
+"""An abort reaches what is under way at once, in every phase, through any executor and through the store itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from turnwright.executor.v1 import event_pb2
+from turnwright.store.v1 import queue_pb2, store_service_pb2_grpc
+from turnwright.types.v1 import entry_pb2
+
+from services import SECRET, Services, running
+from sse_server import Answer, SseServer, chat, error
+from turnwright_client import Client
+from turnwright_core.errors import TurnwrightError
+from turnwright_core.kit.peer import Peer
+from turnwright_core.kit.server import RunningServer
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.wiring import build as build_executor
+
+pytestmark = pytest.mark.asyncio
+
+GO_ON = '<update status="102">Going on.</update>'
+DONE = '<update status="200">Done.</update>'
+SH = f"<sh>sh slow.sh</sh>{GO_ON}"
+RECORD, OUT = "log://turn_1/sh/sh_slow.sh", "sh://turn_1/sh_slow.sh_1"
+CANCELLED = entry_pb2.STATE_CANCELLED
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def until(condition, what: str, within_s: float = 15.0):
+    """What the condition answers, once it is anything."""
+    deadline_s = time.monotonic() + within_s
+    while time.monotonic() < deadline_s:
+        if answer := condition():
+            return answer
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"{what} did not come")
+
+
+def started(services: Services) -> int:
+    """The process of the command, once it runs."""
+    file = services.files / "pid"
+    return int(file.read_text()) if file.exists() and file.read_text().strip() else 0
+
+
+async def act_slowly(services: Services, script: str = "echo begun; echo $$ > pid; sleep 60", **settings):
+    """A loop whose command has begun; and its process."""
+    (services.files / "slow.sh").write_text(script)
+    services.script(SH, DONE)
+    queued = await services.act(**settings)
+    return queued, await until(lambda: started(services), "the command")
+
+
+async def abort_at_store(services: Services) -> None:
+    peer = Peer("store", services.addresses["store"], SECRET, 5.0)
+    stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
+    await peer.call(stub.RequestAbort, queue_pb2.RequestAbortRequest(project=services.project, run="r"))
+    await peer.close()
+
+
+@pytest_asyncio.fixture
+async def services(tmp_path, monkeypatch):
+    """An executor that renews its leases so seldom that no renewal can tell it of an abort in time."""
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    async with running(tmp_path, lease_s=60) as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def another_executor(services: Services, name: str = "second", **settings):
+    """A client of one more executor on the same store."""
+    peers = {peer: services.addresses[peer] for peer in ("store", "provider", "assembler")}
+    address = f"unix:{services.root}/{name}.sock"
+    common = {"home": services.root / "home", "token": SECRET, "log_level": "error", "listen": address}
+    wired = build_executor(ExecutorSettings(**common, **peers, **{"recover": False, **settings}), SECRET)
+    server = RunningServer(wired, address, SECRET, 1.0)
+    await server.start()
+    try:
+        async with Client.connect(address, SECRET) as client:
+            yield client
+    finally:
+        await server.stop()
+
+
+# ---- A command that runs
+
+
+@pytest.mark.parametrize("through", ["owner", "another", "store"])
+async def test_an_abort_reaches_the_command_well_below_a_second(services, through) -> None:
+    # RU039, RU111; C36
+    queued, pid = await act_slowly(services)
+    async with contextlib.AsyncExitStack() as stack:
+        client = services.client
+        if through == "another":
+            client = await stack.enter_async_context(another_executor(services))
+        asked_s = time.monotonic()
+        if through == "store":
+            await abort_at_store(services)
+        else:
+            await client.abort(services.project, "r")
+        await until(lambda: not is_alive(pid), "the end of the command", 5.0)
+        assert time.monotonic() - asked_s < 1.0
+        loop = await services.until(queued)
+    assert (loop.status, loop.reason) == (499, "aborted")
+    entries = [await services.entry(path) for path in (RECORD, OUT)]
+    assert [(entry.state, entry.outcome) for entry in entries] == [(CANCELLED, "aborted:499")] * 2
+    assert entries[1].body == "begun\n"
+
+
+async def test_a_command_that_ignores_the_request_is_killed_after_the_grace(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    async with running(tmp_path, lease_s=60, sh_grace_s=0.5) as services:
+        queued, pid = await act_slowly(services, "trap '' TERM; echo $$ > pid; while :; do sleep 0.05; done")
+        asked_s = time.monotonic()
+        await services.client.abort(services.project, "r")
+        await until(lambda: not is_alive(pid), "the end of the command", 5.0)
+        assert 0.4 < time.monotonic() - asked_s < 1.5
+        assert (await services.until(queued)).status == 499
+
+
+async def test_what_an_aborted_command_says_last_is_kept(services) -> None:
+    queued, _ = await act_slowly(services, "trap 'echo bye; exit' TERM; echo $$ > pid; while :; do sleep 0.05; done")
+    await services.client.abort(services.project, "r")
+    await services.until(queued)
+    assert (await services.entry(OUT)).body == "bye\n"
+
+
+async def test_the_queued_loop_starts_and_keeps_its_own_command(services) -> None:
+    # RU111; C36: an abort that is heard of twice is one
+    first, pid = await act_slowly(services)
+    second = await services.act("The next task.")
+    (services.files / "pid").unlink()
+    (services.files / "slow.sh").write_text("echo $$ > pid; sleep 0.7; touch over")
+    services.script(SH, DONE)
+    async with another_executor(services) as client:
+        await asyncio.gather(
+            *(one.abort(services.project, "r", request_id="same") for one in (client, services.client))
+        )
+        assert (await services.until(first)).status == 499
+        assert not is_alive(pid)
+        await until(lambda: started(services), "the next command")
+        await asyncio.gather(
+            *(one.abort(services.project, "r", request_id="same") for one in (client, services.client))
+        )
+    assert (await services.until(second)).status == 200
+    assert (services.files / "over").exists()
+
+
+# ---- The other phases
+
+
+async def phase_seen(services: Services, queued, phase) -> None:
+    async with contextlib.aclosing(services.client.watch(queued.project, queued.run, queued.cursor)) as events:
+        async for event in events:
+            if event.run_progress.phase == phase or (phase is None and event.WhichOneof("event") == "stream_delta"):
+                return
+
+
+async def aborted(services: Services, queued, through: str) -> float:
+    """Seconds until the loop has ended with 499."""
+    asked_s = time.monotonic()
+    if through == "store":
+        await abort_at_store(services)
+    else:
+        await services.client.abort(services.project, "r")
+    loop = await services.until(queued)
+    assert (loop.status, loop.reason) == (499, "aborted")
+    return time.monotonic() - asked_s
+
+
+THROUGH = pytest.mark.parametrize("through", ["executor", "store"])
+
+
+@contextlib.asynccontextmanager
+async def with_vendor(root: Path, monkeypatch, *answers: Answer):
+    """The services with a vendor that answers like this."""
+    async with SseServer(answers) as server:
+        monkeypatch.setenv("TURNWRIGHT_MODEL_tiny", "openai/tiny")
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(root, lease_s=60) as made:
+            yield made
+
+
+@THROUGH
+async def test_an_abort_while_the_model_has_not_answered_yet(tmp_path, monkeypatch, through) -> None:
+    async with with_vendor(tmp_path, monkeypatch, Answer(silent=True, end="hang")) as services:
+        queued = await services.act(model="tiny")
+        await phase_seen(services, queued, event_pb2.RunProgress.PHASE_THINKING)
+        assert await aborted(services, queued, through) < 2.0
+
+
+@THROUGH
+async def test_an_abort_while_the_model_answers_keeps_what_it_wrote(services, through) -> None:
+    words = " ".join(f"word{number}" for number in range(400))
+    (services.root / "m.txt").write_text(f"=== reply chunk_chars=8 delay_ms=50 ===\n{words}\n")
+    queued = await services.act()
+    await phase_seen(services, queued, None)
+    assert await aborted(services, queued, through) < 2.0
+    draft = await services.entry("assistant://1")
+    assert (draft.status, draft.body.startswith("word0")) == (499, True)
+
+
+@THROUGH
+async def test_an_abort_while_a_model_call_is_retried(tmp_path, monkeypatch, through) -> None:
+    limited = error(429, "slow down", headers={"retry-after": "60"})
+    async with with_vendor(tmp_path, monkeypatch, limited, chat(DONE)) as services:
+        queued = await services.act(model="tiny")
+        await phase_seen(services, queued, event_pb2.RunProgress.PHASE_RETRYING)
+        assert await aborted(services, queued, through) < 2.0
+
+
+@THROUGH
+async def test_an_abort_while_a_proposal_waits_for_its_decision(services, through) -> None:
+    services.script(f"<sh>touch ran</sh>{DONE}")
+    queued = await services.act(yolo=False)
+    await services.until(queued, 202)
+    # At the store nobody holds a run that waits: who looks for work next settles it.
+    assert await aborted(services, queued, through) < (2.0 if through == "executor" else 6.0)
+    assert await services.status("log://turn_1/sh/touch_ran") == 499
+    assert not (services.files / "ran").exists()
+
+
+# ---- An executor that dies
+
+
+async def test_the_output_of_an_executor_that_is_gone_ends_at_499(services) -> None:
+    """Its owner stops in the middle of a command; who takes the run over finds a command that nobody runs."""
+    async with another_executor(services, "owner", recover=False, lease_s=60) as client:
+        (services.files / "slow.sh").write_text("echo begun; echo $$ > pid; sleep 60")
+        services.script(SH, DONE)
+        own = Services(services.root, client, services.addresses, services.project)
+        queued = await own.act()
+        pid = await until(lambda: started(services), "the command")
+        await until_stored(services, OUT, "begun\n")
+    await until(lambda: not is_alive(pid), "the end of the command", 5.0)
+    loop = await services.until(queued)
+    assert loop.status == 200
+    entry, record = await services.entry(OUT), await services.entry(RECORD)
+    assert (entry.state, entry.body) == (CANCELLED, "begun\n")
+    assert (record.status, record.outcome) == (500, "indeterminate:500")
+
+
+async def until_stored(services: Services, path: str, body: str) -> None:
+    for _ in range(300):
+        with contextlib.suppress(TurnwrightError):
+            if (await services.entry(path)).body == body:
+                return
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"{path} did not come")

@@ -1,0 +1,127 @@
+"""What a run and a loop may spend, and how they end when it is spent."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from turnwright.executor.v1 import event_pb2
+from turnwright.types.v1 import budget_pb2, loop_pb2, settings_pb2
+
+from turnwright_core.limits import REPLY_RESERVE_TOKENS
+
+pytestmark = pytest.mark.asyncio
+
+DONE = '<update status="200">Done.</update>'
+GO_ON = '<update status="102">Going on.</update>'
+
+
+def budget(**limits) -> budget_pb2.Budget:
+    return budget_pb2.Budget(**limits)
+
+
+async def limit_run(services, run="r", **limits):
+    settings = settings_pb2.RunSettings(model="m", budget=budget(**limits))
+    await services.client.start_run(services.project, run, settings)
+
+
+def told(services) -> list[event_pb2.BudgetExhausted]:
+    return [event.budget_exhausted for event in services.events if event.HasField("budget_exhausted")]
+
+
+def word_of(loop: loop_pb2.Loop) -> tuple[int, str]:
+    return loop.status, ":".join(loop.reason.split(":")[:2])
+
+
+async def test_a_loop_ends_after_its_turns_and_says_so_everywhere(services) -> None:
+    services.script(GO_ON, GO_ON, DONE)
+    loop = await services.until(await services.act(budget=budget(turns_max=2)))
+    run = (await services.client.get_run(services.project, "r")).run
+    detail = "the loop has taken 2 of 2 turns"
+    assert (loop.status, loop.reason, loop.turns) == (499, f"budget_exhausted:turns: {detail}", 2)
+    assert (run.status, run.turn) == (499, 2)
+    assert told(services) == [event_pb2.BudgetExhausted(loop=1, kind="turns", detail=detail)]
+
+
+async def test_work_that_is_done_with_the_last_of_a_budget_is_done(services) -> None:
+    services.script(GO_ON, DONE)
+    loop = await services.until(await services.act(budget=budget(turns_max=2)))
+    assert (loop.status, loop.reason, told(services)) == (200, "update", [])
+
+
+async def test_the_limits_of_a_run_count_all_its_loops(services) -> None:
+    services.script(DONE, DONE, DONE)
+    await limit_run(services, turns_max=2)
+    statuses = [(await services.until(await services.act())).status for _ in range(3)]
+    answer = await services.client.get_run(services.project, "r")
+    assert (statuses, answer.spent.turns, answer.run.turn) == ([200, 200, 499], 2, 2)
+    error = await services.entry("log://turn_2/error/budget_exhausted")
+    assert told(services)[0].of_run
+    assert (error.body, error.outcome) == ("the run has taken 2 of 2 turns", "budget_exhausted:499")
+    assert answer.run.settings.budget == budget(turns_max=2)
+
+
+async def test_more_for_a_run_lets_it_go_on(services) -> None:
+    services.script(DONE, DONE)
+    await limit_run(services, turns_max=1)
+    assert [(await services.until(await services.act())).status for _ in range(2)] == [200, 499]
+    patch = settings_pb2.RunSettingsPatch(budget=budget(turns_max=2))
+    await services.client.configure_run(services.project, "r", patch)
+    assert (await services.until(await services.act())).status == 200
+
+
+async def test_a_call_that_does_not_fit_what_is_left_is_not_made(services) -> None:
+    services.script(DONE)
+    loop = await services.until(await services.act(budget=budget(tokens_max=REPLY_RESERVE_TOKENS)))
+    answer = await services.client.get_run(services.project, "r", turns_max=1)
+    assert word_of(loop) == (499, "budget_exhausted:tokens")
+    assert (answer.spent.tokens, answer.turns[0].result.reason) == (0, "budget_exhausted")
+    assert [entry.path async for entry in services.client.list_entries(services.project, "r", "assistant://*")] == []
+    assert not any(event.HasField("stream_started") for event in services.events)
+
+
+async def test_tokens_are_counted_until_the_next_call_may_not_fit(services) -> None:
+    services.script(*[GO_ON] * 20)
+    loop = await services.until(await services.act(budget=budget(tokens_max=12_000)))
+    answer = await services.client.get_run(services.project, "r")
+    assert word_of(loop) == (499, "budget_exhausted:tokens")
+    assert 1 <= loop.turns < 20
+    assert 0 < answer.loop_spent.tokens <= 12_000
+
+
+async def test_a_limit_in_money_ends_a_loop_whose_calls_have_no_price(services) -> None:
+    services.script(GO_ON, DONE)
+    loop = await services.until(await services.act(budget=budget(cost_usd_max=1)))
+    assert (word_of(loop), loop.turns) == ((499, "budget_exhausted:cost"), 1)
+
+
+async def test_work_is_stopped_when_its_time_is_over(services) -> None:
+    services.script("<sh>sleep 20</sh>" + DONE)
+    began_s = time.monotonic()
+    loop = await services.until(await services.act(budget=budget(wall_s_max=0.5)))
+    (record,) = [entry async for entry in services.client.list_entries(services.project, "r", "log://turn_1/sh/*")]
+    assert (word_of(loop), record.status) == ((499, "budget_exhausted:wall"), 499)
+    assert time.monotonic() - began_s < 10
+
+
+async def test_waiting_for_a_decision_takes_no_time_from_the_budget(services) -> None:
+    services.script('<set path="a.txt">new</set>' + GO_ON, DONE)
+    queued = await services.act(yolo=False, budget=budget(wall_s_max=3))
+    await services.until(queued, 202)
+    before = await services.client.get_run(services.project, "r")
+    time.sleep(0.5)  # noqa: ASYNC251 - nothing may happen meanwhile
+    await services.client.resolve(services.project, "r", "log://turn_1/set/a.txt", accept=True)
+    loop = await services.until(queued)
+    spent = (await services.client.get_run(services.project, "r")).loop_spent
+    assert (before.run.status, loop.status) == (202, 200)
+    assert 0 < spent.wall_s < 3
+
+
+async def test_turns_without_limits_tell_what_they_took_as_well(services) -> None:
+    services.script(DONE)
+    await services.until(await services.act())
+    answer = await services.client.get_run(services.project, "r", turns_max=1)
+    result = answer.turns[0].result
+    assert answer.spent == answer.loop_spent
+    assert (answer.spent.turns, answer.spent.tokens) == (1, result.usage.total_tokens)
+    assert (result.work_ms > 0, answer.spent.wall_s) == (True, result.work_ms / 1000)

@@ -1,0 +1,319 @@
+"""What an executor does with a turn that another one left: the table of architecture 11, a row to a test.
+
+The other executor is a client of the store that leaves its ledger in a state and goes: it gives the run back, or is
+not heard of any more.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+from dataclasses import dataclass
+
+import pytest
+from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc
+from turnwright.store.v1 import write_pb2
+
+from contract.store.harness import Client as StoreClient
+from contract.store.harness import Run, request, set_
+from services import SECRET, running
+from turnwright_core.entries import State, Tier, Visibility
+from turnwright_core.errors import TurnwrightError
+from turnwright_core.kit.peer import Peer
+from turnwright_executor.domain.effects import CommandEffect, FileEdit, FileEffect, effect_to_json
+from turnwright_executor.domain.records import record_attributes
+from turnwright_grammar import Command
+
+pytestmark = pytest.mark.asyncio
+
+DONE = '<update status="200">All is done.</update>'
+LIVES_MS = 100
+"""Length of the lease of an owner that dies; the store's grace is as long."""
+
+
+@pytest.fixture(autouse=True)
+def model(monkeypatch):
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    monkeypatch.setenv("TURNWRIGHT_LEASE_GRACE_S", "0.1")
+
+
+@dataclass
+class Left:
+    """A run in the middle of a turn, as its owner leaves it, and the services that go on."""
+
+    services: object
+    run: Run
+
+    async def record(self, tool, attributes=None, body="", target="", ordinal=0, state=State.RECORDED, **more):
+        """RECORD one command; `more` are attributes of its record."""
+        command = Command(tool, attributes or {}, body)
+        stored = {**record_attributes(command, ordinal), **more}
+        path = f"log://turn_1/{tool}/{target or ordinal + 1}"
+        await self.run.write(
+            set_(path, "", json.dumps(stored), writer=Tier.SYSTEM, turn=1, loop=1, state=state),
+        )
+        return path
+
+    async def reply(self):
+        await self.run.write(set_("assistant://1", "The reply.", "{}", turn=1, loop=1, state=State.RESOLVED))
+
+    async def sh(self, line, **more):
+        effect = effect_to_json(CommandEffect(f"echo {line} >> effects.txt", 5.0))
+        return await self.record(
+            "sh", {"command": f"echo {line} >> effects.txt"}, target=line, effect=effect, effect_class="outside", **more
+        )
+
+    async def gone(self):
+        """Give the run back, and have the executor look at it."""
+        fence = write_pb2.Fence(epoch=self.run.epoch)
+        await self.run.client.call("ReleaseRun", **self.run.address, fence=fence)
+        return await self.taken_up()
+
+    async def taken_up(self):
+        """The first loop at its end, or at 202; a task that is queued behind it has the executor look."""
+        await self.services.act(run=self.run.alias)
+        for _ in range(200):
+            loop = await self.services.client.get_loop(self.services.project, self.run.alias, 1)
+            if loop.status not in (100, 102):
+                return loop
+            await asyncio.sleep(0.05)
+        raise AssertionError("nobody went on with it")
+
+    async def state(self, path):
+        entry = await self.services.entry(path, self.run.alias)
+        return State(entry.state), entry.outcome
+
+    @property
+    def effects(self):
+        file = self.services.files / "effects.txt"
+        return file.read_text().split() if file.exists() else []
+
+
+class Closing(StoreClient):
+    aclose = StoreClient.close
+
+
+@contextlib.asynccontextmanager
+async def left(root, *, yolo=True, claim=None, **executor):
+    """A run whose first turn has begun under another owner."""
+    async with running(root, recover=False, **executor) as services:
+        services.script(DONE, DONE)
+        async with contextlib.aclosing(Closing(services.addresses["store"], SECRET)) as client:
+            run = Run(client, services.project, "r")
+            await run.enqueue(model="m", yolo=yolo)
+            await run.claim("another", **(claim or {}))
+            await begin(run)
+            yield Left(services, run)
+
+
+async def begin(run):
+    """The first turn, with what stands before it."""
+    wanted = request(model="m", vendor_model="scripted/m", context_length=32768)
+    tools = json.dumps({"tools": ["update"], "tool_docs": {"update": "Say how far you are."}, "persona": None})
+    writes = [
+        set_("instructions://system", "", tools, state=State.RESOLVED),
+        set_("prompt://{turn}", "do it", "{}", visibility=Visibility.VISIBLE, state=State.RESOLVED),
+    ]
+    await run.client.call("BeginTurn", **run.address, fence=run.fence, request=wanted, writes=writes)
+
+
+def packet(*texts, note=""):
+    blocks = [write_pb2.PacketBlock(digest=hashlib.sha256(text.encode()).digest(), text=text) for text in texts]
+    return write_pb2.PacketRecord(turn=1, messages=[write_pb2.PacketMessage(role="user", blocks=blocks)], note=note)
+
+
+NOTE = json.dumps({"digest": "d" * 64, "tokens": 40, "cursor": ["", 0, 0, 0]})
+
+
+async def packet_of(run, turn):
+    return "".join([part.text async for part in run.client.stream("ReadPacket", **run.address, turn=turn)])
+
+
+# ---- Turn begun, no reply stored
+
+
+async def test_the_stored_packet_is_sent_again_and_never_assembled_again(tmp_path):
+    async with left(tmp_path) as it:
+        await it.run.write(packet=packet("what was sent", note=NOTE))
+        assert (await it.gone()).status == 200
+        assert await packet_of(it.run, 1) == "what was sent"
+        turns = (await it.services.client.get_run(it.services.project, "r", turns_max=10)).turns
+        told = {turn.number: turn.result for turn in turns if turn.HasField("result")}[1]
+        assert (told.packet_digest, told.packet_tokens, told.lost_tokens) == ("d" * 64, 40, 0)
+
+
+async def test_a_turn_that_was_left_before_its_packet_was_stored_is_assembled(tmp_path):
+    async with left(tmp_path) as it:
+        assert (await it.gone()).status == 200
+        assert await packet_of(it.run, 1)
+
+
+async def test_lost_calls_are_charged_at_what_was_reserved_for_them(tmp_path):
+    async with left(tmp_path, claim={"lease_ms": LIVES_MS}) as it:
+        await it.run.write(packet=packet("what was sent", note=NOTE))
+        assert (await it.taken_up()).status == 200
+        turns = (await it.services.client.get_run(it.services.project, "r", turns_max=10)).turns
+        assert {turn.number: turn.result.lost_tokens >= 40 for turn in turns if turn.HasField("result")}[1]
+
+
+async def test_a_turn_that_ended_three_executors_is_given_up(tmp_path):
+    async with left(tmp_path, claim={"lease_ms": LIVES_MS}) as it:
+        await it.run.write(packet=packet("what was sent", note=NOTE))
+        for owner in ("second", "third"):
+            await claimed_after_death(it.run, owner)
+        loop = await it.taken_up()
+        assert (loop.status, loop.reason.partition(":")[0]) == (500, "crash_loop")
+        assert await it.state("log://turn_1/error/crash_loop") == (State.FAILED, "crash_loop:500")
+
+
+async def claimed_after_death(run, owner):
+    for _ in range(100):
+        with contextlib.suppress(TurnwrightError):
+            return await run.claim(owner, lease_ms=LIVES_MS)
+        await asyncio.sleep(0.02)
+    raise AssertionError("it was never free")
+
+
+async def test_an_owner_that_gave_the_run_back_is_not_lost(tmp_path):
+    async with left(tmp_path, turn_losses_max=1) as it:
+        await it.run.write(packet=packet("what was sent", note=NOTE))
+        assert (await it.gone()).status == 200
+
+
+# ---- Commands recorded
+
+
+async def test_a_recorded_command_is_dispatched(tmp_path):
+    async with left(tmp_path) as it:
+        await it.reply()
+        path = await it.record("sh", {"command": "echo a >> effects.txt"}, target="a", effect_class="outside")
+        await it.record("update", {"status": "200"}, "Done.", ordinal=1)
+        assert (await it.gone()).status == 200
+        assert (it.effects, await it.state(path)) == (["a"], (State.RESOLVED, ""))
+
+
+@pytest.mark.parametrize(
+    ("on_disk", "outcome", "after"),
+    [("old\n", "", "new\n"), ("new\n", "", "new\n"), ("somebody's\n", "conflict:409", "somebody's\n")],
+    ids=["base", "target", "neither"],
+)
+async def test_an_unfinished_file_effect_is_finished_by_what_the_file_holds(tmp_path, on_disk, outcome, after):
+    async with left(tmp_path) as it:
+        file = it.services.files / "a.txt"
+        file.write_text(on_disk)
+        effect = FileEffect((FileEdit("a.txt", hashlib.sha256(b"old\n").hexdigest(), "new\n", ""),))
+        await it.reply()
+        path = await it.record(
+            "set", {"path": "a.txt"}, "new\n", target="a.txt", effect=effect_to_json(effect), dispatched=True,
+            effect_class="idempotent", key="0" * 16,
+        )  # fmt: skip
+        await it.record("update", {"status": "200"}, "Done.", ordinal=1)
+        await it.gone()
+        assert ((await it.state(path))[1], file.read_text()) == (outcome, after)
+
+
+async def test_an_outside_effect_that_was_begun_is_not_repeated_and_the_model_is_told(tmp_path):
+    async with left(tmp_path) as it:
+        await it.reply()
+        path = await it.sh("a", dispatched=True)
+        channel = set_("sh://turn_1/a_1", "half", "{}", turn=1, loop=1, state=State.STREAMING)
+        await it.run.write(channel)
+        await it.record("update", {"status": "200"}, "Done.", ordinal=1)
+        loop = await it.gone()
+        assert (loop.status, it.effects) == (200, [])
+        assert await it.state(path) == (State.FAILED, "indeterminate:500")
+        assert await it.state("sh://turn_1/a_1") == (State.CANCELLED, "producer_lost:499")
+        assert await it.state("log://turn_1/update/2") == (State.FAILED, "conflict:409")
+
+
+# ---- Somebody is asked
+
+
+def asking(root):
+    return left(root, yolo=False, indeterminate="ask")
+
+
+async def resolve(it, path, answer):
+    peer = Peer("executor", it.services.addresses["executor"], SECRET, 10.0, Tier.CLIENT)
+    stub = executor_service_pb2_grpc.ExecutorServiceStub(peer.channel)
+    decision = executor_service_pb2.ResolveRequest(project=it.services.project, run="r", path=path)
+    decision.accept.answer = answer
+    try:
+        await peer.call(stub.Resolve, decision)
+    finally:
+        await peer.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "effects", "state"),
+    [
+        ("retry", ["a"], (State.RESOLVED, "")),
+        ("mark done", [], (State.RESOLVED, "")),
+        ("mark failed", [], (State.FAILED, "indeterminate:500")),
+        ("I saw it fail.", [], (State.FAILED, "indeterminate:500")),
+    ],
+)
+async def test_whoever_decides_says_what_became_of_an_interrupted_command(tmp_path, answer, effects, state):
+    async with asking(tmp_path) as it:
+        await it.reply()
+        path = await it.sh("a", dispatched=True)
+        await it.record("update", {"status": "200"}, "Done.", ordinal=1)
+        assert (await it.gone()).status == 202
+        assert (await it.state(path), it.effects) == ((State.PROPOSED, ""), [])
+        await resolve(it, path, answer)
+        await it.services.client.wait_loop(it.services.project, "r", 1)
+        assert (it.effects, await it.state(path)) == (effects, state)
+
+
+async def test_the_question_is_announced_with_its_choices(tmp_path):
+    async with asking(tmp_path) as it:
+        await it.reply()
+        path = await it.sh("a", dispatched=True)
+        await it.gone()
+        async with contextlib.aclosing(it.services.client.watch(it.services.project, "r")) as events:
+            snapshot = (await anext(events)).snapshot
+        pending = {each.path: list(each.question.options) for each in snapshot.proposals}
+        assert pending == {path: ["retry", "mark done", "mark failed"]}
+
+
+async def test_a_yolo_run_asks_nobody(tmp_path):
+    async with left(tmp_path, yolo=True, indeterminate="ask") as it:
+        await it.reply()
+        path = await it.sh("a", dispatched=True)
+        await it.record("update", {"status": "200"}, "Done.", ordinal=1)
+        await it.gone()
+        assert await it.state(path) == (State.FAILED, "indeterminate:500")
+
+
+# ---- Waiting, aborting, ending
+
+
+async def test_a_proposal_still_waits_and_is_announced_again(tmp_path):
+    async with left(tmp_path, yolo=False) as it:
+        await it.reply()
+        path = await it.sh("a", state=State.PROPOSED)
+        await it.run.write(run_status=202)
+        assert (await it.gone()).status == 202
+        async with contextlib.aclosing(it.services.client.watch(it.services.project, "r")) as events:
+            snapshot = (await anext(events)).snapshot
+        assert ([each.path for each in snapshot.proposals], it.effects) == ([path], [])
+
+
+async def test_an_abort_settles_everything_and_resumes_nothing(tmp_path):
+    async with left(tmp_path) as it:
+        await it.reply()
+        begun = await it.sh("a", dispatched=True)
+        waiting = await it.sh("b", ordinal=1)
+        await it.run.client.call("RequestAbort", **it.run.address)
+        loop = await it.gone()
+        assert (loop.status, it.effects) == (499, [])
+        assert [await it.state(path) for path in (begun, waiting)] == [(State.CANCELLED, "aborted:499")] * 2
+
+
+async def test_a_turn_whose_commands_are_all_settled_gets_its_verdict(tmp_path):
+    async with left(tmp_path) as it:
+        await it.reply()
+        await it.record("sh", {"command": "true"}, target="a", state=State.RESOLVED, effect_class="outside")
+        await it.record("update", {"status": "200"}, "Done.", ordinal=1, state=State.RESOLVED, status=200)
+        loop = await it.gone()
+        assert (loop.status, loop.turns, it.effects) == (200, 1, [])

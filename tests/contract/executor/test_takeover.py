@@ -1,0 +1,328 @@
+"""Two executors on one store: calls for a run reach its owner through either, and a dead one's runs move to the other."""
+
+import asyncio
+import contextlib
+import time
+
+import grpc
+import pytest
+import pytest_asyncio
+from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc
+from turnwright.types.v1 import settings_pb2
+
+from contract.store.harness import Client as StoreClient
+from crash.stack import ENDURING, Stack, insisted
+from services import SECRET, running
+from turnwright_client import Client, RunView
+from turnwright_client.client import loop_in
+from turnwright_core.entries import Tier
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.kit.auth import derive_token
+from turnwright_core.kit.peer import Peer
+from turnwright_core.kit.server import RunningServer
+from turnwright_core.runs import LOOP_ENDED
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.edge.routing import FORWARDED
+from turnwright_executor.wiring import build as build_executor
+
+pytestmark = pytest.mark.asyncio
+
+DONE = '<update status="200">All is done.</update>'
+SLOW = f"=== reply chunk_chars=4 delay_ms=40 ===\nA long thought, and then some more of it.\n{DONE}\n"
+
+
+class Seen(grpc.aio.ServerInterceptor):
+    """Keeps what each call came with."""
+
+    def __init__(self):
+        self.calls = []
+
+    async def intercept_service(self, continuation, details):
+        self.calls.append((details.method.rpartition("/")[2], dict(details.invocation_metadata)))
+        return await continuation(details)
+
+    def of(self, method):
+        return [metadata for name, metadata in self.calls if name == method]
+
+
+@pytest_asyncio.fixture
+async def pair(tmp_path, monkeypatch):
+    """The owner of every run, a client of another executor that never looks for work, and what the owner was called."""
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    seen = Seen()
+    # With so long a lease no renewal is what tells the owner of an abort.
+    async with running(tmp_path, [seen], owner_poll_s=0.1, lease_s=60) as services:
+        at = f"unix:{tmp_path}/second.sock"
+        peers = {name: services.addresses[name] for name in ("store", "provider", "assembler")}
+        settings = ExecutorSettings(
+            home=tmp_path / "home", token=SECRET, log_level="error", listen=at, recover=False, owner_poll_s=0.1, **peers
+        )
+        server = RunningServer(build_executor(settings, SECRET), at, SECRET, 1.0)
+        await server.start()
+        async with Client.connect(at, derive_token(SECRET, Tier.CLIENT, "alice")) as other:
+            yield services, other, seen
+        await server.stop()
+
+
+async def eventually(condition):
+    """What the condition answers, once it is anything."""
+    for _ in range(600):
+        if answer := await condition():
+            return answer
+        await asyncio.sleep(0.02)
+    raise AssertionError("it never came")
+
+
+async def begun(services, client):
+    """Wait until the run's first turn has begun."""
+
+    async def has_turn():
+        with contextlib.suppress(TurnwrightError):
+            return (await client.get_run(services.project, "r")).run.turn
+
+    await eventually(has_turn)
+
+
+async def watched(client, project, run, kind="", after=None):
+    """The events up to the end of the run's loop, or to the first one of a kind."""
+    events = []
+    async with asyncio.timeout(20), contextlib.aclosing(client.watch(project, run, after)) as stream:
+        async for event in stream:
+            events.append(event)
+            loop = loop_in(event)
+            if event.WhichOneof("event") == kind or (not kind and loop and loop.status in LOOP_ENDED):
+                return events
+    raise AssertionError("the watch ended")
+
+
+async def test_a_watch_through_any_executor_has_the_owners_deltas_and_numbers(pair):
+    services, other, seen = pair
+    (services.root / "m.txt").write_text(SLOW)
+    queued = await services.act()
+    await begun(services, other)
+    here, there = await asyncio.gather(
+        watched(services.client, services.project, "r", after=queued.cursor), watched(other, services.project, "r")
+    )
+    assert {event.cursor.epoch for event in there} == {queued.cursor.epoch}
+    assert {event.WhichOneof("event") for event in there} >= {"snapshot", "stream_delta", "turn_finished"}
+    first = there[0].cursor.seq
+    numbered = [event.SerializeToString() for event in here if event.cursor.seq > first]
+    assert [event.SerializeToString() for event in there if event.cursor.seq > first] == numbered
+    forwarded = seen.of("WatchRun")[-1]
+    assert forwarded["authorization"] == f"Bearer {derive_token(SECRET, Tier.CLIENT, 'alice')}"
+    assert (forwarded["turnwright-tier"], forwarded["turnwright-forwarded"]) == ("client", "1")
+
+
+async def test_an_abort_through_any_executor_ends_what_the_owner_does_at_once(pair):
+    services, other, _ = pair
+    services.script(f"<sh>sleep 30</sh>{DONE}")
+    queued = await services.act()
+    await services.until(queued, 102)
+
+    async def is_running():
+        with contextlib.suppress(TurnwrightError):
+            return await services.entry("sh://turn_1/sleep_30_1")
+
+    await eventually(is_running)
+    before_s = time.monotonic()
+    await other.abort(services.project, "r")
+    assert (await services.until(queued)).status == 499
+    assert time.monotonic() - before_s < 10
+
+
+async def test_a_proposal_is_decided_through_any_executor(pair):
+    services, other, _ = pair
+    services.script(f'<set path="a.txt">new\n</set>{DONE}')
+    queued = await services.act(yolo=False)
+    await services.until(queued, 202)
+    await other.resolve(services.project, "r", "log://turn_1/set/a.txt", accept=True)
+    assert (await other.wait_loop(services.project, "r", 1)).status == 200
+    assert (services.files / "a.txt").read_text() == "new\n"
+
+
+async def test_a_watch_of_a_run_at_rest_follows_it_to_the_executor_that_takes_it_up(pair):
+    services, other, _ = pair
+    services.script(DONE)
+    await services.until(await services.act())
+    watching = asyncio.create_task(watched(other, services.project, "r", kind="stream_delta"))
+    await asyncio.sleep(0.3)
+    (services.root / "m.txt").write_text(SLOW)
+    await services.act()
+    assert (await watching)[-1].stream_delta.turn == 2
+
+
+@pytest.mark.parametrize("method", ["Abort", "WatchRun"])
+async def test_a_call_that_was_forwarded_is_not_forwarded_again(pair, tmp_path, method):
+    services, other, _ = pair
+    (services.root / "m.txt").write_text(SLOW)
+    await services.act()
+    await begun(services, other)
+    peer = Peer("executor", f"unix:{tmp_path}/second.sock", SECRET, 10.0)
+    peer._metadata = (*peer._metadata, (FORWARDED, "1"))
+    stub = executor_service_pb2_grpc.ExecutorServiceStub(peer.channel)
+    request = getattr(executor_service_pb2, f"{method}Request")(project=services.project, run="r")
+    call = peer.call(stub.Abort, request) if method == "Abort" else anext(peer.stream(stub.WatchRun, request, 10.0))
+    with pytest.raises(TurnwrightError) as refused:
+        await call
+    await peer.close()
+    assert (refused.value.reason, refused.value.metadata) == (
+        Reason.NOT_OWNER,
+        {"run": "r", "address": services.addresses["executor"]},
+    )
+
+
+# ---- Executors that are processes
+
+
+@contextlib.asynccontextmanager
+async def stacked(root, points=None, **settings):
+    """A stack with two executors, and a client of each."""
+    stack = Stack(root, executors=2, **settings)
+    try:
+        await stack.start(**(points or {}))
+        async with (
+            Client.connect(stack.at("executor0"), stack.secret, policy=ENDURING) as first,
+            Client.connect(stack.at("executor1"), stack.secret, policy=ENDURING) as second,
+        ):
+            yield stack, first, second
+    finally:
+        stack.close()
+
+
+async def act(stack, client, *replies, **pace):
+    await stack.add_model("m", *replies, **pace)
+    settings = settings_pb2.LoopSettings(model="m", yolo=True)
+    return await insisted(lambda: client.act(stack.project, "Do it.", run="r", settings=settings, request_id="once"))
+
+
+async def owner_of(stack):
+    """The name of the executor that has the run, once one has."""
+    store = StoreClient(stack.at("store0"))
+
+    async def holder():
+        held = await store.call("GetLease", project=stack.project, run="r")
+        return next((name for name in stack.lives if stack.at(name) == held.address), None)
+
+    try:
+        return await eventually(holder)
+    finally:
+        await store.close()
+
+
+async def test_the_runs_of_a_dead_executor_move_within_10_s_at_default_settings(tmp_path):
+    defaults = {"lease_s": 6, "lease_grace_s": 1, "work_poll_s": 2, "owner_poll_s": 1}
+    async with stacked(tmp_path, **defaults) as (stack, first, second):
+        await act(stack, first, f"A long thought, and some more of it. {DONE}", delay_ms=400)
+        owner = await owner_of(stack)
+        await begun(stack, first)
+        survivor = second if owner == "executor0" else first
+        watching = asyncio.create_task(watched(survivor, stack.project, "r"))
+        await asyncio.sleep(0.3)
+        stack.lives[owner].kill()
+        dead_s = time.monotonic()
+
+        async def has_moved():
+            return await owner_of(stack) != owner
+
+        await eventually(has_moved)
+        assert time.monotonic() - dead_s < 10
+        assert loop_in((await watching)[-1]).status == 200
+
+
+async def test_a_watch_survives_the_death_of_its_runs_owner_and_misses_nothing(tmp_path):
+    async with stacked(tmp_path) as (stack, first, second):
+        slow = "A long thought, and then some more of it, and more."
+        await act(stack, first, f"{slow}<sh>echo a >> effects.txt</sh>", f"{slow}{DONE}", delay_ms=30)
+        owner = await owner_of(stack)
+        survivor = second if owner == "executor0" else first
+        watching = asyncio.create_task(watched(survivor, stack.project, "r"))
+        await asyncio.sleep(0.4)
+        stack.lives[owner].kill()
+        events = await watching
+        told = RunView().apply_all(events)
+        again = RunView().apply_all((await watched(survivor, stack.project, "r"))[:1])
+        assert {path: entry.state for path, entry in told.entries.items()} == {
+            path: entry.state for path, entry in again.entries.items()
+        }
+        assert len({event.cursor.epoch for event in events}) > 1
+        deltas = [event for event in events if event.WhichOneof("event") == "stream_delta"]
+        assert {event.cursor.epoch for event in deltas} == {event.cursor.epoch for event in events if event in deltas}
+        assert stack.effects == {"a": 1}
+
+
+@pytest.mark.parametrize("step", ["confirm", "write", "generate"])
+async def test_an_executor_that_was_paused_past_its_lease_starts_no_effect(tmp_path, step):
+    """Between the mark of an effect and the look at the lease, before that mark is written, and before the model."""
+    points = {"executor0": f"pause {step} 1", "executor1": f"pause {step} 1"}
+    async with stacked(tmp_path, points) as (stack, first, second):
+        for name in points:
+            stack.lives[name].count()
+        await act(stack, first, f"<sh>echo a >> effects.txt</sh>{DONE}", DONE, DONE)
+        owner = await owner_of(stack)
+
+        async def is_paused():
+            return stack.lives[owner].is_paused
+
+        await eventually(is_paused)
+        survivor = second if owner == "executor0" else first
+        # The one that takes over comes to the same step and is let go at once.
+        other = next(life for name, life in stack.lives.items() if name in points and name != owner)
+        letting = asyncio.create_task(let_go(other))
+        ended = await watched(survivor, stack.project, "r")
+        letting.cancel()
+        before = stack.effects
+        stack.lives[owner].resume()
+        await asyncio.sleep(1)
+        assert loop_in(ended[-1]).status == 200
+        assert (stack.effects, max(stack.effects.values(), default=0) <= 1) == (before, True)
+        # It serves on.
+        client = first if owner == "executor0" else second
+        assert (await insisted(lambda: client.get_run(stack.project, "r"))).run.status == 200
+
+
+async def let_go(life):
+    while True:
+        if life.is_paused:
+            life.resume()
+        await asyncio.sleep(0.02)
+
+
+async def test_an_abort_is_taken_by_any_executor_while_the_owner_is_paused(tmp_path):
+    async with stacked(tmp_path) as (stack, first, second):
+        await act(stack, first, f"A long thought, and some more of it. {DONE}", delay_ms=300)
+        owner = await owner_of(stack)
+        await begun(stack, first)
+        stack.lives[owner].pause()
+        survivor = second if owner == "executor0" else first
+        async with asyncio.timeout(10):
+            await survivor.abort(stack.project, "r")
+            assert loop_in((await watched(survivor, stack.project, "r"))[-1]).status == 499
+        stack.lives[owner].resume()
+
+
+async def test_a_run_that_is_opened_after_a_restart_of_every_service_is_the_run_that_was(tmp_path):
+    """RT05: what ended stays as it ended, what is queued is worked on, what waits for a decision waits."""
+    async with stacked(tmp_path) as (stack, first, _):
+        await act(stack, first, f"<sh>echo a >> effects.txt</sh>{DONE}", f'<set path="b.txt">b\n</set>{DONE}')
+        await first.wait_loop(stack.project, "r", 1)
+        settings = settings_pb2.LoopSettings(model="m")
+        await stack.add_model("m", f'<set path="b.txt">b\n</set>{DONE}')
+        waiting = await first.act(stack.project, "Again.", run="r", settings=settings)
+        await watched(first, stack.project, "r", "proposal_pending", waiting.cursor)
+        await first.act(stack.project, "And again.", run="r", settings=settings)
+        before = await told(first, stack.project)
+        for life in stack.lives.values():
+            life.kill()
+        for life in stack.lives.values():
+            life.start()
+        after = await insisted(lambda: told(first, stack.project))
+        assert after == before
+        assert stack.effects == {"a": 1}
+
+
+async def told(client, project):
+    """What a reader is told of a run: its state, its entries, and what waits."""
+    async with asyncio.timeout(10), contextlib.aclosing(client.watch(project, "r")) as events:
+        snapshot = (await anext(events)).snapshot
+    loops = (await client.get_run(project, "r")).loops
+    return snapshot.run, list(snapshot.entries), list(snapshot.proposals), [loop.status for loop in loops]

@@ -1,0 +1,152 @@
+"""What a run and a loop may still spend."""
+
+import math
+from typing import Any
+
+import pytest
+
+from turnwright_core.limits import REPLY_RESERVE_TOKENS
+from turnwright_core.runs import Budget, Loop, LoopSettings, Mode, Run, RunSettings, Spending, TurnResult, Usage
+from turnwright_executor.app.budgets import BudgetError, Purse
+from turnwright_executor.domain.budgets import (
+    Exhaustion,
+    Kind,
+    Need,
+    after_turn,
+    before_call,
+    before_turn,
+    exhaustion_in,
+    over_time,
+    price_of,
+    reserved_tokens,
+)
+from turnwright_executor.ports import RunAddress
+
+SPENT = Spending(turns=3, tokens=900, cost_usd=0.5, wall_s=60.0)
+
+
+@pytest.mark.parametrize(
+    ("budget", "kind"),
+    [
+        (None, None),
+        (Budget(), None),
+        (Budget(turns_max=4, tokens_max=901, cost_usd_max=0.51, wall_s_max=60.5), None),
+        (Budget(turns_max=3), Kind.TURNS),
+        (Budget(tokens_max=900), Kind.TOKENS),
+        (Budget(cost_usd_max=0.5), Kind.COST),
+        (Budget(wall_s_max=60), Kind.WALL),
+    ],
+)
+def test_a_turn_begins_while_something_of_every_limit_is_left(budget, kind):
+    found = before_turn(budget, SPENT, of_run=True)
+    assert (found and found.kind) == kind
+
+
+def test_a_limit_in_money_cannot_be_kept_where_no_price_is_told():
+    spent = Spending(turns=1, tokens=10, turns_without_cost=1)
+    found = before_turn(Budget(cost_usd_max=100), spent, of_run=False)
+    assert found == Exhaustion(
+        Kind.COST, False, "the loop has a limit of $100, and the vendor does not tell what calls cost"
+    )
+    assert before_turn(Budget(tokens_max=100), spent, of_run=False) is None
+
+
+@pytest.mark.parametrize(
+    ("need", "kind"),
+    [
+        (Need(100, 0.1), None),
+        (Need(101, 0.1), Kind.TOKENS),
+        (Need(100, 0.11), Kind.COST),
+    ],
+)
+def test_a_call_is_made_when_what_it_may_take_fits_what_is_left(need, kind):
+    found = before_call(Budget(tokens_max=1000, cost_usd_max=0.6), SPENT, need, of_run=True)
+    assert (found and found.kind) == kind
+    assert before_call(None, SPENT, Need(10**9, 10**9), of_run=True) is None
+
+
+@pytest.mark.parametrize(
+    "exhaustion",
+    [
+        before_turn(Budget(turns_max=3), SPENT, of_run=True),
+        before_turn(Budget(tokens_max=3), SPENT, of_run=False),
+        before_call(Budget(cost_usd_max=0.5), SPENT, Need(1, 0.1), of_run=True),
+        over_time(Budget(wall_s_max=1.5), of_run=False),
+    ],
+)
+def test_the_reason_of_a_loop_says_which_limit_was_reached(exhaustion):
+    assert exhaustion_in(exhaustion.reason) == exhaustion
+    assert exhaustion.reason.startswith(f"budget_exhausted:{exhaustion.kind.value}: ")
+
+
+@pytest.mark.parametrize(
+    "reason", ["", "update", "aborted", "budget_exhausted", "budget_exhausted:time: x", "x:turns: y"]
+)
+def test_another_reason_says_nothing_of_a_budget(reason):
+    assert exhaustion_in(reason) is None
+
+
+@pytest.mark.parametrize(("calibration", "factor"), [(0.0, 1.0), (1.5, 1.5), (0.5, 0.5)])
+def test_a_call_reserves_its_packet_as_the_vendor_counts_and_some_for_the_reply(calibration, factor):
+    assert reserved_tokens(101, calibration) == math.ceil(101 * factor) + REPLY_RESERVE_TOKENS
+
+
+def test_the_price_of_tokens_is_that_of_those_before():
+    assert price_of(90, SPENT) == pytest.approx(0.05)
+    assert price_of(90, Spending()) == 0.0
+
+
+def test_a_turn_adds_what_it_took_and_what_it_lost():
+    result = TurnResult(usage=Usage(total_tokens=10, cost_usd=0.25), lost_tokens=5, lost_cost_usd=0.125, work_ms=1500)
+    assert after_turn(SPENT, result) == Spending(
+        turns=3, tokens=915, lost_tokens=5, cost_usd=0.875, turns_without_cost=0, wall_s=61.5
+    )
+    unpriced = TurnResult(usage=Usage(total_tokens=1))
+    assert after_turn(SPENT, unpriced).turns_without_cost == 1
+    assert after_turn(SPENT, TurnResult()) == SPENT
+
+
+@pytest.fixture
+def purse():
+    """The purse of a loop that may spend 3000 tokens, with a clock that stands still until it is set."""
+    loop = Loop(1, LoopSettings(Mode.ACT, budget=Budget(tokens_max=3000)), "x", 102)
+    run = Run("p", "r", RunSettings("m"), 102)
+    clock = [0.0]
+    made = Purse(NO_LEDGER, RunAddress("p", "r"), run, loop, lambda: clock[0])
+    made.begin_turn()
+    return made, clock
+
+
+NO_LEDGER: Any = None
+"""What was spent is asked for when a purse is opened, and not again."""
+
+
+def test_a_call_that_was_lost_is_charged_before_it_is_made_again(purse):
+    purse, _ = purse
+    purse.reserve(1000, 0)
+    with pytest.raises(BudgetError) as caught:
+        purse.reserve(1000, 0, lost_calls=1)
+    detail = "the loop has spent 0 of 3000 tokens, and the next call may take 4048"
+    assert caught.value.exhaustion == Exhaustion(Kind.TOKENS, False, detail)
+    assert purse.charged(TurnResult()).lost_tokens == 1000 + REPLY_RESERVE_TOKENS
+
+
+def test_a_turn_is_charged_the_time_that_was_worked_on_it(purse):
+    purse, clock = purse
+    clock[0] = 1.5
+    assert purse.charged(TurnResult()).work_ms == 1500
+    clock[0] = 100.0
+    purse.resume_turn(250, 7, 0.5)
+    clock[0] = 100.5
+    charged = purse.charged(TurnResult())
+    assert (charged.work_ms, charged.lost_tokens, charged.lost_cost_usd) == (750, 7, 0.5)
+
+
+def test_what_ended_turns_took_is_missing_from_the_next(purse):
+    purse, _ = purse
+    purse.end_turn(TurnResult(usage=Usage(total_tokens=2999)))
+    purse.begin_turn()
+    purse.end_turn(TurnResult(usage=Usage(total_tokens=1)))
+    assert purse.exhausted_by(TurnResult()).startswith("budget_exhausted:tokens: ")
+    with pytest.raises(BudgetError):
+        purse.begin_turn()

@@ -1,0 +1,26 @@
+"""The defaults that the tables name, and where they are set. Rows RU298-RU301."""
+
+import pytest
+
+from turnwright_core.kit.settings import load
+from turnwright_executor.config import ExecutorSettings
+
+
+@pytest.mark.parametrize(
+    ("name", "default"),
+    [
+        ("max_loop_turns", 99),
+        ("max_commands", 99),
+        ("max_strikes", 3),
+        ("min_cycles", 3),
+        ("max_cycle_period", 4),
+        ("max_entry_tokens", 512),
+        ("rpc_timeout_s", 30.0),
+    ],
+    ids=["RU298", "RU299", "RU300", "RU301-cycles", "RU301-period", "RU297-entry", "RU304-rpc"],
+)
+def test_a_setting_has_its_default_and_its_variable(monkeypatch, name, default):
+    monkeypatch.delenv(f"TURNWRIGHT_{name.upper()}", raising=False)
+    assert getattr(load(ExecutorSettings), name) == default
+    monkeypatch.setenv(f"TURNWRIGHT_{name.upper()}", "7")
+    assert getattr(load(ExecutorSettings), name) == 7
