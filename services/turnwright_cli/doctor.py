@@ -25,7 +25,10 @@ from turnwright_core.kit.settings import PREFIX, Settings, load
 
 _SECRET_NAMES: Final = re.compile(r"token|key|secret|password", re.IGNORECASE)
 _USERINFO: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
-CONFINEMENT: Final = {"limits": "commands run under limits only (time, output, memory, processes); there is no sandbox"}
+CONFINEMENT: Final = {
+    "limits": "commands run under limits only (time, output, memory, processes); there is no sandbox",
+    "bubblewrap": "commands run under bubblewrap and limits: they write the project only, and with <env> nothing",
+}
 
 
 async def doctor(settings: CliSettings, *, as_json: bool) -> int:

@@ -23,8 +23,17 @@ def effect_title(proposal: proposal_pb2.Proposal) -> str:
     """What would happen, in a line: `change src/a.py`, `run make test`."""
     if proposal.WhichOneof("effect") == "command":
         return f"run {_one_line(proposal.command.command)}"
+    if proposal.WhichOneof("effect") == "question":
+        return f"ask {_one_line(proposal.question.question)}"
+    if proposal.WhichOneof("effect") is None:
+        return f"see {_one_line(proposal.path)}"
     changes = proposal.files.changes
     return ", ".join(f"{_KINDS.get(change.kind, 'change')} {_one_line(change.path)}" for change in changes)
+
+
+def how_to_accept(proposal: proposal_pb2.Proposal) -> str:
+    """The option of `resolve` that accepts it."""
+    return "--answer TEXT" if proposal.WhichOneof("effect") == "question" else "--accept"
 
 
 def effect_lines(proposal: proposal_pb2.Proposal, *, styled: bool) -> Iterator[RenderableType]:
@@ -34,6 +43,8 @@ def effect_lines(proposal: proposal_pb2.Proposal, *, styled: bool) -> Iterator[R
         for line in proposal.command.command.split("\n"):
             yield Text(f"  $ {shown_text(line)}")
         yield Text(f"  stopped after {proposal.command.timeout_s:g} s", style="dim")
+    for number, option in enumerate(proposal.question.options, 1):
+        yield Text(f"  {number}. {shown_text(option)}")
     for change in proposal.files.changes:
         yield diff_view(change.patch, styled=styled)
 

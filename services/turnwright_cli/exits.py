@@ -13,6 +13,8 @@ from turnwright_core import runs
 from turnwright_core.errors import Reason, TurnwrightError
 
 DONE: Final = 0
+DIFFERENT: Final = 1
+"""`policy test`: a verdict would differ."""
 USAGE: Final = 2
 UNPROCESSABLE: Final = 3
 ABORTED: Final = 4
@@ -60,8 +62,14 @@ def failure_of(error: TurnwrightError) -> FailureError:
 def advice_after(loop_reason: str) -> str:
     """What to do about a loop that failed, by the word its reason begins with; empty where there is nothing to say."""
     word = loop_reason.partition(":")[0].strip().upper()
+    if word == "BUDGET_EXHAUSTED":
+        return _BUDGET
     return _RULES[Reason[word]][1]({}) if word in Reason.__members__ else ""
 
+
+_BUDGET: Final = (
+    "Give it more with the next task (--max-turns, ...), or with `turnwright config RUN` where it is the run's limit."
+)
 
 Advice = Callable[[Mapping[str, str]], str]
 
@@ -122,6 +130,7 @@ _RULES: Final[Mapping[Reason, tuple[int, Advice]]] = {
     Reason.CONTEXT_EXCEEDED: (FAILED, _say("Use a model with a larger context window, or a new run.")),
     Reason.VENDOR_TIMEOUT: (FAILED, _say("Give the run its task again later.")),
     Reason.DRAINING: (FAILED, _say("The service is being restarted; call again in a moment.")),
+    Reason.NOT_OWNER: (FAILED, _say("The run moves from one executor to another. Repeat the command in a moment.")),
     Reason.LEASE_HELD: (
         FAILED,
         _say("Another executor works on this run; it is free when that one ends or its lease has passed."),
@@ -129,6 +138,7 @@ _RULES: Final[Mapping[Reason, tuple[int, Advice]]] = {
     Reason.BLOCKS_MISSING: (FAILED, _say("Call again.")),
     Reason.TURN_NOT_FOUND: (USAGE, _say("`turnwright runs show RUN` lists the turns of a run.")),
     Reason.SCHEME_FIXED: (USAGE, _nothing),
+    Reason.VERSION_MISMATCH: (FAILED, _say("Upgrade the older of the two.")),
     Reason.DATABASE_UNAVAILABLE: (
         FAILED,
         _say("Call again in a moment; the store's log tells what the database said."),

@@ -8,14 +8,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from turnwright.executor.v1 import executor_service_pb2
 from turnwright.types.v1 import loop_pb2, proposal_pb2, run_pb2
 
+from turnwright_cli.editing import edited_proposal
+from turnwright_cli.exits import FailureError
 from turnwright_cli.interrupts import Interrupts
-from turnwright_cli.prompting import Decider
+from turnwright_cli.plain import safe_line
+from turnwright_cli.prompting import Decider, Decision
 from turnwright_cli.render import Screen
 from turnwright_client import Client, QueuedLoop, RunView
 from turnwright_client.client import loop_in
@@ -145,7 +148,7 @@ class Follower:
 
     async def _decide(self, decider: Decider, proposal: proposal_pb2.Proposal) -> bool:
         """Carry out a decision; False when it is left for later."""
-        decision = await decider.decide(proposal)
+        decision = await self._taken(decider, proposal)
         # From here on the event that tells of the decision is our own.
         self._asked = ""
         if decision is None:
@@ -157,13 +160,29 @@ class Follower:
                 proposal.path,
                 accept=decision.accept,
                 comment=decision.comment,
+                contents=decision.contents,
+                answer=decision.answer,
             )
         except TurnwrightError as error:
             if error.reason is not Reason.NOT_PROPOSED:
                 raise
-            self._screen.note("It was decided elsewhere.")
+            self._screen.note(_elsewhere(error.metadata.get("decision", ""), error.metadata.get("principal", "")))
         self._decided.add(proposal.path)
         return True
+
+    async def _taken(self, decider: Decider, proposal: proposal_pb2.Proposal) -> Decision | None:
+        """The decision, with the contents that somebody made in an editor; an editor that fails decides nothing."""
+        while True:
+            decision = await decider.decide(proposal)
+            if decision is None or not decision.edits:
+                return decision
+            try:
+                project, run = self._queued.project, self._queued.run
+                contents = await edited_proposal(self._client, project, run, proposal.path)
+            except FailureError as error:
+                self._screen.note(error.message)
+            else:
+                return replace(decision, contents=contents, edits=False)
 
     def _finish_deciding(self) -> bool:
         """Whether to go on after a decision; raises what deciding raised."""
@@ -185,6 +204,12 @@ class Follower:
         self._aborted = True
         self._screen.note("Stopping the run; Ctrl-C again leaves at once.")
         await self._client.abort(self._queued.project, self._queued.run)
+
+
+def _elsewhere(decision: str, principal: str) -> str:
+    """What somebody is told who was not the first."""
+    past = {"accept": "accepted", "reject": "rejected"}.get(decision)
+    return f"It was decided elsewhere: {past} by {safe_line(principal)}." if past else "It was decided elsewhere."
 
 
 async def _settle(tasks: Iterable[asyncio.Task[Any]]) -> None:

@@ -9,10 +9,10 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from rich.table import Table
 from rich.text import Text
-from turnwright.types.v1 import loop_pb2, model_pb2, proposal_pb2
+from turnwright.types.v1 import budget_pb2, loop_pb2, model_pb2, proposal_pb2
 
 from turnwright_cli.config import CliSettings
-from turnwright_cli.effects import effect_lines
+from turnwright_cli.effects import effect_lines, how_to_accept
 from turnwright_cli.json_lines import to_line
 from turnwright_cli.output import console, write_line
 from turnwright_cli.plain import safe_line, safe_text
@@ -71,6 +71,7 @@ async def show_run(settings: CliSettings, project: str, alias: str, *, as_json: 
         return _json_lines([answer])
     out = console()
     out.print(Text(f"{safe_line(answer.run.run)}: {status_words(answer.run.status)}, {answer.run.turn} turns"))
+    out.print(Text(f"spent {spending_words(answer.spent)}; budget {budget_words(answer.run.settings.budget)}"))
     for loop in reversed(answer.loops):
         out.print(Text(_loop_line(loop)))
         if loop.summary:
@@ -84,7 +85,8 @@ def _show_pending(alias: str, pending: Sequence[proposal_pb2.Proposal]) -> None:
     for proposal in pending:
         for part in effect_lines(proposal, styled=out.is_terminal):
             out.print(part)
-        out.print(Text(f"Decide with: turnwright resolve {alias} {safe_line(proposal.path)} --accept (or --reject)"))
+        command = f"turnwright resolve {alias} {safe_line(proposal.path)} {how_to_accept(proposal)} (or --reject)"
+        out.print(Text(f"Decide with: {command}"))
 
 
 def _loop_line(loop: loop_pb2.Loop) -> str:
@@ -126,6 +128,24 @@ async def list_models(settings: CliSettings, *, as_json: bool) -> int:
         )
     console().print(table, soft_wrap=False)
     return 0
+
+
+def budget_words(budget: budget_pb2.Budget) -> str:
+    """The limits of a budget in a line."""
+    parts = [
+        f"{budget.turns_max} turns" if budget.turns_max else "",
+        f"{budget.tokens_max:,} tokens" if budget.tokens_max else "",
+        f"${budget.cost_usd_max:g}" if budget.cost_usd_max else "",
+        f"{budget.wall_s_max:g} s" if budget.wall_s_max else "",
+    ]
+    return ", ".join(filter(None, parts)) or "no limit"
+
+
+def spending_words(spent: budget_pb2.Spending) -> str:
+    """What was spent in a line; tokens of calls that were lost with their executor are named."""
+    lost = f" ({spent.lost_tokens:,} lost)" if spent.lost_tokens else ""
+    cost = f", ${spent.cost_usd:.4f}" if spent.cost_usd else ""
+    return f"{spent.turns} turns, {spent.tokens:,} tokens{lost}{cost}, {spent.wall_s:.1f} s"
 
 
 def context_words(model: model_pb2.Model) -> str:

@@ -8,26 +8,41 @@ from __future__ import annotations
 import asyncio
 import os
 import termios
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from turnwright.types.v1 import proposal_pb2
 
 from turnwright_core.limits import COMMENT_BYTES_MAX
 
-QUESTION: Final = "[a]ccept, [r]eject, reject with [c]omment, accept a[l]l? "
+QUESTION: Final = "[a]ccept, [r]eject, reject with [c]omment, [e]dit, accept a[l]l? "
+ANSWER: Final = "your answer (Ctrl-D leaves it for later): "
 COMMENT: Final = "comment for the model: "
-ANSWERS: Final = "Answer with a, r, c or l; Ctrl-D leaves the decision for later."
+ANSWERS: Final = "Answer with a, r, c, e or l; Ctrl-D leaves the decision for later."
 _READ_BYTES: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Accept, or reject with or without a comment."""
+    """Accept, or reject with or without a comment.
+
+    With an acceptance may come other `contents`, by path, or the `answer` to a question; with `edits` an editor is
+    opened first on what was proposed.
+    """
 
     accept: bool
     comment: str = ""
+    contents: Mapping[str, str] = field(default_factory=dict)
+    answer: str = ""
+    edits: bool = False
+
+
+_DECISIONS: Final[Mapping[str, Decision]] = {
+    **dict.fromkeys(("a", "accept", "y", "yes"), Decision(accept=True)),
+    **dict.fromkeys(("r", "reject", "n", "no"), Decision(accept=False)),
+    **dict.fromkeys(("e", "edit"), Decision(accept=True, edits=True)),
+}
 
 
 class Decider(Protocol):
@@ -48,26 +63,41 @@ class Person:
         self._accepts_all = False
 
     async def decide(self, proposal: proposal_pb2.Proposal) -> Decision | None:
-        """Ask until the answer is one of those offered."""
-        del proposal  # it was shown before
+        """Ask until the answer is one of those offered. The proposal was shown before."""
+        if proposal.HasField("question"):
+            return await self._answered(proposal.question.options)
         while not self._accepts_all:
             self._lines.forget()
-            answer = await self._lines.read(QUESTION)
-            if answer is None:
+            word = await self._lines.read(QUESTION)
+            if word is None:
                 return None
-            match answer.strip().lower():
-                case "a" | "accept" | "y" | "yes":
-                    return Decision(accept=True)
-                case "l" | "all":
-                    self._accepts_all = True
-                case "r" | "reject" | "n" | "no":
-                    return Decision(accept=False)
-                case "c" | "comment":
-                    comment = await self._lines.read(COMMENT)
-                    return None if comment is None else Decision(accept=False, comment=cut_comment(comment.strip()))
-                case _:
-                    self._say(ANSWERS)
+            word = word.strip().lower()
+            if word in ("c", "comment"):
+                return await self._commented()
+            if word in ("l", "all"):
+                self._accepts_all = True
+            elif word in _DECISIONS:
+                return _DECISIONS[word]
+            else:
+                self._say(ANSWERS)
         return Decision(accept=True)
+
+    async def _commented(self) -> Decision | None:
+        comment = await self._lines.read(COMMENT)
+        return None if comment is None else Decision(accept=False, comment=cut_comment(comment.strip()))
+
+    async def _answered(self, options: Sequence[str]) -> Decision | None:
+        """The answer to a question; a number stands for the option at that place."""
+        while True:
+            self._lines.forget()
+            line = await self._lines.read(ANSWER)
+            if line is None:
+                return None
+            if text := line.strip():
+                chosen = int(text) - 1 if text.isascii() and text.isdecimal() and len(text) < 3 else -1
+                return Decision(
+                    accept=True, answer=options[chosen] if 0 <= chosen < len(options) else cut_comment(text)
+                )
 
 
 def _set(ready: asyncio.Future[None]) -> None:

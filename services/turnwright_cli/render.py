@@ -107,6 +107,13 @@ class TextScreen:
         """A line of our own."""
         self._line(Text(text, style="yellow"))
 
+    def notice(self, event: Event) -> None:
+        """What somebody tells the watchers, and who does."""
+        notice = event.notice
+        source = f"{safe_line(notice.source)}: " if notice.source else ""
+        style = {"error": "bold red", "warning": "yellow"}.get(notice.level, "cyan")
+        self._line(Text(f"{source}{safe_line(notice.text)}", style=style))
+
     def end(self, run: run_pb2.Run, loop: loop_pb2.Loop) -> None:
         """Status, reason, summary and totals."""
         words, style = _ENDS.get(loop.status, (f"Ended with {loop.status}", "bold"))
@@ -219,6 +226,7 @@ _SHOWN: Final[Mapping[str, Callable[[TextScreen, Event], None]]] = {
     "turn_finished": TextScreen.turn_finished,
     "message_added": TextScreen.entry,
     "message_updated": TextScreen.entry,
+    "notice": TextScreen.notice,
     "run_progress": TextScreen.progress,
 }
 """What each kind of event prints; the others are for programs."""

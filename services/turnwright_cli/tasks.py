@@ -8,15 +8,17 @@ from __future__ import annotations
 import secrets
 import shlex
 import sys
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from turnwright.types.v1 import proposal_pb2, settings_pb2
+from turnwright.executor.v1 import task_pb2
+from turnwright.types.v1 import budget_pb2, proposal_pb2, settings_pb2
 
 from turnwright_cli.config import CliSettings
-from turnwright_cli.effects import effect_title
+from turnwright_cli.editing import edited_proposal
+from turnwright_cli.effects import effect_title, how_to_accept
 from turnwright_cli.exits import EXIT_OF_LOOP, FAILED, advice_after, usage
 from turnwright_cli.following import Followed, Follower
 from turnwright_cli.interrupts import Interrupts
@@ -46,6 +48,31 @@ class Task:
     model: str = ""
     run: str = ""
     yolo: bool = False
+    fork: bool = False
+    without: frozenset[str] = frozenset()
+    budget: budget_pb2.Budget | None = None
+
+
+WITHOUT: Final = ("repo", "web", "interaction", "proposals")
+"""What a task can do without: flags of LoopSettings without their `no_`."""
+
+
+def check_without(given: Collection[str]) -> frozenset[str]:
+    """What to do without. Raises FailureError for a word that is none of WITHOUT."""
+    if unknown := sorted(set(given) - set(WITHOUT)):
+        raise usage(f"--without takes {', '.join(WITHOUT)}; not {', '.join(unknown)}.")
+    return frozenset(given)
+
+
+def budget_of(
+    turns: int | None, tokens: int | None, cost_usd: float | None, wall_s: float | None
+) -> budget_pb2.Budget | None:
+    """The limits that were given; None for none at all."""
+    if (turns, tokens, cost_usd, wall_s) == (None, None, None, None):
+        return None
+    return budget_pb2.Budget(
+        turns_max=turns or 0, tokens_max=tokens or 0, cost_usd_max=cost_usd or 0.0, wall_s_max=wall_s or 0.0
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +113,15 @@ async def run_task(settings: CliSettings, task: Task, *, as_json: bool, models: 
                 mode=int(task.mode),  # type: ignore[arg-type]
                 model=task.model,
                 yolo=task.yolo,
-                no_interaction=task.yolo and not interactive,
+                no_interaction="interaction" in task.without or (task.yolo and not interactive),
+                no_repo="repo" in task.without,
+                no_web="web" in task.without,
+                no_proposals="proposals" in task.without,
+                budget=task.budget,
             ),
             run_settings=settings_pb2.RunSettings(model=task.model),
             request_id=request_id,
+            fork=task_pb2.TaskFork() if task.fork else None,
         )
         return Begun(queued)
 
@@ -99,16 +131,24 @@ async def run_task(settings: CliSettings, task: Task, *, as_json: bool, models: 
 async def resolve(settings: CliSettings, verdict: Verdict, *, as_json: bool) -> int:
     """Decide on a proposal, then follow the loop. Returns the exit code."""
     request_id = secrets.token_hex(16)
+    decision = verdict.decision
+    path = verdict.path
 
     async def begin(client: Client) -> Begun:
+        nonlocal decision, path
         project = (await client.init_project(verdict.project)).name
-        path = verdict.path or await _only_proposal(client, project, verdict.run)
+        path = path or await _only_proposal(client, project, verdict.run)
+        if decision.edits:
+            contents = await edited_proposal(client, project, verdict.run, path)
+            decision = replace(decision, contents=contents, edits=False)
         answer = await client.resolve(
             project,
             verdict.run,
             path,
-            accept=verdict.decision.accept,
-            comment=verdict.decision.comment,
+            accept=decision.accept,
+            comment=decision.comment,
+            contents=decision.contents,
+            answer=decision.answer,
             request_id=request_id,
         )
         queued = QueuedLoop(project, verdict.run, answer.run.loop.sequence, answer.cursor, answer.run)
@@ -187,7 +227,7 @@ def _exit(followed: Followed) -> int:
 
 def _how_to_resolve(run: str, proposal: proposal_pb2.Proposal) -> str:
     command = f"turnwright resolve {shlex.quote(run)} {shlex.quote(proposal.path)}"
-    return f"{safe_line(command)} --accept (or --reject): {effect_title(proposal)}"
+    return f"{safe_line(command)} {how_to_accept(proposal)} (or --reject): {effect_title(proposal)}"
 
 
 def project_root(settings: CliSettings, option: str | None) -> str:

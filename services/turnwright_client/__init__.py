@@ -5,15 +5,18 @@ Answers are the messages of the contract (`turnwright.*.v1`); errors are `turnwr
 """
 
 from turnwright_client.client import Client, QueuedLoop, pending_proposals
+from turnwright_client.control import Board, RunsMessage
 from turnwright_client.discovery import StackRecord, locate, read_record
 from turnwright_client.fold import Partial, RunView
 from turnwright_client.watch import WatchPolicy
 
 __all__ = [
+    "Board",
     "Client",
     "Partial",
     "QueuedLoop",
     "RunView",
+    "RunsMessage",
     "StackRecord",
     "WatchPolicy",
     "locate",

@@ -6,7 +6,7 @@ Source: architecture 7, 14; protos/turnwright/executor/v1.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from turnwright.executor.v1 import (
     query_pb2,
     task_pb2,
 )
+from turnwright.executor.v1 import proposal_pb2 as inbox_pb2
 from turnwright.types.v1 import (
     entry_pb2,
     loop_pb2,
@@ -26,8 +27,9 @@ from turnwright.types.v1 import (
     settings_pb2,
 )
 
-from turnwright_client.fold import RunView
-from turnwright_client.watch import Event, WatchPolicy, watch_events
+from turnwright_client.control import ControlCalls
+from turnwright_client.streams import StreamCalls
+from turnwright_client.watch import Event, WatchPolicy, watch_events, watch_inbox
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.peer import Peer
@@ -35,6 +37,8 @@ from turnwright_core.limits import PAGE_SIZE_MAX
 from turnwright_core.runs import LOOP_ENDED
 
 Cursor = task_pb2.EventCursor
+InboxItem = inbox_pb2.InboxItem
+InboxChange = inbox_pb2.WatchProposalsResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,7 @@ class QueuedLoop:
     """The run as it was when the task was queued."""
 
 
-class Client:
+class Client(ControlCalls, StreamCalls):
     """Calls an executor. Every method raises TurnwrightError; unary calls end within the timeout given at connect."""
 
     def __init__(self, peer: Peer, policy: WatchPolicy) -> None:
@@ -81,9 +85,9 @@ class Client:
         """Where the executor is."""
         return self._peer.address
 
-    async def init_project(self, root: str) -> project_pb2.Project:
-        """Make a directory of the executor's host known; harmless to repeat."""
-        request = executor_service_pb2.InitProjectRequest(root=root)
+    async def init_project(self, root: str, name: str = "") -> project_pb2.Project:
+        """Make a directory of the executor's host known; harmless to repeat. An empty name is made from the root."""
+        request = executor_service_pb2.InitProjectRequest(root=root, name=name)
         return (await self._peer.call(self._stub.InitProject, request)).project
 
     async def ask(
@@ -95,11 +99,13 @@ class Client:
         settings: settings_pb2.LoopSettings | None = None,
         run_settings: settings_pb2.RunSettings | None = None,
         request_id: str = "",
+        fork: task_pb2.TaskFork | None = None,
     ) -> QueuedLoop:
-        """Queue a read-only task; an empty run makes a new one."""
+        """Queue a read-only task; an empty run makes a new one, `fork` gives it to a fork of the run."""
         task = task_pb2.Task(
-            project=project, run=run, prompt=prompt, settings=settings, run_settings=run_settings, request_id=request_id
-        )
+            project=project, run=run, prompt=prompt, settings=settings, run_settings=run_settings,
+            request_id=request_id, fork=fork,
+        )  # fmt: skip
         answer = await self._peer.call(self._stub.Ask, executor_service_pb2.AskRequest(task=task))
         return _queued(project, answer.queued)
 
@@ -112,11 +118,13 @@ class Client:
         settings: settings_pb2.LoopSettings | None = None,
         run_settings: settings_pb2.RunSettings | None = None,
         request_id: str = "",
+        fork: task_pb2.TaskFork | None = None,
     ) -> QueuedLoop:
-        """Queue a task; an empty run makes a new one."""
+        """Queue a task; an empty run makes a new one, `fork` gives it to a fork of the run."""
         task = task_pb2.Task(
-            project=project, run=run, prompt=prompt, settings=settings, run_settings=run_settings, request_id=request_id
-        )
+            project=project, run=run, prompt=prompt, settings=settings, run_settings=run_settings,
+            request_id=request_id, fork=fork,
+        )  # fmt: skip
         answer = await self._peer.call(self._stub.Act, executor_service_pb2.ActRequest(task=task))
         return _queued(project, answer.queued)
 
@@ -141,25 +149,64 @@ class Client:
         *,
         accept: bool,
         comment: str = "",
+        contents: Mapping[str, str] | None = None,
+        answer: str = "",
+        client_runs: bool = False,
         request_id: str = "",
     ) -> executor_service_pb2.ResolveResponse:
-        """Decide on a proposal. A rejection without a comment ends the loop, with one the model reads it."""
+        """Decide on a proposal. A rejection without a comment ends the loop, with one the model reads it.
+
+        An acceptance may bring `contents`, by path, that are written instead of the proposed ones, or the `answer` to a
+        question. With `client_runs` the caller runs a proposed command itself and fills its channels (append_stream,
+        complete_stream, abort_stream). Raises NOT_PROPOSED with what was decided and by whom where one was quicker.
+        """
         request = executor_service_pb2.ResolveRequest(project=project, run=run, path=path, request_id=request_id)
         if accept:
+            request.accept.answer, request.accept.client_runs = answer, client_runs
+            edited = (contents or {}).items()
+            request.accept.contents.extend(proposal_pb2.EditedContent(path=path, content=text) for path, text in edited)
             request.accept.SetInParent()
         else:
             request.reject.comment = comment
             request.reject.SetInParent()
         return await self._peer.call(self._stub.Resolve, request)
 
+    async def get_proposal(self, project: str, run: str, path: str) -> inbox_pb2.GetProposalResponse:
+        """A proposal with all that it would write. Raises NOT_PROPOSED when it does not wait for a decision."""
+        request = inbox_pb2.GetProposalRequest(project=project, run=run, path=path)
+        return await self._peer.call(self._stub.GetProposal, request)
+
+    async def list_proposals(self, project: str = "", run: str = "") -> AsyncIterator[InboxItem]:
+        """Everything that waits for a decision, of a run, of a project, or of all; the longest waiting first."""
+        request = inbox_pb2.ListProposalsRequest(project=project, run=run)
+        async for page in self._pages(self._stub.ListProposals, request):
+            for item in page.items:
+                yield item
+
+    def watch_proposals(self, project: str = "") -> AsyncGenerator[InboxChange, None]:
+        """What waits for a decision, then what comes and goes; reconnects by itself.
+
+        After a reconnect all that waits is told again, up to the message that is `complete`: what is missing there was
+        decided meanwhile. Close it (`contextlib.aclosing`) when you stop before it ends.
+        """
+
+        def open_stream() -> AsyncGenerator[InboxChange, None]:
+            request = inbox_pb2.WatchProposalsRequest(project=project)
+            stream: Any = self._peer.stream(self._stub.WatchProposals, request, None)
+            return stream  # type: ignore[no-any-return]
+
+        return watch_inbox(open_stream, self._policy)
+
     async def abort(self, project: str, run: str, request_id: str = "") -> executor_service_pb2.AbortResponse:
         """End the active loop with 499; harmless when nothing is active."""
         request = executor_service_pb2.AbortRequest(project=project, run=run, request_id=request_id)
         return await self._peer.call(self._stub.Abort, request)
 
-    async def get_run(self, project: str, run: str, turns_max: int = 0) -> query_pb2.GetRunResponse:
-        """The run, its loops and at most so many turns, latest first."""
-        request = query_pb2.GetRunRequest(project=project, run=run, turns_max=turns_max)
+    async def get_run(
+        self, project: str, run: str, turns_max: int = 0, history_max: int = 0
+    ) -> query_pb2.GetRunResponse:
+        """The run, its loops, at most so many turns, latest first, and at most so many of the latest entries."""
+        request = query_pb2.GetRunRequest(project=project, run=run, turns_max=turns_max, history_max=history_max)
         return await self._peer.call(self._stub.GetRun, request)
 
     async def get_loop(self, project: str, run: str, sequence: int) -> loop_pb2.Loop:
@@ -227,13 +274,7 @@ def loop_in(event: Event) -> loop_pb2.Loop | None:
 
 async def pending_proposals(client: Client, project: str, run: str) -> Sequence[proposal_pb2.Proposal]:
     """The proposals of a run that wait for a decision now."""
-    view = RunView()
-    async with contextlib.aclosing(client.watch(project, run)) as events:
-        async for event in events:
-            view.apply(event)
-            if view.run is not None:
-                break
-    return list(view.proposals.values())
+    return [item.proposal async for item in client.list_proposals(project, run)]
 
 
 def _queued(project: str, queued: task_pb2.QueuedTask) -> QueuedLoop:

@@ -14,6 +14,8 @@ from typing import Final
 from turnwright.executor.v1 import event_pb2, executor_service_pb2, task_pb2
 from turnwright.types.v1 import delta_pb2, entry_pb2, proposal_pb2, run_pb2
 
+from turnwright_core.limits import EVENT_BODY_BYTES_MAX
+
 Event = executor_service_pb2.WatchRunResponse
 
 
@@ -133,6 +135,24 @@ def _updated(view: RunView, event: Event) -> None:
     _keep(view, event.message_updated.entry)
 
 
+def _appended(view: RunView, event: Event) -> None:
+    """A body goes on; in a view it stays cut, as it is in events."""
+    piece = event.output_appended
+    before = view.entries.get(piece.path)
+    if before is None:
+        return
+    after = entry_pb2.Entry()
+    after.CopyFrom(before)
+    if piece.text:
+        data = before.body.encode()
+        if len(data) == piece.offset:
+            after.body = (data + piece.text.encode())[:EVENT_BODY_BYTES_MAX].decode(errors="ignore")
+        after.hash = ""
+    after.body_bytes = piece.offset + len(piece.text.encode())
+    after.write_count, after.revision = piece.write_count, piece.revision
+    view.entries[piece.path] = after
+
+
 def _keep(view: RunView, entry: entry_pb2.Entry) -> None:
     """The entry of a reply takes the place of its partial message: until it comes, the text stays to be seen."""
     view.entries[entry.path] = entry
@@ -165,6 +185,7 @@ _FOLDS: Final[Mapping[str, Callable[[RunView, Event], None]]] = {
     "stream_cancelled": _stream_cancelled,
     "message_added": _added,
     "message_updated": _updated,
+    "output_appended": _appended,
     "message_removed": _removed,
     "proposal_pending": _pending,
     "proposal_resolved": _decided,

@@ -9,17 +9,21 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
-from turnwright.executor.v1 import executor_service_pb2, task_pb2
+from turnwright.executor.v1 import executor_service_pb2, proposal_pb2, task_pb2
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 
 Event = executor_service_pb2.WatchRunResponse
+InboxChange = proposal_pb2.WatchProposalsResponse
+M = TypeVar("M")
 OpenStream = Callable[[task_pb2.EventCursor | None], AsyncGenerator[Event, None]]
 """Opens the stream of events after a cursor."""
 
-RECONNECT_AFTER: Final = frozenset({Reason.SERVICE_UNAVAILABLE, Reason.DRAINING, Reason.LEASE_LOST})
+RECONNECT_AFTER: Final = frozenset(
+    {Reason.SERVICE_UNAVAILABLE, Reason.DATABASE_UNAVAILABLE, Reason.DRAINING, Reason.LEASE_LOST}
+)
 """Errors that a new connection may cure; after any other the same call fails again."""
 
 
@@ -60,7 +64,31 @@ async def watch_events(
         await asyncio.sleep(policy.pause_s(failures))
 
 
-async def _next(stream: AsyncGenerator[Event, None], silence_s_max: float) -> Event:
+async def watch_inbox(
+    open_stream: Callable[[], AsyncGenerator[M, None]], policy: WatchPolicy
+) -> AsyncGenerator[M, None]:
+    """Every change of the inbox, or of a project's runs, over as many connections as it takes; each begins with all.
+
+    Raises the last TurnwrightError when `retries_max` reconnects in a row brought nothing.
+    """
+    failures = 0
+    while True:
+        try:
+            async with contextlib.aclosing(open_stream()) as stream:
+                while True:
+                    change = await _next(stream, policy.silence_s_max)
+                    failures = 0
+                    yield change
+        except TurnwrightError as error:
+            if error.reason not in RECONNECT_AFTER:
+                raise
+            failures += 1
+            if failures > policy.retries_max:
+                raise
+        await asyncio.sleep(policy.pause_s(failures))
+
+
+async def _next(stream: AsyncGenerator[M, None], silence_s_max: float) -> M:
     """The next event; an end and a silence are unavailability, because a watch ends by its reader only."""
     try:
         async with asyncio.timeout(silence_s_max):

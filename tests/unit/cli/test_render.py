@@ -61,6 +61,7 @@ STORY = [
         )
     ),
     Event(heartbeat=event_pb2.Heartbeat()),
+    Event(output_appended=event_pb2.OutputAppended(path="sh://turn_1/c_1", text="one\x1b[A\ntwo\x07\n\n")),
 ]
 LOOP = loop_pb2.Loop(
     sequence=1, status=499, reason="max_strikes", summary="Given up\x07.", turns=1,

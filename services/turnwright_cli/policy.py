@@ -1,0 +1,156 @@
+"""`policy test`: the verdicts of stored turns given again by other voters, and where they would differ.
+
+Nothing is written: the command reads what a watcher reads, and the chain runs in this process.
+Source: architecture 2; rows RU010, RU145.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import sys
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from rich.text import Text
+
+from turnwright_cli.config import CliSettings
+from turnwright_cli.exits import DIFFERENT, DONE, FAILED, usage
+from turnwright_cli.output import complain, console, write_line
+from turnwright_cli.plain import safe_line
+from turnwright_cli.session import open_session
+from turnwright_client import Client, RunView
+from turnwright_core.kit.settings import load
+from turnwright_core.wire.entries import entry_from_pb
+from turnwright_core.wire.runs import turn_from_pb
+from turnwright_executor.app.judging import limits_of
+from turnwright_executor.app.replaying import Replayed, StoredTurns, replay, stored_turns
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.domain.verdict import Limits
+from turnwright_executor.hooks.chains import Hooks
+from turnwright_executor.hooks.plugins import imported, load_hooks, register_plugin
+from turnwright_executor.hooks.points import TURN_VERDICT
+from turnwright_executor.hooks.registry import Registry
+from turnwright_executor.ports import RunAddress
+
+TURNS_MAX: Final = 1000
+"""Turns of a run that are looked at, the latest ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyTest:
+    """What is tried: functions `module:function`, over runs `RUN` or `PROJECT/RUN`; none: all of the project."""
+
+    hooks: tuple[str, ...]
+    runs: tuple[str, ...]
+    project_root: str
+
+
+async def try_policy(settings: CliSettings, wanted: PolicyTest, *, as_json: bool) -> int:
+    """Try the voters and tell; the exit code says whether anything would differ. Raises SettingsError."""
+    executor = load(ExecutorSettings)
+    hooks = _hooks(executor, wanted.hooks)
+    hooks.failures = []
+    replayed: list[Replayed] = []
+    incomplete = 0
+    async with open_session(settings) as session:
+        async for address in _addresses(session.client, wanted):
+            stored = await read_stored(session.client, address, limits_of(executor))
+            replayed += await replay(hooks, stored.verdicts)
+            incomplete += stored.incomplete
+    _show(replayed, incomplete, as_json=as_json)
+    failed = {(one.plugin, one.name): error for one, error in hooks.failures}
+    for (plugin, name), error in failed.items():
+        complain(f"the voter {name} of {plugin} failed, and did not vote: {type(error).__name__}: {error}")
+    if failed:
+        return FAILED
+    return DIFFERENT if any(one.differs for one in replayed) else DONE
+
+
+def _hooks(settings: ExecutorSettings, targets: Sequence[str]) -> Hooks:
+    """The chain as the executor here would have it, and these functions besides."""
+    # A voter is mostly tried where it is written, and a console script does not look there by itself.
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    registry = load_hooks(settings.hooks)
+    for target in targets:
+        register_plugin(registry, target, partial(_register_of, target), "--hook")
+    return Hooks(registry, settings.hook_deadline_s)
+
+
+def _register_of(target: str) -> Any:
+    """The `register` function that is named; one of two parameters is a voter by itself."""
+    function = imported(target)
+    if len(inspect.signature(function).parameters) != 2:
+        return function
+
+    def register(registry: Registry) -> None:
+        registry.filter(TURN_VERDICT, function)
+
+    return register
+
+
+async def _addresses(client: Client, wanted: PolicyTest) -> AsyncIterator[RunAddress]:
+    named = [name.partition("/") for name in wanted.runs]
+    if any(separator and not (project and run) for project, separator, run in named):
+        raise usage("--run: name a run as RUN, or as PROJECT/RUN.")
+    own = ""
+    if not named or not all(separator for _, separator, _ in named):
+        own = (await client.init_project(wanted.project_root)).name
+    for first, separator, second in named:
+        yield RunAddress(first, second) if separator else RunAddress(own, first)
+    if not named:
+        async for run in client.list_runs(own):
+            yield RunAddress(own, run.run)
+
+
+async def read_stored(client: Client, address: RunAddress, limits: Limits) -> StoredTurns:
+    """The verdicts of a run's latest turns, read as a watcher reads. Raises TurnwrightError."""
+    turns = (await client.get_run(address.project, address.run, TURNS_MAX)).turns
+    view = RunView()
+    async with contextlib.aclosing(client.watch(address.project, address.run)) as events:
+        async for event in events:
+            view.apply(event)
+            if view.run is not None:
+                break
+    entries = [entry_from_pb(entry) for entry in view.timeline()]
+    return stored_turns(address, map(turn_from_pb, turns), entries, limits)
+
+
+def _show(replayed: Sequence[Replayed], incomplete: int, *, as_json: bool) -> None:
+    different = [one for one in replayed if one.differs]
+    runs = len({(one.stored.facts.at.project, one.stored.facts.at.run) for one in replayed})
+    if as_json:
+        for one in different:
+            write_line(json.dumps(_as_dict(one)))
+        counts = {"verdicts": len(replayed), "runs": runs, "different": len(different), "left_out": incomplete}
+        write_line(json.dumps(counts))
+        return
+    out = console()
+    for one in different:
+        at = one.stored.facts.at
+        was, now = _words(one.stored.status, one.stored.reason), _words(one.status, one.reason)
+        out.print(Text(f"{safe_line(at.run)} turn {at.turn}: {was} -> {now}"))
+    out.print(Text(f"{len(different)} of {len(replayed)} verdicts would differ, in {runs} runs."))
+    if incomplete:
+        out.print(Text(f"{incomplete} turns are left out: records of theirs were removed."))
+
+
+def _as_dict(one: Replayed) -> dict[str, Any]:
+    at = one.stored.facts.at
+    return {
+        "project": at.project,
+        "run": at.run,
+        "loop": at.loop,
+        "turn": at.turn,
+        "was": {"status": one.stored.status, "reason": one.stored.reason},
+        "would_be": {"status": one.status, "reason": one.reason},
+    }
+
+
+def _words(status: int, reason: str) -> str:
+    return safe_line(f"{status} {reason or 'goes on'}")

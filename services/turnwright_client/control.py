@@ -1,0 +1,195 @@
+"""The calls of a client that change, tell and follow runs beside giving them work.
+
+Source: architecture 7, 14; protos/turnwright/executor/v1/{control,watch}.proto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from turnwright.executor.v1 import control_pb2, event_pb2, executor_service_pb2, executor_service_pb2_grpc, watch_pb2
+from turnwright.store.v1 import registry_pb2
+from turnwright.types.v1 import entry_pb2, model_pb2, run_pb2, settings_pb2
+
+from turnwright_client.watch import WatchPolicy, watch_inbox
+from turnwright_core import __version__
+from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.peer import Peer
+from turnwright_core.limits import PAGE_SIZE_MAX
+
+RunsMessage = watch_pb2.WatchRunsResponse
+
+
+class ControlCalls:
+    """Base of the client: rpcs of control.proto and watch.proto. Every method raises TurnwrightError."""
+
+    _peer: Peer
+    _policy: WatchPolicy
+    _stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub
+
+    async def start_run(
+        self, project: str, run: str, settings: settings_pb2.RunSettings, request_id: str = ""
+    ) -> run_pb2.Run:
+        """A run without work; an empty alias is made."""
+        request = executor_service_pb2.StartRunRequest(
+            project=project, run=run, settings=settings, request_id=request_id
+        )
+        return (await self._peer.call(self._stub.StartRun, request)).run
+
+    async def fork_run(
+        self, project: str, run: str, *, new_run: str = "", turn: int = 0, request_id: str = ""
+    ) -> run_pb2.Run:
+        """A run that begins with what another one sees now, or saw at the end of a turn."""
+        request = control_pb2.ForkRunRequest(
+            project=project, run=run, new_run=new_run, turn=turn, request_id=request_id
+        )
+        return (await self._peer.call(self._stub.ForkRun, request)).run
+
+    async def rename_run(self, project: str, run: str, new_run: str, request_id: str = "") -> run_pb2.Run:
+        """The run under another alias; refused while it has a loop that has not ended."""
+        request = control_pb2.RenameRunRequest(project=project, run=run, new_run=new_run, request_id=request_id)
+        return (await self._peer.call(self._stub.RenameRun, request)).run
+
+    async def remove_run(self, project: str, run: str, request_id: str = "") -> None:
+        """Remove a run; refused while it has a loop that has not ended."""
+        request = control_pb2.RemoveRunRequest(project=project, run=run, request_id=request_id)
+        await self._peer.call(self._stub.RemoveRun, request)
+
+    async def configure_run(
+        self, project: str, run: str, patch: settings_pb2.RunSettingsPatch, request_id: str = ""
+    ) -> run_pb2.Run:
+        """The run with changed settings."""
+        request = control_pb2.ConfigureRunRequest(project=project, run=run, patch=patch, request_id=request_id)
+        return (await self._peer.call(self._stub.ConfigureRun, request)).run
+
+    async def inject_message(
+        self, project: str, run: str, message: str, request_id: str = ""
+    ) -> control_pb2.InjectMessageResponse:
+        """Tell the model something in its next turn, without giving it a task."""
+        request = control_pb2.InjectMessageRequest(project=project, run=run, message=message, request_id=request_id)
+        return await self._peer.call(self._stub.InjectMessage, request)
+
+    async def call_tool(
+        self,
+        project: str,
+        run: str,
+        tool: str,
+        attributes: Mapping[str, str] | None = None,
+        body: str = "",
+        request_id: str = "",
+    ) -> entry_pb2.Entry:
+        """Have a tool carry out a command; the record says what came of it, failures too."""
+        request = control_pb2.CallToolRequest(
+            project=project, run=run, tool=tool, attributes=attributes, body=body, request_id=request_id
+        )
+        return (await self._peer.call(self._stub.CallTool, request)).record
+
+    async def list_entries(
+        self, project: str, run: str = "", pattern: str = "", body_pattern: str = "", *, bodies: bool = True
+    ) -> AsyncIterator[entry_pb2.Entry]:
+        """Entries of a run whose path and body fit the patterns, in path order; an empty run is the latest one."""
+        request = control_pb2.ListEntriesRequest(
+            project=project, run=run, pattern=pattern, body_pattern=body_pattern, without_bodies=not bodies
+        )
+        while True:
+            page = await self._peer.call(self._stub.ListEntries, request)
+            for entry in page.entries:
+                yield entry
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    async def add_model(self, alias: str, vendor_model: str, context_length: int = 0) -> model_pb2.Model:
+        """Add a model, or replace the one with the alias; a context length in tokens, 0 when unknown."""
+        model = model_pb2.Model(alias=alias, vendor_model=vendor_model, context_length=context_length)
+        return (await self._peer.call(self._stub.AddModel, control_pb2.AddModelRequest(model=model))).model
+
+    async def remove_model(self, alias: str) -> None:
+        """Remove a model."""
+        await self._peer.call(self._stub.RemoveModel, control_pb2.RemoveModelRequest(alias=alias))
+
+    async def set_file_constraints(
+        self, project: str, constraints: Mapping[str, str], remove: Sequence[str] = (), request_id: str = ""
+    ) -> list[registry_pb2.FileConstraint]:
+        """Say by pattern what holds for files (`add`, `readonly`, `ignore`); patterns in `remove` are taken away."""
+        wanted = [registry_pb2.FileConstraint(pattern=pattern, kind=kind) for pattern, kind in constraints.items()]
+        request = control_pb2.SetFileConstraintsRequest(
+            project=project, constraints=wanted, remove_patterns=remove, request_id=request_id
+        )
+        return list((await self._peer.call(self._stub.SetFileConstraints, request)).constraints)
+
+    async def list_file_constraints(self, project: str) -> list[registry_pb2.FileConstraint]:
+        """What the project says of its files, by pattern."""
+        request = control_pb2.ListFileConstraintsRequest(project=project, page_size=PAGE_SIZE_MAX)
+        found: list[registry_pb2.FileConstraint] = []
+        while True:
+            page = await self._peer.call(self._stub.ListFileConstraints, request)
+            found += page.constraints
+            if not page.next_page_token:
+                return found
+            request.page_token = page.next_page_token
+
+    async def notify(self, project: str, run: str, message: event_pb2.Notice | event_pb2.Rendering) -> None:
+        """Tell the watchers of a run something that is not stored."""
+        request = watch_pb2.NotifyRequest(project=project, run=run)
+        if isinstance(message, event_pb2.Notice):
+            request.notice.CopyFrom(message)
+        else:
+            request.rendering.CopyFrom(message)
+        await self._peer.call(self._stub.Notify, request)
+
+    async def discover(self) -> watch_pb2.DiscoverResponse:
+        """What the executor offers: methods, notifications, tools."""
+        return await self._peer.call(self._stub.Discover, watch_pb2.DiscoverRequest())
+
+    def watch_runs(self, project: str) -> AsyncGenerator[RunsMessage, None]:
+        """The runs of a project: a snapshot, then every change; reconnects by itself, with another snapshot.
+
+        Ends with SERVICE_UNAVAILABLE when the executor is of another major version. Close it when you stop before.
+        """
+
+        async def open_stream() -> AsyncGenerator[RunsMessage, None]:
+            request = watch_pb2.WatchRunsRequest(project=project)
+            stream: Any = self._peer.stream(self._stub.WatchRuns, request, None)
+            async for message in stream:
+                if message.HasField("hello"):
+                    check_version(message.hello.version)
+                yield message
+
+        return watch_inbox(open_stream, self._policy)
+
+
+def check_version(version: str, own: str = __version__) -> None:
+    """Refuse to go on with an executor of another major version (RU241). Raises PreconditionError."""
+    if version.partition(".")[0] != own.partition(".")[0]:
+        message = f"The executor has version {version}, this client {own}: their major versions must be the same."
+        raise fault(Reason.VERSION_MISMATCH, message, version=version, client=own)
+
+
+class Board:
+    """The runs of a project, folded from the messages of a watch."""
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self.runs: dict[str, run_pb2.RunOverview] = {}
+        self.is_complete = False
+        """Whether a whole snapshot has come."""
+
+    def apply(self, message: RunsMessage) -> None:
+        """Take one message in."""
+        match message.WhichOneof("event"):
+            case "snapshot":
+                if message.snapshot.part == 0:
+                    self.runs, self.is_complete = {}, False
+                self._take(message.snapshot.runs)
+                self.is_complete = message.snapshot.last
+            case "changed":
+                for alias in message.changed.removed:
+                    self.runs.pop(alias, None)
+                self._take(message.changed.runs)
+            case _:
+                pass
+
+    def _take(self, runs: Sequence[run_pb2.RunOverview]) -> None:
+        self.runs.update((one.run.run, one) for one in runs)

@@ -1,0 +1,161 @@
+"""fork, rename, inject, config, budgets and the live list of runs, as a shell sees them. Architecture 15."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+
+from e2e.cli_process import WAIT_S, Bench, json_lines, loop_status
+
+PORTS = ("--listen", "127.0.0.1:0", "--listen", "store=127.0.0.1:0", "--listen", "assembler=127.0.0.1:0",
+         "--listen", "provider=127.0.0.1:0")  # fmt: skip
+EDIT = '<set path="a.txt">new</set>\n<update status="102">Edited.</update>'
+GO_ON = '<update status="102">Going on.</update>'
+DONE = '<update status="200">All is done.</update>'
+
+
+@pytest.fixture
+def bench(tmp_path) -> Bench:
+    made = Bench(tmp_path)
+    (made.project / "a.txt").write_text("old\n")
+    made.script("m", *[DONE] * 4)
+    return made
+
+
+def ok(done) -> str:
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def one(done) -> dict:
+    (message,) = json_lines(ok(done))
+    return message
+
+
+def test_a_run_is_forked_renamed_and_removed(bench) -> None:
+    ok(bench.run("act", "Do it.", "--model", "m", "--run", "r", "--yolo"))
+
+    assert ok(bench.run("fork", "r", "--to", "side")) == "side: 100 queued; forked from r after turn 1\n"
+    assert ok(bench.run("rename", "r", "main")) == "main: 200 done; it was r\n"
+    forked = one(bench.run("runs", "show", "side", "--json"))["run"]["forked_from"]
+    assert forked == {"run": "main", "turn": 1}
+    assert ok(bench.run("runs", "remove", "side")) == "side: 100 queued; removed\n"
+    listed = json_lines(ok(bench.run("runs", "--json")))
+    assert [run["run"] for run in listed] == ["main"]
+
+
+def test_a_task_is_given_to_a_fork(bench) -> None:
+    ok(bench.run("act", "Do it.", "--model", "m", "--run", "r", "--yolo"))
+
+    done = bench.run("act", "Try.", "--run", "r", "--fork", "--yolo", "--json")
+
+    assert loop_status(done.stdout) == 200
+    run = json_lines(done.stdout)[-1]["run_state"]["run"]
+    assert (run["forked_from"]["run"], run["turn"]) == ("r", 2)
+
+
+def test_settings_of_a_run_are_shown_and_changed(bench) -> None:
+    ok(bench.run("act", "Do it.", "--model", "m", "--run", "r", "--yolo"))
+
+    changed = ok(bench.run("config", "r", "--temperature", "0.5", "--max-turns", "7", "--max-cost", "0.5", "--yolo"))
+    shown = ok(bench.run("config", "r"))
+    message = one(bench.run("config", "r", "--json"))
+
+    assert shown == changed
+    assert shown.splitlines() == [
+        "model          m",
+        "temperature    0.5",
+        "persona        built in",
+        "context limit  model's",
+        "budget         7 turns, $0.5",
+        "yolo           yes",
+    ]
+    assert message["settings"]["budget"] == {"turns_max": 7, "cost_usd_max": 0.5}
+
+
+def test_the_limits_of_a_task_end_its_loop_with_4(bench) -> None:
+    bench.script("busy", GO_ON, GO_ON, DONE)
+
+    done = bench.run("act", "Do it.", "--model", "busy", "--yolo", "--max-turns", "2")
+
+    assert done.returncode == 4
+    assert "budget_exhausted:turns: the loop has taken 2 of 2 turns" in done.stdout
+    assert "turnwright config RUN" in done.stderr
+    (run,) = json_lines(ok(bench.run("runs", "--json")))
+    assert "\nspent 2 turns, " in ok(bench.run("runs", "show", run["run"]))
+
+
+def test_a_task_does_without_what_it_is_told_to(bench) -> None:
+    done = bench.run("act", "Do it.", "--model", "m", "--yolo", "--json", "--without", "repo", "--without", "proposals")
+
+    settings = json_lines(done.stdout)[-1]["run_state"]["loop"]["settings"]
+    assert settings == {
+        "mode": "MODE_ACT",
+        "model": "m",
+        "no_repo": True,
+        "no_interaction": True,
+        "no_proposals": True,
+        "yolo": True,
+    }
+
+
+def test_a_message_reaches_the_model_in_its_next_turn(bench) -> None:
+    bench.script("edit", EDIT, DONE)
+    assert bench.run("act", "Do it.", "--model", "edit", "--run", "r").returncode == 6
+
+    told = one(bench.run("inject", "r", "-", "--json", stdin="Mind the gap.\n"))
+    ok(bench.run("resolve", "r", "--accept"))
+
+    assert (told["path"], told["run"]["status"]) == ("log://turn_0/inject/message", 202)
+    assert (bench.project / "a.txt").read_text() == "new\n"
+
+
+def test_the_runs_of_a_project_are_followed_as_they_change(bench) -> None:
+    bench.script("edit", EDIT, DONE)
+    with bench.running("serve", *PORTS) as stack:
+        stack.wait_for("^executor serves at ", "err")
+        with bench.running("runs", "--watch") as plain, bench.running("runs", "--watch", "--json") as exact:
+            exact.wait_for('"last": ?true')
+            assert bench.run("act", "Do it.", "--model", "edit", "--run", "r").returncode == 6
+            plain.wait_for(r"^r: 202 waits, 1 turns, 1 to decide: Do it\.$")
+            ok(bench.run("resolve", "r", "--accept"))
+            plain.wait_for(r"^r: 200 done, 2 turns: All is done\.$")
+            ok(bench.run("rename", "r", "main"))
+            plain.wait_for("^r: gone$")
+            for process in (plain, exact):
+                process.popen.send_signal(signal.SIGINT)
+                assert process.popen.wait(WAIT_S) == 0
+            messages = [json.loads(line) for line in exact.lines["out"]]
+    assert "hello" in messages[0]
+    assert messages[-1]["changed"]["removed"] == ["r"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["act", "x", "--fork"], "--fork needs --run"),
+        (["act", "x", "--without", "hands"], "--without takes repo, web, interaction, proposals; not hands"),
+        (["act", "x", "--max-turns", "-1"], "--max-turns"),
+        (["inject", "r", " "], "The message is empty"),
+        (["config", "r", "--persona-file", "/no/such/file"], "/no/such/file"),
+        (["config", "r", "--temperature", "3"], "--temperature"),
+    ],
+)
+def test_a_wrong_call_exits_with_2(bench, arguments, said) -> None:
+    done = bench.run(*arguments)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+def test_what_cannot_be_done_says_what_to_do_next(bench) -> None:
+    bench.script("edit", EDIT, DONE)
+    assert bench.run("act", "Do it.", "--model", "edit", "--run", "r").returncode == 6
+
+    renamed, forked = bench.run("rename", "r", "main"), bench.run("fork", "none")
+
+    assert (renamed.returncode, forked.returncode) == (2, 2)
+    assert "abort it, or wait until it has" in renamed.stderr
+    assert "turnwright runs" in forked.stderr
