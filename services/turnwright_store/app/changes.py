@@ -140,7 +140,7 @@ class Watches:
 
         The first message comes at once, so that a watcher without a cursor knows where it stands.
         """
-        run = await database.read(partial(get_run, project=address.project, alias=address.run))
+        run = await database.read(partial(get_run, project=address.project, alias=address.run), brief=True)
         subscription = database.subscribe((run.scope, run.project_scope, run.global_scope))
         try:
             after = after or run.cursor(basis_now().incarnation)
@@ -150,7 +150,7 @@ class Watches:
                 subscription.woken.clear()
                 basis = basis_now()
                 begin = partial(_begin, basis=basis, address=address, run_id=run.id, after=after, wanted=wanted)
-                told, drafts = await database.read(begin)
+                told, drafts = await database.read(begin, brief=True)
                 if told.to != after or clock_s() >= due_s:
                     async for change in _messages(database, basis, told, drafts, wanted):
                         yield change
@@ -180,7 +180,8 @@ async def _messages(
         for place, draft in enumerate(drafts.drafts, 1):
             change = draft.change
             if draft.shown:
-                entries = await database.read(partial(load, run=told.run, shown=draft.shown, wanted=wanted))
+                query = partial(load, run=told.run, shown=draft.shown, wanted=wanted)
+                entries = await database.read(query, brief=True)
                 change = replace(change, entries=entries)
             if drafts.next is None and place == len(drafts.drafts):
                 change = replace(

@@ -155,7 +155,8 @@ async def read_view(
         cuts = list(batches(found.shown, wanted)) or [[]]
         return found, cuts, load_entries(connection, found.run, cuts[0], wanted)
 
-    found, cuts, entries = await database.read(begin)
+    # Since a cursor little has changed, mostly.
+    found, cuts, entries = await database.read(begin, brief=after is not None)
     removed = found.removed
     for place, batch in enumerate(cuts):
         if place:

@@ -24,8 +24,8 @@ from turnwright_store.edge.statements import (
     Rows,
     Statements,
     Values,
-    _arguments,
-    _taker,
+    arguments_of,
+    taker,
 )
 
 _IN: Final = re.compile(r"(NOT )?IN \((__\[POSTCOMPILE_\w+\])\)")
@@ -78,7 +78,7 @@ class PostgresStatements(Statements):
         compiled: Any = statement.compile(dialect=self.dialect)
         names = tuple(compiled.positiontup or ())
         expanded = frozenset(name for name in names if compiled.binds[name].expanding)
-        return self._numbered(Compiled(str(compiled), names, _taker(names), {}, (), expanded, (), returns=True))
+        return self._numbered(Compiled(str(compiled), names, taker(names), {}, (), expanded, (), returns=True))
 
     def _compile(self, statement: Any, values: Values) -> Compiled:
         compiled = super()._compile(statement, values)
@@ -135,7 +135,7 @@ def _for_each_path(compiled: Compiled) -> Compiled:
     names = (PATHS, *(compiled.names[place] for place in places))
     moved = {place: new for new, place in enumerate(places, 1)}
     converts = tuple((moved[place], convert) for place, convert in compiled.converts if place in moved)
-    return replace(compiled, sql=_EACH.format(each=each), names=names, take=_taker(names), converts=converts)
+    return replace(compiled, sql=_EACH.format(each=each), names=names, take=taker(names), converts=converts)
 
 
 def _any(without: str | None, mark: str) -> str:
@@ -180,7 +180,7 @@ class PostgresConnection(DirectConnection):
 
     def _send(self, compiled: Compiled, values: Values) -> Answer:
         self.executed += 1
-        arguments = _arguments(compiled, values)
+        arguments = arguments_of(compiled, values)
         if compiled.expanded:
             pairs = zip(compiled.names, arguments, strict=True)
             arguments = [list(dict.fromkeys(value)) if name in compiled.expanded else value for name, value in pairs]
@@ -191,7 +191,7 @@ class PostgresConnection(DirectConnection):
         found: list[tuple[Any, ...]] = []
         for first in range(0, len(values), ROWS_A_STATEMENT):
             self.executed += 1
-            rows = [_arguments(compiled, one) for one in values[first : first + ROWS_A_STATEMENT]]
+            rows = [arguments_of(compiled, one) for one in values[first : first + ROWS_A_STATEMENT]]
             columns = zip(*rows, strict=True)
             arrays = [Array(kind, column) for kind, column in zip(many.kinds, columns, strict=True)]
             if compiled.returns:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self
 
 import sqlalchemy
 from sqlalchemy import CompoundSelect, Delete, Dialect, Float, Insert, Select, Update
@@ -176,7 +176,7 @@ class Statements:
         return Compiled(
             sql=str(compiled),
             names=names,
-            take=_taker(names),
+            take=taker(names),
             constants={
                 name: bind.effective_value for name, bind in zip(names, binds, strict=True) if not bind.required
             },
@@ -240,7 +240,7 @@ class DirectConnection:
             return self._many_returning(compiled, values)
         cursor = self._cursor()
         self.executed += 1
-        cursor.executemany(compiled.sql, [_arguments(compiled, one) for one in values])
+        cursor.executemany(compiled.sql, [arguments_of(compiled, one) for one in values])
         return Rows(cursor, ())
 
     def _many_returning(self, compiled: Compiled, values: Sequence[Values]) -> Rows:
@@ -250,7 +250,7 @@ class DirectConnection:
             part = values[first : first + ROWS_A_STATEMENT]
             cursor = self._cursor()
             self.executed += 1
-            arguments = [value for one in part for value in _arguments(compiled, one)]
+            arguments = [value for one in part for value in arguments_of(compiled, one)]
             cursor.execute(self._statements.for_rows(compiled, len(part)), arguments)
             found += Rows(cursor, compiled.results)
         return Rows(found, ())
@@ -263,13 +263,13 @@ class DirectConnection:
             return self._with_lists(statement, compiled, values)
         cursor = self._cursor()
         self.executed += 1
-        cursor.execute(compiled.sql, _arguments(compiled, values))
+        cursor.execute(compiled.sql, arguments_of(compiled, values))
         return Rows(cursor, compiled.results)
 
     def _with_lists(self, statement: Any, compiled: Compiled, values: Values) -> Any:
         arguments: list[Any] = []
         counts: list[int] = []
-        for name, value in zip(compiled.names, _arguments(compiled, values), strict=True):
+        for name, value in zip(compiled.names, arguments_of(compiled, values), strict=True):
             if name not in compiled.expanded:
                 arguments.append(value)
                 continue
@@ -286,19 +286,14 @@ class DirectConnection:
         return Rows(cursor, compiled.results)
 
 
-def direct(core: sqlalchemy.Connection, statements: Statements, cursor: Callable[[], Any]) -> sqlalchemy.Connection:
-    """The connection that use cases are given; they execute and read rows, and ask nothing else of it."""
-    return cast("sqlalchemy.Connection", DirectConnection(core, statements, cursor))
-
-
-def _taker(names: tuple[str, ...]) -> Callable[[Values], Sequence[Any]]:
+def taker(names: tuple[str, ...]) -> Callable[[Values], Sequence[Any]]:
     """Takes the values of these names; the operator's own gives one value bare."""
     if len(names) > 1:
         return itemgetter(*names)
     return lambda values: [values[name] for name in names]
 
 
-def _arguments(compiled: Compiled, values: Values) -> Sequence[Any]:
+def arguments_of(compiled: Compiled, values: Values) -> Sequence[Any]:
     """The parameters by position, converted; those of a list stay one."""
     if compiled.constants:
         values = {**compiled.constants, **values}

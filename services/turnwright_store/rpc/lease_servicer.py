@@ -63,7 +63,8 @@ class LeaseRpcs(Calls):
             address=Address(request.project, request.run),
             who=self._claimant(request),
         )
-        claimed = await self._database.write(work, Durability.NORMAL, {run_lock(request.project, request.run)})
+        locks = {run_lock(request.project, request.run)}
+        claimed = await self._database.write(work, Durability.NORMAL, locks, brief=True)
         return claim_to_pb(claimed)
 
     async def ClaimWork(self, request: lease_pb2.ClaimWorkRequest, _context: Any) -> lease_pb2.ClaimWorkResponse:
@@ -105,10 +106,10 @@ class LeaseRpcs(Calls):
         states: list[LeaseState] = []
         first, *others = _parts([_lease_of(lease) for lease in request.leases])
         work = partial(app.register_and_renew, who=who, workspaces=request.workspace_ids, leases=first)
-        states += await self._database.write(work, Durability.NORMAL, {REGISTRY_LOCK, *_locks(first)})
+        states += await self._database.write(work, Durability.NORMAL, {REGISTRY_LOCK, *_locks(first)}, brief=True)
         for part in others:
             work = partial(app.renew_leases, who=who, leases=part)
-            states += await self._database.write(work, Durability.NORMAL, _locks(part))
+            states += await self._database.write(work, Durability.NORMAL, _locks(part), brief=True)
         return lease_pb2.RenewLeasesResponse(
             states=[
                 lease_pb2.LeaseState(lease=lease, held=state.held, abort_requested=state.abort_requested)
@@ -120,7 +121,7 @@ class LeaseRpcs(Calls):
     async def GetLease(self, request: lease_pb2.GetLeaseRequest, _context: Any) -> lease_pb2.GetLeaseResponse:
         """See StoreService."""
         query = partial(app.get_lease, caller=current_caller(), address=Address(request.project, request.run))
-        held = await self._database.read(query)
+        held = await self._database.read(query, brief=True)
         return lease_pb2.GetLeaseResponse(
             owner=held.owner, address=held.address, expires_in_ms=held.expires_in_ms, run_status=held.run_status
         )
@@ -133,7 +134,7 @@ class LeaseRpcs(Calls):
             address=Address(request.project, request.run),
             epoch=request.fence.epoch,
         )
-        await self._database.write(work, Durability.NORMAL, {run_lock(request.project, request.run)})
+        await self._database.write(work, Durability.NORMAL, {run_lock(request.project, request.run)}, brief=True)
         return lease_pb2.ReleaseRunResponse()
 
 

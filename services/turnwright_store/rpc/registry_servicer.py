@@ -89,7 +89,8 @@ class RegistryRpcs(Calls):
 
     async def GetRun(self, request: registry_pb2.GetRunRequest, _context: Any) -> registry_pb2.GetRunResponse:
         """See StoreService."""
-        row = await self._database.read(partial(get_run, project=request.project, alias=request.run))
+        query = partial(get_run, project=request.project, alias=request.run)
+        row = await self._database.read(query, brief=True)
         return registry_pb2.GetRunResponse(run=wire.run_to_pb(row.run))
 
     async def ListRuns(self, request: registry_pb2.ListRunsRequest, _context: Any) -> registry_pb2.ListRunsResponse:
