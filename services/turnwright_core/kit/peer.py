@@ -22,8 +22,9 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     # The defaults wait a second before they try again; a restarted neighbour is back long before.
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 500),
+    # In spite of its name: how long one attempt may take, at least. A busy neighbour accepts late.
+    ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.use_local_subchannel_pool", 1),

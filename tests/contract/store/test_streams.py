@@ -292,17 +292,17 @@ async def test_a_stream_whose_producer_vanished_ends(tmp_path):
 
 
 async def test_a_stream_lives_while_one_of_its_channels_hears_of_its_producer(tmp_path):
-    async with quick_store(tmp_path) as (client, project):
+    async with quick_store(tmp_path, stream_grace_s=2) as (client, project):
         run = await new_run(client, project, "r")
         await opened(run)
-        for _ in range(10):
+        for _ in range(12):
             await grow(run, "", 2)
-            await asyncio.sleep(0.15)
+            await asyncio.sleep(0.2)
         assert await seen(run, OUT, ERR) == [(STREAMING, "", ""), (STREAMING, "", "")]
 
 
 async def test_a_silent_command_lives_as_long_as_the_lease_of_its_owner(tmp_path):
-    async with quick_store(tmp_path) as (client, project):
+    async with quick_store(tmp_path, lease_s=2) as (client, project):
         run = await working_run(client, project, "r")
         await run.begin()
         channel = "sh://turn_1/sleep_1"
@@ -310,7 +310,7 @@ async def test_a_silent_command_lives_as_long_as_the_lease_of_its_owner(tmp_path
         lease = {"owner": "owner", "address": "here:1", "leases": [{**run.address, "epoch": run.epoch}]}
         for _ in range(12):
             await client.call("RenewLeases", **lease)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.2)
         assert await seen(run, channel) == [(STREAMING, "", "zzz")]
 
         # Nobody renews any more: the owner is gone, and nobody takes the run over.

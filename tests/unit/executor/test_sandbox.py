@@ -127,7 +127,7 @@ async def test_env_needs_no_decision_where_it_can_change_nothing(tmp_path, monke
     (tools / "bwrap").symlink_to(PROGRAM)
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
-    async with running(tmp_path) as services:
+    async with running(tmp_path, sh_sandbox="auto") as services:
         (services.files / "a.txt").write_text("here\n")
         assert (await services.client.get_status()).confinement == "bubblewrap"
         services.script(f"<env>cat a.txt; touch b.txt</env>{GO_ON}", f"<env>cat a.txt</env>{GO_ON}", DONE)
