@@ -17,6 +17,15 @@ from pathlib import Path
 WAIT_S = 60
 
 
+PORTS = (
+    *("--listen", "127.0.0.1:0"),
+    *("--listen", "store=127.0.0.1:0"),
+    *("--listen", "assembler=127.0.0.1:0"),
+    *("--listen", "provider=127.0.0.1:0"),
+)
+"""Options of `serve` with which several can run at once."""
+
+
 @dataclass
 class Bench:
     """A directory with a home, a project and scripts; runs `turnwright` in it."""
@@ -50,7 +59,12 @@ class Bench:
 
     def env(self, **more: str) -> dict[str, str]:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TURNWRIGHT_", "OPENAI_"))}
-        ours = {"TURNWRIGHT_HOME": str(self.home), "TURNWRIGHT_SCRIPTED_DIR": str(self.scripts)}
+        ours = {
+            "TURNWRIGHT_HOME": str(self.home),
+            "TURNWRIGHT_SCRIPTED_DIR": str(self.scripts),
+            # What a command may do must not depend on what the host has installed.
+            "TURNWRIGHT_SH_SANDBOX": "limits",
+        }
         return {**inherited, **ours, **self.environment, **more}
 
     def command(self, *arguments: str) -> list[str]:

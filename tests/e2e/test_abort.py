@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.cli_process import WAIT_S, Bench, loop_status
+from e2e.cli_process import PORTS, WAIT_S, Bench, loop_status
 
 SLOW = '<sh>echo $$ > pid; sleep 60; touch over</sh><update status="102">Ran it.</update>'
 DONE = '<update status="200">All is done.</update>'
@@ -40,7 +40,7 @@ def is_alive(pid: int) -> bool:
 
 def test_the_command_line_stops_a_command_that_another_process_runs(bench) -> None:
     bench.script("m", SLOW, DONE)
-    with bench.running("serve") as served:
+    with bench.running("serve", *PORTS) as served:
         served.wait_for("executor", "err")
         with bench.running("act", "Do it.", "--model", "m", "--yolo", "--run", "r", "--json") as acting:
             pid = wait_until(lambda: pid_of(bench), "the command")

@@ -8,7 +8,7 @@ import stat
 
 import pytest
 
-from e2e.cli_process import Bench, json_lines, loop_status
+from e2e.cli_process import PORTS, Bench, json_lines, loop_status
 from e2e.test_cli_terminal import QUESTION, terminal
 
 EDIT = '<set path="a.txt"><<SEARCH\nold\nSEARCH\n<<REPLACE\nnew\nREPLACE</set>\n<update status="102">Edited.</update>'
@@ -65,7 +65,7 @@ def test_the_inbox_of_all_projects_is_seen_from_any_place(bench) -> None:
 
 
 def test_a_watch_tells_what_comes_and_who_decided_it_until_ctrl_c(bench) -> None:
-    with bench.running("serve") as served:
+    with bench.running("serve", *PORTS) as served:
         served.wait_for("executor", "err")
         with bench.running("inbox", "--watch") as watching, bench.running("inbox", "--watch", "--json") as lines:
             lines.wait_for("complete")

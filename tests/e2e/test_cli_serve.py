@@ -10,15 +10,13 @@ import signal
 import pytest
 from turnwright.types.v1 import loop_pb2, settings_pb2
 
-from e2e.cli_process import Bench, Process, loop_status
+from e2e.cli_process import PORTS, Bench, Process, loop_status
 from turnwright_client import Client, RunView, WatchPolicy
 from turnwright_core.errors import Reason, TurnwrightError
 
 EDIT = '<set path="a.txt">new</set><update status="102">Edited.</update>'
 DONE = '<update status="200">All is done.</update>'
 SLOW = "=== reply after_ms=3000 ===\n" + DONE
-PORTS = ("--listen", "127.0.0.1:0", "--listen", "store=127.0.0.1:0", "--listen", "assembler=127.0.0.1:0",
-         "--listen", "provider=127.0.0.1:0")  # fmt: skip
 
 
 @pytest.fixture

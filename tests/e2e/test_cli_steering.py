@@ -7,10 +7,8 @@ import signal
 
 import pytest
 
-from e2e.cli_process import WAIT_S, Bench, json_lines, loop_status
+from e2e.cli_process import PORTS, WAIT_S, Bench, json_lines, loop_status
 
-PORTS = ("--listen", "127.0.0.1:0", "--listen", "store=127.0.0.1:0", "--listen", "assembler=127.0.0.1:0",
-         "--listen", "provider=127.0.0.1:0")  # fmt: skip
 EDIT = '<set path="a.txt">new</set>\n<update status="102">Edited.</update>'
 GO_ON = '<update status="102">Going on.</update>'
 DONE = '<update status="200">All is done.</update>'

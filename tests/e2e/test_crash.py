@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from e2e.cli_process import WAIT_S, Bench, loop_status
+from e2e.cli_process import PORTS, WAIT_S, Bench, loop_status
 
 SLOW = '<get path="a.txt"/><sh>echo ran >> ran.txt; sleep 30</sh><update status="102">Ran it.</update>'
 DONE = '<update status="200">All is done.</update>'
@@ -37,7 +37,7 @@ def shown(bench: Bench, run: str) -> dict:
 
 def test_an_effect_that_was_under_way_happens_once_and_the_loop_goes_on(bench) -> None:
     bench.script("m", SLOW, DONE)
-    with bench.running("serve") as served:
+    with bench.running("serve", *PORTS) as served:
         served.wait_for("executor", "err")
         with bench.running("act", "Do it.", "--model", "m", "--yolo", "--run", "r") as acting:
             wait_until((bench.project / "ran.txt").exists, "the command")
@@ -45,7 +45,7 @@ def test_an_effect_that_was_under_way_happens_once_and_the_loop_goes_on(bench) -
             served.end()
             acting.kill()
 
-    with bench.running("serve") as served:
+    with bench.running("serve", *PORTS) as served:
         served.wait_for("executor", "err")
         wait_until(lambda: shown(bench, "r")["run"]["status"] == 200, "the end of the run")
 
@@ -55,7 +55,7 @@ def test_an_effect_that_was_under_way_happens_once_and_the_loop_goes_on(bench) -
 
 def test_a_run_that_was_killed_while_it_waited_still_waits(bench) -> None:
     bench.script("m", '<set path="a.txt"><<REPLACE\nnew\nREPLACE</set><update status="200">Set.</update>')
-    with bench.running("serve") as served:
+    with bench.running("serve", *PORTS) as served:
         served.wait_for("executor", "err")
         asked = bench.run("act", "Do it.", "--model", "m", "--run", "r", "--json")
         assert (asked.returncode, loop_status(asked.stdout)) == (6, 202)

@@ -10,12 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from e2e.cli_process import Bench, loop_status
+from e2e.cli_process import PORTS, Bench, loop_status
 
 GO_ON = '<get path="a.txt"/><update status="102">Going on.</update>'
 DONE = '<update status="200">Done.</update>'
-PORTS = ("--listen", "127.0.0.1:0", "--listen", "store=127.0.0.1:0", "--listen", "assembler=127.0.0.1:0",
-         "--listen", "provider=127.0.0.1:0")  # fmt: skip
 
 HURRY = """
 from turnwright_executor.hooks import TURN_VERDICT, Vote

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from e2e.cli_process import Bench
+from e2e.cli_process import PORTS, Bench
 from e2e.test_crash import shown, wait_until
 from turnwright_client import Client, read_record
 
@@ -52,7 +52,7 @@ def test_an_accepted_effect_is_completed_by_the_next_executor(bench, meanwhile, 
         "TURNWRIGHT_HOOKS": "slow:register",
         "TURNWRIGHT_HOOK_DEADLINE_S": "90",
     }
-    with bench.running("serve", **plugged) as served:
+    with bench.running("serve", *PORTS, **plugged) as served:
         served.wait_for("executor", "err")
         assert bench.run("act", "Edit it.", "--model", "m", "--run", "r").returncode == 6
         with bench.running("resolve", "r", "--accept") as resolving:
@@ -63,7 +63,7 @@ def test_an_accepted_effect_is_completed_by_the_next_executor(bench, meanwhile, 
     assert (bench.project / "a.txt").read_text() == "old\n"
     (bench.project / "a.txt").write_text(meanwhile)
 
-    with bench.running("serve") as served:
+    with bench.running("serve", *PORTS) as served:
         served.wait_for("executor", "err")
         wait_until(lambda: shown(bench, "r")["run"]["status"] == 200, "the end of the run")
         assert bench.run("inbox", "--json").stdout == ""
