@@ -83,7 +83,9 @@ async def another_executor(services: Services, name: str = "second", **settings)
     peers = {peer: services.addresses[peer] for peer in ("store", "provider", "assembler")}
     address = f"unix:{services.root}/{name}.sock"
     common = {"home": services.root / "home", "token": SECRET, "log_level": "error", "listen": address}
-    wired = build_executor(ExecutorSettings(**common, **peers, **{"recover": False, **settings}), SECRET)
+    wired = build_executor(
+        ExecutorSettings(**common, **peers, **{"recover": False, "sh_sandbox": "limits", **settings}), SECRET
+    )
     server = RunningServer(wired, address, SECRET, 1.0)
     await server.start()
     try:

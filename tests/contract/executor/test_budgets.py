@@ -98,15 +98,15 @@ async def test_a_limit_in_money_ends_a_loop_whose_calls_have_no_price(services) 
 async def test_work_is_stopped_when_its_time_is_over(services) -> None:
     services.script("<sh>sleep 20</sh>" + DONE)
     began_s = time.monotonic()
-    loop = await services.until(await services.act(budget=budget(wall_s_max=0.5)))
+    loop = await services.until(await services.act(budget=budget(wall_s_max=3)))
     (record,) = [entry async for entry in services.client.list_entries(services.project, "r", "log://turn_1/sh/*")]
     assert (word_of(loop), record.status) == ((499, "budget_exhausted:wall"), 499)
-    assert time.monotonic() - began_s < 10
+    assert time.monotonic() - began_s < 15
 
 
 async def test_waiting_for_a_decision_takes_no_time_from_the_budget(services) -> None:
     services.script('<set path="a.txt">new</set>' + GO_ON, DONE)
-    queued = await services.act(yolo=False, budget=budget(wall_s_max=3))
+    queued = await services.act(yolo=False, budget=budget(wall_s_max=20))
     await services.until(queued, 202)
     before = await services.client.get_run(services.project, "r")
     time.sleep(0.5)  # noqa: ASYNC251 - nothing may happen meanwhile
@@ -114,7 +114,7 @@ async def test_waiting_for_a_decision_takes_no_time_from_the_budget(services) ->
     loop = await services.until(queued)
     spent = (await services.client.get_run(services.project, "r")).loop_spent
     assert (before.run.status, loop.status) == (202, 200)
-    assert 0 < spent.wall_s < 3
+    assert 0 < spent.wall_s < 20
 
 
 async def test_turns_without_limits_tell_what_they_took_as_well(services) -> None:
