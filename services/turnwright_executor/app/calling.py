@@ -22,6 +22,7 @@ from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, Vi
 from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import Mode
 from turnwright_core.text import slugify
+from turnwright_executor.app import indeterminate
 from turnwright_executor.app.pending import Pending
 from turnwright_executor.app.records import DISPATCHED, Record, record_from_entry, record_write
 from turnwright_executor.domain.effect_class import EffectClass
@@ -38,10 +39,6 @@ _log = structlog.get_logger("calling")
 CALL_BYTES_MAX: Final = 512 * 1024
 """Longest command of a client, in bytes of its attributes and its body."""
 
-INTERRUPTED: Final = failed(
-    "indeterminate:500",
-    "The runtime was interrupted while this ran. Look whether it happened before you do it again.",
-)
 DOUBLE: Final = Done("Not carried out: the same request is carried out already.", State.CANCELLED, "aborted:499")
 
 
@@ -139,7 +136,7 @@ class ToolCalls:
     async def _done(self, record: Record, context: Context, pending: Pending, *, is_new: bool) -> Done:
         tool = self._tools[record.tool]
         if record.attributes.get(DISPATCHED) and tool.effect_class is EffectClass.OUTSIDE:
-            return INTERRUPTED
+            return indeterminate.UNKNOWN
         if is_new and (refused := refusal(record.command, Mode.ACT, TOOL_ORDER)):
             return failed(refused.outcome, refused.body)
         try:
