@@ -35,6 +35,10 @@ class FromLibraries(logging.Handler):
 _LIBRARIES: Final = FromLibraries(logging.WARNING)
 
 
+_OPENED: Final[list[TextIO]] = []
+"""The file that lines go to now, if they go to one."""
+
+
 def _redact(_logger: Any, _name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     for key in _SECRET_KEYS & event.keys():
         event[key] = "[redacted]"
@@ -44,8 +48,10 @@ def _redact(_logger: Any, _name: str, event: MutableMapping[str, Any]) -> Mutabl
 def configure_logs(level: str, file: Path | None = None) -> None:
     """Log from now on at `level` (debug, info, warning, error) to standard error, or to a file as JSON lines.
 
-    Warnings and errors of libraries come along.
+    Warnings and errors of libraries come along. A file that an earlier call opened is closed.
     """
+    while _OPENED:
+        _OPENED.pop().close()
     stream = _open(file) if file else sys.stderr
     json_lines = file is not None or not stream.isatty()
     structlog.configure(
@@ -74,4 +80,6 @@ def _open(file: Path) -> TextIO:
     file.parent.mkdir(parents=True, exist_ok=True)
     if file.exists() and file.stat().st_size > LOG_FILE_BYTES_MAX:
         file.replace(file.with_suffix(file.suffix + ".1"))
-    return file.open("a", encoding="utf-8", buffering=1)
+    stream = file.open("a", encoding="utf-8", buffering=1)
+    _OPENED.append(stream)
+    return stream

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import os
+from pathlib import Path
 
 import pytest
 import structlog
@@ -43,3 +45,11 @@ def test_a_librarys_exception_comes_along(lines):
     (line,) = lines("error", fail)
     assert line["level"] == "error"
     assert "ValueError: broken" in line["exception"]
+
+
+def test_a_file_that_lines_no_longer_go_to_is_closed(lines, tmp_path):
+    configure_logs("info", tmp_path / "first.log")
+    (line,) = lines("info", lambda log: log.warning("now here"))
+    assert line["text"] == "now here"
+    assert (tmp_path / "first.log").read_text() == ""
+    assert not [fd for fd in Path("/proc/self/fd").iterdir() if os.path.realpath(fd).endswith("first.log")]
