@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pydantic import Field
-
-from turnwright_core.kit.settings import PeerSettings
+from turnwright_core.kit.settings import PeerSettings, setting
 
 DEFAULT_LISTEN: Final = "127.0.0.1:7442"
 
@@ -14,20 +12,20 @@ DEFAULT_LISTEN: Final = "127.0.0.1:7442"
 class AssemblerSettings(PeerSettings):
     """What the assembler reads."""
 
-    token_divisor: int = Field(
+    token_divisor: int = setting(
         default=2, ge=1, le=16, description="Characters per token in every estimate: tokens = ceil(characters / this)."
     )
-    budget_ceiling: float = Field(
+    budget_ceiling: float = setting(
         default=0.9, gt=0, le=1, description="Part of the model's context window that a packet may fill."
     )
-    assembler_cache_bytes_max: int = Field(
+    assembler_cache_bytes_max: int = setting(
         default=256 * 1024 * 1024,
         ge=0,
         description="Bytes of rendered entries that are kept between turns, over all runs; 0 keeps none.",
     )
-    assembler_calls_per_run_max: int = Field(
+    assembler_calls_per_run_max: int = setting(
         default=16, ge=1, le=1000, description="Calls for one run that may wait for each other; more are refused."
     )
-    assembler_read_timeout_s: float = Field(
+    assembler_read_timeout_s: float = setting(
         default=60.0, gt=0, le=3600, description="Deadline in seconds of one read of a run's entries from the store."
     )

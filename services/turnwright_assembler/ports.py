@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Protocol
 
 from turnwright_core.entries import Cursor, Entry
+from turnwright_core.schemes import Schemes
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,14 +17,17 @@ class ViewPart:
     entries: tuple[Entry, ...]
     removed: tuple[str, ...]
     cursor: Cursor | None
+    schemes: Schemes | None = None
+    """The registered schemes, in the first part and only where they are not those that the reader knows."""
 
 
 class RunReader(Protocol):
     """Reads what a packet is made of."""
 
-    def read(self, project: str, run: str, after: Cursor | None) -> AsyncIterator[ViewPart]:
+    def read(self, project: str, run: str, after: Cursor | None, schemes: str) -> AsyncGenerator[ViewPart, None]:
         """The entries of a packet and `instructions://system`: all of them, or what changed after a cursor.
 
+        `schemes` is the version of the registered schemes that the caller goes by.
         Raises TurnwrightError; a RangeError says that the cursor is of no use and a snapshot is.
         """
         ...

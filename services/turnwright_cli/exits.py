@@ -62,14 +62,17 @@ def failure_of(error: TurnwrightError) -> FailureError:
 def advice_after(loop_reason: str) -> str:
     """What to do about a loop that failed, by the word its reason begins with; empty where there is nothing to say."""
     word = loop_reason.partition(":")[0].strip().upper()
-    if word == "BUDGET_EXHAUSTED":
-        return _BUDGET
+    if word in _ENDINGS:
+        return _ENDINGS[word]
     return _RULES[Reason[word]][1]({}) if word in Reason.__members__ else ""
 
 
-_BUDGET: Final = (
-    "Give it more with the next task (--max-turns, ...), or with `turnwright config RUN` where it is the run's limit."
-)
+_ENDINGS: Final[Mapping[str, str]] = {
+    "BUDGET_EXHAUSTED": "Give it more with the next task (--max-turns, ...), or with `turnwright config RUN` where it is "
+    "the run's limit.",
+    "EXPIRED": "Nobody decided on the proposal in time. Give the run its task again; `turnwright inbox` lists what waits.",
+}
+"""What to do about the reasons of loops that are no reasons of errors."""
 
 Advice = Callable[[Mapping[str, str]], str]
 
@@ -135,7 +138,7 @@ _RULES: Final[Mapping[Reason, tuple[int, Advice]]] = {
         FAILED,
         _say("Another executor works on this run; it is free when that one ends or its lease has passed."),
     ),
-    Reason.BLOCKS_MISSING: (FAILED, _say("Call again.")),
+    Reason.PACKET_BASE_MISSING: (FAILED, _say("Call again.")),
     Reason.TURN_NOT_FOUND: (USAGE, _say("`turnwright runs show RUN` lists the turns of a run.")),
     Reason.SCHEME_FIXED: (USAGE, _nothing),
     Reason.VERSION_MISMATCH: (FAILED, _say("Upgrade the older of the two.")),

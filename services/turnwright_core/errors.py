@@ -61,7 +61,7 @@ class Reason(IntEnum):
     VENDOR_TIMEOUT = 31
     DRAINING = 32
     LEASE_HELD = 33
-    BLOCKS_MISSING = 34
+    PACKET_BASE_MISSING = 34
     TURN_NOT_FOUND = 35
     SCHEME_FIXED = 36
     DATABASE_UNAVAILABLE = 37
@@ -188,7 +188,7 @@ CLASS_OF_REASON: Final[dict[Reason, type[TurnwrightError]]] = {
     Reason.VENDOR_TIMEOUT: DeadlineError,
     Reason.DRAINING: UnavailableError,
     Reason.LEASE_HELD: PreconditionError,
-    Reason.BLOCKS_MISSING: PreconditionError,
+    Reason.PACKET_BASE_MISSING: PreconditionError,
     Reason.TURN_NOT_FOUND: MissingError,
     Reason.SCHEME_FIXED: PreconditionError,
     Reason.DATABASE_UNAVAILABLE: UnavailableError,

@@ -38,7 +38,9 @@ from contract.store.harness import (
     set_,
     working_run,
 )
+from turnwright_core.differences import Copied
 from turnwright_core.kit.auth import call_metadata
+from turnwright_core.wire.packets import piece_to_pb
 
 METADATA = call_metadata(SECRET)
 
@@ -333,27 +335,24 @@ async def test_what_200_turns_store(bench):
     source = "".join(file.read_text() for file in sorted((Path(__file__).parents[2] / "services").rglob("*.py")))
     results = iter(source[at : at + 1024] for at in range(0, len(source), 1024))
     before = _stored_bytes(bench)
-    blocks: list[bytes] = []
     for kept in (False, True):
-        for _ in range(200):
-            await _stored_turn(run, [next(results), next(results)], blocks if kept else None)
+        for turn in range(200):
+            await _stored_turn(run, [next(results), next(results)], turn if kept else None)
         grown, before = _stored_bytes(bench) - before, _stored_bytes(bench)
         ratio = grown / (200 * 2 * 1024)
         assert ratio > 0
-        packets = "with packets of 64 blocks, 2 of them new" if kept else "without packets"
+        packets = "with packets that grow by them" if kept else "without packets"
         bench.say(f"200 turns of 2 results of 1 KB {packets}: {ratio:.2f} bytes stored for a byte of results")
 
 
-async def _stored_turn(run: Run, results: list[str], blocks: list[bytes] | None) -> None:
-    """A turn of two commands as its owner writes it; `blocks` are those of the packet before."""
+async def _stored_turn(run: Run, results: list[str], packets: int | None) -> None:
+    """A turn of two commands as its owner writes it; `packets` is how many turns before it have one, None: nor has it."""
     number = (await run.begin()).turn.number
-    if blocks is not None:
-        blocks += [hashlib.sha256(text.encode()).digest() for text in results]
-        del blocks[:-64]
-        new = [write_pb2.PacketBlock(digest=blocks[-2 + place], text=text) for place, text in enumerate(results)]
-        old = [write_pb2.PacketBlock(digest=digest) for digest in blocks[:-2]]
-        message = write_pb2.PacketMessage(role="user", blocks=[*old, *new])
-        await run.write(packet=write_pb2.PacketRecord(turn=number, messages=[message]))
+    if packets is not None:
+        old = [Copied(0, 2 * packets)] if packets else []
+        message = write_pb2.PacketMessage(role="user", pieces=map(piece_to_pb, [*old, *results]))
+        base_turn = number - 1 if packets else 0
+        await run.write(packet=write_pb2.PacketRecord(turn=number, messages=[message], base_turn=base_turn))
     paths = [f"log://turn_{number}/get/src_file_{place}_py" for place in range(2)]
     attributes = json.dumps({"ordinal": 1, "name": "get", "path": "src/file.py", "effect": "pure"})
     await run.write(

@@ -1,20 +1,25 @@
 """Assemble: read what changed, compose, climb down the ladder where it must be, say what to write.
 
-Source: architecture 2, 4, 12; RU199, RU204, RU214.
+CheckBudget does the same after the commands of a turn, for the packet that would be next; only the writes are told.
+
+Source: architecture 2, 4, 12; RU142, RU199, RU204, RU214.
 """
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 
 from turnwright_assembler.app.packet import Packet, compose
 from turnwright_assembler.app.run_cache import Held, RunCache
-from turnwright_assembler.app.run_rows import RunRows
+from turnwright_assembler.app.run_rows import OtherRulesError, RunRows
 from turnwright_assembler.domain.blocks import Block, active_prompt
-from turnwright_assembler.domain.effects import effects_of
-from turnwright_assembler.domain.ladder import Budget, climb
+from turnwright_assembler.domain.effects import effects_of, turn_effects
+from turnwright_assembler.domain.ladder import Budget, climb, turn_demotion
 from turnwright_assembler.domain.tokens import ceiling_of
 from turnwright_assembler.ports import RunReader
+from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.errors import RangeError, Reason, fault
 
@@ -30,6 +35,8 @@ class Ask:
     context_length: int
     at_least: Cursor | None = None
     calibration: float = 0.0
+    base_digest: str = ""
+    """Digest of the packet that the caller has; the answer may copy from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +52,22 @@ class Assembled:
     """A packet, what the caller shall write before it is sent, and whether it fits."""
 
     packet: Packet
+    digest: str
+    messages: tuple[tuple[str, tuple[Copied | str, ...]], ...]
+    """Roles, each with the pieces of its message; copied ones are those of the packet that the caller has."""
     effects: tuple[EntryWrite, ...]
     overflow: bool
     ceiling: int
     cursor: Cursor
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the packet after a turn would take, and what the caller shall write where that is too much."""
+
+    effects: tuple[EntryWrite, ...]
+    tokens: int
+    ceiling: int
 
 
 class Assembler:
@@ -66,6 +85,12 @@ class Assembler:
             rows = await self._up_to_date(ask, held)
             return self._assembled(ask, rows)
 
+    async def check(self, ask: Ask) -> Checked:
+        """Whether what a turn's commands brought fits into a packet (RU142). Raises TurnwrightError."""
+        async with self._cache.hold((ask.project, ask.run)) as held:
+            rows = await self._up_to_date(ask, held)
+            return self._checked(ask, rows)
+
     async def _up_to_date(self, ask: Ask, held: Held) -> RunRows:
         rows = await self._refreshed(ask, held)
         if not _shows(rows.cursor, ask.at_least):
@@ -79,40 +104,63 @@ class Assembler:
         return rows
 
     async def _refreshed(self, ask: Ask, held: Held) -> RunRows:
-        """What is kept, with the changes since; a snapshot where nothing is kept or its cursor means nothing."""
+        """What is kept, with the changes since; a snapshot where nothing is kept or it is of no use now."""
         if held.rows:
             try:
                 return await self._read_into(ask, held.rows)
-            except RangeError:
+            except (RangeError, OtherRulesError):
                 held.rows = None
         held.rows = await self._read_into(ask, RunRows(self._rules.token_divisor))
         return held.rows
 
     async def _read_into(self, ask: Ask, rows: RunRows) -> RunRows:
         cursor = None
-        async for part in self._reader.read(ask.project, ask.run, rows.cursor):
-            rows.apply(part)
-            cursor = part.cursor
+        async with aclosing(self._reader.read(ask.project, ask.run, rows.cursor, rows.schemes.version)) as parts:
+            async for part in parts:
+                rows.apply(part)
+                cursor = part.cursor
         if cursor is None:
             raise fault(Reason.SERVICE_UNAVAILABLE, "The store's answer ended early; call again.", service="store")
         return rows
 
+    def _ceiling(self, ask: Ask) -> int:
+        return ceiling_of(ask.context_length, self._rules.budget_ceiling)
+
+    def _composed(self, ask: Ask, rows: RunRows, blocks: tuple[Block, ...]) -> Packet:
+        return compose(blocks, rows.system, ask.loop, self._ceiling(ask), self._rules.token_divisor)
+
+    def _checked(self, ask: Ask, rows: RunRows) -> Checked:
+        blocks, ceiling = rows.ordered(), self._ceiling(ask)
+        prompt = active_prompt(blocks, ask.loop)
+        packet = self._composed(ask, rows, blocks)
+        budget = Budget(ceiling, ask.calibration)
+        step = turn_demotion(blocks, ask.turn, prompt.path if prompt else None, budget, packet)
+        effects = turn_effects(step, turn=ask.turn, loop=ask.loop, ceiling=ceiling, taken=rows, schemes=rows.schemes)
+        return Checked(effects, packet.tokens, ceiling)
+
     def _assembled(self, ask: Ask, rows: RunRows) -> Assembled:
-        ceiling = ceiling_of(ask.context_length, self._rules.budget_ceiling)
-
-        def composed(blocks: tuple[Block, ...]) -> Packet:
-            return compose(blocks, rows.system, ask.loop, ceiling, self._rules.token_divisor)
-
+        ceiling = self._ceiling(ask)
+        composed = partial(self._composed, ask, rows)
         blocks = rows.ordered()
         prompt = active_prompt(blocks, ask.loop)
         budget = Budget(ceiling, ask.calibration)
         climbed = climb(blocks, ask.turn, prompt.path if prompt else None, budget, composed)
         packet = climbed.packet
+        digest = packet.digest()
         assert rows.cursor is not None
         return Assembled(
             packet=packet,
+            digest=digest,
+            messages=rows.told(packet.messages, digest, ask.base_digest),
             effects=effects_of(
-                climbed, prompt, packet.figures, turn=ask.turn, loop=ask.loop, ceiling=ceiling, taken=rows
+                climbed,
+                prompt,
+                packet.figures,
+                turn=ask.turn,
+                loop=ask.loop,
+                ceiling=ceiling,
+                taken=rows,
+                schemes=rows.schemes,
             ),
             overflow=climbed.overflow,
             ceiling=ceiling,

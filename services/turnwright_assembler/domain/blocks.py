@@ -17,14 +17,14 @@ from turnwright_assembler.domain.envelope import element, fenced, tag_name
 from turnwright_assembler.domain.projection import summarize
 from turnwright_core.entries import Entry, State, Visibility
 from turnwright_core.limits import SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
-from turnwright_core.schemes import scheme_for
+from turnwright_core.schemes import BUILT_IN, Scheme, Schemes
 from turnwright_core.text import tokens_of
 
 SHOWN_CATEGORIES: Final = frozenset({"data", "logging", "unknown", "prompt"})
 """Categories that a section shows; entries of others cost nothing."""
 
-SEPARATOR_CHARS: Final = 1
-"""The newline that follows a block in its section is paid by the block."""
+_END: Final = "\n"
+"""A block is a piece of its section, and pays for the newline that ends it."""
 
 Attributes = dict[str, str | int]
 
@@ -51,7 +51,7 @@ class PromptParts:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One entry of a packet. `whole` is kept only while the entry is visible."""
+    """One entry of a packet, each text with the newline that ends it. `whole` is kept only while it is visible."""
 
     path: str
     scheme: str
@@ -77,9 +77,8 @@ class Block:
         return self.whole if self.is_visible else self.condensed
 
 
-def stands_in_packet(entry: Entry) -> bool:
-    """Whether any section shows the entry. Source: RU086, RU187, RU200."""
-    scheme = scheme_for(entry.scheme)
+def stands_in_packet(entry: Entry, scheme: Scheme) -> bool:
+    """Whether any section shows the entry, by the rules of its scheme. Source: RU086, RU187, RU200."""
     return (
         scheme.model_visible
         and scheme.category in SHOWN_CATEGORIES
@@ -88,18 +87,19 @@ def stands_in_packet(entry: Entry) -> bool:
     )
 
 
-def make_block(entry: Entry, divisor: int) -> Block | None:
+def make_block(entry: Entry, divisor: int, schemes: Schemes = BUILT_IN) -> Block | None:
     """The block of an entry, or None for one that no packet shows."""
-    if not stands_in_packet(entry):
+    scheme = schemes.rules(entry.scheme)
+    if not stands_in_packet(entry, scheme):
         return None
     attributes = entry.attributes
-    category = scheme_for(entry.scheme).category
+    category = scheme.category
     tag, shown = _tag(entry, category, attributes), _shown(entry, attributes)
     body = fenced(entry.path, entry.body)
-    short = fenced(entry.path, summarize(entry.path, entry.scheme, entry.body))
+    short = fenced(entry.path, summarize(entry.path, entry.scheme, entry.body, schemes))
     freed = (_second_block_tokens if category == "data" else _difference_tokens)(tag, shown, body, short, divisor)
-    condensed = element(tag, shown | {"tokens": freed}, short)
-    s_tokens = tokens_of(len(condensed) + SEPARATOR_CHARS, divisor)
+    condensed = element(tag, shown | {"tokens": freed}, short) + _END
+    s_tokens = tokens_of(len(condensed), divisor)
     if entry.visibility is not Visibility.VISIBLE:
         body = ""
     return Block(
@@ -109,7 +109,7 @@ def make_block(entry: Entry, divisor: int) -> Block | None:
         visibility=entry.visibility,
         turn=entry.turn,
         position=entry.position,
-        whole=element(tag, shown | {"tokens": freed}, body) if entry.visibility is Visibility.VISIBLE else "",
+        whole=element(tag, shown | {"tokens": freed}, body) + _END if entry.visibility is Visibility.VISIBLE else "",
         condensed=condensed,
         v_tokens=s_tokens + freed,
         s_tokens=s_tokens,
@@ -132,7 +132,7 @@ def active_prompt(blocks: Iterable[Block], loop: int) -> Block | None:
 
 def _second_block_tokens(tag: str, shown: Attributes, body: str, _short: str, divisor: int) -> int:
     """Tokens of the tag around the whole body, its own `tokens` figure and newline included."""
-    chars = len(element(tag, shown | {"tokens": 0}, body)) - len("0") + SEPARATOR_CHARS
+    chars = len(element(tag, shown | {"tokens": 0}, body)) - len("0") + len(_END)
     tokens = 0
     # The figure is part of what it counts. A larger figure never has fewer digits, so this climbs to the least answer.
     while (needed := tokens_of(chars + len(str(tokens)), divisor)) > tokens:

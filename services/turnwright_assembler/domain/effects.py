@@ -1,6 +1,6 @@
 """The writes that a packet asks for: demotions, error entries, and the prompt's figures. The caller commits them.
 
-Source: RU064, RU215-RU218, RU222; decisions C3, C9, C23, C26.
+Source: RU064, RU142, RU143, RU215-RU218, RU222; decisions C3, C9, C23, C26.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 from turnwright_assembler.domain.blocks import Block, Figures
 from turnwright_assembler.domain.ladder import Climbed, Measured, Rung, Step
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
-from turnwright_core.schemes import scheme_for
+from turnwright_core.schemes import BUILT_IN, Schemes
 from turnwright_core.text import scheme_of
 
 BUDGET_OUTCOME: Final = "budget:413"
@@ -22,11 +22,13 @@ _SLUGS: Final = {
     Rung.PREVIOUS_TURN: "budget_previous_turn",
     Rung.PROMPT: "budget_prompt",
     Rung.OVERFLOW: "budget_overflow",
+    Rung.TURN: "budget_turn",
 }
 _SENTENCES: Final = {
     Rung.PREVIOUS_TURN: "These entries of the previous turn were summarized, and the turn went on:",
     Rung.PROMPT: "The prompt itself was summarized, and the turn went on:",
     Rung.OVERFLOW: "It does not fit even now, so the loop ends. Summarized on the way:",
+    Rung.TURN: "What the turn brought was summarized; its commands are carried out all the same:",
 }
 
 
@@ -39,24 +41,35 @@ def effects_of(
     loop: int,
     ceiling: int,
     taken: Container[str],
+    schemes: Schemes = BUILT_IN,
 ) -> tuple[EntryWrite, ...]:
     """Every write of a packet, in order; `taken` are paths that the run already sees."""
     demoted = climbed.demoted
-    writes = [_demotion(path) for path in demoted if prompt is None or path != prompt.path]
+    writes = [_demotion(path, schemes) for path in demoted if prompt is None or path != prompt.path]
     if prompt and (write := _prompt_write(prompt, prompt.path in demoted, figures)):
         writes.append(write)
     writes += [_error(step, turn, loop, ceiling, taken) for step in climbed.steps]
     return tuple(writes)
 
 
-def writer_for(scheme: str) -> Tier:
+def turn_effects(
+    step: Step | None, *, turn: int, loop: int, ceiling: int, taken: Container[str], schemes: Schemes = BUILT_IN
+) -> tuple[EntryWrite, ...]:
+    """Every write of a demotion after a turn's commands, in order; `taken` are paths that the run already sees."""
+    if step is None:
+        return ()
+    demotions = (_demotion(path, schemes) for path in step.demoted)
+    return (*demotions, _error(step, turn, loop, ceiling, taken))
+
+
+def writer_for(scheme: str, schemes: Schemes = BUILT_IN) -> Tier:
     """The tier that may change an entry of a scheme for us: plugin where the scheme lists it, else its highest."""
-    allowed = scheme_for(scheme).writable_by
+    allowed = schemes.rules(scheme).writable_by
     return Tier.PLUGIN if Tier.PLUGIN in allowed else max(allowed)
 
 
-def _demotion(path: str) -> EntryWrite:
-    return EntryWrite(path, SetEntry(visibility=Visibility.SUMMARIZED), writer_for(scheme_of(path) or ""))
+def _demotion(path: str, schemes: Schemes) -> EntryWrite:
+    return EntryWrite(path, SetEntry(visibility=Visibility.SUMMARIZED), writer_for(scheme_of(path) or "", schemes))
 
 
 def _prompt_write(prompt: Block, is_demoted: bool, figures: Figures) -> EntryWrite | None:
@@ -103,5 +116,6 @@ def _words(step: Step, turn: int, ceiling: int) -> str:
         listed = ["* nothing: no entry was left to summarize"]
     if len(step.demoted) > PATHS_LISTED_MAX:
         listed.append(f"* and {len(step.demoted) - PATHS_LISTED_MAX} more")
-    first = f"The packet of turn {turn} had {step.tokens} tokens, {step.excess} over the ceiling of {ceiling}."
+    which = f"The packet after turn {turn} would have" if step.rung is Rung.TURN else f"The packet of turn {turn} had"
+    first = f"{which} {step.tokens} tokens, {step.excess} over the ceiling of {ceiling}."
     return "\n".join([f"{first} {_SENTENCES[step.rung]}", *listed])

@@ -1,13 +1,18 @@
-"""The budget ladder before a model call: measure, demote a little, measure again.
+"""What is demoted when a packet does not fit: before a model call, and after the commands of a turn.
+
+Before a call it is a ladder: measure, demote a little, measure again.
 
     1  the packet fits: nothing happens
     2  what the previous turn touched and is visible becomes summarized
     3  the loop's prompt becomes summarized
     4  it still does not fit: the turn ends with 413
 
+After the commands of a turn there is one step: where the next packet would not fit, what this turn touched and is
+visible becomes summarized. The commands are settled; nothing ends by it.
+
 Plans and events are never demoted. The loop's prompt waits for step 3 even where the previous turn brought it:
 losing sight of the task is the last thing to give up. Calibration enters the comparison and nothing else.
-Source: RU212-RU219; decisions C4, C16, C34.
+Source: RU142, RU143, RU212-RU219; decisions C4, C16, C34.
 """
 
 from __future__ import annotations
@@ -42,6 +47,8 @@ class Rung(IntEnum):
     PREVIOUS_TURN = 2
     PROMPT = 3
     OVERFLOW = 4
+    TURN = 5
+    """After the commands of a turn, not before a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +127,18 @@ def climb(
     return Climbed(packet, tuple(steps))
 
 
+def turn_demotion(
+    blocks: tuple[Block, ...], turn: int, prompt: str | None, budget: Budget, packet: Measured
+) -> Step | None:
+    """What falls of a turn after its commands, where `packet`, the next one, does not fit; None: nothing."""
+    excess = budget.excess(packet.tokens)
+    demoted = tuple(block.path for block in blocks if _falls(block, Rung.TURN, turn, prompt)) if excess else ()
+    return Step(Rung.TURN, demoted, budget.expected(packet.tokens), excess) if demoted else None
+
+
 def _falls(block: Block, rung: Rung, turn: int, prompt: str | None) -> bool:
     if not block.is_visible or block.category in EXEMPT_CATEGORIES:
         return False
     if rung is Rung.PROMPT:
         return block.path == prompt
-    return block.turn == turn - 1 and block.path != prompt
+    return block.turn == (turn if rung is Rung.TURN else turn - 1) and block.path != prompt

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from turnwright_core.schemes import scheme_for
+from turnwright_core.schemes import BUILT_IN, Schemes
 
 SUMMARY_CHARS: Final = 500
 """Code points that a summarized projection shows of a body (token_accounting)."""
@@ -33,13 +33,13 @@ _HEADINGS: Final = ("# ", "## ", "### ")
 _TEXT_SUFFIXES: Final = (".md", ".markdown", ".txt", ".rst", ".adoc")
 
 
-def summarize(path: str, scheme: str, body: str) -> str:
+def summarize(path: str, scheme: str, body: str, schemes: Schemes = BUILT_IN) -> str:
     """The body of an entry as it is shown while the entry is summarized."""
     if scheme == "":
         return _outline(path, body)
     if scheme in _BY_SCHEME:
         return _BY_SCHEME[scheme](body)
-    return _first_line(body) if scheme_for(scheme).category == "logging" else _head(body)
+    return _first_line(body) if schemes.rules(scheme).category == "logging" else _head(body)
 
 
 def _kept(body: str, part: str, cue: str) -> str:

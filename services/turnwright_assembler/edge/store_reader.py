@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
+from turnwright.types.v1 import scheme_pb2
 
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections.system import SYSTEM_PATH
 from turnwright_core.entries import Cursor
 from turnwright_core.kit.peer import Peer
+from turnwright_core.schemes import BUILT_IN, Schemes
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, entry_from_pb
+from turnwright_core.wire.schemes import registry_from_pb
 
 
 class StoreReader:
@@ -21,8 +24,9 @@ class StoreReader:
         self._peer = peer
         self._stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
         self._timeout_s = timeout_s
+        self._schemes = BUILT_IN
 
-    async def read(self, project: str, run: str, after: Cursor | None) -> AsyncIterator[ViewPart]:
+    async def read(self, project: str, run: str, after: Cursor | None, schemes: str) -> AsyncGenerator[ViewPart, None]:
         """The parts of the view, as they come."""
         request = read_pb2.ReadViewRequest(
             project=project,
@@ -30,10 +34,18 @@ class StoreReader:
             after=cursor_to_pb(after) if after else None,
             filter=read_pb2.VIEW_FILTER_PACKET,
             include_paths=[SYSTEM_PATH],
+            schemes_version=schemes,
         )
         async for part in self._peer.stream(self._stub.ReadView, request, self._timeout_s):
             yield ViewPart(
                 entries=tuple(entry_from_pb(entry) for entry in part.entries),
                 removed=tuple(part.removed_paths),
                 cursor=cursor_from_pb(part.cursor) if part.HasField("cursor") else None,
+                schemes=self._registered(part.schemes) if part.HasField("schemes") else None,
             )
+
+    def _registered(self, registry: scheme_pb2.SchemeRegistry) -> Schemes:
+        """The registry, the same one for all runs that go by it."""
+        if registry.version != self._schemes.version:
+            self._schemes = registry_from_pb(registry)
+        return self._schemes

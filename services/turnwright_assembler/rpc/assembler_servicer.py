@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any, Final
 
 import grpc
-from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2_grpc
+from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2_grpc, budget_pb2
 from turnwright.provider.v1 import provider_service_pb2
+from turnwright.types.v1 import packet_pb2
 
 from turnwright_assembler.app.assemble import Assembled, Assembler
 from turnwright_assembler.rpc.checks import ask_from
+from turnwright_core.differences import Copied
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.wire.entries import cursor_to_pb, write_to_pb
+from turnwright_core.wire.packets import piece_to_pb
 
 SERVICE_NAME: Final = "turnwright.assembler.v1.AssemblerService"
 
-_OVERHEAD_BYTES: Final = 64
-TEXT_CHARS_MAX: Final = (CHUNK_BYTES - _OVERHEAD_BYTES) // 4
-"""Code points of one part: four bytes each at most, so that no part is over CHUNK_BYTES whatever the text."""
+_ROLES: Final = {"system": provider_service_pb2.ROLE_SYSTEM, "user": provider_service_pb2.ROLE_USER}
+
+_OVERHEAD_BYTES: Final = 16
+"""What a piece takes on the wire beside its text, at most."""
 
 
 class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
@@ -33,27 +37,42 @@ class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
         request: assembler_service_pb2.AssembleRequest,
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> AsyncIterator[assembler_service_pb2.AssembleResponse]:
-        """The packet's texts in parts, then the report."""
+        """The packet's pieces in parts, then the report."""
         assembled = await self._assembler.assemble(ask_from(request))
-        for message in _texts(assembled):
-            yield message
+        for index, (role, pieces) in enumerate(assembled.messages):
+            for part in _parts(pieces):
+                message = assembler_service_pb2.MessagePieces(index=index, role=_ROLES[role], pieces=part)
+                yield assembler_service_pb2.AssembleResponse(pieces=message)
         yield assembler_service_pb2.AssembleResponse(report=_report(assembled))
 
+    async def CheckBudget(
+        self, request: budget_pb2.CheckBudgetRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> budget_pb2.CheckBudgetResponse:
+        """What to summarize of a turn that brought too much."""
+        checked = await self._assembler.check(ask_from(request))
+        effects = map(write_to_pb, checked.effects)
+        return budget_pb2.CheckBudgetResponse(effects=effects, tokens=checked.tokens, ceiling=checked.ceiling)
 
-def _texts(assembled: Assembled) -> Iterator[assembler_service_pb2.AssembleResponse]:
-    packet = assembled.packet
-    messages = ((provider_service_pb2.ROLE_SYSTEM, packet.system), (provider_service_pb2.ROLE_USER, packet.user))
-    for index, (role, text) in enumerate(messages):
-        for start in range(0, len(text), TEXT_CHARS_MAX):
-            part = assembler_service_pb2.MessageText(index=index, role=role, text=text[start : start + TEXT_CHARS_MAX])
-            yield assembler_service_pb2.AssembleResponse(text=part)
+
+def _parts(pieces: Iterable[Copied | str]) -> Iterator[list[packet_pb2.PacketPiece]]:
+    """The pieces in parts of at most 256 KiB, at least one of them."""
+    part: list[packet_pb2.PacketPiece] = []
+    size = 0
+    for piece in pieces:
+        more = _OVERHEAD_BYTES + (4 * len(piece) if isinstance(piece, str) else 0)
+        if part and size + more > CHUNK_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(piece_to_pb(piece))
+        size += more
+    yield part
 
 
 def _report(assembled: Assembled) -> assembler_service_pb2.PacketReport:
     return assembler_service_pb2.PacketReport(
         effects=[write_to_pb(write) for write in assembled.effects],
         overflow=assembled.overflow,
-        digest=assembled.packet.digest(),
+        digest=assembled.digest,
         tokens=assembled.packet.tokens,
         ceiling=assembled.ceiling,
         cursor=cursor_to_pb(assembled.cursor),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isfinite
 from typing import Final
 
-from turnwright.assembler.v1 import assembler_service_pb2
+from turnwright.assembler.v1 import assembler_service_pb2, budget_pb2
 
 from turnwright_assembler.app.assemble import Ask
 from turnwright_core.errors import Reason, fault
@@ -16,8 +16,9 @@ CALIBRATION_MAX: Final = 100.0
 """A vendor that counts more tokens than this for one estimated is not counting the same text."""
 
 
-def ask_from(request: assembler_service_pb2.AssembleRequest) -> Ask:
+def ask_from(request: assembler_service_pb2.AssembleRequest | budget_pb2.CheckBudgetRequest) -> Ask:
     """The request as the use case knows it. Raises InvalidError naming the field."""
+    is_packet = isinstance(request, assembler_service_pb2.AssembleRequest)
     for field in ("project", "run"):
         _check_name(field, getattr(request, field))
     for field in ("turn", "loop", "context_length"):
@@ -33,6 +34,7 @@ def ask_from(request: assembler_service_pb2.AssembleRequest) -> Ask:
         context_length=request.context_length,
         at_least=cursor_from_pb(request.at_least) if request.HasField("at_least") else None,
         calibration=request.calibration,
+        base_digest=request.base_digest if is_packet else "",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from turnwright_assembler.domain.envelope import open_tag
@@ -16,10 +16,10 @@ class BudgetSection:
     priority: int = 175
     is_live: bool = True
 
-    def render(self, draft: Draft) -> str:
+    def render(self, draft: Draft) -> Sequence[str]:
         """The table and its totals; always present."""
         figures = {"tokenUsage": draft.figures.usage, "tokensFree": draft.figures.free}
-        return "\n".join([open_tag("budget", figures), *_lines(draft), "</budget>"])
+        return ("\n".join([open_tag("budget", figures), *_lines(draft), "</budget>\n"]),)
 
 
 def _lines(draft: Draft) -> Iterator[str]:

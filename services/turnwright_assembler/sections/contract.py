@@ -5,7 +5,7 @@ Sections are placed by priority, lowest first, and know nothing of each other. S
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final, Protocol
@@ -45,8 +45,12 @@ class Section(Protocol):
         """Whether it shows the live figures, which are known only when everything else is."""
         ...
 
-    def render(self, draft: Draft) -> str:
-        """Its text; empty where it has nothing to say."""
+    def render(self, draft: Draft) -> Sequence[str]:
+        """Its text in pieces, each with the newline that ends it; none where it has nothing to say.
+
+        A packet is told by what differs from the one before: what stays the same from turn to turn should be
+        pieces of its own.
+        """
         ...
 
 
@@ -58,7 +62,10 @@ def text_of(name: str) -> str:
     return files(SECTIONS_PACKAGE).joinpath(f"{name}.md").read_text(encoding="utf-8").strip()
 
 
-def block_section(name: str, texts: Iterable[str]) -> str:
-    """`<name>`, the blocks a line apart, `</name>`; nothing without blocks."""
-    body = "\n".join(texts)
-    return f"<{name}>\n{body}\n</{name}>" if body else ""
+def block_section(name: str, texts: Iterable[str]) -> Sequence[str]:
+    """`<name>`, the blocks, `</name>`; nothing without blocks."""
+    pieces = [f"<{name}>\n", *texts]
+    if len(pieces) == 1:
+        return ()
+    pieces.append(f"</{name}>\n")
+    return pieces

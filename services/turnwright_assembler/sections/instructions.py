@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from turnwright_assembler.sections.contract import Draft, text_of
 
-_TEXT: Final = f"<instructions>\n{text_of('instructions-user')}\n</instructions>"
+_TEXT: Final = f"<instructions>\n{text_of('instructions-user')}\n</instructions>\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,6 @@ class InstructionsSection:
     priority: int = 165
     is_live: bool = False
 
-    def render(self, _draft: Draft) -> str:
+    def render(self, _draft: Draft) -> Sequence[str]:
         """The text, whatever the packet is."""
-        return _TEXT
+        return (_TEXT,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turnwright_assembler.sections.contract import Draft, block_section
@@ -14,7 +15,7 @@ class LogSection:
     priority: int = 100
     is_live: bool = False
 
-    def render(self, draft: Draft) -> str:
+    def render(self, draft: Draft) -> Sequence[str]:
         """One block for each logging entry and earlier prompt, in the order of the timeline."""
         active = draft.prompt.path if draft.prompt else None
         return block_section(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turnwright_assembler.domain.envelope import element
@@ -15,10 +16,10 @@ class PromptSection:
     priority: int = 30
     is_live: bool = True
 
-    def render(self, draft: Draft) -> str:
+    def render(self, draft: Draft) -> Sequence[str]:
         """Nothing when the model archived its prompt: it must see that the task is gone."""
         if draft.prompt is None or draft.prompt.prompt is None:
-            return ""
+            return ()
         parts = draft.prompt.prompt
         figures = parts.figures or draft.figures
         shown: dict[str, str | int] = {
@@ -27,4 +28,4 @@ class PromptSection:
             "path": draft.prompt.path,
             "mode": parts.mode,
         }
-        return element("prompt", shown, parts.whole if draft.prompt.is_visible else parts.condensed)
+        return (element("prompt", shown, parts.whole if draft.prompt.is_visible else parts.condensed) + "\n",)

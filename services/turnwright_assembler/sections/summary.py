@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turnwright_assembler.sections.contract import Draft, block_section
@@ -14,6 +15,6 @@ class SummarySection:
     priority: int = 50
     is_live: bool = False
 
-    def render(self, draft: Draft) -> str:
+    def render(self, draft: Draft) -> Sequence[str]:
         """One block for each data entry, visible or summarized."""
         return block_section("summary", (block.condensed for block in draft.blocks if block.category == "data"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turnwright_assembler.sections.contract import Draft, block_section
@@ -14,6 +15,6 @@ class UnknownsSection:
     priority: int = 150
     is_live: bool = False
 
-    def render(self, draft: Draft) -> str:
+    def render(self, draft: Draft) -> Sequence[str]:
         """One child for each entry."""
         return block_section("unknowns", (block.text for block in draft.blocks if block.category == "unknown"))

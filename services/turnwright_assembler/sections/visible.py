@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turnwright_assembler.sections.contract import Draft, block_section
@@ -14,7 +15,7 @@ class VisibleSection:
     priority: int = 75
     is_live: bool = False
 
-    def render(self, draft: Draft) -> str:
+    def render(self, draft: Draft) -> Sequence[str]:
         """One block for each visible data entry."""
         chosen = (block.whole for block in draft.blocks if block.category == "data" and block.is_visible)
         return block_section("visible", chosen)

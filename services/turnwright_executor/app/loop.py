@@ -42,7 +42,9 @@ from turnwright_executor.domain.fingerprint import fingerprint
 from turnwright_executor.domain.toolset import resolve_tools
 from turnwright_executor.domain.verdict import REFUTED_OUTCOME, Verdict
 from turnwright_executor.hooks.chains import Hooks
-from turnwright_executor.ports import Claim, Ledger, Packet, Packets, RunAddress
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.ledger import Claim, Ledger
+from turnwright_executor.ports.packets import Packet, Packets, StoredPacket
 from turnwright_executor.tools.contract import Tool, failed
 from turnwright_executor.tools.ports import Shell, Workspace
 
@@ -119,6 +121,7 @@ class LoopDriver:
         self._tools = resolve_tools(loop.settings)
         self._recent = [turn.result for turn in claim.recent_turns if turn.result]
         self._turns_ended = loop.turns
+        self._stored_packet: StoredPacket | None = None
         self._announcer = Announcer(services.hooks, address, loop)
         self._purse = Purse(services.ledger, address, claim.run, loop, time.monotonic)
 
@@ -228,10 +231,13 @@ class LoopDriver:
             open_turn.lost_calls = self._claim.turn_losses
             self._purse.reserve(stored.tokens, self._calibration(), open_turn.lost_calls)
             return stored
-        packet = await self._services.packets.assemble(self._address, turn, open_turn.at_least, self._calibration())
+        calibration, base = self._calibration(), self._stored_packet
+        packet = await self._services.packets.assemble(self._address, turn, open_turn.at_least, calibration, base)
         if not packet.overflow:
-            self._purse.reserve(packet.tokens, self._calibration())
-            await ledger.write_packet(self._address, self._claim.epoch, turn.number, packet)
+            self._purse.reserve(packet.tokens, calibration)
+            base_turn = base.turn if base else 0
+            await ledger.write_packet(self._address, self._claim.epoch, turn.number, packet, base_turn)
+            self._stored_packet = StoredPacket.of(turn.number, packet)
         return packet
 
     async def _record(self, open_turn: _OpenTurn) -> None:

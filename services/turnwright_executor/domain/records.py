@@ -50,6 +50,12 @@ def error_path(turn: int, word: str, taken: Container[str]) -> str:
     return free_path(f"{_LOG}turn_{turn}/error/{slugify(word) or 'error'}", taken)
 
 
+def error_path_of(record: str) -> str:
+    """Where an error about a command stands: `log://turn_1/error/get/a.txt` for the record `log://turn_1/get/a.txt`."""
+    folder, _, rest = record.removeprefix(_LOG).partition("/")
+    return f"{_LOG}{folder}/error/{rest}"
+
+
 def free_path(path: str, taken: Container[str]) -> str:
     """The path, or the first of `path+2`, `path+3`, ... that is not taken. A slug never holds a plus itself."""
     suffix, candidate = 1, path
@@ -59,11 +65,10 @@ def free_path(path: str, taken: Container[str]) -> str:
     return candidate
 
 
-def record_attributes(command: Command, ordinal: int) -> dict[str, Any]:
-    """What a record says of its command; `ordinal` counts from 0 within the turn."""
+def record_attributes(command: Command) -> dict[str, Any]:
+    """What a record says of its command."""
     return {
         "tool": command.name,
-        "ordinal": ordinal,
         "target": target_of(command),
         "command": {"name": command.name, "attributes": dict(command.attributes), "body": command.body},
     }

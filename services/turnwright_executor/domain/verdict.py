@@ -18,6 +18,7 @@ from turnwright_core.entries import State
 from turnwright_core.runs import (
     ABORTED,
     COMPLETED,
+    EXPIRED,
     LOOP_ENDED,
     REJECTED,
     RUNNING,
@@ -37,11 +38,12 @@ REASON_CHARS_MAX: Final = 200
 
 
 class Rejection(Enum):
-    """Whether somebody rejected a proposal of the turn, and said why (C20)."""
+    """Whether somebody rejected a proposal of the turn, and said why (C20); or whether nobody decided in time."""
 
     NONE = 0
     SILENT = 1
     COMMENTED = 2
+    EXPIRED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Limits:
 class RecordFacts:
     """How one command ended. `update_status` is that of an update, 102 where it was none of the known ones.
 
-    `rejected` says that somebody declined it: its record is failed, but the model did nothing wrong.
+    `rejected` says that somebody declined it, or that nobody decided: the model did nothing wrong.
     """
 
     path: str
@@ -232,6 +234,11 @@ def rejected(vote: Vote, facts: TurnFacts) -> Vote:
     return Vote(False, ABORTED, REJECTED) if facts.rejection is Rejection.SILENT else vote
 
 
+def expired(vote: Vote, facts: TurnFacts) -> Vote:
+    """A proposal that nobody decided in time ends the loop as one that was rejected does, but nobody rejected it."""
+    return Vote(False, ABORTED, EXPIRED) if facts.rejection is Rejection.EXPIRED else vote
+
+
 RULES: Final[tuple[tuple[int, Voter], ...]] = (
     (10, plain_text),
     (20, update),
@@ -241,6 +248,7 @@ RULES: Final[tuple[tuple[int, Voter], ...]] = (
     (60, loop_turns),
     (65, budget),
     (70, rejected),
+    (75, expired),
 )
 """The rules of the specification with their priorities."""
 

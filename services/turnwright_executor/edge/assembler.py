@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from turnwright.assembler.v1 import assembler_service_pb2 as pb
 from turnwright.assembler.v1 import assembler_service_pb2_grpc
 from turnwright.provider.v1 import provider_service_pb2
 
+from turnwright_core.differences import Copied, whole
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.peer import Peer
 from turnwright_core.runs import Turn
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, write_from_pb
-from turnwright_executor.ports import Packet, PacketMessage, RunAddress
+from turnwright_core.wire.packets import piece_from_pb
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.packets import Packet, PacketMessage, StoredPacket
 
 _ROLES = {provider_service_pb2.ROLE_SYSTEM: "system", provider_service_pb2.ROLE_USER: "user"}
 
@@ -24,7 +29,14 @@ class AssemblerPackets:
         self._peer = peer
         self._stub = assembler_service_pb2_grpc.AssemblerServiceStub(peer.channel)
 
-    async def assemble(self, address: RunAddress, turn: Turn, at_least: Cursor | None, calibration: float) -> Packet:
+    async def assemble(
+        self,
+        address: RunAddress,
+        turn: Turn,
+        at_least: Cursor | None,
+        calibration: float,
+        base: StoredPacket | None,
+    ) -> Packet:
         """The packet of a turn."""
         request = pb.AssembleRequest(
             project=address.project,
@@ -34,16 +46,22 @@ class AssemblerPackets:
             context_length=turn.request.context_length,
             at_least=cursor_to_pb(at_least) if at_least else None,
             calibration=calibration,
+            base_digest=base.digest if base else "",
         )
-        texts: dict[int, list[str]] = {}
+        changes: dict[int, list[Copied | str]] = {}
         roles: dict[int, str] = {}
         async for part in self._peer.stream(self._stub.Assemble, request, self._peer.timeout_s):
             if part.WhichOneof("part") == "report":
-                messages = tuple(PacketMessage(roles[index], "".join(texts[index])) for index in sorted(texts))
+                known = base.pieces if base else ()
+                messages = tuple(_message(roles[index], changes[index], known) for index in sorted(changes))
                 return _packet(messages, part.report)
-            roles.setdefault(part.text.index, _ROLES.get(part.text.role, "assistant"))
-            texts.setdefault(part.text.index, []).append(part.text.text)
+            roles.setdefault(part.pieces.index, _ROLES.get(part.pieces.role, "assistant"))
+            changes.setdefault(part.pieces.index, []).extend(map(piece_from_pb, part.pieces.pieces))
         raise fault(Reason.INTERNAL, "The assembler ended its answer without a report.", error_id="assembler")
+
+
+def _message(role: str, changes: Sequence[Copied | str], base: Sequence[str]) -> PacketMessage:
+    return PacketMessage(role, tuple(whole(changes, base)), tuple(changes))
 
 
 def _packet(messages: tuple[PacketMessage, ...], report: pb.PacketReport) -> Packet:

@@ -1,4 +1,4 @@
-"""What the model is sent, as the store keeps it: blocks that neighbours share, and a note for whoever sends it again.
+"""What the model is sent, as the store keeps it: pieces that neighbours share, and a note for whoever sends it again.
 
 Source: architecture 3 (what the model was sent), 11 (the stored packet is sent again); C22.
 """
@@ -13,37 +13,23 @@ from typing import Any
 from turnwright.store.v1 import read_pb2, write_pb2
 
 from turnwright_core.entries import Cursor
-from turnwright_executor.domain.blocks import Block, blocks_of
-from turnwright_executor.ports import Packet, PacketMessage
-
-MessageBlocks = Sequence[tuple[str, Sequence[Block]]]
-"""Roles, each with the blocks of its message."""
+from turnwright_core.wire.packets import piece_to_pb
+from turnwright_executor.ports.packets import Packet, PacketMessage
 
 
-def message_blocks(packet: Packet) -> MessageBlocks:
-    """The packet in blocks."""
-    return [(message.role, blocks_of(message.text)) for message in packet.messages]
-
-
-def digests_of(messages: MessageBlocks) -> frozenset[bytes]:
-    """The digests of all blocks."""
-    return frozenset(block.digest for _, blocks in messages for block in blocks)
-
-
-def packet_to_pb(turn: int, packet: Packet, messages: MessageBlocks, known: frozenset[bytes]) -> write_pb2.PacketRecord:
-    """The packet for the store, without the texts of blocks that it knows."""
+def packet_to_pb(turn: int, packet: Packet, base_turn: int) -> write_pb2.PacketRecord:
+    """The packet for the store: by what differs from the packet of `base_turn`, or whole."""
     return write_pb2.PacketRecord(
         turn=turn,
         messages=[
-            write_pb2.PacketMessage(role=role, blocks=[_block_to_pb(block, known) for block in blocks])
-            for role, blocks in messages
+            write_pb2.PacketMessage(
+                role=message.role, pieces=map(piece_to_pb, message.changes if base_turn else message.pieces)
+            )
+            for message in packet.messages
         ],
+        base_turn=base_turn,
         note=_note_of(packet),
     )
-
-
-def _block_to_pb(block: Block, known: frozenset[bytes]) -> write_pb2.PacketBlock:
-    return write_pb2.PacketBlock(digest=block.digest, text=None if block.digest in known else block.text)
 
 
 def _note_of(packet: Packet) -> str:
@@ -61,7 +47,11 @@ async def packet_from_parts(parts: AsyncIterator[read_pb2.ReadPacketResponse]) -
         note = note or part.note
         roles.setdefault(part.index, part.role)
         texts.setdefault(part.index, []).append(part.text)
-    return _packet([PacketMessage(roles[index], "".join(texts[index])) for index in sorted(texts)], note)
+    return _packet([_message(roles[index], texts[index]) for index in sorted(texts)], note)
+
+
+def _message(role: str, texts: Sequence[str]) -> PacketMessage:
+    return PacketMessage(role, tuple(texts), tuple(texts))
 
 
 def _packet(messages: Iterable[PacketMessage], note: str) -> Packet:

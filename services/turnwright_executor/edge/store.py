@@ -22,6 +22,7 @@ from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, PAGE_SIZE_MAX
 from turnwright_core.runs import LoopEnd, Run, Spending, Turn, TurnRequest, TurnResult
+from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, entry_from_pb, write_to_pb
 from turnwright_core.wire.runs import (
     loop_from_pb,
@@ -32,36 +33,51 @@ from turnwright_core.wire.runs import (
     turn_request_to_pb,
     turn_result_to_pb,
 )
-from turnwright_executor.edge.packets import digests_of, message_blocks, packet_from_parts, packet_to_pb
-from turnwright_executor.ports import Changes, Claim, Holding, LeaseState, Packet, Renewal, RunAddress, WriteAck
+from turnwright_executor.edge.packets import packet_from_parts, packet_to_pb
+from turnwright_executor.edge.schemes import KnownSchemes
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.ledger import Changes, Claim, Holding, LeaseState, Renewal, WriteAck
+from turnwright_executor.ports.packets import Packet
 
 WHOLE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bodies and attributes of records that are asked for in one call, in bytes."""
 
 
-RUNS_REMEMBERED: Final = 256
-"""Runs whose latest packet is remembered, so that the next one names its blocks by their digests."""
-
-
 class StoreLedger:
     """Implements ports.Ledger. `owner` is new at each start of the executor, `own_address` is where it listens."""
 
-    def __init__(self, peer: Peer, owner: str, own_address: str, lease_ms: int = 0) -> None:
-        """Speak through this peer. `lease_ms` is the length of leases to ask for; 0: the store's."""
+    def __init__(
+        self, peer: Peer, owner: str, own_address: str, lease_ms: int = 0, schemes: KnownSchemes | None = None
+    ) -> None:
+        """Speak through this peer. `lease_ms` is the length of leases to ask for; 0: the store's.
+
+        `schemes` is where others who speak to the store learn of registered schemes too.
+        """
         self._peer = peer
+        self._schemes = schemes or KnownSchemes()
         self._owner: dict[str, Any] = {"owner": owner, "address": own_address, "lease_ms": lease_ms}
-        self._blocks: dict[RunAddress, frozenset[bytes]] = {}
         self.stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
+
+    def scheme(self, name: str) -> Scheme:
+        """The rules of a scheme."""
+        return self._schemes.rules(name)
 
     async def claim(self, address: RunAddress) -> Claim:
         """Take over a run."""
-        request = lease_pb2.ClaimRunRequest(project=address.project, run=address.run, **self._owner)
-        return await self._claim_from_pb(await self._peer.call(self.stub.ClaimRun, request))
+        request = lease_pb2.ClaimRunRequest(
+            project=address.project, run=address.run, schemes_version=self._schemes.version, **self._owner
+        )
+        answer = await self._peer.call(self.stub.ClaimRun, request)
+        self._schemes.learn(answer)
+        return await self._claim_from_pb(answer)
 
     async def claim_work(self, limit: int, workspaces: Sequence[str]) -> list[Claim]:
         """Take over runs that have work and no owner."""
-        request = lease_pb2.ClaimWorkRequest(limit=limit, workspace_ids=workspaces, **self._owner)
+        request = lease_pb2.ClaimWorkRequest(
+            limit=limit, workspace_ids=workspaces, schemes_version=self._schemes.version, **self._owner
+        )
         answer = await self._peer.call(self.stub.ClaimWork, request)
+        self._schemes.learn(answer)
         return [await self._claim_from_pb(claim) for claim in answer.claims]
 
     async def _claim_from_pb(self, answer: lease_pb2.ClaimRunResponse) -> Claim:
@@ -135,8 +151,10 @@ class StoreLedger:
             fence=write_pb2.Fence(epoch=epoch),
             request=turn_request_to_pb(request),
             writes=[write_to_pb(write) for write in writes],
+            schemes_version=self._schemes.version,
         )
         answer = await self._peer.call(self.stub.BeginTurn, message)
+        self._schemes.learn(answer)
         ack = WriteAck((), cursor_from_pb(answer.cursor))
         return turn_from_pb(answer.turn), ack
 
@@ -161,25 +179,24 @@ class StoreLedger:
         answer = await self._peer.call(self.stub.WriteEntries, message)
         return WriteAck(tuple(answer.paths), cursor_from_pb(answer.cursor))
 
-    async def write_packet(self, address: RunAddress, epoch: int, turn: int, packet: Packet) -> WriteAck:
-        """Commit the effects of an assembly with the packet; what the packet before had is named by its digest only."""
-        messages = message_blocks(packet)
-        known = self._blocks.get(address, frozenset())
+    async def write_packet(
+        self, address: RunAddress, epoch: int, turn: int, packet: Packet, base_turn: int
+    ) -> WriteAck:
+        """Commit the effects of an assembly with the packet, by what differs from that of `base_turn`; 0: whole."""
         request = ledger_pb2.WriteEntriesRequest(
             project=address.project,
             run=address.run,
             fence=write_pb2.Fence(epoch=epoch),
             writes=[write_to_pb(write) for write in packet.effects],
-            packet=packet_to_pb(turn, packet, messages, known),
+            packet=packet_to_pb(turn, packet, base_turn),
         )
         try:
             answer = await self._peer.call(self.stub.WriteEntries, request)
         except TurnwrightError as error:
-            if error.reason is not Reason.BLOCKS_MISSING:
+            if error.reason is not Reason.PACKET_BASE_MISSING:
                 raise
-            request.packet.CopyFrom(packet_to_pb(turn, packet, messages, frozenset()))
+            request.packet.CopyFrom(packet_to_pb(turn, packet, 0))
             answer = await self._peer.call(self.stub.WriteEntries, request)
-        self._remember(address, digests_of(messages))
         return WriteAck((), cursor_from_pb(answer.cursor))
 
     async def read_packet(self, address: RunAddress, turn: int) -> Packet | None:
@@ -191,12 +208,6 @@ class StoreLedger:
             if error.reason is Reason.TURN_NOT_FOUND:
                 return None
             raise
-
-    def _remember(self, address: RunAddress, digests: frozenset[bytes]) -> None:
-        self._blocks.pop(address, None)
-        self._blocks[address] = digests
-        if len(self._blocks) > RUNS_REMEMBERED:
-            del self._blocks[next(iter(self._blocks))]
 
     async def end_turn(
         self,
@@ -296,8 +307,12 @@ class StoreLedger:
 
     async def get_run(self, address: RunAddress) -> Run:
         """The run."""
-        request = registry_pb2.GetRunRequest(project=address.project, run=address.run)
-        return run_from_pb((await self._peer.call(self.stub.GetRun, request)).run)
+        request = registry_pb2.GetRunRequest(
+            project=address.project, run=address.run, schemes_version=self._schemes.version
+        )
+        answer = await self._peer.call(self.stub.GetRun, request)
+        self._schemes.learn(answer)
+        return run_from_pb(answer.run)
 
     async def spending(self, address: RunAddress, loop: int) -> tuple[Spending, Spending]:
         """What a run and one of its loops have spent."""

@@ -12,11 +12,24 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from turnwright_core.differences import whole
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_store.app.forks import turn_not_found
 from turnwright_store.app.reading import Address
-from turnwright_store.domain.packets import CHAIN_MAX, Layout, Packet, difference, flat, missing, restored
+from turnwright_store.domain.packets import (
+    CHAIN_MAX,
+    Layout,
+    MessageParts,
+    Packet,
+    base_missing,
+    check_copies,
+    difference,
+    digest_of,
+    flat,
+    restored,
+    written,
+)
 from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql import packets as rows
 from turnwright_store.sql.forks import home_of
@@ -31,44 +44,57 @@ _READ_CHARS: Final = 1024 * 1024
 def record_packet(tx: Transaction, run: Standing, packet: Packet) -> None:
     """Store a checked packet of the open turn, in place of one that the turn has already.
 
-    Raises BLOCKS_MISSING, TRANSITION_FORBIDDEN.
+    Raises PACKET_BASE_MISSING, TRANSITION_FORBIDDEN, and InvalidError for copies of what the base has not.
     """
     if not packet.turn or packet.turn != run.turn_open:
         message = f"Turn {packet.turn} is not open; turn {run.turn_open} is (0: none)."
         raise fault(
             Reason.TRANSITION_FORBIDDEN, message, **{"from": run.turn_open, "to": packet.turn, "object": "packet"}
         )
-    layout = _stored_blocks(tx.connection, run.project_id, packet)
-    before = rows.latest_packets(tx.connection, run.id, packet.turn, CHAIN_MAX + 1)
+    before = rows.latest_packets(tx.connection, run.id, packet.turn, 2)
     if before and before[0].turn == packet.turn:
         rows.remove_packet(tx.connection, run.id, packet.turn)
         before = before[1:]
-    chain = _chain(before)
-    base = flat(_layout(chain)) if len(chain) < CHAIN_MAX else []
-    base_turn = chain[0].turn if base else 0
-    row = PacketRow(packet.turn, base_turn, difference(layout, base))
-    rows.add_packet(tx.connection, run.id, row, packet.note)
+    base = before[0] if before else None
+    if packet.base_turn and (base is None or base.turn != packet.base_turn):
+        raise base_missing(run.alias, packet.base_turn)
+    parts = _stored_texts(tx.connection, run.project_id, packet)
+    rows.add_packet(tx.connection, run.id, _row(tx.connection, run.id, packet, parts, base), packet.note)
 
 
-def _stored_blocks(connection: Connection, project_id: int, packet: Packet) -> Layout:
-    texts: dict[str, str | None] = {}
-    for block in packet.blocks:
-        texts[block.digest] = texts.get(block.digest) if block.text is None else block.text
-    ids = rows.known_blocks(connection, project_id, texts)
-    new = [(digest, text) for digest, text in texts.items() if digest not in ids and text is not None]
-    unknown = len(texts) - len(ids) - len(new)
-    if unknown:
-        raise missing(unknown)
-    ids |= rows.add_blocks(connection, project_id, new)
-    return tuple((message.role, tuple(ids[block.digest] for block in message.blocks)) for message in packet.messages)
+def _row(
+    connection: Connection, run_id: int, packet: Packet, parts: Sequence[MessageParts], base: PacketRow | None
+) -> PacketRow:
+    """What is stored of a layout: by what differs from the one before, but for one that ends a chain.
+
+    A packet that copies is stored as it came, without a look at what it copies: the work is that of what is new.
+    """
+    if packet.base_turn and base:
+        check_copies(packet, base.length)
+        if base.depth < CHAIN_MAX:
+            return PacketRow(packet.turn, base.turn, base.depth + 1, packet.length, written(parts))
+    ids = _ids(connection, run_id, base) if base else []
+    layout = tuple((role, tuple(whole(pieces, ids))) for role, pieces in parts)
+    if base is None or base.depth == CHAIN_MAX:
+        return PacketRow(packet.turn, 0, 1, packet.length, difference(layout, ()))
+    return PacketRow(packet.turn, base.turn, base.depth + 1, packet.length, difference(layout, ids))
 
 
-def _chain(found: Sequence[PacketRow]) -> Sequence[PacketRow]:
-    """The latest of the layouts and those that it builds on, back to one that stands for itself."""
-    for place, row in enumerate(found):
-        if not row.base_turn:
-            return found[: place + 1]
-    return found
+def _ids(connection: Connection, run_id: int, row: PacketRow) -> list[int]:
+    """The blocks of a stored packet."""
+    return flat(_layout(rows.latest_packets(connection, run_id, row.turn, row.depth)))
+
+
+def _stored_texts(connection: Connection, project_id: int, packet: Packet) -> list[MessageParts]:
+    """The messages with ids of blocks in place of the texts; what is new among the texts is stored."""
+    texts = {piece: digest_of(piece) for piece in packet.pieces if isinstance(piece, str)}
+    ids = rows.known_blocks(connection, project_id, texts.values())
+    new = {digest: text for text, digest in texts.items() if digest not in ids}
+    ids |= rows.add_blocks(connection, project_id, new.items())
+    return [
+        (message.role, [ids[texts[piece]] if isinstance(piece, str) else piece for piece in message.pieces])
+        for message in packet.messages
+    ]
 
 
 def _layout(chain: Sequence[PacketRow]) -> Layout:
@@ -84,7 +110,7 @@ def find_layout(connection: Connection, run: Standing, turn: int) -> Layout | No
     if home is None:
         return None
     found = rows.latest_packets(connection, home, turn, CHAIN_MAX)
-    return _layout(_chain(found)) if found and found[0].turn == turn else None
+    return _layout(found[: found[0].depth]) if found and found[0].turn == turn else None
 
 
 def packet_messages(connection: Connection, run: Standing, turn: int) -> tuple[tuple[str, str], ...] | None:

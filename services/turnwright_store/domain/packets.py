@@ -12,11 +12,12 @@ Source: architecture 3 (what the model was sent); C22.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
+from turnwright_core.differences import Copied, Differences
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import BODY_BYTES_MAX
 from turnwright_store.domain.checks import check_bytes, check_count, invalid
@@ -30,9 +31,6 @@ BLOCKS_MAX: Final = 100_000
 NOTE_BYTES_MAX: Final = 4096
 """Longest note with a packet, in bytes of UTF-8."""
 
-DIGEST_CHARS: Final = 64
-"""A SHA-256 in hexadecimal."""
-
 CHAIN_MAX: Final = 32
 """Layouts that reading a packet walks at most: one that stands for itself is kept as often."""
 
@@ -40,19 +38,11 @@ ROLES: Final = ("system", "user", "assistant")
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """A piece of a packet: its digest, and its text where the sender gives it."""
-
-    digest: str
-    text: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a packet."""
+    """One message of a packet: its pieces, texts of its own and runs of the base."""
 
     role: str
-    blocks: tuple[Block, ...]
+    pieces: tuple[Copied | str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +51,20 @@ class Packet:
 
     turn: int
     messages: tuple[Message, ...]
+    base_turn: int = 0
+    """The turn whose packet the copied pieces are of; 0: none are."""
     note: str = ""
     """What its owner wants to know of it later; opaque."""
 
     @property
-    def blocks(self) -> Iterable[Block]:
-        """All blocks, in order."""
-        return chain.from_iterable(message.blocks for message in self.messages)
+    def pieces(self) -> Iterable[Copied | str]:
+        """All pieces, in order."""
+        return chain.from_iterable(message.pieces for message in self.messages)
+
+    @property
+    def length(self) -> int:
+        """Blocks that it consists of."""
+        return sum(1 if isinstance(piece, str) else piece.count for piece in self.pieces)
 
 
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
@@ -75,26 +72,39 @@ Layout = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 def check_packet(packet: Packet) -> None:
-    """Refuse a packet that is over its limits, or whose texts do not have the digests that are said."""
+    """Refuse a packet that is over its limits, or copies from nowhere."""
     check_count("packet.messages", len(packet.messages), MESSAGES_MAX)
     check_bytes("packet.note", packet.note, NOTE_BYTES_MAX)
-    check_count("packet.blocks", sum(len(message.blocks) for message in packet.messages), BLOCKS_MAX)
+    check_count("packet.pieces", packet.length, BLOCKS_MAX)
+    if packet.base_turn and packet.base_turn >= packet.turn:
+        raise invalid("packet.base_turn", f"base_turn must be before {packet.turn}; it is {packet.base_turn}.")
     for message in packet.messages:
         if message.role not in ROLES:
             raise invalid("packet.role", f"role must be one of {', '.join(ROLES)}; it is {message.role!r}.")
-    for block in packet.blocks:
-        if len(block.digest) != DIGEST_CHARS:
-            raise invalid("packet.digest", "digest must be a SHA-256: 32 bytes.")
-        if block.text is not None:
-            check_bytes("packet.text", block.text, BODY_BYTES_MAX)
-            if hashlib.sha256(block.text.encode()).hexdigest() != block.digest:
-                raise invalid("packet.digest", f"{block.digest} is not the SHA-256 of the text that came with it.")
+    for piece in packet.pieces:
+        if isinstance(piece, str):
+            check_bytes("packet.text", piece, BODY_BYTES_MAX)
+        elif not packet.base_turn or not piece.count:
+            raise invalid("packet.copied", "copied needs the base_turn that it copies from, and a count of at least 1.")
 
 
-def missing(count: int) -> Exception:
-    """What a caller is told who leaves out texts that the store does not have."""
-    message = f"{count} blocks of the packet are not stored yet: send it again with their texts."
-    return fault(Reason.BLOCKS_MISSING, message, missing=count)
+def check_copies(packet: Packet, base_length: int) -> None:
+    """Refuse a packet that copies what its base has not."""
+    for piece in packet.pieces:
+        if isinstance(piece, Copied) and piece.first + piece.count > base_length:
+            wanted = f"{piece.count} pieces from {piece.first}"
+            raise invalid("packet.copied", f"copied asks for {wanted}; the base has {base_length}.")
+
+
+def base_missing(run: str, turn: int) -> Exception:
+    """What a caller is told who copies from a packet that is not stored."""
+    message = f"The packet of turn {turn} is not stored; send this packet whole."
+    return fault(Reason.PACKET_BASE_MISSING, message, run=run, turn=turn)
+
+
+def digest_of(text: str) -> str:
+    """The SHA-256 of a text, in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def flat(layout: Layout) -> list[int]:
@@ -102,13 +112,19 @@ def flat(layout: Layout) -> list[int]:
     return list(chain.from_iterable(ids for _, ids in layout))
 
 
+MessageParts = tuple[str, Iterable[Copied | int]]
+"""A message by what differs from another layout: its role, runs of places there, and ids."""
+
+
 def difference(layout: Layout, base: Sequence[int]) -> str:
     """A layout as text, by what differs from the ids of another one; an empty base makes it stand for itself."""
-    first: dict[int, int] = {}
-    for place, block in enumerate(base):
-        first.setdefault(block, place)
-    finder = _Finder(base, first)
-    return ";".join(" ".join([role, *_operations(ids, finder)]) for role, ids in layout)
+    differences = Differences(base)
+    return written((role, differences.of(ids)) for role, ids in layout)
+
+
+def written(layout: Iterable[MessageParts]) -> str:
+    """A difference as text."""
+    return ";".join(" ".join([role, *_operations(parts)]) for role, parts in layout)
 
 
 def restored(text: str, base: Sequence[int]) -> Layout:
@@ -142,44 +158,22 @@ def _meant(operation: str, base: Sequence[int]) -> Sequence[int]:
     return range(int(low), int(high or low) + 1)
 
 
-class _Finder:
-    """Where a block stands in the base: at best right where the last run went on."""
-
-    def __init__(self, base: Sequence[int], first: dict[int, int]) -> None:
-        self._base = base
-        self._first = first
-        self._next = 0
-        self._skipped = 0
-
-    def place(self, block: int) -> int | None:
-        """The place of a block; None for a new one. Blocks are asked for in the order of the layout."""
-        for place in (self._next, self._next + self._skipped):
-            # Something was put in before it, or as much was replaced.
-            if place < len(self._base) and self._base[place] == block:
-                return self._found(place)
-        known = self._first.get(block)
-        if known is None:
-            self._skipped += 1
-            return None
-        return self._found(known)
-
-    def _found(self, place: int) -> int:
-        self._next, self._skipped = place + 1, 0
-        return place
-
-
-def _operations(ids: Iterable[int], finder: _Finder) -> Iterable[str]:
-    """Runs as (copied, first, last): of places in the base, or of ids."""
-    runs: list[tuple[bool, int, int]] = []
-    for block in ids:
-        place = finder.place(block)
-        copied, at = place is not None, block if place is None else place
-        if runs and runs[-1][0] is copied and runs[-1][2] + 1 == at:
-            runs[-1] = (copied, runs[-1][1], at)
+def _operations(parts: Iterable[Copied | int]) -> Iterator[str]:
+    low = high = 0
+    for part in parts:
+        if isinstance(part, int) and high and part == high + 1:
+            high = part
+            continue
+        if high:
+            yield _ids(low, high)
+        low = high = 0
+        if isinstance(part, int):
+            low = high = part
         else:
-            runs.append((copied, at, at))
-    for copied, low, high in runs:
-        if copied:
-            yield f"+{low}:{high - low + 1}"
-        else:
-            yield f"{low}-{high}" if high > low else str(low)
+            yield f"+{part.first}:{part.count}"
+    if high:
+        yield _ids(low, high)
+
+
+def _ids(low: int, high: int) -> str:
+    return f"{low}-{high}" if high > low else str(low)

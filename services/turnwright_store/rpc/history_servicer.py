@@ -9,24 +9,21 @@ from turnwright.store.v1 import read_pb2, registry_pb2, write_pb2
 
 from turnwright_core.kit.auth import Caller
 from turnwright_core.wire import runs as wire
+from turnwright_core.wire.packets import piece_from_pb
 from turnwright_store.app import forks, packets, retention
 from turnwright_store.app.reading import Address
 from turnwright_store.domain.locks import project_lock, run_lock
-from turnwright_store.domain.packets import Block, Message, Packet, check_packet
+from turnwright_store.domain.packets import Message, Packet, check_packet
 from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls
 
 
 def packet_of(record: write_pb2.PacketRecord) -> Packet:
     """A packet from the wire. Raises what is wrong with it by itself."""
-    messages = tuple(Message(each.role, tuple(map(_block_of, each.blocks))) for each in record.messages)
-    packet = Packet(record.turn, messages, record.note)
+    messages = tuple(Message(each.role, tuple(map(piece_from_pb, each.pieces))) for each in record.messages)
+    packet = Packet(record.turn, messages, record.base_turn, record.note)
     check_packet(packet)
     return packet
-
-
-def _block_of(block: write_pb2.PacketBlock) -> Block:
-    return Block(block.digest.hex(), block.text if block.HasField("text") else None)
 
 
 class HistoryRpcs(Calls):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, delete, insert, select
@@ -16,8 +16,9 @@ _KNOWN: Final = select(blocks.c.digest, blocks.c.id).where(
 )
 _ADD_BLOCKS: Final = insert(blocks).returning(blocks.c.digest, blocks.c.id)
 _TEXTS: Final = select(blocks.c.id, blocks.c.text).where(blocks.c.id.in_(bindparam("ids", expanding=True)))
+_ROW: Final = (packets.c.turn, packets.c.base_turn, packets.c.depth, packets.c.length, packets.c.layout)
 _LATEST: Final = (
-    select(packets.c.turn, packets.c.base_turn, packets.c.layout)
+    select(*_ROW)
     .where(packets.c.run_id == bindparam("run"), packets.c.turn <= bindparam("up_to"))
     .order_by(packets.c.turn.desc())
     .limit(bindparam("page"))
@@ -36,6 +37,10 @@ class PacketRow:
     turn: int
     base_turn: int
     """The turn that the layout is a difference to; 0: it stands for itself."""
+    depth: int
+    """Layouts from this one to the one that stands for itself."""
+    length: int
+    """Blocks of the packet."""
     layout: str
 
 
@@ -76,8 +81,7 @@ def packet_note(connection: Connection, run_id: int, turn: int) -> str:
 
 def add_packet(connection: Connection, run_id: int, row: PacketRow, note: str) -> None:
     """Store the layout of a turn, and what its owner noted of it."""
-    values = {"run_id": run_id, "turn": row.turn, "base_turn": row.base_turn, "layout": row.layout, "note": note}
-    connection.execute(_ADD, values)
+    connection.execute(_ADD, {"run_id": run_id, **asdict(row), "note": note})
 
 
 def remove_packet(connection: Connection, run_id: int, turn: int) -> None:

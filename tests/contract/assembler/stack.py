@@ -9,11 +9,13 @@ from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
 
 from turnwright_assembler.config import AssemblerSettings
 from turnwright_assembler.wiring import build
+from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.auth import call_metadata
 from turnwright_core.kit.server import RunningServer, Service
 from turnwright_core.wire.entries import cursor_to_pb, entry_to_pb, write_from_pb
+from turnwright_core.wire.packets import piece_from_pb
 
 SECRET = "s3cret"
 
@@ -69,7 +71,11 @@ class Answer:
         return self.parts[-1].report
 
     def text(self, index: int) -> str:
-        return "".join(message.text.text for message in self.parts[:-1] if message.text.index == index)
+        return "".join(self.pieces(index))
+
+    def pieces(self, index: int) -> list[Copied | str]:
+        mine = (message.pieces for message in self.parts[:-1] if message.pieces.index == index)
+        return [piece_from_pb(piece) for part in mine for piece in part.pieces]
 
     @property
     def system(self) -> str:

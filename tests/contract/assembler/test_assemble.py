@@ -9,6 +9,7 @@ from turnwright.provider.v1 import provider_service_pb2
 from turnwright.store.v1 import read_pb2
 
 from contract.assembler.stack import SECRET, Client, ScriptedStore, at, part, start_assembler
+from turnwright_core.differences import whole
 from turnwright_core.entries import SetEntry, Tier, Visibility
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import derive_token
@@ -38,15 +39,14 @@ def reason(error: grpc.aio.AioRpcError) -> str:
 async def test_a_packet_is_two_messages_and_a_report(store, client):
     store.says(part(SYSTEM, PROMPT, entry("src/a.py", "pass", position=2), cursor=at(7)))
     answer = await client.assemble()
-    roles = {message.text.index: message.text.role for message in answer.parts[:-1]}
+    roles = {message.pieces.index: message.pieces.role for message in answer.parts[:-1]}
     assert roles == {0: provider_service_pb2.ROLE_SYSTEM, 1: provider_service_pb2.ROLE_USER}
     assert answer.system.endswith("\n\n## get\n\nYou are Ada.")
     assert names(answer.user) == ["prompt", "summary", "visible", "instructions", "budget"]
     report = answer.report
     assert (report.ceiling, report.overflow, cursor_from_pb(report.cursor)) == (90_000, False, at(7))
     assert report.tokens == -(-len(answer.system) // 2) + -(-len(answer.user) // 2)
-    texts = ((role, text.encode()) for role, text in (("system", answer.system), ("user", answer.user)))
-    assert report.digest == sha256(b"".join(f"{r}:{len(t)}\n".encode() + t for r, t in texts)).hexdigest()
+    assert report.digest == digest_of(answer.system, answer.user)
 
 
 # RU181, C31
@@ -272,3 +272,53 @@ async def test_with_no_cache_every_packet_is_made_from_a_snapshot(tmp_path, stor
     assert [request.HasField("after") for request in store.requests] == [False, False]
     await client.channel.close()
     await server.stop()
+
+
+def digest_of(system, user):
+    """The digest of a packet, made from nothing but its texts."""
+    texts = ((role, text.encode()) for role, text in (("system", system), ("user", user)))
+    return sha256(b"".join(f"{r}:{len(t)}\n".encode() + t for r, t in texts)).hexdigest()
+
+
+def pieces_of(answer):
+    """The pieces of both messages, in one row."""
+    return [*answer.pieces(0), *answer.pieces(1)]
+
+
+@pytest.mark.asyncio
+async def test_a_packet_is_told_by_what_differs_from_the_one_that_the_caller_has(client, store):
+    store.says(part(PROMPT, entry("a.py", "one", position=2), cursor=at(1)))
+    store.says(part(entry("b.py", "two", position=3), cursor=at(2)))
+    first = await client.assemble()
+    second = await client.assemble(turn=2, base_digest=first.report.digest)
+    pieces = pieces_of(second)
+    new = [piece for piece in pieces if isinstance(piece, str)]
+    assert [name for name in ("a.py", "b.py") if any(name in piece for piece in new)] == ["b.py"]
+    text = "".join(whole(pieces, pieces_of(first)))
+    assert second.report.digest == digest_of(text[: len(first.system)], text[len(first.system) :])
+    assert '"b.py"' in text
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("base_digest", ["", "0" * 64])
+async def test_whoever_has_another_packet_is_told_the_whole(client, store, base_digest):
+    store.says(part(PROMPT, entry("a.py", "one", position=2), cursor=at(1)))
+    store.says(part(cursor=at(1)))
+    first = await client.assemble()
+    second = await client.assemble(base_digest=base_digest)
+    assert (second.user, second.system) == (first.user, first.system)
+
+
+@pytest.mark.asyncio
+async def test_a_long_text_comes_in_pieces_and_parts(client, store):
+    """Characters of four bytes: no part is over 256 KiB, and what was sent once is copied."""
+    body = "\U0001f600" * 100_000
+    store.says(part(PROMPT, entry("a.py", body, position=2), cursor=at(1)))
+    store.says(part(cursor=at(1)))
+    wide = {"context_length": 10_000_000}
+    first = await client.assemble(**wide)
+    second = await client.assemble(**wide, base_digest=first.report.digest)
+    assert max(message.ByteSize() for message in first.parts) <= 256 * 1024
+    assert section(first.user, "visible").children[0].body == body
+    assert sum(message.ByteSize() for message in second.parts) < 5_000
+    assert "".join(whole(pieces_of(second), pieces_of(first))) == first.system + first.user

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pytest
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc
 from turnwright.store.v1 import write_pb2
+from turnwright.types.v1 import packet_pb2
 
 from contract.store.harness import Client as StoreClient
 from contract.store.harness import Run, request, set_
@@ -47,7 +48,7 @@ class Left:
     async def record(self, tool, attributes=None, body="", target="", ordinal=0, state=State.RECORDED, **more):
         """RECORD one command; `more` are attributes of its record."""
         command = Command(tool, attributes or {}, body)
-        stored = {**record_attributes(command, ordinal), **more}
+        stored = {**record_attributes(command), "ordinal": ordinal, **more}
         path = f"log://turn_1/{tool}/{target or ordinal + 1}"
         await self.run.write(
             set_(path, "", json.dumps(stored), writer=Tier.SYSTEM, turn=1, loop=1, state=state),
@@ -118,8 +119,8 @@ async def begin(run):
 
 
 def packet(*texts, note=""):
-    blocks = [write_pb2.PacketBlock(digest=hashlib.sha256(text.encode()).digest(), text=text) for text in texts]
-    return write_pb2.PacketRecord(turn=1, messages=[write_pb2.PacketMessage(role="user", blocks=blocks)], note=note)
+    pieces = [packet_pb2.PacketPiece(text=text) for text in texts]
+    return write_pb2.PacketRecord(turn=1, messages=[write_pb2.PacketMessage(role="user", pieces=pieces)], note=note)
 
 
 NOTE = json.dumps({"digest": "d" * 64, "tokens": 40, "cursor": ["", 0, 0, 0]})

@@ -4,6 +4,7 @@ import hashlib
 
 import pytest
 from turnwright.store.v1 import read_pb2, write_pb2
+from turnwright.types.v1 import packet_pb2
 
 from cases import params
 from contract.store.harness import ARCHIVED, RESOLVED, STREAMING, VISIBLE, append, set_
@@ -62,13 +63,7 @@ async def test_a_few_lines_of_long_bodies_are_no_large_answer(run):
 async def sent(run, *messages):
     """A turn that keeps a packet of (role, text)."""
     number = (await run.begin()).turn.number
-    blocks = [
-        write_pb2.PacketMessage(
-            role=role,
-            blocks=[write_pb2.PacketBlock(digest=hashlib.sha256(text.encode()).digest(), text=text)],
-        )
-        for role, text in messages
-    ]
+    blocks = [write_pb2.PacketMessage(role=role, pieces=[packet_pb2.PacketPiece(text=text)]) for role, text in messages]
     await run.write(packet=write_pb2.PacketRecord(turn=number, messages=blocks))
     await run.end(number)
     return number

@@ -1,33 +1,27 @@
 """What the model was sent: stored by blocks, read byte for byte."""
 
-import hashlib
 import random
 import string
 
 import pytest
 from turnwright.store.v1 import write_pb2
+from turnwright.types.v1 import packet_pb2
 
 from contract.store.counting import row_counts, stored_bytes
 from contract.store.harness import Run, new_project, set_, working_run
+from turnwright_core.differences import Copied
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.wire.packets import piece_to_pb
 
 pytestmark = pytest.mark.asyncio
 
 
-def block(text: str, *, sent: bool = True, digest: bytes | None = None) -> write_pb2.PacketBlock:
-    """A block; `sent` False leaves the text out."""
-    digest = hashlib.sha256(text.encode()).digest() if digest is None else digest
-    return write_pb2.PacketBlock(digest=digest, text=text if sent else None)
-
-
-def packet(turn: int, *messages: tuple[str, list[str]], sent: bool = True) -> write_pb2.PacketRecord:
-    """A packet of messages: role and the texts of the blocks."""
+def packet(turn: int, *messages: tuple[str, list[Copied | str]], base_turn: int = 0) -> write_pb2.PacketRecord:
+    """A packet of messages: role and pieces."""
     return write_pb2.PacketRecord(
         turn=turn,
-        messages=[
-            write_pb2.PacketMessage(role=role, blocks=[block(text, sent=sent) for text in texts])
-            for role, texts in messages
-        ],
+        messages=[write_pb2.PacketMessage(role=role, pieces=map(piece_to_pb, parts)) for role, parts in messages],
+        base_turn=base_turn,
     )
 
 
@@ -77,30 +71,64 @@ async def test_a_long_packet_comes_in_parts(run):
     assert await read(run, number) == [("system", "short"), ("user", f"a{text}b")]
 
 
-async def test_a_block_is_stored_once_in_a_project(client, run, db, tmp_path):
+async def test_a_text_is_stored_once_in_a_project(client, run, db, tmp_path):
     await sent(run, ("system", ["shared", "shared"]), ("user", ["one"]))
     other = await working_run(client, run.project, "other")
     await sent(other, ("system", ["shared"]), ("user", ["two"]))
     assert row_counts(db, tmp_path)["blocks"] == 3
     far = await working_run(client, await new_project(client, "far"), "r1")
-    error = await refused(sent(far, ("system", ["shared"]), sent=False))
-    assert (error.reason, error.metadata) == (Reason.BLOCKS_MISSING, {"missing": "1"})
+    await sent(far, ("system", ["shared"]))
+    assert row_counts(db, tmp_path)["blocks"] == 4
 
 
-async def test_known_blocks_need_no_text(run):
-    await sent(run, ("system", ["rules"]), ("user", ["hello"]))
-    number = await sent(run, ("system", ["rules"]), ("user", ["hello"]), sent=False)
-    assert await read(run, number) == [("system", "rules"), ("user", "hello")]
+async def test_a_packet_may_copy_from_the_one_before(run):
+    await sent(run, ("system", ["rules"]), ("user", ["a", "b", "c"]))
+    copying = [("system", [Copied(0, 1)]), ("user", [Copied(1, 1), "new", Copied(2, 2), "end", "a"])]
+    number = await sent(run, *copying, base_turn=1)
+    again = await sent(run, ("user", [Copied(0, 4), "x", Copied(6, 1)]), base_turn=number)
+    assert await read(run, number) == [("system", "rules"), ("user", "anewbcenda")]
+    assert await read(run, again) == [("user", "rulesanewbxa")]
 
 
-async def test_a_missing_block_refuses_the_whole_request(run, db, tmp_path):
-    begun = await run.begin()
-    wanted = packet(begun.turn.number, ("system", ["known"]))
-    wanted.messages.append(write_pb2.PacketMessage(role="user", blocks=[block(x, sent=False) for x in "aab"]))
+async def test_copies_are_read_back_over_more_turns_than_a_chain_is_long(run, db, tmp_path):
+    """Each turn adds a text at the end, and moves one from the front."""
+    texts = [f"piece {number}" for number in range(8)]
+    await sent(run, ("user", texts))
+    for turn in range(2, 80):
+        moved = f"turn {turn}"
+        await sent(run, ("user", [Copied(1, len(texts) - 1), Copied(0, 1), moved]), base_turn=turn - 1)
+        texts = [*texts[1:], texts[0], moved]
+    assert await read(run, 79) == [("user", "".join(texts))]
+    assert row_counts(db, tmp_path)["blocks"] == 86
+
+
+@pytest.mark.parametrize("base_turn", [1, 3])
+async def test_only_the_packet_before_is_copied_from(run, base_turn, db, tmp_path):
+    """Whoever is told so sends it whole: nothing of the request is stored."""
+    await sent(run, ("user", ["a"]))
+    await sent(run, ("user", ["b"]))
+    await run.begin()
+    await run.end(3)
+    number = (await run.begin()).turn.number
+    wanted = packet(number, ("user", [Copied(0, 1), "new"]), base_turn=base_turn)
     error = await refused(run.write(set_("known://a", "x"), packet=wanted))
-    assert (error.reason, error.metadata) == (Reason.BLOCKS_MISSING, {"missing": "2"})
+    assert (error.reason, error.metadata) == (
+        Reason.PACKET_BASE_MISSING,
+        {"run": "r1", "turn": str(base_turn)},
+    )
     counts = row_counts(db, tmp_path)
-    assert (counts["blocks"], counts["packets"], await run.entry("known://a")) == (0, 0, None)
+    assert (counts["blocks"], counts["packets"], await run.entry("known://a")) == (2, 2, None)
+
+
+async def test_a_fork_copies_nothing_from_its_parents_packet(client, run):
+    """Its own first packet comes whole: the parent's may be removed any day."""
+    await sent(run, ("user", ["a"]))
+    await client.call("ForkRun", **run.address, new_run="child")
+    child = Run(client, run.project, "child")
+    await child.enqueue()
+    await child.claim()
+    error = await refused(sent(child, ("user", [Copied(0, 1)]), base_turn=1))
+    assert error.reason is Reason.PACKET_BASE_MISSING
 
 
 async def test_a_packet_is_stored_with_the_writes_of_its_request(run):
@@ -142,27 +170,40 @@ async def test_a_packet_needs_the_fence(run):
 @pytest.mark.parametrize(
     ("record", "metadata"),
     [
-        (
-            [write_pb2.PacketMessage(role="user", blocks=[block("x", digest=b"\1" * 32)])],
-            {"field": "packet.digest"},
-        ),
-        ([write_pb2.PacketMessage(role="user", blocks=[block("x", digest=b"short")])], {"field": "packet.digest"}),
         ([write_pb2.PacketMessage(role="tool")], {"field": "packet.role"}),
         (
             [write_pb2.PacketMessage(role="user")] * 17,
             {"field": "packet.messages", "limit": "16", "actual": "17", "unit": "items"},
         ),
         (
-            [write_pb2.PacketMessage(role="user", blocks=[write_pb2.PacketBlock()] * 50_001)] * 2,
-            {"field": "packet.blocks", "limit": "100000", "actual": "100002", "unit": "items"},
+            [write_pb2.PacketMessage(role="user", pieces=[packet_pb2.PacketPiece()] * 50_001)] * 2,
+            {"field": "packet.pieces", "limit": "100000", "actual": "100002", "unit": "items"},
         ),
+        ([write_pb2.PacketMessage(role="user", pieces=[piece_to_pb(Copied(0, 1))])], {"field": "packet.copied"}),
     ],
-    ids=["digest", "length", "role", "messages", "blocks"],
+    ids=["role", "messages", "pieces", "copied"],
 )
 async def test_a_malformed_packet_is_refused(run, record, metadata):
     await run.begin()
     error = await refused(run.write(packet=write_pb2.PacketRecord(turn=1, messages=record)))
     assert error.metadata == metadata
+
+
+@pytest.mark.parametrize(
+    ("copied", "base_turn", "field"),
+    [
+        (Copied(1, 2), 1, "packet.copied"),
+        (Copied(2, 1), 1, "packet.copied"),
+        (Copied(0, 0), 1, "packet.copied"),
+        (Copied(0, 4_000_000_000), 1, "packet.pieces"),
+        (Copied(0, 1), 2, "packet.base_turn"),
+    ],
+)
+async def test_what_the_base_does_not_have_is_not_copied(run, copied, base_turn, field):
+    await sent(run, ("user", ["a", "b"]))
+    await run.begin()
+    error = await refused(run.write(packet=packet(2, ("user", [copied]), base_turn=base_turn)))
+    assert error.metadata["field"] == field
 
 
 async def test_a_turn_without_packet_is_not_found(run):

@@ -21,7 +21,7 @@ def read_packet(text: str) -> list[Node]:
     """The sections of a user message. Raises AssertionError where its structure is broken."""
     root = Node("", {})
     stack = [root]
-    lines = iter(text.split("\n"))
+    lines = iter(text.removesuffix("\n").split("\n"))
     for line in lines:
         if line.startswith("<<:::"):
             stack[-1].body = read_body(lines, line[2:])

@@ -271,6 +271,7 @@ def test_hostile_paths_and_attributes_stay_attributes():
 def test_the_digest_is_of_roles_and_texts():
     one = packet(PROMPT)
     assert one.digest() == packet(PROMPT).digest()
-    assert one.digest() != replace(one, system=one.user, user=one.system).digest()
-    assert one.digest() != replace(one, system=one.system + one.user[0], user=one.user[1:]).digest()
+    assert one.digest() != replace(one, system=one.user, pieces=(one.system,)).digest()
+    assert one.digest() != replace(one, system=one.system + one.user[0], pieces=(one.user[1:],)).digest()
+    assert one.digest() == replace(one, pieces=(one.user,)).digest()
     assert re.fullmatch("[0-9a-f]{64}", one.digest())

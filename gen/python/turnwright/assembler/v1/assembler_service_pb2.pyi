@@ -10,6 +10,7 @@ from google.protobuf.internal import containers as _containers
 from turnwright.provider.v1 import provider_service_pb2 as _provider_service_pb2
 from turnwright.store.v1 import write_pb2 as _write_pb2
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
+from turnwright.types.v1 import packet_pb2 as _packet_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -34,6 +35,7 @@ class AssembleRequest(_message.Message):
     CONTEXT_LENGTH_FIELD_NUMBER: _builtins.int
     AT_LEAST_FIELD_NUMBER: _builtins.int
     CALIBRATION_FIELD_NUMBER: _builtins.int
+    BASE_DIGEST_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -47,6 +49,10 @@ class AssembleRequest(_message.Message):
     calibration: _builtins.float
     """Tokens the vendor reported for the run's previous turn on the same model, over the estimate of that packet.
     0: unknown, counts as 1. Only the comparison with the ceiling uses it.
+    """
+    base_digest: _builtins.str
+    """Digest of a packet of this run whose pieces the caller still has, as they were sent to it. Where the assembler has them
+    too, the answer copies from it. Empty, or unknown by now: the answer is whole.
     """
     @_builtins.property
     def at_least(self) -> _cursor_pb2.Cursor:
@@ -62,10 +68,11 @@ class AssembleRequest(_message.Message):
         context_length: _builtins.int = ...,
         at_least: _cursor_pb2.Cursor | None = ...,
         calibration: _builtins.float = ...,
+        base_digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "at_least", b"at_least"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "at_least", b"at_least", "calibration", b"calibration", "context_length", b"context_length", "loop", b"loop", "project", b"project", "run", b"run", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "at_least", b"at_least", "base_digest", b"base_digest", "calibration", b"calibration", "context_length", b"context_length", "loop", b"loop", "project", b"project", "run", b"run", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__at_least: _TypeAlias = _typing.Literal["at_least"]  # noqa: Y015
     _WhichOneofArgType__at_least: _TypeAlias = _typing.Literal["_at_least", b"_at_least"]  # noqa: Y015
@@ -75,15 +82,15 @@ Global___AssembleRequest: _TypeAlias = AssembleRequest  # noqa: Y015
 
 @_typing.final
 class AssembleResponse(_message.Message):
-    """A part of the answer: first the text, in order, in parts of at most 256 KiB, then the report."""
+    """A part of the answer: first the pieces, in order, in parts of at most 256 KiB, then the report."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    TEXT_FIELD_NUMBER: _builtins.int
+    PIECES_FIELD_NUMBER: _builtins.int
     REPORT_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def text(self) -> Global___MessageText:
-        """Text of a message."""
+    def pieces(self) -> Global___MessagePieces:
+        """Pieces of a message."""
 
     @_builtins.property
     def report(self) -> Global___PacketReport:
@@ -92,48 +99,50 @@ class AssembleResponse(_message.Message):
     def __init__(
         self,
         *,
-        text: Global___MessageText | None = ...,
+        pieces: Global___MessagePieces | None = ...,
         report: Global___PacketReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["part", b"part", "report", b"report", "text", b"text"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["part", b"part", "pieces", b"pieces", "report", b"report"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["part", b"part", "report", b"report", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["part", b"part", "pieces", b"pieces", "report", b"report"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["text", "report"]  # noqa: Y015
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["pieces", "report"]  # noqa: Y015
     _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
 
 Global___AssembleResponse: _TypeAlias = AssembleResponse  # noqa: Y015
 
 @_typing.final
-class MessageText(_message.Message):
-    """Text to be added to the end of a message of the packet."""
+class MessagePieces(_message.Message):
+    """Pieces to be added to the end of a message of the packet."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     INDEX_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
-    TEXT_FIELD_NUMBER: _builtins.int
+    PIECES_FIELD_NUMBER: _builtins.int
     index: _builtins.int
     """0-based index of the message."""
     role: _provider_service_pb2.Role.ValueType
     """Who speaks in it."""
-    text: _builtins.str
-    """The text."""
+    @_builtins.property
+    def pieces(self) -> _containers.RepeatedCompositeFieldContainer[_packet_pb2.PacketPiece]:
+        """The pieces; a text has at most 64 Ki code points."""
+
     def __init__(
         self,
         *,
         index: _builtins.int = ...,
         role: _provider_service_pb2.Role.ValueType = ...,
-        text: _builtins.str = ...,
+        pieces: _abc.Iterable[_packet_pb2.PacketPiece] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "role", b"role", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "pieces", b"pieces", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___MessageText: _TypeAlias = MessageText  # noqa: Y015
+Global___MessagePieces: _TypeAlias = MessagePieces  # noqa: Y015
 
 @_typing.final
 class PacketReport(_message.Message):
@@ -150,7 +159,7 @@ class PacketReport(_message.Message):
     overflow: _builtins.bool
     """True when the packet does not fit even so: the turn must end with 413."""
     digest: _builtins.str
-    """SHA-256 over roles and texts, lower-case hexadecimal."""
+    """SHA-256 over roles and texts, lower-case hexadecimal; however the texts are cut into pieces."""
     tokens: _builtins.int
     """Tokens that the packet is estimated at."""
     ceiling: _builtins.int

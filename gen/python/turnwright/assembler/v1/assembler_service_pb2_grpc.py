@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from turnwright.assembler.v1 import assembler_service_pb2 as turnwright_dot_assembler_dot_v1_dot_assembler__service__pb2
+from turnwright.assembler.v1 import budget_pb2 as turnwright_dot_assembler_dot_v1_dot_budget__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
@@ -41,6 +42,11 @@ class AssemblerServiceStub(object):
                 request_serializer=turnwright_dot_assembler_dot_v1_dot_assembler__service__pb2.AssembleRequest.SerializeToString,
                 response_deserializer=turnwright_dot_assembler_dot_v1_dot_assembler__service__pb2.AssembleResponse.FromString,
                 _registered_method=True)
+        self.CheckBudget = channel.unary_unary(
+                '/turnwright.assembler.v1.AssemblerService/CheckBudget',
+                request_serializer=turnwright_dot_assembler_dot_v1_dot_budget__pb2.CheckBudgetRequest.SerializeToString,
+                response_deserializer=turnwright_dot_assembler_dot_v1_dot_budget__pb2.CheckBudgetResponse.FromString,
+                _registered_method=True)
 
 
 class AssemblerServiceServicer(object):
@@ -55,6 +61,14 @@ class AssemblerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CheckBudget(self, request, context):
+        """Tells what to summarize of a turn whose results, with all else, are more than a packet may have. Whoever knows that
+        they cannot be need not ask.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AssemblerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -62,6 +76,11 @@ def add_AssemblerServiceServicer_to_server(servicer, server):
                     servicer.Assemble,
                     request_deserializer=turnwright_dot_assembler_dot_v1_dot_assembler__service__pb2.AssembleRequest.FromString,
                     response_serializer=turnwright_dot_assembler_dot_v1_dot_assembler__service__pb2.AssembleResponse.SerializeToString,
+            ),
+            'CheckBudget': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckBudget,
+                    request_deserializer=turnwright_dot_assembler_dot_v1_dot_budget__pb2.CheckBudgetRequest.FromString,
+                    response_serializer=turnwright_dot_assembler_dot_v1_dot_budget__pb2.CheckBudgetResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -93,6 +112,33 @@ class AssemblerService(object):
             '/turnwright.assembler.v1.AssemblerService/Assemble',
             turnwright_dot_assembler_dot_v1_dot_assembler__service__pb2.AssembleRequest.SerializeToString,
             turnwright_dot_assembler_dot_v1_dot_assembler__service__pb2.AssembleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckBudget(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.assembler.v1.AssemblerService/CheckBudget',
+            turnwright_dot_assembler_dot_v1_dot_budget__pb2.CheckBudgetRequest.SerializeToString,
+            turnwright_dot_assembler_dot_v1_dot_budget__pb2.CheckBudgetResponse.FromString,
             options,
             channel_credentials,
             insecure,

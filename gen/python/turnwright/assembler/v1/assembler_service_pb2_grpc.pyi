@@ -6,6 +6,7 @@ isort:skip_file
 from collections import abc as _abc
 from grpc import aio as _aio
 from turnwright.assembler.v1 import assembler_service_pb2 as _assembler_service_pb2
+from turnwright.assembler.v1 import budget_pb2 as _budget_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys
@@ -37,6 +38,10 @@ class AssemblerServiceStub:
     def __new__(cls, channel: _aio.Channel) -> AssemblerServiceAsyncStub: ...
     Assemble: _grpc.UnaryStreamMultiCallable[_assembler_service_pb2.AssembleRequest, _assembler_service_pb2.AssembleResponse]
     """Assembles the packet of one turn. The same stored state and request give the same bytes."""
+    CheckBudget: _grpc.UnaryUnaryMultiCallable[_budget_pb2.CheckBudgetRequest, _budget_pb2.CheckBudgetResponse]
+    """Tells what to summarize of a turn whose results, with all else, are more than a packet may have. Whoever knows that
+    they cannot be need not ask.
+    """
 
 @_typing.type_check_only
 class AssemblerServiceAsyncStub(AssemblerServiceStub):
@@ -47,6 +52,10 @@ class AssemblerServiceAsyncStub(AssemblerServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Assemble: _aio.UnaryStreamMultiCallable[_assembler_service_pb2.AssembleRequest, _assembler_service_pb2.AssembleResponse]  # type: ignore[assignment]
     """Assembles the packet of one turn. The same stored state and request give the same bytes."""
+    CheckBudget: _aio.UnaryUnaryMultiCallable[_budget_pb2.CheckBudgetRequest, _budget_pb2.CheckBudgetResponse]  # type: ignore[assignment]
+    """Tells what to summarize of a turn whose results, with all else, are more than a packet may have. Whoever knows that
+    they cannot be need not ask.
+    """
 
 class AssemblerServiceServicer(metaclass=_abc_1.ABCMeta):
     """Makes what the model reads. Read-only: it reads the store, and returns the packet with the effects that it decided on;
@@ -60,5 +69,15 @@ class AssemblerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_assembler_service_pb2.AssembleResponse], _abc.AsyncIterator[_assembler_service_pb2.AssembleResponse]]:
         """Assembles the packet of one turn. The same stored state and request give the same bytes."""
+
+    @_abc_1.abstractmethod
+    def CheckBudget(
+        self,
+        request: _budget_pb2.CheckBudgetRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_budget_pb2.CheckBudgetResponse, _abc.Awaitable[_budget_pb2.CheckBudgetResponse]]:
+        """Tells what to summarize of a turn whose results, with all else, are more than a packet may have. Whoever knows that
+        they cannot be need not ask.
+        """
 
 def add_AssemblerServiceServicer_to_server(servicer: AssemblerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

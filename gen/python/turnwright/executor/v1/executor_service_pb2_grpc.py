@@ -361,6 +361,7 @@ class ExecutorServiceServicer(object):
 
     def CallTool(self, request, context):
         """Has a tool carry out a command for the caller: reads and writes of entries and files, and all else that tools do.
+        The command goes the way of the model's: the same checks, the same filters, the same record.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

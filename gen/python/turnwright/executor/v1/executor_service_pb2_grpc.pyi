@@ -83,7 +83,9 @@ class ExecutorServiceStub:
     InjectMessage: _grpc.UnaryUnaryMultiCallable[_control_pb2.InjectMessageRequest, _control_pb2.InjectMessageResponse]
     """Tells the model something in its next turn, without giving it a task."""
     CallTool: _grpc.UnaryUnaryMultiCallable[_control_pb2.CallToolRequest, _control_pb2.CallToolResponse]
-    """Has a tool carry out a command for the caller: reads and writes of entries and files, and all else that tools do."""
+    """Has a tool carry out a command for the caller: reads and writes of entries and files, and all else that tools do.
+    The command goes the way of the model's: the same checks, the same filters, the same record.
+    """
     GetRun: _grpc.UnaryUnaryMultiCallable[_query_pb2.GetRunRequest, _query_pb2.GetRunResponse]
     """Reads a run with its loops and turns."""
     ListRuns: _grpc.UnaryUnaryMultiCallable[_query_pb2.ListRunsRequest, _query_pb2.ListRunsResponse]
@@ -161,7 +163,9 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     InjectMessage: _aio.UnaryUnaryMultiCallable[_control_pb2.InjectMessageRequest, _control_pb2.InjectMessageResponse]  # type: ignore[assignment]
     """Tells the model something in its next turn, without giving it a task."""
     CallTool: _aio.UnaryUnaryMultiCallable[_control_pb2.CallToolRequest, _control_pb2.CallToolResponse]  # type: ignore[assignment]
-    """Has a tool carry out a command for the caller: reads and writes of entries and files, and all else that tools do."""
+    """Has a tool carry out a command for the caller: reads and writes of entries and files, and all else that tools do.
+    The command goes the way of the model's: the same checks, the same filters, the same record.
+    """
     GetRun: _aio.UnaryUnaryMultiCallable[_query_pb2.GetRunRequest, _query_pb2.GetRunResponse]  # type: ignore[assignment]
     """Reads a run with its loops and turns."""
     ListRuns: _aio.UnaryUnaryMultiCallable[_query_pb2.ListRunsRequest, _query_pb2.ListRunsResponse]  # type: ignore[assignment]
@@ -362,7 +366,9 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.CallToolRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.CallToolResponse, _abc.Awaitable[_control_pb2.CallToolResponse]]:
-        """Has a tool carry out a command for the caller: reads and writes of entries and files, and all else that tools do."""
+        """Has a tool carry out a command for the caller: reads and writes of entries and files, and all else that tools do.
+        The command goes the way of the model's: the same checks, the same filters, the same record.
+        """
 
     @_abc_1.abstractmethod
     def GetRun(

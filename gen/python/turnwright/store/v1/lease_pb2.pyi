@@ -12,6 +12,7 @@ from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
 from turnwright.types.v1 import model_pb2 as _model_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
+from turnwright.types.v1 import scheme_pb2 as _scheme_pb2
 from turnwright.types.v1 import turn_pb2 as _turn_pb2
 import builtins as _builtins
 import sys
@@ -35,6 +36,7 @@ class ClaimRunRequest(_message.Message):
     OWNER_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     LEASE_MS_FIELD_NUMBER: _builtins.int
+    SCHEMES_VERSION_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -45,6 +47,8 @@ class ClaimRunRequest(_message.Message):
     """Address at which the owner answers other executors."""
     lease_ms: _builtins.int
     """Length of the lease in milliseconds, 100 to 3600000; 0: the store's setting."""
+    schemes_version: _builtins.str
+    """`version` of the SchemeRegistry that the caller knows; empty: the built-in schemes only."""
     def __init__(
         self,
         *,
@@ -53,10 +57,11 @@ class ClaimRunRequest(_message.Message):
         owner: _builtins.str = ...,
         address: _builtins.str = ...,
         lease_ms: _builtins.int = ...,
+        schemes_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "lease_ms", b"lease_ms", "owner", b"owner", "project", b"project", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "lease_ms", b"lease_ms", "owner", b"owner", "project", b"project", "run", b"run", "schemes_version", b"schemes_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -80,6 +85,7 @@ class ClaimRunResponse(_message.Message):
     WORKSPACE_ID_FIELD_NUMBER: _builtins.int
     LEASE_MS_FIELD_NUMBER: _builtins.int
     TURN_LOSSES_FIELD_NUMBER: _builtins.int
+    SCHEMES_FIELD_NUMBER: _builtins.int
     abort_requested: _builtins.bool
     """True when somebody has asked that the active loop ends."""
     project_root: _builtins.str
@@ -125,6 +131,10 @@ class ClaimRunResponse(_message.Message):
     def recent_turns(self) -> _containers.RepeatedCompositeFieldContainer[_turn_pb2.Turn]:
         """The results of the active loop's latest ended turns, oldest first, at most 32: strikes and cycles are read off them."""
 
+    @_builtins.property
+    def schemes(self) -> _scheme_pb2.SchemeRegistry:
+        """The registered schemes, where they are not those that the caller knows. Absent in the claims of ClaimWork."""
+
     def __init__(
         self,
         *,
@@ -140,10 +150,11 @@ class ClaimRunResponse(_message.Message):
         workspace_id: _builtins.str = ...,
         lease_ms: _builtins.int = ...,
         turn_losses: _builtins.int = ...,
+        schemes: _scheme_pb2.SchemeRegistry | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "fence", b"fence", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "run", b"run"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "fence", b"fence", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "run", b"run", "schemes", b"schemes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "abort_requested", b"abort_requested", "fence", b"fence", "lease_ms", b"lease_ms", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "project_root", b"project_root", "recent_turns", b"recent_turns", "records", b"records", "run", b"run", "turn_losses", b"turn_losses", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "abort_requested", b"abort_requested", "fence", b"fence", "lease_ms", b"lease_ms", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "project_root", b"project_root", "recent_turns", b"recent_turns", "records", b"records", "run", b"run", "schemes", b"schemes", "turn_losses", b"turn_losses", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__loop: _TypeAlias = _typing.Literal["loop"]  # noqa: Y015
     _WhichOneofArgType__loop: _TypeAlias = _typing.Literal["_loop", b"_loop"]  # noqa: Y015
@@ -151,12 +162,16 @@ class ClaimRunResponse(_message.Message):
     _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
     _WhichOneofReturnType__open_turn: _TypeAlias = _typing.Literal["open_turn"]  # noqa: Y015
     _WhichOneofArgType__open_turn: _TypeAlias = _typing.Literal["_open_turn", b"_open_turn"]  # noqa: Y015
+    _WhichOneofReturnType__schemes: _TypeAlias = _typing.Literal["schemes"]  # noqa: Y015
+    _WhichOneofArgType__schemes: _TypeAlias = _typing.Literal["_schemes", b"_schemes"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__loop) -> _WhichOneofReturnType__loop | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__open_turn) -> _WhichOneofReturnType__open_turn | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__schemes) -> _WhichOneofReturnType__schemes | None: ...
 
 Global___ClaimRunResponse: _TypeAlias = ClaimRunResponse  # noqa: Y015
 
@@ -171,6 +186,7 @@ class ClaimWorkRequest(_message.Message):
     WORKSPACE_IDS_FIELD_NUMBER: _builtins.int
     LEASE_MS_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    SCHEMES_VERSION_FIELD_NUMBER: _builtins.int
     owner: _builtins.str
     """Identity of the claiming executor, new at each of its starts; at most 128 characters."""
     address: _builtins.str
@@ -179,6 +195,8 @@ class ClaimWorkRequest(_message.Message):
     """Length of the leases in milliseconds, 100 to 3600000; 0: the store's setting."""
     limit: _builtins.int
     """At most so many runs; 0: 1; limit 100."""
+    schemes_version: _builtins.str
+    """`version` of the SchemeRegistry that the caller knows; empty: the built-in schemes only."""
     @_builtins.property
     def workspace_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Workspaces that the executor has mounted: only runs of their projects are claimed. Empty: any. At most 10000."""
@@ -191,10 +209,11 @@ class ClaimWorkRequest(_message.Message):
         workspace_ids: _abc.Iterable[_builtins.str] | None = ...,
         lease_ms: _builtins.int = ...,
         limit: _builtins.int = ...,
+        schemes_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "lease_ms", b"lease_ms", "limit", b"limit", "owner", b"owner", "workspace_ids", b"workspace_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "lease_ms", b"lease_ms", "limit", b"limit", "owner", b"owner", "schemes_version", b"schemes_version", "workspace_ids", b"workspace_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -207,6 +226,7 @@ class ClaimWorkResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CLAIMS_FIELD_NUMBER: _builtins.int
+    SCHEMES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClaimRunResponse]:
         """What the owner needs of each; empty when there is no work, fewer than the limit where one message has no room for
@@ -214,16 +234,23 @@ class ClaimWorkResponse(_message.Message):
         a project the run that waits longest.
         """
 
+    @_builtins.property
+    def schemes(self) -> _scheme_pb2.SchemeRegistry:
+        """The registered schemes, where they are not those that the caller knows."""
+
     def __init__(
         self,
         *,
         claims: _abc.Iterable[Global___ClaimRunResponse] | None = ...,
+        schemes: _scheme_pb2.SchemeRegistry | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_schemes", b"_schemes", "schemes", b"schemes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_schemes", b"_schemes", "claims", b"claims", "schemes", b"schemes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__schemes: _TypeAlias = _typing.Literal["schemes"]  # noqa: Y015
+    _WhichOneofArgType__schemes: _TypeAlias = _typing.Literal["_schemes", b"_schemes"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__schemes) -> _WhichOneofReturnType__schemes | None: ...
 
 Global___ClaimWorkResponse: _TypeAlias = ClaimWorkResponse  # noqa: Y015
 

@@ -11,6 +11,7 @@ from turnwright.store.v1 import write_pb2 as _write_pb2
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
+from turnwright.types.v1 import scheme_pb2 as _scheme_pb2
 from turnwright.types.v1 import turn_pb2 as _turn_pb2
 import builtins as _builtins
 import sys
@@ -96,10 +97,13 @@ class BeginTurnRequest(_message.Message):
     FENCE_FIELD_NUMBER: _builtins.int
     REQUEST_FIELD_NUMBER: _builtins.int
     WRITES_FIELD_NUMBER: _builtins.int
+    SCHEMES_VERSION_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
     """Alias of the run."""
+    schemes_version: _builtins.str
+    """`version` of the SchemeRegistry that the caller knows; empty: the built-in schemes only."""
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
         """The owner's fence."""
@@ -122,10 +126,11 @@ class BeginTurnRequest(_message.Message):
         fence: _write_pb2.Fence | None = ...,
         request: _turn_pb2.TurnRequest | None = ...,
         writes: _abc.Iterable[_write_pb2.EntryWrite] | None = ...,
+        schemes_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "request", b"request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "project", b"project", "request", b"request", "run", b"run", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "project", b"project", "request", b"request", "run", b"run", "schemes_version", b"schemes_version", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -140,6 +145,7 @@ class BeginTurnResponse(_message.Message):
     TURN_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
     ABORT_REQUESTED_FIELD_NUMBER: _builtins.int
+    SCHEMES_FIELD_NUMBER: _builtins.int
     abort_requested: _builtins.bool
     """True when somebody has asked that the active loop ends."""
     @_builtins.property
@@ -150,18 +156,25 @@ class BeginTurnResponse(_message.Message):
     def cursor(self) -> _cursor_pb2.Cursor:
         """The run's cursor after the writes."""
 
+    @_builtins.property
+    def schemes(self) -> _scheme_pb2.SchemeRegistry:
+        """The registered schemes, where they are not those that the caller knows."""
+
     def __init__(
         self,
         *,
         turn: _turn_pb2.Turn | None = ...,
         cursor: _cursor_pb2.Cursor | None = ...,
         abort_requested: _builtins.bool = ...,
+        schemes: _scheme_pb2.SchemeRegistry | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "turn", b"turn"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_schemes", b"_schemes", "cursor", b"cursor", "schemes", b"schemes", "turn", b"turn"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort_requested", b"abort_requested", "cursor", b"cursor", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_schemes", b"_schemes", "abort_requested", b"abort_requested", "cursor", b"cursor", "schemes", b"schemes", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__schemes: _TypeAlias = _typing.Literal["schemes"]  # noqa: Y015
+    _WhichOneofArgType__schemes: _TypeAlias = _typing.Literal["_schemes", b"_schemes"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__schemes) -> _WhichOneofReturnType__schemes | None: ...
 
 Global___BeginTurnResponse: _TypeAlias = BeginTurnResponse  # noqa: Y015
 

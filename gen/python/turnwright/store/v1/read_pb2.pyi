@@ -13,6 +13,7 @@ from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
+from turnwright.types.v1 import scheme_pb2 as _scheme_pb2
 from turnwright.types.v1 import turn_pb2 as _turn_pb2
 import builtins as _builtins
 import sys
@@ -159,6 +160,7 @@ class ReadViewRequest(_message.Message):
     WITHOUT_BODIES_FIELD_NUMBER: _builtins.int
     BODY_BYTES_MAX_FIELD_NUMBER: _builtins.int
     AT_FIELD_NUMBER: _builtins.int
+    SCHEMES_VERSION_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -169,6 +171,8 @@ class ReadViewRequest(_message.Message):
     """True leaves bodies out."""
     body_bytes_max: _builtins.int
     """Cuts each body after so many bytes, at a character; 0: whole bodies."""
+    schemes_version: _builtins.str
+    """`version` of the SchemeRegistry that the caller knows; empty: the built-in schemes only."""
     @_builtins.property
     def after(self) -> _cursor_pb2.Cursor:
         """Only what changed after this moment. Absent: a snapshot."""
@@ -192,10 +196,11 @@ class ReadViewRequest(_message.Message):
         without_bodies: _builtins.bool = ...,
         body_bytes_max: _builtins.int = ...,
         at: Global___Moment | None = ...,
+        schemes_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_at", b"_at", "after", b"after", "at", b"at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_at", b"_at", "after", b"after", "at", b"at", "body_bytes_max", b"body_bytes_max", "filter", b"filter", "include_paths", b"include_paths", "project", b"project", "run", b"run", "without_bodies", b"without_bodies"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_at", b"_at", "after", b"after", "at", b"at", "body_bytes_max", b"body_bytes_max", "filter", b"filter", "include_paths", b"include_paths", "project", b"project", "run", b"run", "schemes_version", b"schemes_version", "without_bodies", b"without_bodies"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after: _TypeAlias = _typing.Literal["after"]  # noqa: Y015
     _WhichOneofArgType__after: _TypeAlias = _typing.Literal["_after", b"_after"]  # noqa: Y015
@@ -217,6 +222,7 @@ class ReadViewResponse(_message.Message):
     ENTRIES_FIELD_NUMBER: _builtins.int
     REMOVED_PATHS_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
+    SCHEMES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
         """Entries that entered the view or changed, in the order of their position."""
@@ -229,20 +235,32 @@ class ReadViewResponse(_message.Message):
     def cursor(self) -> _cursor_pb2.Cursor:
         """The moment that the stream as a whole describes; only in the last message."""
 
+    @_builtins.property
+    def schemes(self) -> _scheme_pb2.SchemeRegistry:
+        """The registered schemes, where they are not those that the caller knows; only in the first message. Whoever keeps a
+        part of the view reads a snapshot then: what a filter lets pass may be something else.
+        """
+
     def __init__(
         self,
         *,
         entries: _abc.Iterable[_entry_pb2.Entry] | None = ...,
         removed_paths: _abc.Iterable[_builtins.str] | None = ...,
         cursor: _cursor_pb2.Cursor | None = ...,
+        schemes: _scheme_pb2.SchemeRegistry | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cursor", b"_cursor", "cursor", b"cursor"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cursor", b"_cursor", "_schemes", b"_schemes", "cursor", b"cursor", "schemes", b"schemes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cursor", b"_cursor", "cursor", b"cursor", "entries", b"entries", "removed_paths", b"removed_paths"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cursor", b"_cursor", "_schemes", b"_schemes", "cursor", b"cursor", "entries", b"entries", "removed_paths", b"removed_paths", "schemes", b"schemes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cursor: _TypeAlias = _typing.Literal["cursor"]  # noqa: Y015
     _WhichOneofArgType__cursor: _TypeAlias = _typing.Literal["_cursor", b"_cursor"]  # noqa: Y015
+    _WhichOneofReturnType__schemes: _TypeAlias = _typing.Literal["schemes"]  # noqa: Y015
+    _WhichOneofArgType__schemes: _TypeAlias = _typing.Literal["_schemes", b"_schemes"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cursor) -> _WhichOneofReturnType__cursor | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__schemes) -> _WhichOneofReturnType__schemes | None: ...
 
 Global___ReadViewResponse: _TypeAlias = ReadViewResponse  # noqa: Y015
 

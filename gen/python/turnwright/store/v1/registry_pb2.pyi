@@ -747,19 +747,23 @@ class GetRunRequest(_message.Message):
 
     PROJECT_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
+    SCHEMES_VERSION_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
     """Alias of the run."""
+    schemes_version: _builtins.str
+    """`version` of the SchemeRegistry that the caller knows; empty: the built-in schemes only."""
     def __init__(
         self,
         *,
         project: _builtins.str = ...,
         run: _builtins.str = ...,
+        schemes_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["project", b"project", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["project", b"project", "run", b"run", "schemes_version", b"schemes_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -772,20 +776,28 @@ class GetRunResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RUN_FIELD_NUMBER: _builtins.int
+    SCHEMES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def run(self) -> _run_pb2.Run:
         """The run."""
+
+    @_builtins.property
+    def schemes(self) -> _scheme_pb2.SchemeRegistry:
+        """The registered schemes, where they are not those that the caller knows."""
 
     def __init__(
         self,
         *,
         run: _run_pb2.Run | None = ...,
+        schemes: _scheme_pb2.SchemeRegistry | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_schemes", b"_schemes", "run", b"run", "schemes", b"schemes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_schemes", b"_schemes", "run", b"run", "schemes", b"schemes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__schemes: _TypeAlias = _typing.Literal["schemes"]  # noqa: Y015
+    _WhichOneofArgType__schemes: _TypeAlias = _typing.Literal["_schemes", b"_schemes"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__schemes) -> _WhichOneofReturnType__schemes | None: ...
 
 Global___GetRunResponse: _TypeAlias = GetRunResponse  # noqa: Y015
 

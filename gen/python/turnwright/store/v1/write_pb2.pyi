@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
+from turnwright.types.v1 import packet_pb2 as _packet_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -326,56 +327,28 @@ class MoveEntry(_message.Message):
 Global___MoveEntry: _TypeAlias = MoveEntry  # noqa: Y015
 
 @_typing.final
-class PacketBlock(_message.Message):
-    """One piece of a packet. Pieces that many packets share are stored once per project."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DIGEST_FIELD_NUMBER: _builtins.int
-    TEXT_FIELD_NUMBER: _builtins.int
-    digest: _builtins.bytes
-    """SHA-256 of the text, 32 bytes."""
-    text: _builtins.str
-    """The text; at most 16 MiB. Absent where the store is expected to have it."""
-    def __init__(
-        self,
-        *,
-        digest: _builtins.bytes = ...,
-        text: _builtins.str | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_text", b"_text", "text", b"text"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_text", b"_text", "digest", b"digest", "text", b"text"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__text: _TypeAlias = _typing.Literal["text"]  # noqa: Y015
-    _WhichOneofArgType__text: _TypeAlias = _typing.Literal["_text", b"_text"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__text) -> _WhichOneofReturnType__text | None: ...
-
-Global___PacketBlock: _TypeAlias = PacketBlock  # noqa: Y015
-
-@_typing.final
 class PacketMessage(_message.Message):
     """One message of a packet."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ROLE_FIELD_NUMBER: _builtins.int
-    BLOCKS_FIELD_NUMBER: _builtins.int
+    PIECES_FIELD_NUMBER: _builtins.int
     role: _builtins.str
     """Who speaks: `system`, `user` or `assistant`."""
     @_builtins.property
-    def blocks(self) -> _containers.RepeatedCompositeFieldContainer[Global___PacketBlock]:
-        """What is said: the pieces joined."""
+    def pieces(self) -> _containers.RepeatedCompositeFieldContainer[_packet_pb2.PacketPiece]:
+        """What is said, piece by piece. Texts that many packets share are stored once per project."""
 
     def __init__(
         self,
         *,
         role: _builtins.str = ...,
-        blocks: _abc.Iterable[Global___PacketBlock] | None = ...,
+        pieces: _abc.Iterable[_packet_pb2.PacketPiece] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pieces", b"pieces", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -383,24 +356,27 @@ Global___PacketMessage: _TypeAlias = PacketMessage  # noqa: Y015
 
 @_typing.final
 class PacketRecord(_message.Message):
-    """What the model is sent in a turn. Refused with FAILED_PRECONDITION, reason BLOCKS_MISSING, when the store does not
-    have a block whose text is absent: send it again with the texts.
-    """
+    """What the model is sent in a turn."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TURN_FIELD_NUMBER: _builtins.int
     MESSAGES_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
+    BASE_TURN_FIELD_NUMBER: _builtins.int
     turn: _builtins.int
     """Number of the open turn."""
     note: _builtins.str
     """What an owner has to know of the packet that it sends again and did not assemble: a JSON object, at most 4096 bytes;
     empty: nothing. The store gives it back with the packet and does not read it.
     """
+    base_turn: _builtins.int
+    """Turn whose packet the copied pieces are of; 0: nothing is copied. FAILED_PRECONDITION, reason PACKET_BASE_MISSING, unless
+    it is this run's own latest packet before this turn: send this one whole then.
+    """
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___PacketMessage]:
-        """The messages, in order; at most 16, with at most 100000 blocks in all."""
+        """The messages, in order; at most 16, with at most 100000 pieces in all, copied ones included."""
 
     def __init__(
         self,
@@ -408,10 +384,11 @@ class PacketRecord(_message.Message):
         turn: _builtins.int = ...,
         messages: _abc.Iterable[Global___PacketMessage] | None = ...,
         note: _builtins.str = ...,
+        base_turn: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages", "note", b"note", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_turn", b"base_turn", "messages", b"messages", "note", b"note", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -94,8 +94,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """UNAVAILABLE. The service is shutting down; call again."""
     ERROR_REASON_LEASE_HELD: _ErrorReason.ValueType  # 33
     """FAILED_PRECONDITION. Another owner holds the run. Metadata: `run`, `owner`, `address`, `expires_in_ms`."""
-    ERROR_REASON_BLOCKS_MISSING: _ErrorReason.ValueType  # 34
-    """FAILED_PRECONDITION. A packet names blocks that the store does not have. Metadata: `missing`, how many."""
+    ERROR_REASON_PACKET_BASE_MISSING: _ErrorReason.ValueType  # 34
+    """FAILED_PRECONDITION. A packet copies from one that is not the latest of its run. Metadata: `run`, `turn`."""
     ERROR_REASON_TURN_NOT_FOUND: _ErrorReason.ValueType  # 35
     """NOT_FOUND. The run has no such turn, or it has not ended, or its packet was not stored. Metadata: `run`, `turn`."""
     ERROR_REASON_SCHEME_FIXED: _ErrorReason.ValueType  # 36
@@ -190,8 +190,8 @@ ERROR_REASON_DRAINING: ErrorReason.ValueType  # 32
 """UNAVAILABLE. The service is shutting down; call again."""
 ERROR_REASON_LEASE_HELD: ErrorReason.ValueType  # 33
 """FAILED_PRECONDITION. Another owner holds the run. Metadata: `run`, `owner`, `address`, `expires_in_ms`."""
-ERROR_REASON_BLOCKS_MISSING: ErrorReason.ValueType  # 34
-"""FAILED_PRECONDITION. A packet names blocks that the store does not have. Metadata: `missing`, how many."""
+ERROR_REASON_PACKET_BASE_MISSING: ErrorReason.ValueType  # 34
+"""FAILED_PRECONDITION. A packet copies from one that is not the latest of its run. Metadata: `run`, `turn`."""
 ERROR_REASON_TURN_NOT_FOUND: ErrorReason.ValueType  # 35
 """NOT_FOUND. The run has no such turn, or it has not ended, or its packet was not stored. Metadata: `run`, `turn`."""
 ERROR_REASON_SCHEME_FIXED: ErrorReason.ValueType  # 36

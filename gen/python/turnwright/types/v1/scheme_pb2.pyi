@@ -58,3 +58,31 @@ class Scheme(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Scheme: _TypeAlias = Scheme  # noqa: Y015
+
+@_typing.final
+class SchemeRegistry(_message.Message):
+    """The schemes of a store beside the built-in ones, which every reader knows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    SCHEMES_FIELD_NUMBER: _builtins.int
+    version: _builtins.str
+    """Which registry this is: equal versions mean equal schemes. Opaque; empty: nothing is registered."""
+    @_builtins.property
+    def schemes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Scheme]:
+        """All registered schemes, by name; at most 1000."""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.str = ...,
+        schemes: _abc.Iterable[Global___Scheme] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["schemes", b"schemes", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SchemeRegistry: _TypeAlias = SchemeRegistry  # noqa: Y015

@@ -1,0 +1,78 @@
+"""A sequence told by what differs from another one: runs of items that stand there too, and the items that are new.
+
+Source: architecture 3 (what the model was sent).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """Items of the base: the place of the first one, and how many."""
+
+    first: int
+    count: int
+
+
+class Differences(Generic[T]):
+    """Tells sequences by what differs from one base. Sequences are told in their order: the places found go on."""
+
+    def __init__(self, base: Sequence[T]) -> None:
+        """Tell by the difference to this base; an empty one makes every item new."""
+        self._base = base
+        self._first: dict[T, int] = {}
+        for place, item in enumerate(base):
+            self._first.setdefault(item, place)
+        self._next = 0
+        self._skipped = 0
+
+    def of(self, items: Iterable[T]) -> Iterator[Copied | T]:
+        """The parts of a sequence: runs of the base as long as they go, and new items."""
+        first = count = 0
+        for item in items:
+            place = self._place(item)
+            if count and place == first + count:
+                count += 1
+                continue
+            if count:
+                yield Copied(first, count)
+                count = 0
+            if place is None:
+                yield item
+            else:
+                first, count = place, 1
+        if count:
+            yield Copied(first, count)
+
+    def _place(self, item: T) -> int | None:
+        """The place of an item, at best right where the last run went on; None for a new one."""
+        for place in (self._next, self._next + self._skipped):
+            # Something was put in before it, or as much was replaced.
+            if place < len(self._base) and self._base[place] == item:
+                return self._found(place)
+        known = self._first.get(item)
+        if known is None:
+            self._skipped += 1
+            return None
+        return self._found(known)
+
+    def _found(self, place: int) -> int:
+        self._next, self._skipped = place + 1, 0
+        return place
+
+
+def whole(parts: Iterable[Copied | T], base: Sequence[T]) -> Iterator[T]:
+    """The items of a sequence that was told by what differs. Raises IndexError for places that the base has not."""
+    for part in parts:
+        if isinstance(part, Copied):
+            if part.first + part.count > len(base):
+                raise IndexError(part.first + part.count)
+            yield from base[part.first : part.first + part.count]
+        else:
+            yield part

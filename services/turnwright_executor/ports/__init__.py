@@ -1,0 +1,1 @@
+"""What the executor needs from outside, one file for each peer or place."""

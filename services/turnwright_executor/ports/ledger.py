@@ -1,0 +1,186 @@
+"""What the executor needs from the store: the rows of runs, as their owner reads and writes them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from turnwright_core.constraints import FileConstraint
+from turnwright_core.entries import Cursor, Entry, EntryWrite
+from turnwright_core.runs import Loop, LoopEnd, Model, Run, Spending, Turn, TurnRequest, TurnResult
+from turnwright_core.schemes import Scheme
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.packets import Packet
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The ledger of a run as its owner takes it over. Fields as in ClaimRunResponse."""
+
+    epoch: int
+    run: Run
+    loop: Loop | None
+    model: Model | None
+    open_turn: Turn | None
+    records: tuple[Entry, ...]
+    recent_turns: tuple[Turn, ...]
+    abort_requested: bool
+    project_root: str
+    workspace_id: str
+    lease_ms: int
+    turn_losses: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseState:
+    """How one lease stands after its renewal: whether it is still held, and whether an abort was requested."""
+
+    held: bool
+    abort_requested: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Who has a run: the owner and where it answers, empty for nobody; and the run's status."""
+
+    owner: str
+    address: str
+    run_status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """How leases stand, in the order in which they were asked for, and their length from now on."""
+
+    states: tuple[LeaseState, ...]
+    lease_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteAck:
+    """What a write made: the path of each written entry, and the run's cursor after it."""
+
+    paths: tuple[str, ...]
+    cursor: Cursor
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What changed in a run since the last ones, as it is now; `entries` in revision order."""
+
+    entries: tuple[Entry, ...]
+    removed_paths: tuple[str, ...]
+    run: Run | None
+    loops: tuple[Loop, ...]
+    turns: tuple[Turn, ...]
+    cursor: Cursor
+    abort_requested: bool = False
+    """With the run: whether somebody has asked that the active loop ends."""
+
+
+class Ledger(Protocol):
+    """The rows of runs, as their owner writes them. Every method that waits raises TurnwrightError."""
+
+    def scheme(self, name: str) -> Scheme:
+        """The rules of a scheme, as the store told them with its latest claim, turn or run."""
+        ...
+
+    async def claim(self, address: RunAddress) -> Claim:
+        """Take over a run. Raises LEASE_HELD while another executor has it."""
+        ...
+
+    async def claim_work(self, limit: int, workspaces: Sequence[str]) -> list[Claim]:
+        """Take over runs that have work and no owner, of these workspaces; none: of any."""
+        ...
+
+    async def renew(self, leases: Sequence[tuple[RunAddress, int]], workspaces: Sequence[str]) -> Renewal:
+        """Make leases longer, each a run and its epoch, and tell which workspaces this executor has."""
+        ...
+
+    async def holding(self, address: RunAddress) -> Holding:
+        """Who has a run now."""
+        ...
+
+    async def release(self, address: RunAddress, epoch: int) -> None:
+        """Give a run back."""
+        ...
+
+    async def begin_turn(
+        self, address: RunAddress, epoch: int, request: TurnRequest, writes: Sequence[EntryWrite]
+    ) -> tuple[Turn, WriteAck]:
+        """Open the next turn."""
+        ...
+
+    async def write(
+        self,
+        address: RunAddress,
+        epoch: int,
+        writes: Sequence[EntryWrite],
+        *,
+        full: bool = False,
+        run_status: int = 0,
+    ) -> WriteAck:
+        """Write entries; `full` survives the loss of power."""
+        ...
+
+    async def write_packet(
+        self, address: RunAddress, epoch: int, turn: int, packet: Packet, base_turn: int
+    ) -> WriteAck:
+        """Commit what the assembler wants written, and what the model is sent, before it is sent.
+
+        `base_turn` is the turn of the packet that this one was based on; 0: none, it is stored whole.
+        """
+        ...
+
+    async def read_packet(self, address: RunAddress, turn: int) -> Packet | None:
+        """The packet of a turn as it was stored; None where the turn had not come so far."""
+        ...
+
+    async def end_turn(
+        self,
+        address: RunAddress,
+        epoch: int,
+        turn: int,
+        result: TurnResult,
+        writes: Sequence[EntryWrite],
+        loop_end: LoopEnd | None,
+    ) -> WriteAck:
+        """End a turn, and the loop with it where `loop_end` says so."""
+        ...
+
+    async def get_entries(self, address: RunAddress, paths: Sequence[str]) -> list[Entry]:
+        """The entries that exist among the paths."""
+        ...
+
+    async def find_entries(
+        self, address: RunAddress, pattern: str, body_pattern: str, limit: int, *, bodies: bool
+    ) -> list[Entry]:
+        """The entries that match, at most `limit`."""
+        ...
+
+    async def read_view(
+        self, address: RunAddress, *, files: bool, body_bytes_max: int | None
+    ) -> tuple[list[Entry], Cursor]:
+        """The project files, or the timeline, of a run's view; None leaves bodies out."""
+        ...
+
+    async def read_body(self, address: RunAddress, path: str, offset: int, bytes_max: int) -> str:
+        """A part of a body, cut at a character: from so many bytes on, at most so many."""
+        ...
+
+    async def file_constraints(self, project: str) -> list[FileConstraint]:
+        """What a project says of its files."""
+        ...
+
+    def watch(self, address: RunAddress, after: Cursor, body_bytes_max: int) -> AsyncIterator[Changes]:
+        """What changes in the timeline, until the caller ends it."""
+        ...
+
+    async def get_run(self, address: RunAddress) -> Run:
+        """The run."""
+        ...
+
+    async def spending(self, address: RunAddress, loop: int) -> tuple[Spending, Spending]:
+        """What a run has spent, and one of its loops; an open turn counts as one that has taken nothing."""
+        ...

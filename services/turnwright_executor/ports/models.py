@@ -1,0 +1,63 @@
+"""What the executor needs from the provider: one model call as it streams."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from turnwright_core.runs import Model, Usage
+from turnwright_executor.ports.packets import PacketMessage
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A native tool call: the tool's name, and the arguments as the model wrote them."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """Text that the model added, to its content or to its reasoning."""
+
+    text: str
+    is_reasoning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallsDelta:
+    """The native tool calls so far."""
+
+    calls: tuple[ToolCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RetryNotice:
+    """A failed try that will be repeated in `wait_s` seconds."""
+
+    wait_s: float
+    error_class: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of a reply."""
+
+    reason: str
+    usage: Usage | None
+
+
+ModelEvent = TextDelta | CallsDelta | Usage | RetryNotice | Finished
+
+
+class Models(Protocol):
+    """The provider."""
+
+    def generate(
+        self, model: Model, messages: Sequence[PacketMessage], temperature: float, call_index: int
+    ) -> AsyncIterator[ModelEvent]:
+        """One model call as it streams; ends after Finished. Raises TurnwrightError."""
+        ...

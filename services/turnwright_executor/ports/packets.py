@@ -1,0 +1,70 @@
+"""What the executor needs from the assembler: what the model will read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import Protocol
+
+from turnwright_core.differences import Copied
+from turnwright_core.entries import Cursor, EntryWrite
+from turnwright_core.runs import Turn
+from turnwright_executor.ports.address import RunAddress
+
+
+@dataclass(frozen=True, slots=True)
+class PacketMessage:
+    """One message for the model: `system` or `user`, and its text in pieces."""
+
+    role: str
+    pieces: tuple[str, ...]
+    changes: tuple[Copied | str, ...]
+    """The pieces by what differs from the packet that this one was based on."""
+
+    @property
+    def text(self) -> str:
+        """The pieces joined."""
+        return "".join(self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """What the model will read, and what the assembler wants written before that."""
+
+    messages: tuple[PacketMessage, ...]
+    effects: tuple[EntryWrite, ...]
+    overflow: bool
+    digest: str
+    tokens: int
+    ceiling: int
+    cursor: Cursor
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPacket:
+    """A packet that was assembled here and stored: the next one is told by what differs from it."""
+
+    turn: int
+    digest: str
+    pieces: tuple[str, ...]
+    """Of all messages."""
+
+    @classmethod
+    def of(cls, turn: int, packet: Packet) -> StoredPacket:
+        """The packet that was stored for a turn."""
+        return cls(turn, packet.digest, tuple(chain.from_iterable(message.pieces for message in packet.messages)))
+
+
+class Packets(Protocol):
+    """The assembler."""
+
+    async def assemble(
+        self,
+        address: RunAddress,
+        turn: Turn,
+        at_least: Cursor | None,
+        calibration: float,
+        base: StoredPacket | None,
+    ) -> Packet:
+        """The packet of a turn, by what differs from `base` where the assembler has it too. Raises TurnwrightError."""
+        ...

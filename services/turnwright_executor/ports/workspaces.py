@@ -1,0 +1,37 @@
+"""What the executor needs from this host: directories with projects, and the files in them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from turnwright_executor.tools.ports import ScannedFile
+
+
+@dataclass(frozen=True, slots=True)
+class FoundWorkspace:
+    """A directory on this host: its real absolute path, and the id in its marker."""
+
+    root: str
+    id: str
+
+
+Locate = Callable[[str], Awaitable[FoundWorkspace | None]]
+"""Finds a directory by its absolute path, making its marker where there is none; None when it is no directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What a scan found: files that are new or changed since the scan before, and paths that are gone."""
+
+    changed: tuple[ScannedFile, ...]
+    removed: tuple[str, ...]
+
+
+class FileScanner(Protocol):
+    """Finds the files of one project; each scan tells what changed since the one before."""
+
+    async def scan(self) -> Scan:
+        """Look again. Raises OSError when the root cannot be read."""
+        ...

@@ -1,0 +1,36 @@
+"""Differences of sequences: what they say, and that they say everything."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwright_core.differences import Copied, Differences, whole
+
+items = st.lists(st.integers(1, 30), max_size=40)
+
+
+@pytest.mark.parametrize(
+    ("base", "sequence", "parts"),
+    [
+        ("", "ab", ["a", "b"]),
+        ("abcd", "abcd", [Copied(0, 4)]),
+        ("abcd", "abxcd", [Copied(0, 2), "x", Copied(2, 2)]),
+        ("abcd", "abxd", [Copied(0, 2), "x", Copied(3, 1)]),
+        ("abcd", "abcdef", [Copied(0, 4), "e", "f"]),
+        ("abcd", "cdab", [Copied(2, 2), Copied(0, 2)]),
+        ("abab", "abab", [Copied(0, 4)]),
+    ],
+)
+def test_what_stands_in_the_base_is_named_by_its_place(base, sequence, parts):
+    assert list(Differences(base).of(sequence)) == parts
+
+
+@given(items, st.lists(items, max_size=3))
+def test_the_parts_make_the_sequences_again(base, sequences):
+    differences = Differences(base)
+    assert [list(whole(differences.of(each), base)) for each in sequences] == sequences
+
+
+def test_a_place_beyond_the_base_is_an_error():
+    with pytest.raises(IndexError):
+        list(whole([Copied(1, 2)], [1, 2]))
