@@ -11,11 +11,12 @@ from turnwright_assembler.config import AssemblerSettings
 from turnwright_assembler.edge.store_reader import StoreReader
 from turnwright_assembler.rpc.assembler_servicer import SERVICE_NAME, AssemblerServicer
 from turnwright_core.entries import Tier
+from turnwright_core.kit.neighbours import Neighbours
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import Service
 
 
-def build(settings: AssemblerSettings, secret: str) -> Service:
+def build(settings: AssemblerSettings, secret: str, neighbours: Neighbours | None = None) -> Service:
     """The assembler, ready to be served. Its connection to the store opens with the first call."""
     cache = RunCache(settings.assembler_cache_bytes_max, settings.assembler_calls_per_run_max)
     rules = Rules(settings.token_divisor, settings.budget_ceiling)
@@ -23,7 +24,7 @@ def build(settings: AssemblerSettings, secret: str) -> Service:
 
     def register(server: grpc.aio.Server) -> None:
         # The channel belongs to the event loop that serves. It only reads: the tier of a client is enough for that.
-        peer = Peer("store", settings.store, secret, settings.rpc_timeout_s, Tier.CLIENT)
+        peer = Peer("store", settings.store, secret, settings.rpc_timeout_s, Tier.CLIENT, neighbours)
         peers.append(peer)
         assembler = Assembler(StoreReader(peer, settings.assembler_read_timeout_s), cache, rules)
         assembler_service_pb2_grpc.add_AssemblerServiceServicer_to_server(AssemblerServicer(assembler), server)

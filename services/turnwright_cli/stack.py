@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from turnwright_client.discovery import StackRecord
+from turnwright_core.kit.garbage import loading
 from turnwright_core.kit.home import ensure_home, socket_address
+from turnwright_core.kit.neighbours import LocalServer
 from turnwright_core.kit.server import RunningServer
 from turnwright_core.kit.settings import Settings, load
 
@@ -61,6 +63,7 @@ class Stack:
         self._settings = {name: _load(name, plan) for name in START_ORDER if name in plan.listen}
         self.addresses: dict[str, str] = {}
         """Where the services listen, by name; complete once started."""
+        self._neighbours: dict[str, LocalServer] = {}
         self._running = contextlib.AsyncExitStack()
 
     @property
@@ -79,23 +82,26 @@ class Stack:
         Raises OSError when an address cannot be bound or the database cannot be had: it belongs to another process, to
         a newer version, or is not reachable. Nothing runs then.
         """
-        async with contextlib.AsyncExitStack() as starting:
-            for name, settings in self._settings.items():
-                server = self._server(name, settings)
-                await server.start()
-                starting.push_async_callback(server.stop)
-                self.addresses[name] = reachable(server.address)
-            if executor := self.addresses.get("executor"):
-                record = StackRecord(executor, os.getpid(), self._plan.embedded)
-                record.write(self.home)
-                starting.callback(record.remove, self.home)
-            self._running = starting.pop_all()
+        with loading():
+            async with contextlib.AsyncExitStack() as starting:
+                for name, settings in self._settings.items():
+                    server = self._server(name, settings)
+                    await server.start()
+                    starting.push_async_callback(server.stop)
+                    self.addresses[name] = reachable(server.address)
+                    self._neighbours[self.addresses[name]] = server.local
+                if executor := self.addresses.get("executor"):
+                    record = StackRecord(executor, os.getpid(), self._plan.embedded)
+                    record.write(self.home)
+                    starting.callback(record.remove, self.home)
+                self._running = starting.pop_all()
 
     def _server(self, name: str, settings: Settings) -> RunningServer:
         build = importlib.import_module(f"turnwright_{name}.wiring").build
         peers = {peer: self.addresses[peer] for peer in _peers_of(settings) if peer in self.addresses}
-        known, secret = settings.model_copy(update=peers), self.secret
-        return RunningServer(build(known, secret), self._plan.listen[name], secret, settings.drain_s)
+        known, secret = settings.copied(**peers), self.secret
+        service = build(known, secret, self._neighbours) if peers else build(known, secret)
+        return RunningServer(service, self._plan.listen[name], secret, settings.drain_s)
 
     async def stop(self) -> None:
         """Take the record back and stop the services in reverse order."""
@@ -110,7 +116,7 @@ def _load(name: str, plan: StackPlan) -> Settings:
         given["recover"] = False
         # Whoever held runs of this home was a process like this one, and has ended: the store's lock says so.
         given["sole_executor"] = True
-    return load(kind, **{key: value for key, value in given.items() if key in kind.model_fields})
+    return load(kind, **{key: value for key, value in given.items() if key in kind.fields})
 
 
 def settings_class(name: str) -> type[Settings]:
@@ -121,7 +127,7 @@ def settings_class(name: str) -> type[Settings]:
 
 
 def _peers_of(settings: Settings) -> Sequence[str]:
-    return [name for name in START_ORDER if name in type(settings).model_fields]
+    return [name for name in START_ORDER if name in settings.fields]
 
 
 def reachable(address: str) -> str:

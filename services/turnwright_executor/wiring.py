@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import time
 from typing import cast
 
 import grpc
-import structlog
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc
 
+from turnwright_core.entries import Tier
+from turnwright_core.kit.auth import call_metadata
+from turnwright_core.kit.logs import get_logger
+from turnwright_core.kit.neighbours import Neighbours
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import Service
 from turnwright_core.kit.settings import SettingsError
@@ -24,6 +28,7 @@ from turnwright_executor.app.leases import Leases
 from turnwright_executor.app.loop import Services
 from turnwright_executor.app.resolving import Decisions
 from turnwright_executor.app.runner import Runner
+from turnwright_executor.app.tail import TailBounds
 from turnwright_executor.config import DEFAULT_LISTEN, ExecutorSettings
 from turnwright_executor.edge.assembler import AssemblerPackets
 from turnwright_executor.edge.control import OutsideLedger, StoreControl
@@ -33,8 +38,10 @@ from turnwright_executor.edge.places import Places, locate
 from turnwright_executor.edge.provider import ProviderModels
 from turnwright_executor.edge.queries import StoreQueries
 from turnwright_executor.edge.registry import StoreRegistry
+from turnwright_executor.edge.relaying import Relays
 from turnwright_executor.edge.routing import RoutedServer, Router
 from turnwright_executor.edge.sandbox import Sandbox, SandboxMissingError, find_sandbox
+from turnwright_executor.edge.schemes import KnownSchemes
 from turnwright_executor.edge.store import StoreLedger
 from turnwright_executor.edge.streams import StoreStreams
 from turnwright_executor.hooks.chains import Hooks
@@ -45,19 +52,20 @@ from turnwright_executor.rpc.executor_servicer import ExecutorServicer
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.registry import build_tools, docs_of
 
-_log = structlog.get_logger("executor")
+_log = get_logger("executor")
 
 
-def build(settings: ExecutorSettings, secret: str) -> Service:
+def build(settings: ExecutorSettings, secret: str, neighbours: Neighbours | None = None) -> Service:
     """The executor over these settings; nothing happens before its start hook runs."""
-    return _Wired(settings, secret).service()
+    return _Wired(settings, secret, neighbours).service()
 
 
 class _Wired:
     """The executor's objects. They need a running event loop, so they are made by the start hook."""
 
-    def __init__(self, settings: ExecutorSettings, secret: str) -> None:
+    def __init__(self, settings: ExecutorSettings, secret: str, neighbours: Neighbours | None) -> None:
         self._settings = settings
+        self._neighbours = neighbours
         self._secret = secret
         self._peers: list[Peer] = []
 
@@ -76,7 +84,7 @@ class _Wired:
         )
 
     def _peer(self, name: str, address: str) -> Peer:
-        peer = Peer(name, address, self._secret, self._settings.rpc_timeout_s)
+        peer = Peer(name, address, self._secret, self._settings.rpc_timeout_s, neighbours=self._neighbours)
         self._peers.append(peer)
         return peer
 
@@ -90,10 +98,15 @@ class _Wired:
         provider = self._peer("provider", settings.provider)
         owner, own_address = secrets.token_hex(8), settings.listen or DEFAULT_LISTEN
         advertised = _advertised(settings)
-        ledger = StoreLedger(store, owner, advertised, round(settings.lease_s * 1000))
+        schemes = KnownSchemes()
+        ledger = StoreLedger(store, owner, advertised, round(settings.lease_s * 1000), schemes)
         models = ProviderModels(provider, settings.generate_deadline_s)
         tools = build_tools(
-            ToolLimits(known_tokens_max=settings.max_entry_tokens, command_timeout_s=settings.sh_timeout_s)
+            ToolLimits(
+                known_tokens_max=settings.max_entry_tokens,
+                command_timeout_s=settings.sh_timeout_s,
+                beat_s=settings.sh_beat_s,
+            )
         )
         services = Services(
             ledger=ledger,
@@ -109,9 +122,10 @@ class _Wired:
         places = Places(ledger, settings, sandbox)
         self._runner = Runner(services, self._hubs, leases, places.find)
         self._owners = Owners(ledger, advertised, leases.holds)
-        self._router = Router(self._owners, settings.owner_poll_s)
+        relays = Relays(TailBounds(settings.tail_events, settings.tail_bytes))
+        self._router = Router(self._owners, settings.owner_poll_s, relays, call_metadata(self._secret, Tier.CLIENT))
         desk = Desk(StoreRegistry(store), self._hubs, self._runner, locate)
-        queries = StoreQueries(store, assembler, provider, own_address, sandbox.name)
+        queries = StoreQueries(store, assembler, provider, schemes, own_address, sandbox.name)
         self._decisions = decisions = Decisions(StoreInbox(store), ledger, self._hubs, self._runner)
         rows = StoreControl(store)
         self._boards = Boards(rows, settings.event_heartbeat_s)
@@ -119,9 +133,11 @@ class _Wired:
         async def bench(project: str) -> Bench:
             return await places.bench(project, await rows.project_root(project))
 
+        outside = OutsideLedger(store, owner, advertised, schemes=schemes)
+        self._calls = ToolCalls(outside, tools, bench, self._hooks, self._hubs)
         steering = Steering(
             Control(rows, self._hubs),
-            ToolCalls(OutsideLedger(store, owner, advertised), tools, bench),
+            self._calls,
             self._boards,
             catalogue(docs_of(tools)),
         )
@@ -131,7 +147,7 @@ class _Wired:
     async def _drain(self) -> None:
         self._boards.close()
         self._decisions.close()
-        await self._runner.drain()
+        await asyncio.gather(self._runner.drain(), self._calls.stop())
         await self._hooks.stop()
         await self._hubs.close()
 

@@ -15,6 +15,7 @@ import grpc
 
 from turnwright_core.kit.auth import Gate
 from turnwright_core.kit.errors import abort, translate
+from turnwright_core.kit.neighbours import LocalServer
 
 if TYPE_CHECKING:  # generic in the stubs only
     Handler = grpc.RpcMethodHandler[Any, Any]
@@ -27,14 +28,17 @@ else:
 class GuardedServer:
     """What servicers are registered with: passes their handlers on to the server, each behind the gate."""
 
-    def __init__(self, server: grpc.aio.Server, gate: Gate) -> None:
-        """Guard handlers of this server."""
+    def __init__(self, server: grpc.aio.Server, local: LocalServer, gate: Gate) -> None:
+        """Guard handlers of this server; callers of this process reach them by `local`."""
         self._server = server
+        self._local = local
         self._gate = gate
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
         """Register handlers, as grpc.aio.Server does."""
-        self._server.add_generic_rpc_handlers(tuple(_Guarded(handler, self._gate) for handler in handlers))
+        guarded = tuple(_Guarded(handler, self._gate) for handler in handlers)
+        self._server.add_generic_rpc_handlers(guarded)
+        self._local.add(*guarded)
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Handler]) -> None:
         """Nothing: the server of grpc.aio looks at generic handlers only."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import grpc
 
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import OPERATOR, Caller, call_metadata, derive_token
 from turnwright_core.kit.errors import from_rpc
+from turnwright_core.kit.neighbours import LocalChannel, Neighbours
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 
 CHANNEL_OPTIONS: Final = (
@@ -45,11 +46,19 @@ Response = TypeVar("Response")
 class Peer:
     """One other service. `timeout_s` is the deadline of unary calls, in seconds, unless a call says otherwise."""
 
-    def __init__(self, name: str, address: str, token: str, timeout_s: float, tier: Tier | None = None) -> None:
-        """Prepare the channel; nothing is sent before the first call."""
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        token: str,
+        timeout_s: float,
+        tier: Tier | None = None,
+        neighbours: Neighbours | None = None,
+    ) -> None:
+        """Prepare the channel; nothing is sent before the first call. A neighbour there needs no connection."""
         self.name = name
         self.address = address
-        self.channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self.channel = _channel(address, neighbours or {})
         self.timeout_s = timeout_s
         self._token = token
         self._metadata = call_metadata(token, tier)
@@ -108,3 +117,10 @@ class Peer:
     async def close(self) -> None:
         """End the channel and what is under way on it."""
         await self.channel.close()
+
+
+def _channel(address: str, neighbours: Neighbours) -> grpc.aio.Channel:
+    if address in neighbours:
+        # It has what stubs and peers use of a channel.
+        return cast("grpc.aio.Channel", LocalChannel(neighbours[address]))
+    return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
-import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import Gate
 from turnwright_core.kit.guard import GuardedServer
+from turnwright_core.kit.logs import get_logger
+from turnwright_core.kit.neighbours import LocalServer
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 
 SERVER_OPTIONS: Final = (
@@ -32,7 +33,10 @@ SERVER_OPTIONS: Final = (
     ("grpc.so_reuseport", 0),
 )
 
-_log = structlog.get_logger("server")
+STOP_S_MORE: Final = 5.0
+"""Seconds beyond `drain_s` that a step of stopping may take."""
+
+_log = get_logger("server")
 
 
 async def _nothing() -> None:
@@ -69,6 +73,7 @@ class RunningServer:
         secret: str,
         drain_s: float,
         observers: Sequence[grpc.aio.ServerInterceptor] = (),
+        stop_s_more: float = STOP_S_MORE,
     ) -> None:
         """Prepare; `drain_s` are the seconds that calls have when it stops, observers see every call first."""
         self.service = service
@@ -77,14 +82,17 @@ class RunningServer:
         self._secret = secret
         self._observers = observers
         self._drain_s = drain_s
+        self._step_s_max = drain_s + stop_s_more
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
+        self.local = LocalServer()
+        """The same handlers for callers of this process."""
 
     async def start(self) -> None:
         """Start the service, then listen. Raises OSError when the address cannot be bound."""
         await self.service.start()
         server = grpc.aio.server(interceptors=self._observers, options=SERVER_OPTIONS)
-        guarded: Any = GuardedServer(server, Gate(self._secret, self.service.floor))
+        guarded: Any = GuardedServer(server, self.local, Gate(self._secret, self.service.floor))
         self.service.register(guarded)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
         names = (self.service.grpc_name, health.SERVICE_NAME, reflection.SERVICE_NAME)
@@ -98,6 +106,7 @@ class RunningServer:
         if self._wanted.endswith(":0"):
             self.address = f"{self._wanted[:-2]}:{port}"
         await server.start()
+        self.local.open()
         self._server = server
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
         _log.info("serving", service=self.service.name, address=self.address)
@@ -112,11 +121,20 @@ class RunningServer:
             return
         server, self._server = self._server, None
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
-        stopping = asyncio.ensure_future(server.stop(self._drain_s))
-        await self.service.drain()
-        await stopping
-        await self.service.close()
+        stopping = asyncio.gather(server.stop(self._drain_s), self.local.stop(self._drain_s))
+        await self._in_time("drain", self.service.drain())
+        await self._in_time("stop", stopping)
+        await self._in_time("close", self.service.close())
         _log.info("stopped", service=self.service.name)
+
+    async def _in_time(self, step: str, work: Awaitable[Any]) -> None:
+        """A step of stopping; one that hangs is left behind, because whoever stops a service waits for its end."""
+        try:
+            async with asyncio.timeout(self._step_s_max):
+                await work
+        except TimeoutError:
+            tasks = sorted(task.get_name() for task in asyncio.all_tasks())
+            _log.error("stop_overdue", service=self.service.name, step=step, tasks=tasks)
 
 
 def stop_event() -> asyncio.Event:
