@@ -1,8 +1,16 @@
-"""PostgreSQL for the tests that need it: see databases.py."""
+"""PostgreSQL for the tests that need it: see databases.py. And what every process that a test starts has."""
+
+import os
+import sys
 
 import pytest
 
 from databases import Databases, server_url
+
+# Where this is set, as it is in many images, each of the hundreds of processes that tests start compiles every module
+# again: a second of CPU each. Nobody who uses an installed Turnwright pays that.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 @pytest.fixture(scope="session")

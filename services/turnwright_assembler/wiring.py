@@ -2,35 +2,52 @@
 
 from __future__ import annotations
 
-import grpc
-from turnwright.assembler.v1 import assembler_service_pb2_grpc
+from typing import TYPE_CHECKING, Any, Final
 
-from turnwright_assembler.app.assemble import Assembler, Rules
-from turnwright_assembler.app.run_cache import RunCache
+import grpc
+from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2_grpc
+
 from turnwright_assembler.config import AssemblerSettings
-from turnwright_assembler.edge.store_reader import StoreReader
-from turnwright_assembler.rpc.assembler_servicer import SERVICE_NAME, AssemblerServicer
 from turnwright_core.entries import Tier
 from turnwright_core.kit.neighbours import Neighbours
+from turnwright_core.kit.on_demand import OnDemand
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import Service
+
+if TYPE_CHECKING:
+    from turnwright_assembler.rpc.assembler_servicer import AssemblerServicer
+
+GRPC_NAME: Final[str] = assembler_service_pb2.DESCRIPTOR.services_by_name["AssemblerService"].full_name
 
 
 def build(settings: AssemblerSettings, secret: str, neighbours: Neighbours | None = None) -> Service:
     """The assembler, ready to be served. Its connection to the store opens with the first call."""
-    cache = RunCache(settings.assembler_cache_bytes_max, settings.assembler_calls_per_run_max)
-    rules = Rules(settings.token_divisor, settings.budget_ceiling)
     peers: list[Peer] = []
 
-    def register(server: grpc.aio.Server) -> None:
+    def servicer() -> AssemblerServicer:
         # The channel belongs to the event loop that serves. It only reads: the tier of a client is enough for that.
         peer = Peer("store", settings.store, secret, settings.rpc_timeout_s, Tier.CLIENT, neighbours)
         peers.append(peer)
-        assembler = Assembler(StoreReader(peer, settings.assembler_read_timeout_s), cache, rules)
-        assembler_service_pb2_grpc.add_AssemblerServiceServicer_to_server(AssemblerServicer(assembler), server)
+        return _servicer(settings, peer)
+
+    def register(server: grpc.aio.Server) -> None:
+        on_demand: Any = OnDemand(servicer)
+        assembler_service_pb2_grpc.add_AssemblerServiceServicer_to_server(on_demand, server)
 
     async def close() -> None:
         for peer in peers:
             await peer.close()
 
-    return Service("assembler", SERVICE_NAME, register, close=close)
+    return Service("assembler", GRPC_NAME, register, close=close)
+
+
+def _servicer(settings: AssemblerSettings, peer: Peer) -> AssemblerServicer:
+    # Loaded with the first turn: see OnDemand.
+    from turnwright_assembler.app.assemble import Assembler, Rules  # noqa: PLC0415
+    from turnwright_assembler.app.run_cache import RunCache  # noqa: PLC0415
+    from turnwright_assembler.edge.store_reader import StoreReader  # noqa: PLC0415
+    from turnwright_assembler.rpc.assembler_servicer import AssemblerServicer  # noqa: PLC0415
+
+    cache = RunCache(settings.assembler_cache_bytes_max, settings.assembler_calls_per_run_max)
+    rules = Rules(settings.token_divisor, settings.budget_ceiling)
+    return AssemblerServicer(Assembler(StoreReader(peer, settings.assembler_read_timeout_s), cache, rules))

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Final
 
-from pydantic import AliasChoices
 from rich.console import Console
 from rich.text import Text
 from turnwright.executor.v1 import query_pb2
@@ -21,7 +20,7 @@ from turnwright_cli.plain import safe_line
 from turnwright_cli.session import LOG_FILE, open_session
 from turnwright_cli.stack import START_ORDER, settings_class
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.kit.settings import PREFIX, Settings, load
+from turnwright_core.kit.settings import Settings, load
 
 _SECRET_NAMES: Final = re.compile(r"token|key|secret|password", re.IGNORECASE)
 _USERINFO: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
@@ -71,28 +70,15 @@ def settings_in_force() -> Iterator[tuple[str, str]]:
     kinds: list[type[Settings]] = [*(settings_class(name) for name in START_ORDER), CliSettings]
     for kind in kinds:
         settings: Settings = load(kind)
-        for name, field in kind.model_fields.items():
+        for name, field in kind.fields.items():
             value = getattr(settings, name)
-            if value != field.get_default(call_default_factory=True, validated_data={}):
-                yield variable_of(kind, name), shown_value(name, value, is_repr=field.repr)
-
-
-def variable_of(kind: type[Settings], name: str) -> str:
-    """The variable that a setting is read from; the first where there are several."""
-    return variables_of(kind, name)[0]
-
-
-def variables_of(kind: type[Settings], name: str) -> list[str]:
-    """Every variable that a setting is read from, in the order in which they win."""
-    alias = kind.model_fields[name].validation_alias
-    if isinstance(alias, AliasChoices):
-        return [choice for choice in alias.choices if isinstance(choice, str)]
-    return [alias] if isinstance(alias, str) else [f"{PREFIX}{name.upper()}"]
+            if value != field.get_default():
+                yield field.variables[0], shown_value(name, value, is_repr=field.repr)
 
 
 def shown_value(name: str, value: object, *, is_repr: bool) -> str:
     """A value as it may be shown: secrets are only said to be set, and a URL loses its user and password."""
-    if not is_repr or _SECRET_NAMES.search(name) or type(value).__name__ == "SecretStr":
+    if not is_repr or _SECRET_NAMES.search(name):
         return "(set)" if value else "(not set)"
     return _USERINFO.sub("***", str(value))
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-import structlog
-
 from turnwright_cli.exits import FAILED, INTERRUPTED, USAGE, FailureError, failure_of
 from turnwright_cli.output import complain
 from turnwright_cli.plain import safe_text
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.home import default_home
-from turnwright_core.kit.logs import configure_logs
+from turnwright_core.kit.logs import configure_logs, get_logger
 from turnwright_core.kit.settings import Settings, SettingsError, load
 
 
@@ -54,5 +52,5 @@ def _log(file: Path, error: BaseException, error_id: str) -> str:
         configure_logs("info", file)
     except OSError:
         return "nothing: the log cannot be written"
-    structlog.get_logger("cli").error("command_failed", error_id=error_id, exc_info=error)
+    get_logger("cli").error("command_failed", error_id=error_id, exc_info=error)
     return str(file)

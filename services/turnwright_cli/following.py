@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from turnwright.executor.v1 import executor_service_pb2
 from turnwright.types.v1 import loop_pb2, proposal_pb2, run_pb2
@@ -26,6 +26,8 @@ from turnwright_core import runs
 from turnwright_core.errors import Reason, TurnwrightError
 
 Event = executor_service_pb2.WatchRunResponse
+
+_EXPIRED: Final = "It is too late: nobody decided in time, and the proposal expired."
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ class Follower:
             return await self._ended_unseen()
         if loop is not None and loop.sequence == mine:
             await self._on_status(loop.status)
-        return await self._on_proposals()
+        return await self._on_proposals(event)
 
     async def _on_status(self, status: int) -> None:
         """Abort a loop that began after Ctrl-C: the first abort met it while it was queued."""
@@ -124,12 +126,14 @@ class Follower:
             return None
         return Followed(self._view.run or self._queued.state, loop)
 
-    async def _on_proposals(self) -> Followed | None:
+    async def _on_proposals(self, event: Event) -> Followed | None:
         if self._deciding is not None and self._asked and self._asked not in self._view.proposals:
             self._asked = ""
             self._deciding.cancel()
             if not self._aborted:
-                self._screen.note("It was decided elsewhere.")
+                kind = event.proposal_resolved.decision.kind
+                is_expired = kind == proposal_pb2.DECISION_KIND_EXPIRED
+                self._screen.note(_EXPIRED if is_expired else "It was decided elsewhere.")
         proposal = next((found for found in self._view.proposals.values() if self._concerns(found)), None)
         if proposal is None or self._deciding is not None or self._aborted:
             return None
@@ -208,6 +212,8 @@ class Follower:
 
 def _elsewhere(decision: str, principal: str) -> str:
     """What somebody is told who was not the first."""
+    if decision == "expire":
+        return _EXPIRED
     past = {"accept": "accepted", "reject": "rejected"}.get(decision)
     return f"It was decided elsewhere: {past} by {safe_line(principal)}." if past else "It was decided elsewhere."
 

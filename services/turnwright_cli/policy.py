@@ -35,7 +35,7 @@ from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.plugins import imported, load_hooks, register_plugin
 from turnwright_executor.hooks.points import TURN_VERDICT
 from turnwright_executor.hooks.registry import Registry
-from turnwright_executor.ports import RunAddress
+from turnwright_executor.ports.address import RunAddress
 
 TURNS_MAX: Final = 1000
 """Turns of a run that are looked at, the latest ones."""

@@ -17,6 +17,7 @@ from turnwright.executor.v1 import event_pb2, executor_service_pb2
 from turnwright.types.v1 import entry_pb2, loop_pb2, proposal_pb2, run_pb2, turn_pb2, usage_pb2
 
 from turnwright_cli.effects import effect_lines
+from turnwright_cli.live_output import LiveOutput, OutputLine
 from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.status_line import StatusLine
 from turnwright_core.entries import State
@@ -26,6 +27,9 @@ Event = executor_service_pb2.WatchRunResponse
 
 BODY_CHARS: Final = 100
 TARGET_CHARS: Final = 80
+OUTPUT_CHARS: Final = 400
+"""Longest line of a command's output where there is no terminal whose width says it."""
+OUTPUT_CHARS_MIN: Final = 20
 RULE_CHARS_MAX: Final = 72
 
 
@@ -84,6 +88,7 @@ class TextScreen:
         self._streaming = ""
         self._mid_line = False
         self._icons = "utf" in (console.encoding or "").lower()
+        self._output = LiveOutput(self._output_line)
 
     def begin(self, run: run_pb2.Run, sequence: int) -> None:
         """Name the run once."""
@@ -173,12 +178,24 @@ class TextScreen:
     def entry(self, event: Event) -> None:
         """An entry that appeared or changed: a line when it is a command that is settled now."""
         kind = event.WhichOneof("event")
-        self._command(event.message_added.entry if kind == "message_added" else event.message_updated.entry)
+        self._entry(event.message_added.entry if kind == "message_added" else event.message_updated.entry)
 
     def snapshot(self, event: Event) -> None:
-        """After a reconnect: the commands that settled meanwhile."""
+        """After a reconnect: the commands that settled meanwhile, and the output of those that run."""
         for entry in event.snapshot.entries:
-            self._command(entry)
+            self._entry(entry)
+
+    def output(self, event: Event) -> None:
+        """Output of a command as it comes; of much only how much there is, until the command ends."""
+        self._output.grew(event.output_appended)
+        if self._output.hidden():
+            self._status.counting(self._output.hidden)
+
+    def _output_line(self, line: OutputLine) -> None:
+        room = self._console.width if self._console.is_terminal else OUTPUT_CHARS
+        shown = Text(f"  {'│' if self._icons else '|'} {line.text}", style="dim red" if line.is_error else "dim")
+        shown.truncate(max(OUTPUT_CHARS_MIN, room - 1), overflow="ellipsis" if self._icons else "crop")
+        self._line(shown)
 
     def progress(self, event: Event) -> None:
         """What is going on: retries are printed and counted down, the rest only shows while it lasts."""
@@ -200,11 +217,19 @@ class TextScreen:
     def _icon(self, icon: str, word: str) -> str:
         return icon if self._icons else word
 
+    def _entry(self, entry: entry_pb2.Entry) -> None:
+        if entry.loop not in (0, self._sequence) or not entry.turn:
+            return
+        if scheme_of(entry.path) == "log":
+            self._command(entry)
+        else:
+            self._output.entered(entry)
+
     def _command(self, entry: entry_pb2.Entry) -> None:
-        ours = entry.loop in (0, self._sequence) and entry.turn > 0 and scheme_of(entry.path) == "log"
-        if not ours or entry.state not in _STATES or entry.path in self._told:
+        if entry.state not in _STATES or entry.path in self._told:
             return
         self._told.add(entry.path)
+        self._output.ended(entry.path)
         icon, word, style = _STATES[entry.state]
         tool, target = _named(entry)
         line = Text.assemble(("  ", ""), (self._icon(icon, word), style), (f" {tool}", "bold"))
@@ -228,6 +253,7 @@ _SHOWN: Final[Mapping[str, Callable[[TextScreen, Event], None]]] = {
     "message_updated": TextScreen.entry,
     "notice": TextScreen.notice,
     "run_progress": TextScreen.progress,
+    "output_appended": TextScreen.output,
 }
 """What each kind of event prints; the others are for programs."""
 

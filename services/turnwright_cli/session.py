@@ -19,7 +19,7 @@ from turnwright_cli.exits import FAILED, FailureError
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.stack import Stack, embedded_plan
 from turnwright_client import Client, WatchPolicy, locate, read_record
-from turnwright_core.kit.logs import configure_logs
+from turnwright_core.kit.logs import configure_logs, get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import PAGE_SIZE_MAX
 
@@ -28,6 +28,8 @@ JOINED_RETRIES_MAX = 3
 JOIN_POLL_S = 0.2
 """Seconds between two tries to get the database or to find who has it."""
 LOG_FILE = "turnwright.log"
+
+_log = get_logger("cli")
 
 Work = frozenset[tuple[str, str, int]]
 
@@ -55,7 +57,7 @@ async def open_session(settings: CliSettings, models: Mapping[str, str] | None =
         stack = None
     async with contextlib.AsyncExitStack() as leaving:
         if stack is not None:
-            leaving.push_async_callback(stack.stop)
+            leaving.push_async_callback(_stop, stack, settings.leave_s)
             store = await leaving.enter_async_context(_store(stack.addresses["store"], settings))
             await store.add(models or {})
             found = await store.work()
@@ -64,6 +66,15 @@ async def open_session(settings: CliSettings, models: Mapping[str, str] | None =
             yield Session(client, joined)
         if stack is not None:
             await _serve_until_idle(store, found, settings.idle_poll_s)
+
+
+async def _stop(stack: Stack, leave_s: float) -> None:
+    """Stop our stack. Its work is done and stored: what hangs now must not keep the command from ending."""
+    try:
+        async with asyncio.timeout(leave_s):
+            await stack.stop()
+    except TimeoutError:
+        _log.error("left_running", tasks=sorted(task.get_name() for task in asyncio.all_tasks()))
 
 
 def _check_token(settings: CliSettings) -> None:

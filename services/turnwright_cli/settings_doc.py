@@ -7,12 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic.fields import FieldInfo
-
 from turnwright_cli.config import CliSettings
-from turnwright_cli.doctor import variables_of
 from turnwright_cli.stack import settings_class
-from turnwright_core.kit.settings import Settings
+from turnwright_core.kit.settings import Setting, Settings
 from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
 
 SERVICES: Final = ("executor", "store", "assembler", "provider")
@@ -42,9 +39,9 @@ def page() -> str:
     """The whole page."""
     rows: dict[tuple[str, str, str], list[str]] = dict(_FAMILIES)
     for reader, kind in _kinds():
-        for name, field in kind.model_fields.items():
-            variables = " or ".join(f"`{variable}`" for variable in variables_of(kind, name))
-            rows.setdefault((variables, _default(field), field.description or ""), []).append(reader)
+        for field in kind.fields.values():
+            variables = " or ".join(f"`{variable}`" for variable in field.variables)
+            rows.setdefault((variables, _default(field), field.description), []).append(reader)
     lines = [f"| {' | '.join(row)} | {_readers(readers)} |\n" for row, readers in sorted(rows.items(), key=_name)]
     return HEAD + "".join(lines)
 
@@ -63,14 +60,14 @@ def _readers(readers: list[str]) -> str:
     return "all" if len(readers) == len(SERVICES) + 1 else ", ".join(readers)
 
 
-def _default(field: FieldInfo) -> str:
+def _default(field: Setting) -> str:
     """The default as it is typed; empty for what is empty or secret, a word for what depends on the machine."""
     if field.default_factory is not None:
-        return "`~/.local/share/turnwright`" if field.annotation is Path else ""
+        return "`~/.local/share/turnwright`" if field.kind is Path else ""
     value: Any = field.default
     if isinstance(value, Path):
         return "packaged"
-    if hasattr(value, "get_secret_value") or value in ("", None):
+    if value == "":
         return ""
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"

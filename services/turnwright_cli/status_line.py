@@ -23,6 +23,7 @@ class StatusLine:
         self._live = console.is_terminal and not console.is_dumb_terminal
         self._ticker: asyncio.Task[None] | None = None
         self._shown = False
+        self._words: Callable[[], str] | None = None
 
     def waiting(self, text: str) -> None:
         """Show the text with the seconds that have passed since now."""
@@ -39,8 +40,15 @@ class StatusLine:
 
         self._run(words)
 
+    def counting(self, words: Callable[[], str]) -> None:
+        """Show what the function says, looked at again and again; one that is shown already just goes on."""
+        if self._words != words or self._ticker is None:
+            self._run(words)
+            self._words = words
+
     def clear(self) -> None:
         """Stop counting and erase the line."""
+        self._words = None
         if self._ticker is not None:
             self._ticker.cancel()
             self._ticker = None

@@ -4,123 +4,91 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-import typer
+import click
 
-from turnwright_cli.app import (
-    Alias,
-    AsJson,
-    MaxCost,
-    MaxSeconds,
-    MaxTokens,
-    MaxTurns,
-    Project,
-    Server,
-    app,
-    finish,
-    runs_app,
-    settings_of,
-)
+from turnwright_cli import options
+from turnwright_cli.app import app, one_run, runs
+from turnwright_cli.options import AT_LEAST_0, finish, root_of, settings_of
 
 
 @app.command()
-def fork(
-    run: Alias,
-    to: Annotated[str, typer.Option("--to", metavar="ALIAS", help="Alias of the fork; one is made otherwise.")] = "",
-    turn: Annotated[int, typer.Option("--turn", metavar="N", min=0, help="Begin at the end of this turn.")] = 0,
-    project: Project = None,
-    as_json: AsJson = False,
-    server: Server = None,
-) -> None:
+@options.run
+@click.option("--to", default="", metavar="ALIAS", help="Alias of the fork; one is made otherwise.")
+@click.option("--turn", default=0, metavar="N", type=AT_LEAST_0, help="Begin at the end of this turn.")
+@options.common
+def fork(run: str, to: str, turn: int, project: str | None, as_json: bool, server: str | None) -> None:
     """Make a run that begins with what another one sees."""
     from turnwright_cli.steering import fork_run
-    from turnwright_cli.tasks import project_root
 
     settings = settings_of(server=server)
-    finish(fork_run(settings, project_root(settings, project), run, to, turn, as_json=as_json))
+    finish(fork_run(settings, root_of(settings, project), run, to, turn, as_json=as_json))
 
 
 @app.command()
-def rename(
-    run: Alias,
-    new: Annotated[str, typer.Argument(metavar="NEW", help="The other alias.")],
-    project: Project = None,
-    as_json: AsJson = False,
-    server: Server = None,
-) -> None:
+@options.run
+@click.argument("new", metavar="NEW", help="The other alias.")
+@options.common
+def rename(run: str, new: str, project: str | None, as_json: bool, server: str | None) -> None:
     """Give a run another alias; its loops must have ended."""
     from turnwright_cli.steering import rename_run
-    from turnwright_cli.tasks import project_root
 
     settings = settings_of(server=server)
-    finish(rename_run(settings, project_root(settings, project), run, new, as_json=as_json))
+    finish(rename_run(settings, root_of(settings, project), run, new, as_json=as_json))
 
 
 @app.command()
-def inject(
-    run: Alias,
-    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="What the model reads; - reads standard input.")],
-    project: Project = None,
-    as_json: AsJson = False,
-    server: Server = None,
-) -> None:
+@options.run
+@click.argument("message", metavar="MESSAGE", help="What the model reads; - reads standard input.")
+@options.common
+def inject(run: str, message: str, project: str | None, as_json: bool, server: str | None) -> None:
     """Tell the model of a run something in its next turn, without giving it a task."""
     from turnwright_cli.steering import inject_message, read_text
-    from turnwright_cli.tasks import project_root
 
     settings = settings_of(server=server)
     text = read_text(message, "message")
-    finish(inject_message(settings, project_root(settings, project), run, text, as_json=as_json))
+    finish(inject_message(settings, root_of(settings, project), run, text, as_json=as_json))
 
 
 @app.command()
-def config(
-    run: Alias,
-    model: Annotated[str | None, typer.Option("--model", metavar="ALIAS", help="Model of loops from now on.")] = None,
-    temperature: Annotated[
-        float | None, typer.Option("--temperature", metavar="T", min=0, max=2, help="Sampling temperature.")
-    ] = None,
-    persona_file: Annotated[
-        Path | None, typer.Option("--persona-file", metavar="FILE", help="Persona; before the first turn only.")
-    ] = None,
-    context_limit: Annotated[
-        int | None, typer.Option("--context-limit", metavar="TOKENS", min=0, help="Context window; 0: the model's.")
-    ] = None,
-    max_turns: MaxTurns = None,
-    max_tokens: MaxTokens = None,
-    max_cost: MaxCost = None,
-    max_seconds: MaxSeconds = None,
-    yolo: Annotated[bool | None, typer.Option("--yolo/--no-yolo", help="Accept every proposal of the run.")] = None,
-    project: Project = None,
-    as_json: AsJson = False,
-    server: Server = None,
-) -> None:
+@options.run
+@click.option("--model", metavar="ALIAS", help="Model of loops from now on.")
+@click.option("--temperature", metavar="T", type=click.FloatRange(0, 2), help="Sampling temperature.")
+@click.option(
+    "--persona-file", metavar="FILE", type=click.Path(path_type=Path), help="Persona; before the first turn only."
+)
+@click.option("--context-limit", metavar="TOKENS", type=AT_LEAST_0, help="Context window; 0: the model's.")
+@options.limits
+@click.option("--yolo/--no-yolo", default=None, help="Accept every proposal of the run.")
+@options.common
+def config(run: str, **given: Any) -> None:
     """Show or change what the loops of a run share. The limits replace all that the run had."""
     from turnwright.types.v1 import settings_pb2
 
     from turnwright_cli.steering import configure_run, read_persona
-    from turnwright_cli.tasks import budget_of, project_root
+    from turnwright_cli.tasks import budget_of
 
     patch = settings_pb2.RunSettingsPatch(
-        model=model,
-        temperature=temperature,
-        context_limit=context_limit,
-        persona=None if persona_file is None else read_persona(persona_file),
-        budget=budget_of(max_turns, max_tokens, max_cost, max_seconds),
-        yolo=yolo,
+        model=given["model"],
+        temperature=given["temperature"],
+        context_limit=given["context_limit"],
+        persona=None if given["persona_file"] is None else read_persona(given["persona_file"]),
+        budget=budget_of(given["max_turns"], given["max_tokens"], given["max_cost"], given["max_seconds"]),
+        yolo=given["yolo"],
     )
-    settings = settings_of(server=server)
-    finish(configure_run(settings, project_root(settings, project), run, patch, as_json=as_json))
+    settings = settings_of(server=given["server"])
+    root = root_of(settings, given["project"])
+    finish(configure_run(settings, root, run, patch, as_json=given["as_json"]))
 
 
-@runs_app.command("remove")
-def runs_remove(
-    context: typer.Context, run: Alias, project: Project = None, as_json: AsJson = False, server: Server = None
-) -> None:
+@runs.command("remove")
+@options.run
+@options.common
+@click.pass_obj
+def runs_remove(before: dict[str, Any], /, run: str, **after: Any) -> None:
     """Remove a run with everything that only it holds; its loops must have ended."""
-    from turnwright_cli.app import one_run
     from turnwright_cli.steering import remove_run
 
-    settings, root, json = one_run(context, project=project, as_json=as_json, server=server)
+    settings, root, json = one_run(before, after)
     finish(remove_run(settings, root, run, as_json=json))

@@ -85,9 +85,12 @@ class Client(ControlCalls, StreamCalls):
         """Where the executor is."""
         return self._peer.address
 
-    async def init_project(self, root: str, name: str = "") -> project_pb2.Project:
-        """Make a directory of the executor's host known; harmless to repeat. An empty name is made from the root."""
-        request = executor_service_pb2.InitProjectRequest(root=root, name=name)
+    async def init_project(self, root: str, name: str = "", config_path: str | None = None) -> project_pb2.Project:
+        """Make a directory of the executor's host known; harmless to repeat. An empty name is made from the root.
+
+        `config_path` is where clients find the project's own settings; None: what it was.
+        """
+        request = executor_service_pb2.InitProjectRequest(root=root, name=name, config_path=config_path)
         return (await self._peer.call(self._stub.InitProject, request)).project
 
     async def ask(

@@ -54,13 +54,16 @@ def may_move(source: int, target: int) -> bool:
 
 def run_status_after(loop_status: int, reason: str) -> int:
     """The status that a run is left at by a loop that ended. Source: C27."""
-    if reason == REJECTED:
+    if reason in (REJECTED, EXPIRED):
         return COMPLETED
     return {NO_CONTENT: COMPLETED, UNPROCESSABLE: COMPLETED, TOO_LARGE: FAILED}.get(loop_status, loop_status)
 
 
 REJECTED: Final = "rejected"
 """Reason of a loop that a rejection ended (C20)."""
+
+EXPIRED: Final = "expired"
+"""Reason of a loop whose proposal nobody decided in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,8 @@ class Project:
     root: str
     workspace_id: str
     create_ms: int
+    config_path: str = ""
+    """Path of the file with the project's own settings, as a client named it; for clients."""
 
 
 @dataclass(frozen=True, slots=True)

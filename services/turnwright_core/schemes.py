@@ -1,11 +1,12 @@
-"""The registered schemes: which category a path belongs to, where it lives and who may write it.
+"""The schemes: which category a path belongs to, where it lives and who may write it.
 
 Source: rows RU068-RU089; decisions C9, C32.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from turnwright_core.entries import Tier
@@ -56,6 +57,18 @@ BUILTIN: Final[tuple[Scheme, ...]] = (
 BY_NAME: Final = {scheme.name: scheme for scheme in BUILTIN}
 
 
-def scheme_for(name: str) -> Scheme:
-    """The rules of a scheme; one that nobody registered is run-scoped logging (RU067, RU085)."""
-    return BY_NAME.get(name) or Scheme(name)
+@dataclass(frozen=True, slots=True)
+class Schemes:
+    """The rules of every scheme: the built-in ones, and what was registered beside them."""
+
+    registered: Mapping[str, Scheme] = field(default_factory=dict)
+    version: str = ""
+    """Which registry this is: equal versions mean equal schemes; empty: nothing is registered."""
+
+    def rules(self, name: str) -> Scheme:
+        """The rules of a scheme; one that nobody registered is run-scoped logging (RU067, RU085)."""
+        return BY_NAME.get(name) or self.registered.get(name) or Scheme(name)
+
+
+BUILT_IN: Final = Schemes()
+"""What is known before a store has told what is registered."""

@@ -1,6 +1,6 @@
 """Streams: where the channels of a record stand, `log://turn_N/{tool}/{slug}` -> `{tool}://turn_N/{slug}_{number}`.
 
-Numbers are those of Unix descriptors: 1 is the main output, 2 the one for errors, others are auxiliary.
+The record of a command that a client called has `call_{id}` in the place of `turn_N`, and so have its channels. Numbers are those of Unix descriptors: 1 is the main output, 2 the one for errors, others are auxiliary.
 Source: rows RU081, RU172, RU173, RU178.
 """
 
@@ -31,8 +31,8 @@ CANCELLED: Final = "cancelled:499"
 """Outcome of channels that somebody else than their producer ended."""
 
 _LOG: Final = "log://"
-_RECORD: Final = re.compile(r"log://(turn_\d+)/([a-z][a-z0-9_]*)/(.+)", re.DOTALL)
-_CHANNEL: Final = re.compile(r"([a-z][a-z0-9_]*)://(turn_\d+)/(.+)_([1-9]\d?)", re.DOTALL)
+_RECORD: Final = re.compile(r"log://(turn_\d+|call_[0-9a-f]{16})/([a-z][a-z0-9_]*)/(.+)", re.DOTALL)
+_CHANNEL: Final = re.compile(r"([a-z][a-z0-9_]*)://(turn_\d+|call_[0-9a-f]{16})/(.+)_([1-9]\d?)", re.DOTALL)
 
 
 def is_record(path: str) -> bool:

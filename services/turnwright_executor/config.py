@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from pydantic import Field
-
-from turnwright_core.kit.settings import PeerSettings
+from turnwright_core.kit.settings import PeerSettings, setting
 
 DEFAULT_LISTEN: Final = "127.0.0.1:7440"
 
@@ -14,96 +12,109 @@ DEFAULT_LISTEN: Final = "127.0.0.1:7440"
 class ExecutorSettings(PeerSettings):
     """Settings of the executor. Rows RU298-RU305 name the defaults of the loop controls."""
 
-    assembler: str = Field(default="127.0.0.1:7442", description="Address of the assembler.")
-    provider: str = Field(default="127.0.0.1:7443", description="Address of the provider.")
+    assembler: str = setting(default="127.0.0.1:7442", description="Address of the assembler.")
+    provider: str = setting(default="127.0.0.1:7443", description="Address of the provider.")
 
-    max_loop_turns: int = Field(default=99, ge=1, le=10_000, description="Most turns of one loop.")
-    max_commands: int = Field(default=99, ge=1, le=1000, description="Most commands of one turn; the rest is dropped.")
-    max_strikes: int = Field(default=3, ge=1, le=100, description="Strikes in a row at which a loop is given up.")
-    min_cycles: int = Field(default=3, ge=2, le=100, description="Repetitions at which a cycle is detected.")
-    max_cycle_period: int = Field(default=4, ge=1, le=32, description="Longest cycle looked for, in turns.")
+    max_loop_turns: int = setting(default=99, ge=1, le=10_000, description="Most turns of one loop.")
+    max_commands: int = setting(
+        default=99, ge=1, le=1000, description="Most commands of one turn; the rest is dropped."
+    )
+    max_strikes: int = setting(default=3, ge=1, le=100, description="Strikes in a row at which a loop is given up.")
+    min_cycles: int = setting(default=3, ge=2, le=100, description="Repetitions at which a cycle is detected.")
+    max_cycle_period: int = setting(default=4, ge=1, le=32, description="Longest cycle looked for, in turns.")
 
-    hooks: str = Field(
+    hooks: str = setting(
         default="",
         description="Plugins that take part in turns: entry points of `turnwright.hooks`, or `module:function`, with "
         "commas between. Empty: all that are installed; `none`: none.",
     )
-    hook_deadline_s: float = Field(
+    hook_deadline_s: float = setting(
         default=5.0, gt=0, le=3600, description="Seconds that one call of a plugin's function may take."
     )
 
-    max_entry_tokens: int = Field(
+    max_entry_tokens: int = setting(
         default=512, ge=1, description="Longest `known://` entry that a model writes, in tokens."
     )
-    reply_bytes_max: int = Field(
+    reply_bytes_max: int = setting(
         default=4 * 1024 * 1024, ge=65_536, description="Longest reply of a model, in bytes; more ends the loop."
     )
-    turn_losses_max: int = Field(
+    turn_losses_max: int = setting(
         default=3,
         ge=1,
         le=1000,
         description="Executors that may end in the middle of one turn; with so many the loop fails as `crash_loop`.",
     )
-    indeterminate: Literal["fail", "ask"] = Field(
+    indeterminate: Literal["fail", "ask"] = setting(
         default="fail",
         description="What becomes of a command like `sh` of which nobody knows whether it happened: `fail` tells the "
         "model, `ask` asks whoever decides on proposals (not in a yolo run, where nobody does).",
     )
-    advertise: str = Field(
+    advertise: str = setting(
         default="",
         description="Address at which other executors reach this one. Empty: the address that it listens on.",
     )
-    owner_poll_s: float = Field(
+    owner_poll_s: float = setting(
         default=1.0,
         gt=0,
         le=60,
         description="Seconds after which a watch looks whether another executor works on its run now.",
     )
-    loops_max: int = Field(default=64, ge=1, le=10_000, description="Loops worked on at the same time.")
-    recover: bool = Field(
+    loops_max: int = setting(default=64, ge=1, le=10_000, description="Loops worked on at the same time.")
+    recover: bool = setting(
         default=True,
         description="Whether runs with work and no owner are looked for, as executors leave them.",
     )
-    work_poll_s: float = Field(default=2.0, gt=0, le=3600, description="Seconds between two looks for such runs.")
-    lease_s: float = Field(
+    work_poll_s: float = setting(default=2.0, gt=0, le=3600, description="Seconds between two looks for such runs.")
+    lease_s: float = setting(
         default=0.0, ge=0, le=3600, description="Seconds that a run is held without a word to the store; 0: as it says."
     )
-    workspaces: str = Field(
+    workspaces: str = setting(
         default="",
         description="Directories of the projects that are worked on here, with colons between. Empty: all projects.",
     )
-    generate_deadline_s: float = Field(default=3600.0, gt=0, description="Longest model call, in seconds.")
-    generate_attempts: int = Field(
+    generate_deadline_s: float = setting(default=3600.0, gt=0, description="Longest model call, in seconds.")
+    generate_attempts: int = setting(
         default=3, ge=1, le=10, description="Tries of a model call whose stream stops in the middle."
     )
 
-    tail_events: int = Field(default=4096, ge=16, description="Events kept for watchers that come back, per run.")
-    tail_bytes: int = Field(default=4 * 1024 * 1024, ge=65_536, description="The same in bytes.")
-    event_heartbeat_s: float = Field(
+    tail_events: int = setting(default=4096, ge=16, description="Events kept for watchers that come back, per run.")
+    tail_bytes: int = setting(default=4 * 1024 * 1024, ge=65_536, description="The same in bytes.")
+    event_heartbeat_s: float = setting(
         default=15.0, gt=0, description="Seconds of silence after which a watcher is told."
     )
-    linger_s: float = Field(default=60.0, ge=0, description="Seconds that a run's events are kept when nobody looks.")
+    linger_s: float = setting(default=60.0, ge=0, description="Seconds that a run's events are kept when nobody looks.")
 
-    file_bytes_max: int = Field(default=256 * 1024, ge=1024, description="Largest project file that is read, in bytes.")
-    files_max: int = Field(default=20_000, ge=1, description="Most project files that are read.")
-    sh_timeout_s: float = Field(default=300.0, gt=0, description="Longest run of a shell command, in seconds.")
-    sh_grace_s: float = Field(
+    file_bytes_max: int = setting(
+        default=256 * 1024, ge=1024, description="Largest project file that is read, in bytes."
+    )
+    files_max: int = setting(default=20_000, ge=1, description="Most project files that are read.")
+    sh_timeout_s: float = setting(default=300.0, gt=0, description="Longest run of a shell command, in seconds.")
+    sh_grace_s: float = setting(
         default=2.0, ge=0, le=60, description="Seconds that a command has to end once told to; then it is killed."
     )
-    sh_output_bytes: int = Field(
+    sh_beat_s: float = setting(
+        default=5.0,
+        gt=0,
+        le=3600,
+        description="Seconds between two signs of life of a command that a client called; below the store's "
+        "STREAM_GRACE_S.",
+    )
+    sh_output_bytes: int = setting(
         default=1024 * 1024,
         ge=4096,
         le=8 * 1024 * 1024,
         description="Most output of a shell command that is kept, in bytes per channel: its beginning and its end.",
     )
-    sh_processes: int = Field(default=512, ge=8, description="Most processes of the user while a command runs.")
-    sh_sandbox: Literal["auto", "bubblewrap", "limits"] = Field(
+    sh_processes: int = setting(default=512, ge=8, description="Most processes of the user while a command runs.")
+    sh_sandbox: Literal["auto", "bubblewrap", "limits"] = setting(
         default="auto",
         description="How commands are confined beside limits: `bubblewrap` (then the executor does not start where "
         "that does not work), `limits` alone, or `auto`: the best that the host can do.",
     )
-    sh_writable: str = Field(
+    sh_writable: str = setting(
         default="~/.cache:~/.npm:~/.cargo/registry:~/.cargo/git:~/go/pkg:~/.m2:~/.gradle",
         description="Directories beside the project that commands may write in a sandbox, with colons between.",
     )
-    sh_memory_mb: int = Field(default=0, ge=0, description="Address space of a command's process in MiB; 0: no limit.")
+    sh_memory_mb: int = setting(
+        default=0, ge=0, description="Address space of a command's process in MiB; 0: no limit."
+    )

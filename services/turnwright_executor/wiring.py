@@ -119,7 +119,7 @@ class _Wired:
         )
         self._hubs = Hubs(owner, ledger, settings)
         leases = Leases(ledger, _boot_s, await _workspaces(settings.workspaces), registers=settings.recover)
-        places = Places(ledger, settings, sandbox)
+        places = self._places = Places(ledger, settings, sandbox)
         self._runner = Runner(services, self._hubs, leases, places.find)
         self._owners = Owners(ledger, advertised, leases.holds)
         relays = Relays(TailBounds(settings.tail_events, settings.tail_bytes))
@@ -148,6 +148,7 @@ class _Wired:
         self._boards.close()
         self._decisions.close()
         await asyncio.gather(self._runner.drain(), self._calls.stop())
+        await self._places.close()
         await self._hooks.stop()
         await self._hubs.close()
 

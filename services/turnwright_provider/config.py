@@ -5,74 +5,73 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import AliasChoices, Field, SecretStr, field_validator
-
-from turnwright_core.kit.settings import Settings
+from turnwright_core.kit.settings import Settings, setting
 
 DEFAULT_LISTEN = "127.0.0.1:7443"
 PACKAGED_SCRIPTS = Path(__file__).parent / "scripts"
 
 
+def _stripped(url: str) -> str:
+    return url.strip().rstrip("/")
+
+
 class ProviderSettings(Settings):
     """Settings of the provider. OPENAI_BASE_URL and OPENAI_API_KEY are read under their usual names too."""
 
-    openai_base_url: str = Field(
+    openai_base_url: str = setting(
         default="",
-        validation_alias=AliasChoices("TURNWRIGHT_OPENAI_BASE_URL", "OPENAI_BASE_URL"),
+        variables=("TURNWRIGHT_OPENAI_BASE_URL", "OPENAI_BASE_URL"),
+        check=_stripped,
         description="Base URL of an OpenAI-compatible server, with /v1. Empty with a key: https://api.openai.com/v1.",
     )
-    openai_api_key: SecretStr = Field(
-        default=SecretStr(""),
-        validation_alias=AliasChoices("TURNWRIGHT_OPENAI_API_KEY", "OPENAI_API_KEY"),
+    openai_api_key: str = setting(
+        default="",
+        variables=("TURNWRIGHT_OPENAI_API_KEY", "OPENAI_API_KEY"),
+        repr=False,
         description="Its key; may be empty for a server that asks for none.",
     )
-    scripted_dir: Path = Field(
+    scripted_dir: Path = setting(
         default=PACKAGED_SCRIPTS, description="Folder of the scripts that `scripted/{name}` replays."
     )
-    think_tags: Literal["leading", "anywhere", "content"] = Field(
+    think_tags: Literal["leading", "anywhere", "content"] = setting(
         default="leading",
         description="Which `<think>...</think>` in a model's content is reasoning: what leads a reply, any, or none.",
     )
-    llm_deadline_s: float = Field(
+    llm_deadline_s: float = setting(
         default=600.0, ge=0, le=86400, description="Seconds of retries after a rate limit or while a model is loading."
     )
-    gateway_deadline_s: float = Field(
+    gateway_deadline_s: float = setting(
         default=30.0, ge=0, le=86400, description="Seconds of retries after errors of a gateway."
     )
-    server_deadline_s: float = Field(
+    server_deadline_s: float = setting(
         default=60.0, ge=0, le=86400, description="Seconds of retries after errors of a server."
     )
-    backoff_s_min: float = Field(default=1.0, ge=0.001, le=3600, description="Seconds before the first retry.")
-    backoff_s_max: float = Field(
+    backoff_s_min: float = setting(default=1.0, ge=0.001, le=3600, description="Seconds before the first retry.")
+    backoff_s_max: float = setting(
         default=30.0,
         ge=0.001,
         le=3600,
         description="Longest pause in seconds between tries when the vendor names none.",
     )
-    connect_timeout_s: float = Field(default=10.0, gt=0, le=600, description="Seconds to connect to a vendor.")
-    silence_timeout_s: float = Field(
+    connect_timeout_s: float = setting(default=10.0, gt=0, le=600, description="Seconds to connect to a vendor.")
+    silence_timeout_s: float = setting(
         default=300.0, gt=0, le=86400, description="Seconds without a byte after which a call is given up."
     )
-    check_timeout_s: float = Field(
+    check_timeout_s: float = setting(
         default=5.0, gt=0, le=600, description="Seconds that a vendor has to list its models for CheckModels."
     )
-    flush_ms: int = Field(default=40, ge=0, le=10_000, description="Milliseconds for which deltas are joined.")
-    flush_bytes: int = Field(default=1024, ge=1, le=1024 * 1024, description="Bytes at which joined deltas are sent.")
-    outbox_bytes_max: int = Field(
+    flush_ms: int = setting(default=40, ge=0, le=10_000, description="Milliseconds for which deltas are joined.")
+    flush_bytes: int = setting(default=1024, ge=1, le=1024 * 1024, description="Bytes at which joined deltas are sent.")
+    outbox_bytes_max: int = setting(
         default=256 * 1024, ge=1024, le=64 * 1024 * 1024, description="Bytes that a slow caller may be behind a vendor."
     )
-    event_bytes_max: int = Field(
+    event_bytes_max: int = setting(
         default=8 * 1024 * 1024, ge=1024, le=1024**3, description="Longest event of a vendor's stream, in bytes."
     )
-    reply_bytes_max: int = Field(
+    reply_bytes_max: int = setting(
         default=256 * 1024 * 1024, ge=1024, le=1024**4, description="Longest answer of a vendor as sent, in bytes."
     )
-    connections_max: int = Field(default=512, ge=1, le=65_536, description="Most calls to vendors at a time.")
-    proxy_from_env: bool = Field(
+    connections_max: int = setting(default=512, ge=1, le=65_536, description="Most calls to vendors at a time.")
+    proxy_from_env: bool = setting(
         default=False, description="Use HTTPS_PROXY and its kin for vendors that are not on loopback."
     )
-
-    @field_validator("openai_base_url", mode="after")
-    @classmethod
-    def _stripped(cls, url: str) -> str:
-        return url.strip().rstrip("/")

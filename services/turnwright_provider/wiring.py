@@ -66,7 +66,7 @@ def _scripted(settings: ProviderSettings, _closers: list[Close]) -> Vendor:
 
 
 def _openai(settings: ProviderSettings, closers: list[Close]) -> Vendor:
-    key = settings.openai_api_key.get_secret_value().strip()
+    key = settings.openai_api_key.strip()
     base_url = settings.openai_base_url or (DEFAULT_BASE_URL if key else "")
     if problem := _openai_problem(base_url, key):
         return UnconfiguredVendor(VendorState(public_url(base_url), problem, OPENAI_SETTINGS))

@@ -6,13 +6,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
-from pydantic import Field, PrivateAttr, field_validator
-
 from turnwright_core.errors import InvalidError
-from turnwright_core.kit.settings import PREFIX, Settings, SettingsError
+from turnwright_core.kit.settings import PREFIX, Settings, SettingsError, setting
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, BODY_BYTES_MAX, PATH_CHARS_MAX, WRITES_MAX
 from turnwright_core.runs import Model
 from turnwright_store.domain.checks import check_model, check_name
@@ -39,152 +37,153 @@ class ModelSeeds:
 class StoreSettings(Settings):
     """What the store reads."""
 
-    db: str = Field(
+    db: str = setting(
         default="",
         repr=False,
+        check=lambda db: checked_url(db) if "://" in db else db,
         description="Database of the store: a file of SQLite, or a URL `postgresql://user:password@host:port/name` for "
         "replicas. Empty: the file `turnwright.db` in the home.",
     )
-    db_connect_s: float = Field(
+    db_connect_s: float = setting(
         default=10.0,
         gt=0,
         le=600,
         description="Seconds that a lost connection to PostgreSQL is tried to be made again.",
     )
-    db_statement_s: float = Field(
+    db_statement_s: float = setting(
         default=30.0, gt=0, le=3600, description="Seconds that one statement on PostgreSQL may take."
     )
-    db_lock_s: float = Field(
+    db_lock_s: float = setting(
         default=10.0, gt=0, le=600, description="Seconds that a write waits for another replica's on PostgreSQL."
     )
-    db_poll_s: float = Field(
+    db_poll_s: float = setting(
         default=3.0,
         gt=0,
         le=3600,
         description="Seconds after which watchers look for changes in PostgreSQL that nobody told them of.",
     )
-    store_queue_max: int = Field(
+    store_queue_max: int = setting(
         default=4096, ge=1, le=1_000_000, description="Writes that wait for the store's writer before more are refused."
     )
-    store_batch_max: int = Field(
+    store_batch_max: int = setting(
         default=256, ge=1, le=4096, description="Writes that share one transaction of the store."
     )
-    store_readers: int = Field(default=2, ge=1, le=64, description="Connections of the store that read.")
-    heartbeat_s: float = Field(
+    store_readers: int = setting(default=2, ge=1, le=64, description="Connections of the store that read.")
+    heartbeat_s: float = setting(
         default=10.0, gt=0, le=3600, description="Seconds of silence after which a watcher is sent a heartbeat."
     )
-    loops_queued_max: int = Field(default=100, ge=1, le=10_000, description="Loops that may wait in one run.")
-    pattern_s_max: float = Field(
+    loops_queued_max: int = setting(default=100, ge=1, le=10_000, description="Loops that may wait in one run.")
+    pattern_s_max: float = setting(
         default=5.0, gt=0, le=60, description="Seconds that matching the patterns of one request may take."
     )
-    lease_s: float = Field(
+    lease_s: float = setting(
         default=6.0,
         ge=0.1,
         le=3600,
         description="Seconds that an executor holds a run without a word; it renews three times in it.",
     )
-    lease_grace_s: float = Field(
+    lease_grace_s: float = setting(
         default=1.0, ge=0, le=60, description="Seconds after the end of a lease before another executor gets the run."
     )
-    workspace_wait_s: float = Field(
+    workspace_wait_s: float = setting(
         default=10.0,
         gt=0,
         le=3600,
         description="Seconds that a queued loop waits before it says that no executor has its workspace.",
     )
-    proposal_expire_s: float = Field(
+    proposal_expire_s: float = setting(
         default=0.0,
         ge=0,
         le=31_536_000,
         description="Seconds after which a proposal that nobody decided is cancelled; its loop ends. 0: never.",
     )
-    stream_grace_s: float = Field(
+    stream_grace_s: float = setting(
         default=120.0,
         ge=0.1,
         le=86_400,
         description="Seconds of silence after which a stream without a living producer ends with 499.",
     )
-    sole_executor: bool = Field(
+    sole_executor: bool = setting(
         default=False,
         description="Whether all executors live and end with this store, so that its start frees every run. "
         "Counts for a database file only.",
     )
-    entry_body_bytes_max: int = Field(
+    entry_body_bytes_max: int = setting(
         default=BODY_BYTES_MAX, ge=1024, le=BODY_BYTES_MAX, description="Longest body of an entry, in bytes of UTF-8."
     )
-    entry_attributes_bytes_max: int = Field(
+    entry_attributes_bytes_max: int = setting(
         default=ATTRIBUTES_BYTES_MAX,
         ge=1024,
         le=ATTRIBUTES_BYTES_MAX,
         description="Longest attributes of an entry, in bytes of JSON text.",
     )
-    entry_path_chars_max: int = Field(
+    entry_path_chars_max: int = setting(
         default=PATH_CHARS_MAX, ge=64, le=PATH_CHARS_MAX, description="Longest path of an entry, in characters."
     )
-    append_bytes_max: int = Field(
+    append_bytes_max: int = setting(
         default=APPEND_BYTES_MAX,
         ge=1024,
         le=APPEND_BYTES_MAX,
         description="Most that one write adds to a streaming body, in bytes of UTF-8.",
     )
-    writes_max: int = Field(
+    writes_max: int = setting(
         default=WRITES_MAX, ge=1, le=WRITES_MAX, description="Most entry writes in one request to the store."
     )
-    write_bodies_bytes_max: int = Field(
+    write_bodies_bytes_max: int = setting(
         default=BODIES_BYTES_MAX,
         ge=BODY_BYTES_MAX,
         le=1024 * 1024 * 1024,
         description="Most bytes of stored bodies that one request copies, moves or rewrites.",
     )
-    run_entries_max: int = Field(
+    run_entries_max: int = setting(
         default=RUN_ENTRIES_MAX, ge=1, le=10_000_000, description="Entries that ever enter the view of one run."
     )
-    change_attempts_max: int = Field(
+    change_attempts_max: int = setting(
         default=5,
         ge=1,
         le=100,
         description="How often a change by pattern is tried when the entries change between matching and writing.",
     )
-    fold_s: float = Field(
+    fold_s: float = setting(
         default=1.0, gt=0, le=3600, description="Seconds between two looks for streamed bodies that can be folded."
     )
-    schemes_refresh_s: float = Field(
+    schemes_refresh_s: float = setting(
         default=2.0,
         gt=0,
         le=60,
         description="Seconds after which the store looks again for schemes that another replica registered.",
     )
-    search_index_s: float = Field(
+    search_index_s: float = setting(
         default=1.0, gt=0, le=3600, description="Seconds between two looks for writes that are not in the search index."
     )
-    idempotency_days: int = Field(
+    idempotency_days: int = setting(
         default=7, ge=1, le=365, description="Days after which the answer to a request id is forgotten."
     )
-    retention_days: int = Field(
+    retention_days: int = setting(
         default=0,
         ge=0,
         le=36_500,
         description="Days after its last write after which a run without open loops is removed. 0: never.",
     )
-    purge_after_s: float = Field(
+    purge_after_s: float = setting(
         default=60.0,
         ge=0,
         le=86_400,
         description="Seconds that the rows of a removed run stay, for readers that have begun.",
     )
-    purge_every_s: float = Field(
+    purge_every_s: float = setting(
         default=5.0, gt=0, le=3600, description="Seconds between two looks for rows of removed runs."
     )
-    _seeds: ModelSeeds = PrivateAttr()
 
-    def model_post_init(self, _context: Any, /) -> None:
-        """Read the models of the environment. Raises SettingsError."""
-        self._seeds = read_seeds(os.environ)
+    def loaded(self) -> None:
+        """Check the models of the environment. Raises SettingsError."""
+        vars(self)["_seeds"] = read_seeds(os.environ)
 
     @property
     def seeds(self) -> ModelSeeds:
-        """Models of the environment."""
-        return self._seeds
+        """Models of the environment, as they were when the settings were read."""
+        found: ModelSeeds = vars(self)["_seeds"]
+        return found
 
     @property
     def write_limits(self) -> WriteLimits:
@@ -198,11 +197,6 @@ class StoreSettings(Settings):
             run_entries_max=self.run_entries_max,
             bodies_bytes_max=self.write_bodies_bytes_max,
         )
-
-    @field_validator("db")
-    @classmethod
-    def _check_db(cls, value: str) -> str:
-        return checked_url(value) if "://" in value else value
 
     @property
     def is_on_postgresql(self) -> bool:

@@ -7,10 +7,10 @@ anything but SQL. Source: docs/adr/0003.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, overload
 
 from sqlalchemy import Connection
 
@@ -31,20 +31,41 @@ def lock_always(_name: str) -> bool:
     return True
 
 
+EntryIds = Callable[[int], Sequence[int]]
+"""So many numbers of entries that no entry has had, or is going to have of another request."""
+
+
+def no_entry_ids(_count: int) -> Sequence[int]:
+    """Give none, where no entries are made."""
+    raise NotImplementedError("this transaction makes no entries")
+
+
 @dataclass(slots=True)
 class Transaction:
     """One request's part of a write: the connection, the time of the write, and the scopes it has raised."""
 
     connection: Connection
-    now_ms: int
-    """The database's clock: that of all replicas."""
+    clock_ms: Callable[[], int]
+    """Gives `now_ms`; asked once."""
     raised: dict[int, int] = field(default_factory=dict)
     """The scopes whose revision this request has raised, and to what; their watchers are woken after the commit."""
+    entry_ids: EntryIds = no_entry_ids
+    """Gives numbers for new entries."""
+    places: dict[int, int] = field(default_factory=dict)
+    """The last place in the timeline of the scopes in which this request has given places."""
     try_lock: Callable[[str], bool] = lock_always
     """Lock one more name (see domain.locks) until the commit, unless that would mean waiting; whether it is locked.
 
     What was read before the lock may be old: read it again.
     """
+    _now_ms: int | None = None
+
+    @property
+    def now_ms(self) -> int:
+        """The time of the write by the database's clock, which is that of all replicas."""
+        if self._now_ms is None:
+            self._now_ms = self.clock_ms()
+        return self._now_ms
 
 
 BRIEF_BYTES_MAX: Final = 128 * 1024
@@ -67,6 +88,28 @@ class Stats:
     """Commits of the writer."""
     requests: int
     """Requests that those commits carried."""
+
+
+class RowsOf(Sequence[Mapping[str, Any]]):
+    """Rows to insert, each with its values in the order of some columns; the order is that of the table."""
+
+    __slots__ = ("columns", "rows")
+
+    def __init__(self, columns: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> None:
+        self.columns = columns
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, place: int) -> Mapping[str, Any]: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Mapping[str, Any]]: ...
+    def __getitem__(self, place: int | slice) -> Any:
+        if isinstance(place, slice):
+            return RowsOf(self.columns, self.rows[place])
+        return dict(zip(self.columns, self.rows[place], strict=True))
 
 
 class Subscription(Protocol):

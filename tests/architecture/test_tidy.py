@@ -27,7 +27,6 @@ DOCUMENTED_ELSEWHERE = {"overload", "override", "setter", "deleter"}
 # Where everything may be caught, and why. A path that no longer needs its place is warned about.
 CATCH_ALL_ALLOWED = {
     "services/turnwright_core/kit/guard.py": "the wrapper of every handler: an error becomes one status with one reason",
-    "services/turnwright_executor/app/calling.py": "tools for clients: a crash of a tool is data in its record",
     "services/turnwright_executor/app/dispatch.py": "tool dispatch: a crash of a tool is data in its entry",
     "services/turnwright_executor/hooks/calling.py": "calls of plugins: a fault of one comes back as one error",
     "services/turnwright_executor/app/runner.py": "the loop: whatever happens, the run ends with a reason",

@@ -96,10 +96,11 @@ def _write_script(folder: Path, turns: int) -> None:
 @contextlib.asynccontextmanager
 async def embedded(folder: Path, common: dict[str, str]) -> AsyncIterator[tuple[str, list[int]]]:
     """All services in one process."""
-    address = f"unix:{folder}/executor.sock"
-    command = ("-m", "turnwright_cli", "serve", "--listen", address)
-    async with process(*command, address=address, **common) as pid:
-        yield address, [pid]
+    # Sockets of its own for every service: a second stack may run beside this one.
+    at = {name: f"unix:{folder}/{name}.sock" for name in ("store", "provider", "assembler", "executor")}
+    listen = [part for name, address in at.items() for part in ("--listen", f"{name}={address}")]
+    async with process("-m", "turnwright_cli", "serve", *listen, address=at["executor"], **common) as pid:
+        yield at["executor"], [pid]
 
 
 @contextlib.asynccontextmanager

@@ -28,10 +28,14 @@ PORTS = (
 
 @dataclass
 class Bench:
-    """A directory with a home, a project and scripts; runs `turnwright` in it."""
+    """A directory with a home, a project and scripts; runs `turnwright` in it.
+
+    With `stack`, the directory of a stack that serves already, its home and its scripts are used.
+    """
 
     root: Path
     environment: dict[str, str] = field(default_factory=dict)
+    stack: Path | None = None
 
     def __post_init__(self) -> None:
         for folder in (self.home, self.project, self.scripts):
@@ -39,7 +43,7 @@ class Bench:
 
     @property
     def home(self) -> Path:
-        return self.root / "home"
+        return (self.stack or self.root) / "home"
 
     @property
     def project(self) -> Path:
@@ -47,7 +51,7 @@ class Bench:
 
     @property
     def scripts(self) -> Path:
-        return self.root / "scripts"
+        return (self.stack or self.root) / "scripts"
 
     def script(self, name: str, *replies: str) -> None:
         """A model `name` that gives these replies; a reply that begins with `===` brings its own line."""
@@ -101,6 +105,17 @@ class Bench:
             yield process
         finally:
             process.kill()
+
+
+@contextmanager
+def serving(root: Path, *models: str) -> Iterator[Path]:
+    """The directory of a stack that tests share; each brings a project of its own, and scripts for these models."""
+    bench = Bench(root)
+    for model in models:
+        bench.script(model)
+    with bench.running("serve", *PORTS) as served:
+        served.wait_for("^executor serves at ", "err")
+        yield root
 
 
 class Process:

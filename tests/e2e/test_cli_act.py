@@ -1,4 +1,4 @@
-"""act, ask and resolve through an embedded stack, as a shell sees them. Rows RU013, RU249, RU250; architecture 15."""
+"""act, ask and resolve, through a stack that serves and through embedded ones, as a shell sees them. Rows RU013, RU249, RU250; architecture 15."""
 
 from __future__ import annotations
 
@@ -7,22 +7,38 @@ import subprocess
 
 import pytest
 
-from e2e.cli_process import WAIT_S, Bench, json_lines, loop_status, run_alias
+from e2e.cli_process import WAIT_S, Bench, json_lines, loop_status, run_alias, serving
 
 EDIT = '<set path="a.txt"><<SEARCH\nold\nSEARCH\n<<REPLACE\nnew\nREPLACE</set>\n<update status="102">Edited.</update>'
 DONE = '<update status="200">All is done.</update>'
 
 
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory):
+    """What is told and decided is the same through any stack."""
+    with serving(tmp_path_factory.mktemp("stack"), "m", "end", "broken", "lost", "evil") as root:
+        yield root
+
+
 @pytest.fixture
-def bench(tmp_path) -> Bench:
-    made = Bench(tmp_path)
+def bench(tmp_path, stack) -> Bench:
+    return filled(Bench(tmp_path, stack=stack))
+
+
+@pytest.fixture
+def alone(tmp_path) -> Bench:
+    """Each of its commands embeds a stack."""
+    return filled(Bench(tmp_path))
+
+
+def filled(made: Bench) -> Bench:
     (made.project / "a.txt").write_text("old\n")
     made.script("m", EDIT, DONE, DONE, DONE)
     return made
 
 
-def test_yolo_with_json_prints_messages_only_and_the_status_last(bench) -> None:
-    done = bench.run("act", "Edit it.", "--model", "m", "--yolo", "--json")
+def test_yolo_with_json_prints_messages_only_and_the_status_last(alone) -> None:
+    done = alone.run("act", "Edit it.", "--model", "m", "--yolo", "--json")
 
     assert (done.returncode, done.stderr) == (0, "")
     messages = json_lines(done.stdout)
@@ -30,8 +46,8 @@ def test_yolo_with_json_prints_messages_only_and_the_status_last(bench) -> None:
     loop = messages[-1]["run_state"]["loop"]
     assert (loop["summary"], loop["settings"]["no_interaction"]) == ("All is done.", True)
     assert {"turn_started", "stream_delta", "message_added", "turn_finished"} <= {key for m in messages for key in m}
-    assert (bench.project / "a.txt").read_text() == "new\n"
-    assert not (bench.home / "run" / "stack.json").exists()
+    assert (alone.project / "a.txt").read_text() == "new\n"
+    assert not (alone.home / "run" / "stack.json").exists()
 
 
 def test_a_pipe_gets_plain_lines_with_each_command_once(bench) -> None:
@@ -44,12 +60,12 @@ def test_a_pipe_gets_plain_lines_with_each_command_once(bench) -> None:
     assert not [c for c in done.stdout if ord(c) < 32 and c != "\n"]
 
 
-def test_the_prompt_may_come_from_standard_input(bench) -> None:
-    done = bench.run("ask", "-", "--model", "m2", "--json", stdin="What is it?\n", TURNWRIGHT_MODEL_m2="scripted/m")
+def test_the_prompt_may_come_from_standard_input(alone) -> None:
+    done = alone.run("ask", "-", "--model", "m2", "--json", stdin="What is it?\n", TURNWRIGHT_MODEL_m2="scripted/m")
 
     assert loop_status(done.stdout) == 200
     assert json_lines(done.stdout)[-1]["run_state"]["loop"]["prompt"] == "What is it?\n"
-    assert (bench.project / "a.txt").read_text() == "old\n"
+    assert (alone.project / "a.txt").read_text() == "old\n"
 
 
 @pytest.mark.parametrize(("status", "exit_code"), [("204", 0), ("422", 3)])
@@ -81,8 +97,8 @@ def test_giving_up_exits_with_4(bench) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "named"), [([], "Name a model"), (["--model", "mm"], "'mm'")])
-def test_a_missing_or_unknown_model_lists_what_there_is(bench, arguments, named) -> None:
-    done = bench.run("act", "Do it.", *arguments)
+def test_a_missing_or_unknown_model_lists_what_there_is(alone, arguments, named) -> None:
+    done = alone.run("act", "Do it.", *arguments)
 
     assert (done.returncode, done.stdout) == (2, "")
     assert named in done.stderr
@@ -98,20 +114,20 @@ def test_a_run_that_exists_keeps_its_model(bench) -> None:
     assert json_lines(second.stdout)[-1]["run_state"]["loop"]["sequence"] == 2
 
 
-def test_without_a_terminal_a_proposal_waits_and_a_later_process_accepts_it(bench) -> None:
+def test_without_a_terminal_a_proposal_waits_and_a_later_process_accepts_it(alone) -> None:
     # RU013, RU250: the run is durable at 202, and an acceptance goes on with the loop.
-    waits = bench.run("act", "Edit it.", "--model", "m", "--run", "r", "--json")
+    waits = alone.run("act", "Edit it.", "--model", "m", "--run", "r", "--json")
     assert (waits.returncode, loop_status(waits.stdout)) == (6, 202)
     assert "turnwright resolve r log://turn_1/set/" in waits.stderr
-    assert (bench.project / "a.txt").read_text() == "old\n"
-    shown = bench.run("runs", "show", "r")
+    assert (alone.project / "a.txt").read_text() == "old\n"
+    shown = alone.run("runs", "show", "r")
     assert "change a.txt" in shown.stdout
     assert "+new" in shown.stdout
 
-    goes_on = bench.run("resolve", "r", "--accept", "--json")
+    goes_on = alone.run("resolve", "r", "--accept", "--json")
 
     assert (goes_on.returncode, loop_status(goes_on.stdout)) == (0, 200)
-    assert (bench.project / "a.txt").read_text() == "new\n"
+    assert (alone.project / "a.txt").read_text() == "new\n"
 
 
 def test_a_path_may_be_named_and_a_second_decision_is_refused(bench) -> None:
@@ -157,22 +173,22 @@ def test_resolving_where_nothing_waits_is_a_usage_error(bench) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_ends_the_run_and_exits_with_4(bench, number) -> None:
-    bench.script("slow", "=== reply after_ms=50000 ===\nToo late.")
+def test_ctrl_c_ends_the_run_and_exits_with_4(alone, number) -> None:
+    alone.script("slow", "=== reply after_ms=50000 ===\nToo late.")
 
-    with bench.running("act", "Do it.", "--model", "slow", "--run", "r", "--json") as process:
+    with alone.running("act", "Do it.", "--model", "slow", "--run", "r", "--json") as process:
         process.wait_for("turn_started")
         process.signal(number)
         assert process.end() == 4
 
     assert loop_status("\n".join(process.lines["out"])) == 499
-    assert "stopped" in bench.run("runs").stdout
+    assert "stopped" in alone.run("runs").stdout
 
 
-def test_a_second_ctrl_c_leaves_at_once(bench) -> None:
-    bench.script("slow", "=== reply after_ms=50000 ===\nToo late.")
+def test_a_second_ctrl_c_leaves_at_once(alone) -> None:
+    alone.script("slow", "=== reply after_ms=50000 ===\nToo late.")
 
-    with bench.running("act", "Do it.", "--model", "slow") as process:
+    with alone.running("act", "Do it.", "--model", "slow") as process:
         process.wait_for("turn 1")
         process.signal(signal.SIGINT)
         process.signal(signal.SIGINT)
@@ -182,14 +198,14 @@ def test_a_second_ctrl_c_leaves_at_once(bench) -> None:
     assert code in (130, 4)
 
 
-def test_when_the_reader_goes_away_the_work_is_done_all_the_same(bench) -> None:
+def test_when_the_reader_goes_away_the_work_is_done_all_the_same(alone) -> None:
     process = subprocess.Popen(
-        bench.command("act", "Edit it.", "--model", "m", "--yolo", "--json"),
+        alone.command("act", "Edit it.", "--model", "m", "--yolo", "--json"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        cwd=bench.project,
-        env=bench.env(),
+        cwd=alone.project,
+        env=alone.env(),
     )
     process.stdout.readline()
     process.stdout.close()
@@ -198,7 +214,7 @@ def test_when_the_reader_goes_away_the_work_is_done_all_the_same(bench) -> None:
     process.stderr.close()
 
     assert (code, said) == (0, "")
-    assert (bench.project / "a.txt").read_text() == "new\n"
+    assert (alone.project / "a.txt").read_text() == "new\n"
 
 
 def test_escape_sequences_of_a_model_reach_no_terminal(bench) -> None:
@@ -210,12 +226,12 @@ def test_escape_sequences_of_a_model_reach_no_terminal(bench) -> None:
     assert not [c for c in done.stdout if ord(c) < 32 and c != "\n"]
 
 
-def test_each_of_many_commands_runs(bench) -> None:
+def test_each_of_many_commands_runs(alone) -> None:
     # A command is a child of a process with gRPC in it: none may die before it begins.
     commands = "".join(f"<sh>test {number} = {number}</sh>" for number in range(40))
-    bench.script("many", f'{commands}<update status="102">Running.</update>', DONE)
+    alone.script("many", f'{commands}<update status="102">Running.</update>', DONE)
 
-    done = bench.run("act", "Run them.", "--model", "many", "--yolo")
+    done = alone.run("act", "Run them.", "--model", "many", "--yolo")
 
     assert done.returncode == 0
     assert (done.stdout.count("✓ sh"), done.stdout.count("✗ sh")) == (40, 0)
@@ -235,25 +251,25 @@ def test_runs_are_listed_and_shown(bench) -> None:
     assert json_lines(bench.run("runs", "--json").stdout)[0]["run"] == alias
 
 
-def test_doctor_tells_what_is_set_without_secrets(bench) -> None:
+def test_doctor_tells_what_is_set_without_secrets(alone) -> None:
     secrets = {
         "TURNWRIGHT_TOKEN": "tok-hidden",
         "OPENAI_API_KEY": "sk-hidden",
         "TURNWRIGHT_OPENAI_BASE_URL": "http://me:pw-hidden@127.0.0.1:1/v1",
     }
-    done = bench.run("doctor", TURNWRIGHT_MAX_STRIKES="5", **secrets)
+    done = alone.run("doctor", TURNWRIGHT_MAX_STRIKES="5", **secrets)
 
     assert done.returncode == 0, done.stderr
     assert "TURNWRIGHT_MAX_STRIKES=5" in done.stdout
     assert "TURNWRIGHT_OPENAI_API_KEY=(set)" in done.stdout
     assert "m: usable" in done.stdout
-    assert "hidden" not in done.stdout + done.stderr + (bench.home / "turnwright.log").read_text()
+    assert "hidden" not in done.stdout + done.stderr + (alone.home / "turnwright.log").read_text()
 
 
-def test_doctor_says_what_is_missing(bench) -> None:
-    bench.environment["TURNWRIGHT_MODEL_big"] = "openai/gpt"
+def test_doctor_says_what_is_missing(alone) -> None:
+    alone.environment["TURNWRIGHT_MODEL_big"] = "openai/gpt"
 
-    done = bench.run("doctor")
+    done = alone.run("doctor")
 
     assert done.returncode == 0
     assert "OPENAI_BASE_URL" in done.stdout.split("vendors:")[1]

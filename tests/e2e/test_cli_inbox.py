@@ -8,7 +8,7 @@ import stat
 
 import pytest
 
-from e2e.cli_process import PORTS, Bench, json_lines, loop_status
+from e2e.cli_process import PORTS, Bench, json_lines, loop_status, serving
 from e2e.test_cli_terminal import QUESTION, terminal
 
 EDIT = '<set path="a.txt"><<SEARCH\nold\nSEARCH\n<<REPLACE\nnew\nREPLACE</set>\n<update status="102">Edited.</update>'
@@ -18,9 +18,24 @@ DONE = '<update status="200">All is done.</update>'
 PATH = "log://turn_1/set/a.txt"
 
 
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory):
+    """What most tests need is a stack, not one of their own."""
+    with serving(tmp_path_factory.mktemp("stack"), "m", "sh", "ask") as root:
+        yield root
+
+
 @pytest.fixture
-def bench(tmp_path) -> Bench:
-    made = Bench(tmp_path)
+def bench(tmp_path, stack) -> Bench:
+    return filled(Bench(tmp_path, stack=stack))
+
+
+@pytest.fixture
+def alone(tmp_path) -> Bench:
+    return filled(Bench(tmp_path))
+
+
+def filled(made: Bench) -> Bench:
     (made.project / "a.txt").write_text("old\n")
     made.script("m", EDIT, DONE, DONE)
     made.script("sh", RUN, DONE, DONE)
@@ -52,26 +67,26 @@ def test_the_inbox_lists_what_waits_in_every_run(bench) -> None:
     ]
 
 
-def test_the_inbox_of_all_projects_is_seen_from_any_place(bench) -> None:
-    bench.run("act", "Edit it.", "--model", "m", "--run", "r1")
-    other = bench.root / "other"
+def test_the_inbox_of_all_projects_is_seen_from_any_place(alone) -> None:
+    alone.run("act", "Edit it.", "--model", "m", "--run", "r1")
+    other = alone.root / "other"
     other.mkdir()
 
-    here = bench.run("inbox", "--project", str(other), "--json")
-    everywhere = bench.run("inbox", "--project", str(other), "--all", "--json")
+    here = alone.run("inbox", "--project", str(other), "--json")
+    everywhere = alone.run("inbox", "--project", str(other), "--all", "--json")
 
     assert (here.returncode, here.stdout) == (0, "")
     assert [one["run"] for one in json_lines(everywhere.stdout)] == ["r1"]
 
 
-def test_a_watch_tells_what_comes_and_who_decided_it_until_ctrl_c(bench) -> None:
-    with bench.running("serve", *PORTS) as served:
+def test_a_watch_tells_what_comes_and_who_decided_it_until_ctrl_c(alone) -> None:
+    with alone.running("serve", *PORTS) as served:
         served.wait_for("executor", "err")
-        with bench.running("inbox", "--watch") as watching, bench.running("inbox", "--watch", "--json") as lines:
+        with alone.running("inbox", "--watch") as watching, alone.running("inbox", "--watch", "--json") as lines:
             lines.wait_for("complete")
-            bench.run("act", "Edit it.", "--model", "m", "--run", "r1")
+            alone.run("act", "Edit it.", "--model", "m", "--run", "r1")
             watching.wait_for(r"^\+ .*/r1 log://turn_1/set/a.txt: change a.txt$")
-            bench.run("resolve", "r1", "--accept")
+            alone.run("resolve", "r1", "--accept")
             watching.wait_for(r"^- .*/r1 log://turn_1/set/a.txt: accepted by operator$")
             for process in (watching, lines):
                 process.signal(signal.SIGINT)
@@ -196,3 +211,13 @@ def test_a_person_answers_at_the_terminal_by_number(bench) -> None:
         person.type("2\n")
         assert person.end() == 0
     assert "All is done." in person.seen
+
+
+def test_a_proposal_that_nobody_decides_in_time_is_shown_as_expired(alone) -> None:
+    alone.environment["TURNWRIGHT_PROPOSAL_EXPIRE_S"] = "1"
+    with terminal(alone, "act", "Edit it.", "--model", "m") as person:
+        person.expect_text(QUESTION)
+        person.expect_text(r"499 expired")
+        assert person.end() == 4
+    assert "Nobody decided on the proposal in time." in person.seen
+    assert (alone.project / "a.txt").read_text() == "old\n"

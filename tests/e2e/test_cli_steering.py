@@ -7,16 +7,23 @@ import signal
 
 import pytest
 
-from e2e.cli_process import PORTS, WAIT_S, Bench, json_lines, loop_status
+from e2e.cli_process import WAIT_S, Bench, json_lines, loop_status, serving
 
 EDIT = '<set path="a.txt">new</set>\n<update status="102">Edited.</update>'
 GO_ON = '<update status="102">Going on.</update>'
 DONE = '<update status="200">All is done.</update>'
 
 
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory):
+    """What these tests need is a stack, not one of their own."""
+    with serving(tmp_path_factory.mktemp("stack"), "m", "busy", "edit") as root:
+        yield root
+
+
 @pytest.fixture
-def bench(tmp_path) -> Bench:
-    made = Bench(tmp_path)
+def bench(tmp_path, stack) -> Bench:
+    made = Bench(tmp_path, stack=stack)
     (made.project / "a.txt").write_text("old\n")
     made.script("m", *[DONE] * 4)
     return made
@@ -112,20 +119,18 @@ def test_a_message_reaches_the_model_in_its_next_turn(bench) -> None:
 
 def test_the_runs_of_a_project_are_followed_as_they_change(bench) -> None:
     bench.script("edit", EDIT, DONE)
-    with bench.running("serve", *PORTS) as stack:
-        stack.wait_for("^executor serves at ", "err")
-        with bench.running("runs", "--watch") as plain, bench.running("runs", "--watch", "--json") as exact:
-            exact.wait_for('"last": ?true')
-            assert bench.run("act", "Do it.", "--model", "edit", "--run", "r").returncode == 6
-            plain.wait_for(r"^r: 202 waits, 1 turns, 1 to decide: Do it\.$")
-            ok(bench.run("resolve", "r", "--accept"))
-            plain.wait_for(r"^r: 200 done, 2 turns: All is done\.$")
-            ok(bench.run("rename", "r", "main"))
-            plain.wait_for("^r: gone$")
-            for process in (plain, exact):
-                process.popen.send_signal(signal.SIGINT)
-                assert process.popen.wait(WAIT_S) == 0
-            messages = [json.loads(line) for line in exact.lines["out"]]
+    with bench.running("runs", "--watch") as plain, bench.running("runs", "--watch", "--json") as exact:
+        exact.wait_for('"last": ?true')
+        assert bench.run("act", "Do it.", "--model", "edit", "--run", "r").returncode == 6
+        plain.wait_for(r"^r: 202 waits, 1 turns, 1 to decide: Do it\.$")
+        ok(bench.run("resolve", "r", "--accept"))
+        plain.wait_for(r"^r: 200 done, 2 turns: All is done\.$")
+        ok(bench.run("rename", "r", "main"))
+        plain.wait_for("^r: gone$")
+        for process in (plain, exact):
+            process.popen.send_signal(signal.SIGINT)
+            assert process.popen.wait(WAIT_S) == 0
+        messages = [json.loads(line) for line in exact.lines["out"]]
     assert "hello" in messages[0]
     assert messages[-1]["changed"]["removed"] == ["r"]
 

@@ -18,7 +18,6 @@ CALIBRATION_MAX: Final = 100.0
 
 def ask_from(request: assembler_service_pb2.AssembleRequest | budget_pb2.CheckBudgetRequest) -> Ask:
     """The request as the use case knows it. Raises InvalidError naming the field."""
-    is_packet = isinstance(request, assembler_service_pb2.AssembleRequest)
     for field in ("project", "run"):
         _check_name(field, getattr(request, field))
     for field in ("turn", "loop", "context_length"):
@@ -34,7 +33,7 @@ def ask_from(request: assembler_service_pb2.AssembleRequest | budget_pb2.CheckBu
         context_length=request.context_length,
         at_least=cursor_from_pb(request.at_least) if request.HasField("at_least") else None,
         calibration=request.calibration,
-        base_digest=request.base_digest if is_packet else "",
+        base_digest=request.base_digest if isinstance(request, assembler_service_pb2.AssembleRequest) else "",
     )
 
 

@@ -9,16 +9,16 @@ import secrets
 from typing import Any, Final, NoReturn, cast
 
 import grpc
-import structlog
 from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.kit.logs import get_logger
 
 DOMAIN: Final = "turnwright"
 
-_log = structlog.get_logger("rpc")
+_log = get_logger("rpc")
 
 
 def to_status(error: TurnwrightError) -> status_pb2.Status:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 from collections.abc import Callable
 from typing import TypeVar
@@ -33,6 +34,8 @@ def run_service(
         exit_with(error)
     configure_logs(settings.log_level)
     server = RunningServer(build(settings, secret), settings.listen or default_listen, secret, settings.drain_s)
+    # What is loaded stays; see loading().
+    gc.freeze()
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(serve_until_stopped(server))

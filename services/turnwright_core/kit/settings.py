@@ -1,50 +1,162 @@
 """Settings come from TURNWRIGHT_* variables, are checked at the start, and are frozen from then on.
 
-Each service has one class of them in its `config.py`; docs/settings.md is made from these classes.
+Each service has one class of them in its `config.py`; docs/settings.md is made from these classes. Text, numbers,
+switches, paths and choices are all they hold: a library that validates more costs each process a quarter of a second.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NoReturn, TypeVar
-
-from pydantic import Field, ValidationError
-from pydantic_core import ErrorDetails
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from typing import Any, ClassVar, Final, Literal, NoReturn, Self, TypeVar, get_type_hints
 
 from turnwright_core.kit.home import default_home, read_or_make_token
+from turnwright_core.kit.values import parsed
 
-PREFIX = "TURNWRIGHT_"
+PREFIX: Final = "TURNWRIGHT_"
+
+_UNSET: Final[Any] = object()
 
 
-class Settings(BaseSettings):
-    """What every service reads."""
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is known of one setting. Limits are those of a number: `ge` at least, `gt` more than, `le` at most."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore", populate_by_name=True)
+    default: Any
+    description: str
+    default_factory: Callable[[], Any] | None = None
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    variables: tuple[str, ...] = ()
+    """The variables it is read from, the first that is set wins."""
+    repr: bool = True
+    """Whether its value may be shown."""
+    check: Callable[[Any], Any] | None = None
+    """Gives the value in the form that is kept. Raises ValueError with a sentence."""
+    kind: Any = str
+    """Its type."""
 
-    home: Path = Field(default_factory=default_home, description="Directory of database, token, sockets and log.")
-    token: str = Field(
+    def get_default(self) -> Any:
+        """Its value where nothing is said."""
+        return self.default_factory() if self.default_factory else self.default
+
+    def read(self, value: object) -> Any:
+        """A variable's text, or a value, as this setting's. Raises ValueError with a sentence."""
+        found = parsed(self.kind, value)
+        if self.ge is not None and not found >= self.ge:
+            raise ValueError(f"must be at least {self.ge}")
+        if self.gt is not None and not found > self.gt:
+            raise ValueError(f"must be more than {self.gt}")
+        if self.le is not None and not found <= self.le:
+            raise ValueError(f"must be at most {self.le}")
+        return self.check(found) if self.check else found
+
+
+def setting(
+    *,
+    description: str,
+    default: Any = _UNSET,
+    default_factory: Callable[[], Any] | None = None,
+    ge: float | None = None,
+    gt: float | None = None,
+    le: float | None = None,
+    variables: tuple[str, ...] = (),
+    repr: bool = True,  # noqa: A002 - as in dataclasses
+    check: Callable[[Any], Any] | None = None,
+) -> Any:
+    """Declares a setting in the body of a class of settings; see `Setting`."""
+    return Setting(default, description, default_factory, ge, gt, le, variables, repr, check)
+
+
+class Settings:
+    """What every service reads. Keywords win over variables; wrong values raise SettingsError."""
+
+    fields: ClassVar[Mapping[str, Setting]] = {}
+    """Every setting of the class, by name."""
+
+    home: Path = setting(default_factory=default_home, description="Directory of database, token, sockets and log.")
+    token: str = setting(
         default="", repr=False, description="Secret of the deployment. Empty: the file `token` in the home."
     )
-    listen: str = Field(default="", description="Address this service listens on. Empty: its own default.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
+    listen: str = setting(default="", description="Address this service listens on. Empty: its own default.")
+    log_level: Literal["debug", "info", "warning", "error"] = setting(
         default="info", description="Least severity logged."
     )
-    drain_s: float = Field(
+    drain_s: float = setting(
         default=10.0, ge=0, le=600, description="Seconds that calls under way have to end when a service is stopped."
     )
+
+    def __init_subclass__(cls) -> None:
+        cls.fields = {**cls.fields, **_declared(cls)}
+
+    def __init__(self, **given: Any) -> None:
+        if unknown := given.keys() - self.fields.keys():
+            raise TypeError(f"{type(self).__name__} has no setting {', '.join(sorted(unknown))}")
+        wrong: list[str] = []
+        for name, field in self.fields.items():
+            variable, value = _said(field, given.get(name, _UNSET))
+            try:
+                vars(self)[name] = field.get_default() if value is _UNSET else field.read(value)
+            except ValueError as error:
+                shown = f" (it is {value!r})" if field.repr else ""
+                wrong.append(f"{variable}: {error}{shown}")
+        if wrong:
+            raise SettingsError("\n".join(wrong))
+        self.loaded()
+
+    def loaded(self) -> None:
+        """Called once when all settings are read: for what a class reads beside them. Raises SettingsError."""
+
+    def copied(self, **changes: Any) -> Self:
+        """The same settings but for these, which are not checked."""
+        other = object.__new__(type(self))
+        vars(other).update(vars(self), **changes)
+        return other
 
     def secret(self) -> str:
         """The deployment's secret; makes the token file where there is none."""
         return self.token or read_or_make_token(self.home)
 
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"settings are frozen: {name}")
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={getattr(self, name)!r}" for name, field in self.fields.items() if field.repr)
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _whole(name: str, kind: Any, field: Setting) -> Setting:
+    return replace(field, kind=kind, variables=field.variables or (f"{PREFIX}{name.upper()}",))
+
+
+def _said(field: Setting, given: object) -> tuple[str, object]:
+    """Which variable speaks for a setting, and what is said: by a keyword, else by the variable, else nothing."""
+    if given is not _UNSET:
+        return field.variables[0], given
+    variable = next((name for name in field.variables if name in os.environ), field.variables[0])
+    return variable, os.environ.get(variable, _UNSET)
+
+
+def _declared(kind: type[Settings]) -> dict[str, Setting]:
+    """The settings that a class adds to those it inherits."""
+    kinds = get_type_hints(kind)
+    found = {name: value for name, value in vars(kind).items() if isinstance(value, Setting)}
+    return {name: _whole(name, kinds[name], value) for name, value in found.items()}
+
+
+# A class learns of its settings when it becomes a base of others; the first one is nobody's subclass.
+Settings.fields = _declared(Settings)
+
 
 class PeerSettings(Settings):
     """What a service reads that calls others."""
 
-    store: str = Field(default="127.0.0.1:7441", description="Address of the store.")
-    rpc_timeout_s: float = Field(
+    store: str = setting(default="127.0.0.1:7441", description="Address of the store.")
+    rpc_timeout_s: float = setting(
         default=30.0,
         gt=0,
         le=3600,
@@ -57,28 +169,11 @@ S = TypeVar("S", bound=Settings)
 
 def load(kind: type[S], **overrides: object) -> S:
     """Settings from the environment; overrides that are not None win. Raises SettingsError naming the setting."""
-    given = {key: value for key, value in overrides.items() if value is not None}
-    try:
-        return kind(**given)  # type: ignore[arg-type]
-    except ValidationError as error:
-        raise SettingsError(_lines(kind, error)) from None
+    return kind(**{key: value for key, value in overrides.items() if value is not None})
 
 
 class SettingsError(Exception):
     """One or more settings are wrong; the text has a line each, beginning with the variable's name."""
-
-
-def _lines(kind: type[Settings], error: ValidationError) -> str:
-    return "\n".join(
-        f"{PREFIX}{'_'.join(str(part) for part in item['loc']).upper()}: {item['msg']}{_input(kind, item)}"
-        for item in error.errors()
-    )
-
-
-def _input(kind: type[Settings], item: ErrorDetails) -> str:
-    """What the setting was, unless it may hold a secret."""
-    field = kind.model_fields.get(str(item["loc"][0])) if item["loc"] else None
-    return f" (it is {item['input']!r})" if field is None or field.repr else ""
 
 
 def exit_with(error: Exception) -> NoReturn:

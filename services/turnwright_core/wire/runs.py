@@ -32,6 +32,7 @@ def project_to_pb(project: Project) -> project_pb2.Project:
         root=project.root,
         workspace_id=project.workspace_id,
         create_time=time_to_pb(project.create_ms),
+        config_path=project.config_path,
     )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
+
 from turnwright.types.v1 import scheme_pb2
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
-from turnwright_core.schemes import Scheme
+from turnwright_core.schemes import BY_NAME, Scheme, Schemes
 
 
 def scheme_to_pb(scheme: Scheme) -> scheme_pb2.Scheme:
@@ -30,6 +33,20 @@ def scheme_from_pb(scheme: scheme_pb2.Scheme) -> Scheme:
         frozenset(_tier(value) for value in scheme.writable_by) or default.writable_by,
         scheme.model_visible,
     )
+
+
+def registry_to_pb(schemes: Iterable[Scheme]) -> scheme_pb2.SchemeRegistry:
+    """Those of the schemes that are registered, and the version that names exactly these."""
+    registered = sorted((one for one in schemes if one.name not in BY_NAME), key=lambda one: one.name)
+    made = scheme_pb2.SchemeRegistry(schemes=map(scheme_to_pb, registered))
+    if registered:
+        made.version = hashlib.sha256(made.SerializeToString(deterministic=True)).hexdigest()[:16]
+    return made
+
+
+def registry_from_pb(registry: scheme_pb2.SchemeRegistry) -> Schemes:
+    """The rules of every scheme. Raises InvalidError for a tier that is none."""
+    return Schemes({one.name: scheme_from_pb(one) for one in registry.schemes}, registry.version)
 
 
 def _tier(value: int) -> Tier:

@@ -24,7 +24,7 @@ from turnwright_executor.hooks.payloads import (
     TurnResponse,
     TurnStarted,
 )
-from turnwright_executor.ports import RunAddress
+from turnwright_executor.ports.address import RunAddress
 
 
 class Announcer:

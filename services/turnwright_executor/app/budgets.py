@@ -25,7 +25,8 @@ from turnwright_executor.domain.budgets import (
     price_of,
     reserved_tokens,
 )
-from turnwright_executor.ports import Ledger, RunAddress
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.ledger import Ledger
 
 
 class BudgetError(Exception):

@@ -1,8 +1,9 @@
-"""A tool that carries out a command for a client, with the same handler that serves the model.
+"""A command of a client: recorded and dispatched like one of the model.
 
-Theory of operation. The command gets a record of its own, `log://call_{id}/{tool}/{slug}`, before anything happens;
-the id is made from the caller and its request id, so a call that is repeated finds what came of the first one. What a
-client asks for needs nobody's decision. The model reads the record in its next turn.
+Theory of operation. The command goes through the same gate and the same dispatch; only its record stands elsewhere,
+`log://call_{id}/{tool}/{slug}`, and nobody else decides about what it wants. The id is made from the caller and its
+request id, so a call that is repeated finds the record of the first one, and goes on where that one was left.
+The model reads the record in its next turn.
 Source: architecture 6; rows RU030, RU119, RU127, RU228; decision C32.
 """
 
@@ -10,34 +11,39 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 from weakref import WeakValueDictionary
 
-import structlog
-
-from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
+from turnwright_core.entries import Entry, State
 from turnwright_core.errors import Reason, fault
-from turnwright_core.runs import Mode
+from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode, Run
 from turnwright_core.text import slugify
-from turnwright_executor.app import indeterminate
+from turnwright_executor.app.accepting import Proposals
+from turnwright_executor.app.announcing import Announcer
+from turnwright_executor.app.dispatch import Room, dispatch
+from turnwright_executor.app.hub import RunHub
+from turnwright_executor.app.hubs import Hubs
 from turnwright_executor.app.pending import Pending
-from turnwright_executor.app.records import DISPATCHED, Record, record_from_entry, record_write
-from turnwright_executor.domain.effect_class import EffectClass
-from turnwright_executor.domain.policy import refusal
-from turnwright_executor.domain.records import record_attributes, target_of
+from turnwright_executor.app.recording import Gate, new_record, record_writes
+from turnwright_executor.app.records import Record, record_from_entry, record_write
+from turnwright_executor.domain.records import target_of
 from turnwright_executor.domain.toolset import TOOL_ORDER
-from turnwright_executor.ports import Ledger, RunAddress
-from turnwright_executor.tools.contract import Context, Done, Proposed, Tool, failed
+from turnwright_executor.hooks.chains import Hooks
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.ledger import Ledger
+from turnwright_executor.tools.contract import Done, Tool
 from turnwright_executor.tools.ports import Shell, Workspace
 from turnwright_grammar import Command
 
-_log = structlog.get_logger("calling")
-
 CALL_BYTES_MAX: Final = 512 * 1024
 """Longest command of a client, in bytes of its attributes and its body."""
+
+REQUEST: Final = "request"
+"""Attribute of a client's record: SHA-256 of the command as it was sent, whatever filters made of it."""
 
 DOUBLE: Final = Done("Not carried out: the same request is carried out already.", State.CANCELLED, "aborted:499")
 
@@ -64,62 +70,114 @@ class Call:
         key = f"{self.principal}\n{self.request_id}" if self.request_id else secrets.token_hex(16)
         return f"log://call_{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
-    def record_path(self, folder: str) -> str:
-        """The path of the record in its folder."""
-        return f"{folder}/{slugify(self.command.name)}/{slugify(target_of(self.command)) or 'call'}"
+    def digest(self) -> str:
+        """SHA-256 of the command, in hexadecimal."""
+        command = self.command
+        sent = json.dumps([command.name, sorted(command.attributes.items()), command.body])
+        return hashlib.sha256(sent.encode()).hexdigest()
 
 
 class ToolCalls:
     """Carries out clients' commands. `ledger` writes from outside of loops."""
 
-    def __init__(self, ledger: Ledger, tools: Mapping[str, Tool], bench: Callable[[str], Awaitable[Bench]]) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        tools: Mapping[str, Tool],
+        bench: Callable[[str], Awaitable[Bench]],
+        hooks: Hooks,
+        hubs: Hubs,
+    ) -> None:
         """`bench` finds where a project's commands are carried out; it raises WORKSPACE_UNAVAILABLE."""
         self._ledger = ledger
         self._tools = tools
         self._bench = bench
+        self._hooks = hooks
+        self._hubs = hubs
         self._under_way: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._tasks: set[asyncio.Task[Entry]] = set()
+        self._stopping = False
+
+    async def stop(self) -> None:
+        """End what is under way, commands that run among it."""
+        self._stopping = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def call(self, call: Call) -> Entry:
-        """Carry out a command; its record as it is then. Raises INVALID_FIELD, LIMIT_EXCEEDED, REQUEST_ID_REUSED."""
+        """Carry out a command; its record as it is then.
+
+        Raises INVALID_FIELD, LIMIT_EXCEEDED, REQUEST_ID_REUSED, DRAINING.
+        """
         _check(call, self._tools)
+        task = asyncio.create_task(self._called(call), name=f"call {call.command.name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if not self._stopping:
+                raise
+        raise fault(Reason.DRAINING, "The executor is shutting down: call again with the same request id.")
+
+    async def _called(self, call: Call) -> Entry:
         folder = call.record_folder()
         # A call that is repeated while it is carried out waits for what comes of it.
-        async with self._under_way.setdefault(folder, asyncio.Lock()):
-            return await self._carried_out(call, folder)
+        async with self._under_way.setdefault(folder, asyncio.Lock()), self._hubs.hold(call.address) as hub:
+            return await self._carried_out(call, folder, hub)
 
-    async def _carried_out(self, call: Call, folder: str) -> Entry:
+    async def _carried_out(self, call: Call, folder: str, hub: RunHub) -> Entry:
         bench = await self._bench(call.address.project)
         run = await self._ledger.get_run(call.address)
-        loop = run.loop.sequence if run.loop else 0
-        pending = Pending(self._ledger, call.address, 0, run.turn, loop)
-        record, is_new = await self._recorded(call, folder)
+        loop = _loop_of(run)
+        announcer = Announcer(self._hooks, call.address, loop)
+        record = await self._recorded(call, folder, announcer, run.turn)
         if not record.state.is_settled:
-            context = Context(
-                turn=run.turn, loop=loop, mode=Mode.ACT, yolo=False, record_path=record.path, entries=pending,
-                workspace=bench.workspace, shell=bench.shell, key=folder,
-            )  # fmt: skip
-            pending.settle(record, await self._done(record, context, pending, is_new=is_new))
-            await pending.flush(full=True)
+            room = self._room(call, bench, hub, loop, run.turn, announcer)
+            await dispatch(room, [record])
+            await room.pending.flush(full=True)
         (entry,) = await self._ledger.get_entries(call.address, [record.path])
         return entry
 
-    async def _recorded(self, call: Call, folder: str) -> tuple[Record, bool]:
-        """The record of the call, and whether it is a new one."""
+    def _room(self, call: Call, bench: Bench, hub: RunHub, loop: Loop, turn: int, announcer: Announcer) -> Room:
+        return Room(
+            turn=turn,
+            loop=loop,
+            hub=hub,
+            pending=Pending(self._ledger, call.address, 0, turn, loop.sequence),
+            workspace=bench.workspace,
+            shell=bench.shell,
+            tools=self._tools,
+            proposals=Proposals(self._hooks, announcer.at(turn), yolo=False),
+            epoch=0,
+            confirm=_confirmed,
+            asks_indeterminate=False,
+            is_decided=True,
+        )
+
+    async def _recorded(self, call: Call, folder: str, announcer: Announcer, turn: int) -> Record:
+        """The record of the call, which an earlier one with the same id may have made."""
         if found := await self._found(call, folder):
-            return found, False
-        path = call.record_path(folder)
-        attributes = {**record_attributes(call.command, 0), "principal": call.principal}
-        del attributes["ordinal"]
-        change = SetEntry("", to_attributes_json(attributes), visibility=Visibility.VISIBLE, state=State.RECORDED)
-        ack = await self._ledger.write(call.address, 0, [EntryWrite(path, change, Tier.SYSTEM)], full=True)
-        record = Record(ack.paths[0], call.command.name, call.command, attributes, State.RECORDED)
+            return found
+        gate = Gate(self._hooks, self._tools, announcer.at(turn), Mode.ACT, TOOL_ORDER, call.principal)
+        recording = await gate.passed(call.command, 0)
+        command = recording.command
+        path = f"{folder}/{slugify(command.name)}/{slugify(target_of(command)) or 'call'}"
+        record = new_record(gate, recording, path, {"principal": call.principal, REQUEST: call.digest()})
+        ack = await self._ledger.write(call.address, 0, record_writes([record]), full=True)
         if ack.paths[0] != path:
-            # The same request came in at the same time and was first: this one is nobody's.
-            record.settle(DOUBLE)
-            await self._ledger.write(call.address, 0, [record_write(record)])
-            if found := await self._found(call, folder):
-                return replace_settled(found), False
-        return record, True
+            return await self._doubled(call, folder, replace(record, path=ack.paths[0]))
+        announcer.recorded(turn, [record])
+        return record
+
+    async def _doubled(self, call: Call, folder: str, record: Record) -> Record:
+        """The same request came in elsewhere at the same time and was first: this record is nobody's."""
+        record.settle(DOUBLE)
+        await self._ledger.write(call.address, 0, [record_write(record)])
+        found = await self._found(call, folder)
+        # Whoever was first carries it out: it is only shown here.
+        return replace(found or record, state=State.RESOLVED)
 
     async def _found(self, call: Call, folder: str) -> Record | None:
         if not call.request_id:
@@ -128,34 +186,19 @@ class ToolCalls:
         if not entries:
             return None
         record = record_from_entry(min(entries, key=lambda entry: entry.position))
-        if record.command != call.command:
+        if record.attributes.get(REQUEST) != call.digest():
             message = f"The request id {call.request_id!r} was used with another command: choose another id."
             raise fault(Reason.REQUEST_ID_REUSED, message, request_id=call.request_id)
         return record
 
-    async def _done(self, record: Record, context: Context, pending: Pending, *, is_new: bool) -> Done:
-        tool = self._tools[record.tool]
-        if record.attributes.get(DISPATCHED) and tool.effect_class is EffectClass.OUTSIDE:
-            return indeterminate.UNKNOWN
-        if is_new and (refused := refusal(record.command, Mode.ACT, TOOL_ORDER)):
-            return failed(refused.outcome, refused.body)
-        try:
-            prepared = await tool.prepare(record.command, context)
-            if isinstance(prepared, Proposed):
-                record.attributes = {**record.attributes, **prepared.attributes, DISPATCHED: True}
-                pending.add(record_write(record))
-                await pending.flush(full=True)
-                return await tool.perform(prepared.effect, record.command, context)
-        except Exception as error:  # noqa: BLE001 - a tool that crashes is an outcome of its command (RU134)
-            error_id = secrets.token_hex(8)
-            _log.error("tool_crashed", tool=record.tool, path=record.path, error_id=error_id, exc_info=error)
-            return failed("crash:500", f"The tool {record.tool} crashed (error {error_id}): a fault of the runtime.")
-        return prepared
+
+def _loop_of(run: Run) -> Loop:
+    """The loop beside which a client's command is carried out, with settings by which nothing is off for a client."""
+    return Loop(run.loop.sequence if run.loop else 0, LoopSettings(Mode.ACT), "", RUNNING)
 
 
-def replace_settled(record: Record) -> Record:
-    """Another's record, which whoever carries it out settles: it is only shown here."""
-    return record if record.state.is_settled else replace(record, state=State.RESOLVED)
+async def _confirmed() -> None:
+    """A client's command needs no lease: whoever works on the run goes on."""
 
 
 def _check(call: Call, tools: Mapping[str, Tool]) -> None:

@@ -18,7 +18,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX, NAME_CHARS_MAX, NOTICE_BYTES_MAX
 from turnwright_executor.app import events
 from turnwright_executor.app.hubs import Hubs
-from turnwright_executor.ports import RunAddress
+from turnwright_executor.ports.address import RunAddress
 
 LEVELS = ("info", "warning", "error")
 """How much a notice may matter."""

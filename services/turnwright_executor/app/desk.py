@@ -14,7 +14,9 @@ from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_core.runs import Mode
 from turnwright_executor.app.hubs import Hubs
 from turnwright_executor.app.runner import Runner
-from turnwright_executor.ports import Locate, Registry, RunAddress
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.registry import Registry
+from turnwright_executor.ports.workspaces import Locate
 
 
 class Desk:
@@ -27,7 +29,7 @@ class Desk:
         self._runner = runner
         self._locate = locate
 
-    async def init_project(self, root: str, name: str = "") -> project_pb2.Project:
+    async def init_project(self, root: str, name: str = "", config_path: str | None = None) -> project_pb2.Project:
         """Make a directory known. Raises PreconditionError when it is none."""
         workspace = await self._locate(root)
         if workspace is None:
@@ -37,7 +39,7 @@ class Desk:
                 project="",
                 root=root,
             )
-        return await self._registry.init_project(workspace.root, workspace.id, name)
+        return await self._registry.init_project(workspace.root, workspace.id, name, config_path)
 
     async def enqueue(self, task: task_pb2.Task, mode: Mode) -> task_pb2.QueuedTask:
         """Put a task into the queue of its run and start working."""

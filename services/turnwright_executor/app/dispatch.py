@@ -1,4 +1,4 @@
-"""DISPATCH: the recorded commands of a turn, one by one, in the order in which the model wrote them.
+"""DISPATCH: recorded commands, one by one: those of a turn in the order in which the model wrote them, or a client's.
 
 A command is settled, or it waits for a decision and the dispatch parks: the ledger then holds all that whoever goes
 on needs to know, in this process or in another. Each record says how far its command came:
@@ -16,14 +16,15 @@ Source: architecture 2, 11; rows RU128-RU138, RU149-RU157; decisions C20, C26.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-import structlog
 from turnwright.executor.v1.event_pb2 import RunProgress
 
 from turnwright_core.entries import State
+from turnwright_core.kit.logs import get_logger
+from turnwright_core.patterns import Shape, shape_of
 from turnwright_core.runs import PROPOSED, Loop
 from turnwright_core.streams import PRODUCER_LOST
 from turnwright_executor.app import events, indeterminate
@@ -35,10 +36,11 @@ from turnwright_executor.app.settlement import channels_of, closed_channels
 from turnwright_executor.domain.effect_class import KEY, EffectClass
 from turnwright_executor.domain.effects import Effect, effect_from_json, effect_to_json
 from turnwright_executor.domain.endings import is_passing
+from turnwright_executor.domain.records import error_path_of
 from turnwright_executor.tools.contract import Context, Done, Proposed, Tool, failed
 from turnwright_executor.tools.ports import Shell, Workspace
 
-_log = structlog.get_logger("dispatch")
+_log = get_logger("dispatch")
 
 UPDATE = "update"
 ABORTED = Done("Not carried out: an earlier command of the turn did not succeed.", State.CANCELLED, "aborted:499")
@@ -53,7 +55,7 @@ class Progress(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Where the commands of a turn are carried out."""
+    """Where commands are carried out: those of a turn, or one of a client."""
 
     turn: int
     loop: Loop
@@ -68,11 +70,19 @@ class Room:
     """Makes sure that the run is still this executor's; raises LEASE_LOST."""
     asks_indeterminate: bool
     """Whether somebody is asked what became of an interrupted command."""
+    is_decided: bool = False
+    """Whether somebody has decided already that its commands shall happen: the client that calls them."""
+
+    @property
+    def asks_nobody(self) -> bool:
+        """Whether effects happen without a decision of somebody else."""
+        return self.is_decided or self.loop.settings.yolo
 
 
 async def dispatch(room: Room, records: Sequence[Record]) -> Progress:
     """Settle the records in order, as far as decisions allow. Raises TurnwrightError when the store does."""
     broken = False
+    room.pending.foresee(_targets(records))
     for record in records:
         # An update speaks about the turn, failed commands included: the verdict refutes it where it has to (RU140).
         if broken and record.tool != UPDATE:
@@ -89,8 +99,18 @@ async def dispatch(room: Room, records: Sequence[Record]) -> Progress:
             await _tell_vetoes(room)
         elif record.rejection_comment is not None:
             room.proposals.rejected(record)
+            if indeterminate.is_unanswered(record):
+                room.pending.settle(record, indeterminate.give_up(record))
         broken = broken or record.state is not State.RESOLVED
     return Progress.SETTLED
+
+
+def _targets(records: Sequence[Record]) -> Iterator[str]:
+    """What the commands that are left name by its very path."""
+    for record in records:
+        path = record.command.attributes.get("path", "")
+        if path and not record.state.is_settled and shape_of(path) is Shape.LITERAL:
+            yield path
 
 
 async def _park(room: Room, record: Record) -> Progress:
@@ -118,7 +138,7 @@ async def _step(room: Room, record: Record) -> Done | None:
     record.attributes = {**record.attributes, **prepared.attributes, EFFECT: effect_to_json(prepared.effect)}
     if not prepared.needs_decision:
         return await _carry_out(room, record, prepared.effect, context)
-    if room.loop.settings.yolo:
+    if room.asks_nobody:
         return await _accept(room, record, prepared.effect, context)
     record.state = State.PROPOSED
     room.pending.add(record_write(record))
@@ -160,7 +180,7 @@ async def _interrupted(room: Room, record: Record) -> Done | None:
     """Nobody knows whether an outside effect happened: the model is told, or a person is asked."""
     channels = await room.pending.get(channels_of([record.path]))
     closing = closed_channels(channels, PRODUCER_LOST)
-    if not room.asks_indeterminate or room.loop.settings.yolo:
+    if not room.asks_indeterminate or room.asks_nobody:
         return replace(indeterminate.UNKNOWN, writes=tuple(closing))
     indeterminate.ask(record)
     room.pending.add(record_write(record), *closing)
@@ -205,8 +225,10 @@ async def _mark(room: Room, record: Record) -> None:
 
 
 async def _perform(room: Room, record: Record, effect: Effect, context: Context) -> Done:
-    detail = f"{record.tool} {record.attributes.get('target', '')}".strip()
-    room.hub.publish(events.progress(RunProgress.PHASE_PROCESSING, room.turn, detail))
+    if not room.is_decided:
+        # What a client does is no progress of the run's loop.
+        detail = f"{record.tool} {record.attributes.get('target', '')}".strip()
+        room.hub.publish(events.progress(RunProgress.PHASE_PROCESSING, room.turn, detail))
     try:
         return await room.tools[record.tool].perform(effect, record.command, context)
     except Exception as error:
@@ -220,6 +242,5 @@ def _crash(room: Room, record: Record, error: Exception) -> Done:
     error_id = secrets.token_hex(8)
     _log.error("tool_crashed", tool=record.tool, path=record.path, error_id=error_id, exc_info=error)
     text = f"The tool {record.tool} crashed (error {error_id}). This is a fault of the runtime, not of the command."
-    slug = record.path.removeprefix(f"log://turn_{room.turn}/")
-    room.pending.add(error_write(f"log://turn_{room.turn}/error/{slug}", "crash:500", text))
+    room.pending.add(error_write(error_path_of(record.path), "crash:500", text))
     return failed("crash:500", text)

@@ -19,7 +19,7 @@ from turnwright_core.entries import (
     to_attributes_json,
 )
 from turnwright_executor.domain.tokens import token_count
-from turnwright_executor.ports import FileScanner
+from turnwright_executor.ports.workspaces import FileScanner
 from turnwright_executor.tools.ports import ScannedFile
 
 MANIFEST_PATH: Final = "log://turn_0/repo/manifest"

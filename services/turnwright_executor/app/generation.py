@@ -19,16 +19,8 @@ from turnwright_core.wire.runs import usage_to_pb
 from turnwright_executor.app import events
 from turnwright_executor.app.hub import RunHub
 from turnwright_executor.domain.endings import outcome_of
-from turnwright_executor.ports import (
-    CallsDelta,
-    Finished,
-    ModelEvent,
-    Models,
-    PacketMessage,
-    RetryNotice,
-    TextDelta,
-    ToolCall,
-)
+from turnwright_executor.ports.models import CallsDelta, Finished, ModelEvent, Models, RetryNotice, TextDelta, ToolCall
+from turnwright_executor.ports.packets import PacketMessage
 
 RESTART_WAIT_S: Final = 1.0
 """Seconds before a model call whose stream stopped in the middle is made again, times the number of tries."""

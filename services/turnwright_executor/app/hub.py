@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import structlog
 from google.protobuf.timestamp_pb2 import Timestamp
 from turnwright.executor.v1 import event_pb2, task_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
@@ -27,18 +24,22 @@ from turnwright.types.v1 import entry_pb2, run_pb2
 
 from turnwright_core.entries import Cursor, Entry, State
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.kit.logs import get_logger
 from turnwright_core.limits import CHUNK_BYTES, EVENT_BODY_BYTES_MAX
 from turnwright_core.runs import Loop, Run
 from turnwright_core.wire.entries import entry_from_pb, entry_to_pb
 from turnwright_core.wire.runs import run_to_pb
 from turnwright_executor.app import events, growth
+from turnwright_executor.app.records import EXPIRED_OUTCOME
+from turnwright_executor.app.tail import Tail, TailBounds
 from turnwright_executor.config import ExecutorSettings
-from turnwright_executor.ports import Changes, Ledger, RunAddress
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.ledger import Changes, Ledger
 
 FEED_BACKOFF_S: Final = (0.1, 0.5, 2.0, 5.0)
 """Seconds before the change feed is opened again after each failure in a row."""
 
-_log = structlog.get_logger("hub")
+_log = get_logger("hub")
 
 
 @dataclass(slots=True)
@@ -63,9 +64,7 @@ class RunHub:
         self._run = run_pb2.Run()
         self._entries: dict[str, entry_pb2.Entry] = {}
         self._partial: _Partial | None = None
-        self._seq = 0
-        self._tail: deque[tuple[int, int, WatchRunResponse]] = deque()
-        self._tail_bytes = 0
+        self._tail = Tail(TailBounds(settings.tail_events, settings.tail_bytes))
         self._changed = asyncio.Event()
         self._cursor = Cursor("", 0, 0, 0)
         self._feed: asyncio.Task[None] | None = None
@@ -102,21 +101,16 @@ class RunHub:
 
     def publish(self, event: WatchRunResponse) -> None:
         """Number an event, fold it, keep it, wake the watchers."""
-        self._seq += 1
         event.cursor.epoch = self.epoch
-        event.cursor.seq = self._seq
+        event.cursor.seq = self._tail.seq + 1
         event.time.CopyFrom(_now())
         self._fold(event)
-        size = event.ByteSize()
-        self._tail.append((self._seq, size, event))
-        self._tail_bytes += size
-        while len(self._tail) > self._settings.tail_events or self._tail_bytes > self._settings.tail_bytes:
-            self._tail_bytes -= self._tail.popleft()[1]
+        self._tail.add(event)
         self._wake()
 
     def cursor(self) -> task_pb2.EventCursor:
         """The moment now."""
-        return task_pb2.EventCursor(epoch=self.epoch, seq=self._seq)
+        return task_pb2.EventCursor(epoch=self.epoch, seq=self._tail.seq)
 
     async def caught_up(self, cursor: Cursor, timeout_s: float = 1.0) -> None:
         """Wait until the facts up to a moment of the store are events, so that what is published next follows them."""
@@ -134,6 +128,12 @@ class RunHub:
         """Wait until one of some entries has ended, as the store tells it: how it had ended before does not count."""
         before = {path: self._entries[path].revision if path in self._entries else 0 for path in paths}
         while not any(self._has_ended(path, revision) for path, revision in before.items()):
+            await self._changed.wait()
+
+    async def expired(self) -> None:
+        """Wait until the time for the decision on a proposal has passed, as the store tells it."""
+        since = self._cursor.run
+        while not any(one.outcome == EXPIRED_OUTCOME and one.revision > since for one in self._entries.values()):
             await self._changed.wait()
 
     def _has_ended(self, path: str, after: int) -> bool:
@@ -212,7 +212,7 @@ class RunHub:
                 self.publish(events.run_moved(run, loop))
         self.publish(events.run_moved(run, run.loop))
 
-    # The state at `_seq` ----------------------------------------------------------------------------------------
+    # The state at the end of the tail -------------------------------------------------------------------------
 
     def _fold(self, event: WatchRunResponse) -> None:
         match event.WhichOneof("event"):
@@ -273,14 +273,14 @@ class RunHub:
         position = after.seq if after and self._retains(after) else -1
         while not self._closed:
             changed = self._changed
-            if position < 0 or position < self._first_seq() - 1:
-                snapshot, position = self._snapshot(), self._seq
+            if position < self._tail.base:
+                snapshot, position = self._snapshot(), self._tail.seq
                 for part in snapshot:
                     yield part
-            for seq, event in self._after(position):
+            for event in self._tail.after(position):
                 yield event
-                position = seq
-            if position < self._seq:
+                position = event.cursor.seq
+            if position < self._tail.seq:
                 continue
             try:
                 async with asyncio.timeout(self._settings.event_heartbeat_s):
@@ -289,14 +289,7 @@ class RunHub:
                 yield WatchRunResponse(cursor=self.cursor(), time=_now(), heartbeat=event_pb2.Heartbeat())
 
     def _retains(self, after: task_pb2.EventCursor) -> bool:
-        return after.epoch == self.epoch and self._first_seq() - 1 <= after.seq <= self._seq
-
-    def _first_seq(self) -> int:
-        return self._tail[0][0] if self._tail else self._seq + 1
-
-    def _after(self, position: int) -> list[tuple[int, WatchRunResponse]]:
-        skipped = position - self._first_seq() + 1
-        return [(seq, event) for seq, _, event in itertools.islice(self._tail, max(0, skipped), None)]
+        return after.epoch == self.epoch and self._tail.base <= after.seq <= self._tail.seq
 
     @property
     def is_closed(self) -> bool:

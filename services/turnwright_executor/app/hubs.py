@@ -10,7 +10,8 @@ from turnwright_core.entries import Cursor
 from turnwright_core.runs import Run
 from turnwright_executor.app.hub import RunHub
 from turnwright_executor.config import ExecutorSettings
-from turnwright_executor.ports import Ledger, RunAddress
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.ledger import Ledger
 
 
 class Hubs:

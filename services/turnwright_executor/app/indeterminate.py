@@ -6,6 +6,8 @@ The person is asked a question with three answers. The effect stands by in the r
     mark done      settled as done
     anything else  settled as failed, with the answer for the model
 
+A question that is rejected, or that nobody answers in time, leaves it as it is: nobody knows, and the model reads that.
+
 Source: architecture 11 (indeterminate); decision C26.
 """
 
@@ -45,6 +47,21 @@ def is_answered(record: Record) -> bool:
     return record.is_accepted and INTERRUPTED in record.attributes
 
 
+def is_unanswered(record: Record) -> bool:
+    """Whether nobody says what became of it: the question was rejected, or its time is over."""
+    return record.state.is_settled and INTERRUPTED in record.attributes
+
+
+def give_up(record: Record) -> Done:
+    """How a question settles the record that nobody answered: still nobody knows whether it happened."""
+    record.attributes = {name: value for name, value in record.attributes.items() if name != INTERRUPTED}
+    return failed(OUTCOME, UNKNOWN.body + _said(record.rejection_comment or ""))
+
+
+def _said(comment: str) -> str:
+    return f" They said: {comment}" if comment else ""
+
+
 def take_answer(record: Record) -> Done | None:
     """How the answer settles the record; None when it shall be carried out again, as its effect then says."""
     answer = str(record.attributes[DECISION].get("comment", "")).strip()
@@ -55,5 +72,5 @@ def take_answer(record: Record) -> Done | None:
         return None
     if answer == MARK_DONE:
         return Done("It was interrupted, and somebody looked and marked it as done.")
-    comment = "" if answer == MARK_FAILED else f" They said: {answer}"
+    comment = _said("" if answer == MARK_FAILED else answer)
     return failed(OUTCOME, f"It was interrupted, and somebody looked and marked it as failed.{comment}")

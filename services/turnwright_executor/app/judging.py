@@ -47,12 +47,17 @@ def facts_of(
     loop_turn: int,
     limits: Limits,
     exhausted: str = "",
+    *,
+    is_demoted: bool = False,
 ) -> TurnFacts:
-    """The facts of a turn whose records are settled; `note` tells of its model call. Others as in TurnFacts."""
+    """The facts of a turn whose records are settled; `note` tells of its model call. Others as in TurnFacts.
+
+    `is_demoted`: what the turn brought did not fit and was summarized, which is an error of no command (RU153).
+    """
     return TurnFacts(
         records=tuple(_record_facts(record) for record in records),
         reply=ReplyFacts(any_command=bool(records), narration=narration, parse_failures=0 if records else note.losses),
-        errors=note.losses if records else 0,
+        errors=(note.losses if records else 0) + is_demoted,
         fingerprint=note.fingerprint,
         recent=tuple(recent),
         loop_turn=loop_turn,
@@ -77,6 +82,8 @@ def _record_facts(record: Record) -> RecordFacts:
 
 
 def _rejection(records: Sequence[Record]) -> Rejection:
+    if any(record.is_expired for record in records):
+        return Rejection.EXPIRED
     comments = [comment for record in records if (comment := record.rejection_comment) is not None]
     if not comments:
         return Rejection.NONE

@@ -18,10 +18,10 @@ from functools import partial
 from math import inf, isinf
 from typing import Final, Protocol
 
-import structlog
-
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_executor.ports import Claim, Ledger, RunAddress
+from turnwright_core.kit.logs import get_logger
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.ledger import Claim, Ledger
 
 WORK_SHARE: Final = 2 / 3
 """Part of a lease's term in which work goes on without a renewal."""
@@ -41,7 +41,7 @@ TERM_S_FIRST: Final = 6.0
 RELEASE_S_MAX: Final = 2.0
 """Longest wait for giving everything back at the end, in seconds; what is left over passes by itself."""
 
-_log = structlog.get_logger("leases")
+_log = get_logger("leases")
 
 
 class Holder(Protocol):

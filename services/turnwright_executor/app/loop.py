@@ -15,7 +15,7 @@ from enum import Enum
 
 from turnwright_core.entries import Cursor, EntryWrite, State
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.runs import PROPOSED, RUNNING, Loop, LoopEnd, Model, Turn, TurnResult
+from turnwright_core.runs import PROPOSED, RUNNING, Loop, LoopEnd, Model, Turn, TurnResult, Usage
 from turnwright_executor.app import opening
 from turnwright_executor.app.accepting import Proposals
 from turnwright_executor.app.announcing import Announcer
@@ -36,9 +36,11 @@ from turnwright_executor.app.recording import (
     record_writes,
     reply_writes,
 )
-from turnwright_executor.app.records import Record, record_from_entry, record_write
+from turnwright_executor.app.records import Record, is_command, record_from_entry, record_write
+from turnwright_executor.app.turn_budget import demote_turn, may_exceed, room_left
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.fingerprint import fingerprint
+from turnwright_executor.domain.footprint import QUIET_TOOLS
 from turnwright_executor.domain.toolset import resolve_tools
 from turnwright_executor.domain.verdict import REFUTED_OUTCOME, Verdict
 from turnwright_executor.hooks.chains import Hooks
@@ -91,6 +93,10 @@ class _OpenTurn:
     unwritten: list[EntryWrite]
     lost_calls: int = 0
     """Model calls of the turn that ended with their executors."""
+    is_left: bool = False
+    """Whether an earlier owner carried out commands of which this one does not know what they brought."""
+    is_demoted: bool = False
+    """Whether what it brought did not fit and was summarized."""
 
 
 class LoopDriver:
@@ -144,6 +150,7 @@ class LoopDriver:
             if await dispatch(room, open_turn.records) is Progress.PARKED:
                 return LoopOutcome.PARKED
             self._announcer.dispatched(open_turn.turn.number, open_turn.records)
+            await self._check_budget(open_turn, room.pending)
             if await self._conclude(open_turn, room.pending):
                 return LoopOutcome.ENDED
             open_turn = None
@@ -155,7 +162,7 @@ class LoopDriver:
         turn = self._claim.open_turn
         if turn is None:
             return None
-        entries = [entry for entry in self._claim.records if "ordinal" in entry.attributes]
+        entries = [entry for entry in self._claim.records if is_command(entry)]
         note = CallNote()
         if entries:
             replies = await self._services.ledger.get_entries(self._address, [f"assistant://{turn.number}"])
@@ -164,7 +171,8 @@ class LoopDriver:
         records = [record_from_entry(entry) for entry in entries]
         if self._loop.status == PROPOSED and not any(record.state is State.PROPOSED for record in records):
             await self._services.ledger.write(self._address, self._claim.epoch, [], run_status=RUNNING)
-        return _OpenTurn(turn, None, records, note, Reading(), [])
+        is_left = any(record.state.is_settled and record.tool not in QUIET_TOOLS for record in records)
+        return _OpenTurn(turn, None, records, note, Reading(), [], is_left=is_left)
 
     async def _begin(self) -> _OpenTurn:
         """Open the next turn; with it goes what changed on disk, and with a loop's first turn its prompt."""
@@ -217,7 +225,9 @@ class LoopDriver:
         reading = read_draft(self.draft, self._services.settings.max_commands)
         open_turn.reading = reading
         mark, losses = fingerprint(reading.commands), len(reading.losses)
-        open_turn.note = note_of(packet, self.draft, mark, losses, self._purse.lost, len(reading.commands))
+        calibration = self._calibration_now(self.draft.usage, packet.tokens)
+        room = room_left(packet, calibration, loss_writes(turn.number, reading))
+        open_turn.note = note_of(packet, self.draft, mark, losses, self._purse.lost, len(reading.commands), room)
         await self._record(open_turn)
         return True
 
@@ -263,6 +273,10 @@ class LoopDriver:
             return 0.0
         return last.usage.prompt_tokens / last.packet_tokens
 
+    def _calibration_now(self, usage: Usage, tokens: int) -> float:
+        """Reported over estimated tokens of this turn's call; those of the turn before where nobody told them."""
+        return usage.prompt_tokens / tokens if usage.prompt_tokens and tokens else self._calibration()
+
     async def _overflow(self, open_turn: _OpenTurn, packet: Packet) -> None:
         expected = round(packet.tokens * (self._calibration() or 1.0))
         reason = f"context_exceeded: the packet is expected to take {expected} tokens, {packet.ceiling} are allowed"
@@ -295,6 +309,14 @@ class LoopDriver:
             confirm=self._confirm,
             asks_indeterminate=self._services.settings.indeterminate == "ask",
         )
+
+    async def _check_budget(self, open_turn: _OpenTurn, pending: Pending) -> None:
+        """Turn demotion where what the turn brought does not fit (RU142)."""
+        note = open_turn.note
+        if may_exceed(note, open_turn.records, pending.footprint, is_left=open_turn.is_left):
+            calibration = self._calibration_now(note.usage, note.packet_tokens)
+            packets, turn = self._services.packets, open_turn.turn
+            open_turn.is_demoted = await demote_turn(packets, self._address, turn, calibration, pending)
 
     async def _conclude(self, open_turn: _OpenTurn, pending: Pending) -> bool:
         """Give the verdict and end the turn; True when the loop has ended with it."""
@@ -331,6 +353,7 @@ class LoopDriver:
             self._turns_ended + 1,
             limits_of(self._services.settings),
             self._purse.exhausted_by(open_turn.note.result()),
+            is_demoted=open_turn.is_demoted,
         )
         return await judge(self._services.hooks, facts)
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.runs import TurnResult, Usage
 from turnwright_executor.app.generation import Draft
-from turnwright_executor.ports import Packet
+from turnwright_executor.ports.packets import Packet
 
 CALL: Final = "call"
 
@@ -36,6 +36,8 @@ class CallNote:
     commands: int = 0
     lost_tokens: int = 0
     lost_cost_usd: float = 0.0
+    room_chars: int | None = None
+    """Code points that the turn may bring and that surely fit into the next packet; None: nobody knows."""
 
     def to_json(self) -> dict[str, Any]:
         """The note as attributes."""
@@ -56,7 +58,13 @@ class CallNote:
 
 
 def note_of(
-    packet: Packet, draft: Draft, fingerprint: str, losses: int, lost: tuple[int, float], commands: int
+    packet: Packet,
+    draft: Draft,
+    fingerprint: str,
+    losses: int,
+    lost: tuple[int, float],
+    commands: int,
+    room: int | None,
 ) -> CallNote:
     """The note of a call that was just made; `lost` are tokens and US dollars of those that were lost before it."""
     return CallNote(
@@ -72,6 +80,7 @@ def note_of(
         commands=commands,
         lost_tokens=lost[0],
         lost_cost_usd=lost[1],
+        room_chars=room,
     )
 
 

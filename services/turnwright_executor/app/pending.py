@@ -10,17 +10,25 @@ Source: architecture 2 ("few, fat RPCs"), 12.1; rows RU157, RP04.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
-from turnwright_core.entries import Entry, EntryWrite
+from turnwright_core.entries import Cursor, Entry, EntryWrite
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.schemes import Scheme
 from turnwright_executor.app.records import Record, record_write
-from turnwright_executor.ports import Ledger, RunAddress
+from turnwright_executor.domain.footprint import Footprint
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.tools.contract import Done, failed
 
 REFUSALS = frozenset({Reason.WRITER_FORBIDDEN, Reason.LIMIT_EXCEEDED, Reason.INVALID_FIELD, Reason.REVISION_CONFLICT})
 """Refusals that one write of a command earned; anything else is not the command's fault."""
+
+
+PATHS_AHEAD_MAX: Final = 32
+"""Entries that are read ahead of the commands that will ask for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +49,22 @@ class Pending:
         self._loop = loop
         self._groups: list[_Group] = []
         self._flushing = asyncio.Lock()
+        self._foreseen: tuple[str, ...] = ()
+        self._ahead: dict[str, Entry | None] = {}
+        self.footprint = Footprint()
+        """What the commands brought so far, beside their records."""
+        self.cursor: Cursor | None = None
+        """The moment of the latest write."""
 
     def settle(self, record: Record, done: Done) -> None:
         """The record's outcome, and what changes with it."""
         record.settle(done)
+        self.footprint.wrote(done.writes)
         self._groups.append(_Group(record, (record_write(record), *map(self._stamped, done.writes))))
 
     def add(self, *writes: EntryWrite) -> None:
         """Writes that belong to no command."""
+        self.footprint.wrote(writes)
         self._groups.append(_Group(None, tuple(map(self._stamped, writes))))
 
     def _stamped(self, write: EntryWrite) -> EntryWrite:
@@ -64,16 +80,18 @@ class Pending:
         """Write everything now. Raises TurnwrightError."""
         # One at a time: the two channels of a command grow at once, and nothing may be written twice.
         async with self._flushing:
+            self._ahead.clear()
             while self._groups or run_status:
                 written = list(map(id, self._groups))
                 try:
-                    await self._ledger.write(
+                    ack = await self._ledger.write(
                         self._address, self._epoch, self.writes(), full=full, run_status=run_status
                     )
                 except TurnwrightError as error:
                     if not self.blame(error):
                         raise
                     continue
+                self.cursor = ack.cursor
                 self._groups = [group for group in self._groups if id(group) not in written]
                 run_status = 0
 
@@ -99,7 +117,26 @@ class Pending:
         """The entries that exist among these paths, with what earlier commands wrote."""
         if not self._unwritten_paths().isdisjoint(paths):
             await self.flush()
-        return await self._ledger.get_entries(self._address, paths)
+        if not self._foreseen or (self._ahead.keys().isdisjoint(paths) and set(self._foreseen).isdisjoint(paths)):
+            found = await self._ledger.get_entries(self._address, paths)
+        else:
+            found = await self._read_ahead(paths)
+        self.footprint.read(found)
+        return found
+
+    def foresee(self, paths: Iterable[str]) -> None:
+        """Paths that commands to come will ask for: they are read with the first of them, in one call.
+
+        What was read so is forgotten with the next write, so an effect on the world never stands between.
+        """
+        self._foreseen = tuple(dict.fromkeys(paths))[:PATHS_AHEAD_MAX]
+
+    async def _read_ahead(self, paths: Sequence[str]) -> list[Entry]:
+        if not self._ahead.keys() >= set(paths):
+            wanted = tuple(dict.fromkeys((*paths, *self._foreseen)))
+            found = {entry.path: entry for entry in await self._ledger.get_entries(self._address, wanted)}
+            self._ahead = {path: found.get(path) for path in wanted}
+        return [entry for path in paths if (entry := self._ahead[path])]
 
     async def find(
         self, pattern: str, body_pattern: str = "", *, limit: int = 1000, bodies: bool = True
@@ -107,10 +144,17 @@ class Pending:
         """The entries that match, with what earlier commands wrote."""
         if self._unwritten_paths():
             await self.flush()
-        return await self._ledger.find_entries(self._address, pattern, body_pattern, limit, bodies=bodies)
+        found = await self._ledger.find_entries(self._address, pattern, body_pattern, limit, bodies=bodies)
+        self.footprint.read(found)
+        return found
+
+    def scheme(self, name: str) -> Scheme:
+        """The rules of a scheme."""
+        return self._ledger.scheme(name)
 
     async def write(self, writes: Sequence[EntryWrite]) -> None:
         """Write at once: for output that grows while a command runs. What is refused does not stay behind."""
+        self.footprint.wrote(writes)
         group = _Group(None, tuple(map(self._stamped, writes)))
         self._groups.append(group)
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
@@ -19,7 +19,7 @@ from turnwright_core.limits import ATTRIBUTES_BYTES_MAX
 from turnwright_core.runs import Mode
 from turnwright_executor.app.generation import Draft
 from turnwright_executor.app.note import CALL, CallNote
-from turnwright_executor.app.records import Record, error_write
+from turnwright_executor.app.records import ORDINAL, Record, error_write
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.effect_class import EFFECT_CLASS, KEY, EffectClass
 from turnwright_executor.domain.policy import refusal
@@ -29,7 +29,7 @@ from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.payloads import Recording, RecordingContext
 from turnwright_executor.hooks.points import ENTRY_RECORDING
 from turnwright_executor.tools.contract import Tool, failed
-from turnwright_grammar import Command, ReadWarning, commands_from_call, read_reply
+from turnwright_grammar import Command, ReadWarning
 
 LOST_KINDS: Final = frozenset(
     {
@@ -82,6 +82,9 @@ class Reading:
 
 def read_draft(draft: Draft, commands_max: int) -> Reading:
     """The commands of a reply, those in its text before its native calls. Never raises."""
+    # Loaded with the first reply: an executor is ready to take work long before there is one.
+    from turnwright_grammar import commands_from_call, read_reply  # noqa: PLC0415
+
     known = frozenset(TOOL_ORDER)
     reply = read_reply(draft.text, known_tools=known, commands_max=commands_max)
     commands, warnings = list(reply.commands), list(reply.warnings)
@@ -139,17 +142,19 @@ def loss_writes(turn: int, reading: Reading) -> list[EntryWrite]:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What the commands of a turn have to pass: the chain, in a loop of this mode with these tools on offer."""
+    """What commands have to pass: the chain, in a loop of this mode with these tools on offer."""
 
     hooks: Hooks
     tools: Mapping[str, Tool]
     at: TurnAddress
     mode: Mode
     offered: tuple[str, ...]
+    principal: str = ""
+    """The client whose command it is; empty: the model's."""
 
     async def passed(self, command: Command, ordinal: int) -> Recording:
         """The command after the chain. What a filter put in its place has to pass the runtime's own rules again."""
-        context = RecordingContext(self.at, self.mode, self.offered, ordinal)
+        context = RecordingContext(self.at, self.mode, self.offered, ordinal, self.principal)
         recording = await self.hooks.apply(ENTRY_RECORDING, Recording(command), context)
         if recording.command is command or recording.is_refused:
             return recording
@@ -161,22 +166,22 @@ async def new_records(gate: Gate, reading: Reading) -> list[Record]:
     """The records of the commands; one that is refused is failed before anything is dispatched (RU155)."""
     records: list[Record] = []
     for ordinal, command in enumerate(reading.commands):
-        taken = {record.path for record in records}
-        if reading.is_cut and ordinal == len(reading.commands) - 1:
-            records.append(_record(gate, Recording(command), ordinal, taken))
+        is_cut = reading.is_cut and ordinal == len(reading.commands) - 1
+        recording = Recording(command) if is_cut else await gate.passed(command, ordinal)
+        path = record_path(gate.at.turn, recording.command, ordinal, {record.path for record in records})
+        records.append(new_record(gate, recording, path, {ORDINAL: ordinal}))
+        if is_cut:
             records[-1].settle(CUT)
-        else:
-            records.append(_record(gate, await gate.passed(command, ordinal), ordinal, taken))
     return records
 
 
-def _record(gate: Gate, recording: Recording, ordinal: int, taken: Container[str]) -> Record:
+def new_record(gate: Gate, recording: Recording, path: str, kept: Mapping[str, Any]) -> Record:
+    """The record of a command that has gone through the gate; `kept` are attributes that it has whatever comes."""
     command = recording.command
-    attributes = record_attributes(command, ordinal) | _class_of(gate.tools.get(command.name))
-    path = record_path(gate.at.turn, command, ordinal, taken)
+    attributes = {**record_attributes(command), **kept, **_class_of(gate.tools.get(command.name))}
     record = Record(path, command.name, command, attributes, State.RECORDED)
     if len(to_attributes_json(attributes).encode()) > COMMAND_BYTES_MAX:
-        record.attributes = {"tool": command.name, "ordinal": ordinal, "target": attributes["target"][:200]}
+        record.attributes = {"tool": command.name, "target": attributes["target"][:200], **kept}
         record.settle(TOO_LARGE)
     elif recording.is_refused:
         record.settle(failed(recording.outcome, recording.body))

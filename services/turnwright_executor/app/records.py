@@ -17,6 +17,9 @@ from turnwright_grammar import Command
 DISPATCHED = "dispatched"
 """Attribute of a record whose effect on the world has begun: after a crash nobody can say how far it came."""
 
+ORDINAL = "ordinal"
+"""Attribute of a command's record: its place in the reply, from 0."""
+
 EFFECT = "effect"
 """Attribute that holds the effect of a proposal, until it is carried out."""
 
@@ -26,8 +29,14 @@ DECISION = "decision"
 CONTENTS = "contents"
 """Field of a decision: what somebody wants to be written instead, by path, until the effect has it."""
 
-REJECTIONS = ("reject", "expire")
-"""Decisions that keep an effect from happening; nobody's silence is one (see the store's proposal_expire_s)."""
+EXPIRED = "expire"
+"""Decision that nobody made in time (see the store's proposal_expire_s)."""
+
+EXPIRED_OUTCOME = "expired:499"
+"""Outcome of a record that nobody decided in time, as the store writes it."""
+
+REJECTIONS = ("reject", EXPIRED)
+"""Decisions that keep an effect from happening; nobody's silence is one."""
 
 
 @dataclass(slots=True)
@@ -61,10 +70,20 @@ class Record:
         return self.state is State.RECORDED and decision.get("decision") == "accept" and EFFECT in self.attributes
 
     @property
+    def is_expired(self) -> bool:
+        """Whether nobody decided on its proposal in time."""
+        return (self.attributes.get(DECISION) or {}).get("decision") == EXPIRED
+
+    @property
     def rejection_comment(self) -> str | None:
         """The comment of a rejection, empty when it had none; None when it was not rejected."""
         decision = self.attributes.get(DECISION) or {}
         return str(decision.get("comment", "")) if decision.get("decision") in REJECTIONS else None
+
+
+def is_command(entry: Entry) -> bool:
+    """Whether an entry below a turn's records is that of a command; errors and messages stand there too."""
+    return ORDINAL in entry.attributes
 
 
 def record_from_entry(entry: Entry) -> Record:

@@ -16,14 +16,16 @@ from turnwright_core.entries import Entry, State
 from turnwright_core.runs import Turn, TurnResult
 from turnwright_executor.app.judging import facts_of, judge
 from turnwright_executor.app.note import note_from_entry
-from turnwright_executor.app.records import Record, record_from_entry
+from turnwright_executor.app.records import ORDINAL, Record, is_command, record_from_entry
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.budgets import WORD as BUDGET_EXHAUSTED
 from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.domain.verdict import REFUTED_OUTCOME, Limits, TurnFacts
 from turnwright_executor.hooks.chains import Hooks
-from turnwright_executor.ports import RunAddress
-from turnwright_grammar import read_reply
+from turnwright_executor.ports.address import RunAddress
+
+BUDGET_TURN: Final = "error/budget_turn"
+"""Where the error of a turn stands whose results did not fit, below the turn's records."""
 
 _UPDATE: Final = "update"
 
@@ -111,15 +113,19 @@ def _facts(
     limits: Limits,
 ) -> TurnFacts | None:
     """The facts as the loop had them before the verdict; None where records are gone, as a model may remove them."""
+    # Loaded when verdicts are given again, which few executors ever do.
+    from turnwright_grammar import read_reply  # noqa: PLC0415
+
     note = note_from_entry(reply)
-    records = [_as_judged(record_from_entry(entry)) for entry in entries if "ordinal" in entry.attributes]
+    records = [_as_judged(record_from_entry(entry)) for entry in entries if is_command(entry)]
     if len(records) != note.commands:
         return None
-    records.sort(key=lambda record: int(record.attributes["ordinal"]))
+    records.sort(key=lambda record: int(record.attributes[ORDINAL]))
     narration = read_reply(reply.body, known_tools=frozenset(TOOL_ORDER)).narration.strip()
     # What was spent is not in the turn; that it was too much is.
     exhausted = result.reason if result.reason.startswith(BUDGET_EXHAUSTED) else ""
-    return facts_of(at, records, note, narration, tuple(recent), len(recent) + 1, limits, exhausted)
+    demoted = any(entry.path.startswith(f"log://turn_{at.turn}/{BUDGET_TURN}") for entry in entries)
+    return facts_of(at, records, note, narration, tuple(recent), len(recent) + 1, limits, exhausted, is_demoted=demoted)
 
 
 def _as_judged(record: Record) -> Record:

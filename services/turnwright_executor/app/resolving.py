@@ -27,7 +27,9 @@ from turnwright_executor.app.records import EFFECT
 from turnwright_executor.app.runner import Runner
 from turnwright_executor.domain.amending import check_contents, contents_in
 from turnwright_executor.domain.effects import CommandEffect, Effect, QuestionEffect, effect_from_json
-from turnwright_executor.ports import Inbox, Ledger, Ruling, RunAddress
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.inbox import Inbox, Ruling
+from turnwright_executor.ports.ledger import Ledger
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-import structlog
-
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.kit.logs import get_logger
 from turnwright_core.runs import FAILED, Loop
 from turnwright_executor.app.announcing import Announcer
 from turnwright_executor.app.budgets import BudgetError
@@ -28,7 +28,8 @@ from turnwright_executor.app.leases import Leases
 from turnwright_executor.app.loop import LoopDriver, LoopOutcome, Place, Services
 from turnwright_executor.app.settlement import ABORT, Ending, budget_exhausted, crash_loop, ending_of, settle
 from turnwright_executor.domain.endings import AWAY, is_passing
-from turnwright_executor.ports import Claim, RunAddress
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.ledger import Claim
 
 SERVICE_BACKOFF_S: Final = (0.2, 1.0, 3.0, 5.0)
 """Seconds before a loop goes on after a service of ours did not answer; after the last one the loop fails."""
@@ -39,7 +40,7 @@ CLAIMS_MAX: Final = 100
 RETRY_S_MORE: Final = 0.05
 """Seconds after the end of another's lease before it is claimed: the clocks of two hosts do not run alike."""
 
-_log = structlog.get_logger("runner")
+_log = get_logger("runner")
 
 Placing = Callable[[RunAddress, Claim, Loop, RunHub], Awaitable[Place]]
 
@@ -71,6 +72,8 @@ class Runner:
         self._draining = False
         self._seeking: asyncio.Task[None] | None = None
         self._waiting: dict[RunAddress, asyncio.TimerHandle] = {}
+        self._expecting: dict[RunAddress, asyncio.Task[None]] = {}
+        """Runs whose proposals wait, and who is to hear of it when nobody decides."""
 
     def start(self, *, seek: bool) -> None:
         """Begin to keep leases; `seek`: look for runs with work again and again, those that others left among them."""
@@ -102,6 +105,8 @@ class Runner:
             self._employ(address, claim)
 
     def _employ(self, address: RunAddress, claim: Claim | None = None) -> None:
+        if expecting := self._expecting.pop(address, None):
+            expecting.cancel()
         worker = self._workers[address] = _Worker(claim=claim)
         worker.task = asyncio.create_task(self._run(address, worker), name=f"worker {address.run}")
 
@@ -114,6 +119,17 @@ class Runner:
             worker.again = True
             return
         self._employ(address)
+
+    def _expect_expiry(self, address: RunAddress) -> None:
+        """A decision is awaited. Whoever looks for no work by itself has to be told that the time for it is over."""
+        if self._seeking is None and not self._draining:
+            self._expecting[address] = asyncio.create_task(self._expired(address), name=f"expiry in {address.run}")
+
+    async def _expired(self, address: RunAddress) -> None:
+        with suppress(TurnwrightError):
+            async with self._hubs.hold(address) as hub:
+                await hub.expired()
+        self.kick(address)
 
     def _kick_later(self, address: RunAddress, wait_s: float) -> None:
         """Look after a while; several wishes for one run are one."""
@@ -152,7 +168,7 @@ class Runner:
         for timer in self._waiting.values():
             timer.cancel()
         tasks = [worker.task for worker in self._workers.values() if worker.task]
-        tasks += [self._seeking] if self._seeking else []
+        tasks += [*self._expecting.values(), *([self._seeking] if self._seeking else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -188,6 +204,7 @@ class Runner:
                         await self._settle(address, claim, worker.draft, last)
                         last = None
                     elif await self._loop(address, worker, claim, claim.loop, hub) is LoopOutcome.PARKED:
+                        self._expect_expiry(address)
                         return
                 failures = 0
             except TurnwrightError as error:

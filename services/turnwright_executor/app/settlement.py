@@ -8,7 +8,7 @@ Source: architecture 11; rows RU004, RU111, RU154, RU217, RU220; decisions C6, C
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, to_attributes_json
@@ -16,12 +16,14 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_core.runs import ABORTED, FAILED, PROPOSED, RUNNING, LoopEnd, TurnResult, run_status_after
 from turnwright_core.streams import channel_path
 from turnwright_executor.app.generation import Draft
-from turnwright_executor.app.records import DISPATCHED, error_write
+from turnwright_executor.app.note import CallNote, note_from_entry
+from turnwright_executor.app.records import DISPATCHED, error_write, is_command
 from turnwright_executor.domain.budgets import WORD as BUDGET_EXHAUSTED
 from turnwright_executor.domain.budgets import Exhaustion, reserved_tokens
 from turnwright_executor.domain.endings import status_of_error
 from turnwright_executor.domain.records import error_path
-from turnwright_executor.ports import Claim, Ledger, RunAddress
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.ledger import Claim, Ledger
 
 CHANNELS: Final = (1, 2)
 
@@ -72,21 +74,19 @@ async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft
     if claim.run.status == PROPOSED and run_status_after(ending.status, ending.word) == FAILED:
         # Nothing fails while it waits: the run state machine has no way from 202 to 500.
         await ledger.write(address, claim.epoch, [], run_status=RUNNING)
-    begun = [entry.path for entry in claim.records if entry.attributes.get(DISPATCHED)]
-    writes = closed_channels(await ledger.get_entries(address, channels_of(begun)) if begun else (), ending.outcome)
-    writes += [_settled(record, ending) for record in claim.records if not record.state.is_settled]
     turn = claim.open_turn.number if claim.open_turn else 0
-    if turn and not claim.records:
+    channels, reply = await _left(ledger, address, claim)
+    writes = closed_channels(channels, ending.outcome)
+    writes += [_settled(record, ending) for record in claim.records if not record.state.is_settled]
+    if turn and not reply:
         writes += _unfinished_reply(turn, draft, ending)
     if ending.message:
         number = turn or claim.run.turn
         writes.append(error_write(error_path(number, ending.word, frozenset()), ending.outcome, ending.message))
     error = "" if ending is ABORT else ending.outcome
     finish = "aborted" if ending is ABORT else "error"
-    lost_tokens = await _lost_tokens(ledger, address, claim, draft)
-    result = TurnResult(
-        finish=finish, error=error, usage=draft.usage, status=ending.status, reason=ending.word, lost_tokens=lost_tokens
-    )
+    called = _called(note_from_entry(reply)) if reply else await _unrecorded(ledger, address, claim, draft)
+    result = replace(called, finish=finish, error=error, status=ending.status, reason=ending.word)
     end = LoopEnd(ending.status, ending.reason)
     await ledger.end_turn(address, claim.epoch, turn, result, writes, end)
     return end
@@ -97,9 +97,30 @@ def budget_exhausted(exhaustion: Exhaustion) -> Ending:
     return Ending(ABORTED, BUDGET_EXHAUSTED, exhaustion.detail, exhaustion.kind.value)
 
 
+async def _left(ledger: Ledger, address: RunAddress, claim: Claim) -> tuple[list[Entry], Entry | None]:
+    """The channels that commands of the open turn began, and its reply where that is recorded."""
+    paths = channels_of(entry.path for entry in claim.records if entry.attributes.get(DISPATCHED))
+    is_recorded = claim.open_turn is not None and any(is_command(entry) for entry in claim.records)
+    reply = f"assistant://{claim.open_turn.number}" if claim.open_turn and is_recorded else ""
+    found = await ledger.get_entries(address, [*paths, *filter(None, [reply])]) if paths or reply else []
+    kept = {entry.path: entry for entry in found}
+    return [kept[path] for path in paths if path in kept], kept.get(reply)
+
+
+def _called(note: CallNote) -> TurnResult:
+    """What a turn's call took, whoever made it: the reply keeps it until the turn ends."""
+    return replace(note.result(), work_ms=note.model_ms, lost_tokens=note.lost_tokens, lost_cost_usd=note.lost_cost_usd)
+
+
+async def _unrecorded(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft) -> TurnResult:
+    """What the calls of a turn took whose reply is not recorded."""
+    lost_tokens = await _lost_tokens(ledger, address, claim, draft)
+    return TurnResult(usage=draft.usage, work_ms=draft.model_ms, lost_tokens=lost_tokens)
+
+
 async def _lost_tokens(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft) -> int:
     """What was set aside for calls of the open turn whose reply nobody has, or whose usage nobody told."""
-    if claim.open_turn is None or claim.records:
+    if claim.open_turn is None:
         return 0
     untold = bool(draft.text or draft.thoughts) and not draft.usage.total_tokens
     if not claim.turn_losses and not untold:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from turnwright.assembler.v1 import assembler_service_pb2 as pb
-from turnwright.assembler.v1 import assembler_service_pb2_grpc
+from turnwright.assembler.v1 import assembler_service_pb2_grpc, budget_pb2
 from turnwright.provider.v1 import provider_service_pb2
 
 from turnwright_core.differences import Copied, whole
-from turnwright_core.entries import Cursor
+from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.peer import Peer
 from turnwright_core.runs import Turn
@@ -58,6 +58,22 @@ class AssemblerPackets:
             roles.setdefault(part.pieces.index, _ROLES.get(part.pieces.role, "assistant"))
             changes.setdefault(part.pieces.index, []).extend(map(piece_from_pb, part.pieces.pieces))
         raise fault(Reason.INTERNAL, "The assembler ended its answer without a report.", error_id="assembler")
+
+    async def check_budget(
+        self, address: RunAddress, turn: Turn, at_least: Cursor | None, calibration: float
+    ) -> tuple[EntryWrite, ...]:
+        """What to write where a turn brought too much."""
+        request = budget_pb2.CheckBudgetRequest(
+            project=address.project,
+            run=address.run,
+            turn=turn.number,
+            loop=turn.loop,
+            context_length=turn.request.context_length,
+            at_least=cursor_to_pb(at_least) if at_least else None,
+            calibration=calibration,
+        )
+        answer = await self._peer.call(self._stub.CheckBudget, request)
+        return tuple(map(write_from_pb, answer.effects))
 
 
 def _message(role: str, changes: Sequence[Copied | str], base: Sequence[str]) -> PacketMessage:

@@ -12,7 +12,8 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.peer import Peer
 from turnwright_core.wire.entries import cursor_from_pb, write_to_pb
 from turnwright_executor.edge.store import StoreLedger
-from turnwright_executor.ports import RunAddress, WriteAck
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.ledger import WriteAck
 
 
 class StoreControl:

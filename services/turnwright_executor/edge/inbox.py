@@ -14,7 +14,8 @@ from turnwright_core.kit.auth import Caller
 from turnwright_core.kit.peer import Peer
 from turnwright_core.wire.entries import entry_from_pb
 from turnwright_executor.app.events import proposal_of
-from turnwright_executor.ports import Ruling, RunAddress
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.inbox import Ruling
 
 
 class StoreInbox:

@@ -15,12 +15,15 @@ from turnwright_executor.app.files import FileSync
 from turnwright_executor.app.hub import RunHub
 from turnwright_executor.app.loop import Place
 from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.edge.leftovers import Sweeper
 from turnwright_executor.edge.sandbox import Sandbox
 from turnwright_executor.edge.scan import DiskScanner
 from turnwright_executor.edge.shell import LocalShell, ShellLimits
 from turnwright_executor.edge.workspace import DiskWorkspace
 from turnwright_executor.edge.workspace_marker import workspace_id
-from turnwright_executor.ports import Claim, FoundWorkspace, Ledger, RunAddress
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.ledger import Claim, Ledger
+from turnwright_executor.ports.workspaces import FoundWorkspace
 
 SYNCS_MAX: Final = 64
 """Runs whose knowledge of the project's files is kept in memory; another one reads it anew."""
@@ -35,6 +38,11 @@ class Places:
         self._sandbox = sandbox
         self._settings = settings
         self._syncs: OrderedDict[RunAddress, tuple[Constraints, FileSync]] = OrderedDict()
+        self._sweeper = Sweeper()
+
+    async def close(self) -> None:
+        """End what goes on in the background."""
+        await self._sweeper.close()
 
     async def find(self, address: RunAddress, claim: Claim, loop: Loop, hub: RunHub) -> Place:
         """The place of a loop. Raises OSError when the project's directory is not there."""
@@ -59,6 +67,7 @@ class Places:
     async def _bench(self, project: str, root: Path) -> tuple[Constraints, DiskWorkspace, LocalShell]:
         if not await asyncio.to_thread(root.is_dir):
             raise FileNotFoundError(2, "there is no such directory", str(root))
+        self._sweeper.open(str(root))
         settings = self._settings
         constraints = Constraints(await self._ledger.file_constraints(project))
         limits = ShellLimits(

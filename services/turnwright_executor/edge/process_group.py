@@ -1,22 +1,20 @@
-"""The processes of a command: its session, which holds its process group and every group that was made in it.
+"""The processes of a session, which holds its process group and every group that was made in it.
 
 A tool such as `timeout` puts itself into a group of its own; it stays in the session. Who leaves the session with
-setsid is out of reach without a namespace of its own. Where /proc is missing, the first group is all that is known.
+setsid is out of reach here; a supervisor holds it, or a namespace of its own. Where /proc is missing, the first group
+is all that is known.
 Source: architecture 11 (children die with their executor).
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Final
-
-POLL_S: Final = 0.02
-"""Seconds between two looks whether a session is empty."""
 
 KILL_ROUNDS: Final = 50
 """Times that the members of a session are killed while new ones keep coming."""
@@ -25,20 +23,30 @@ _PROC: Final = Path("/proc")
 _DEAD: Final = frozenset("ZX")
 
 
-def members(session: int) -> list[int]:
-    """The living processes of a session, in no order; empty where the system does not tell."""
+def members(session: int) -> Iterator[int]:
+    """The living processes of a session, in no order; none where the system does not tell."""
     try:
         names = os.listdir(_PROC)  # noqa: PTH208 - thousands of names, and paths cost ten times more
     except FileNotFoundError:
-        return []
-    return [int(name) for name in names if name.isdecimal() and _is_member(int(name), session)]
+        return
+    yield from (int(name) for name in names if name.isdecimal() and _is_member(int(name), session))
+
+
+def count(session: int, enough: int) -> int:
+    """How many processes of a session live; counts to `enough`, because there may be very many."""
+    return sum(1 for _ in islice(members(session), enough))
+
+
+def session_of(process: int) -> int:
+    """The session of a process; 0 where it is gone, or nobody may know."""
+    try:
+        return os.getsid(process)
+    except (ProcessLookupError, PermissionError):
+        return 0
 
 
 def _is_member(process: int, session: int) -> bool:
-    try:
-        return os.getsid(process) == session and _is_alive(process)
-    except (ProcessLookupError, PermissionError):
-        return False
+    return session_of(process) == session and _is_alive(process)
 
 
 def _is_alive(process: int) -> bool:
@@ -91,9 +99,3 @@ def send_group(group: int, number: signal.Signals) -> None:
     """Send a signal to a group in one call: what forks meanwhile is hit too."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
-
-
-async def wait_until_few(session: int, few: int) -> None:
-    """Wait until no more than a few of a session are left."""
-    while len(members(session)) > few:  # noqa: ASYNC110 - nobody tells when a session is empty
-        await asyncio.sleep(POLL_S)

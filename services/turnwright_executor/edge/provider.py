@@ -11,15 +11,8 @@ from turnwright.types.v1 import delta_pb2
 from turnwright_core.kit.peer import Peer
 from turnwright_core.runs import Model
 from turnwright_core.wire.runs import model_to_pb, usage_from_pb
-from turnwright_executor.ports import (
-    CallsDelta,
-    Finished,
-    ModelEvent,
-    PacketMessage,
-    RetryNotice,
-    TextDelta,
-    ToolCall,
-)
+from turnwright_executor.ports.models import CallsDelta, Finished, ModelEvent, RetryNotice, TextDelta, ToolCall
+from turnwright_executor.ports.packets import PacketMessage
 
 _ROLES = {"system": pb.ROLE_SYSTEM, "user": pb.ROLE_USER, "assistant": pb.ROLE_ASSISTANT}
 

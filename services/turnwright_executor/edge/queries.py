@@ -17,6 +17,7 @@ from turnwright_core import __version__
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.peer import Peer
 from turnwright_executor.edge.run_payload import RunPayload
+from turnwright_executor.edge.schemes import KnownSchemes
 
 STATUS_TIMEOUT_S: Final = 3.0
 """Seconds that a service has to answer before its status says that it does not."""
@@ -28,7 +29,9 @@ CHECK_TIMEOUT_S: Final = 20.0
 class StoreQueries:
     """Implements ports.Queries."""
 
-    def __init__(self, store: Peer, assembler: Peer, provider: Peer, own_address: str, confinement: str) -> None:
+    def __init__(
+        self, store: Peer, assembler: Peer, provider: Peer, schemes: KnownSchemes, own_address: str, confinement: str
+    ) -> None:
         """Speak through these peers. `confinement` says how commands are confined here."""
         self._confinement = confinement
         self._store = store
@@ -37,7 +40,7 @@ class StoreQueries:
         # A port that the system chose is not known here; whoever asks has just called it.
         self._own_address = "" if own_address.endswith(":0") else own_address
         self._rows = store_service_pb2_grpc.StoreServiceStub(store.channel)
-        self._payload = RunPayload(store)
+        self._payload = RunPayload(store, schemes)
         self._models = provider_service_pb2_grpc.ProviderServiceStub(provider.channel)
 
     async def create_run(self, request: executor_service_pb2.StartRunRequest) -> run_pb2.Run:

@@ -10,7 +10,8 @@ from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.peer import Peer
 from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_core.wire.runs import run_from_pb
-from turnwright_executor.ports import Queued, RunAddress
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.registry import Queued
 
 
 class StoreRegistry:
@@ -21,9 +22,13 @@ class StoreRegistry:
         self._peer = peer
         self._stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
 
-    async def init_project(self, root: str, workspace_id: str, name: str) -> project_pb2.Project:
+    async def init_project(
+        self, root: str, workspace_id: str, name: str, config_path: str | None
+    ) -> project_pb2.Project:
         """Register a project, or find the one of the workspace."""
-        request = registry_pb2.InitProjectRequest(root=root, workspace_id=workspace_id, name=name)
+        request = registry_pb2.InitProjectRequest(
+            root=root, workspace_id=workspace_id, name=name, config_path=config_path
+        )
         return (await self._peer.call(self._stub.InitProject, request)).project
 
     async def run_exists(self, address: RunAddress) -> bool:

@@ -8,7 +8,8 @@ which is where everything that was acknowledged stands; what only the owner coul
 one does when it reads that.
 
 A watch passes on the owner's events with its numbers, and goes on after the last of them wherever the run moves: from
-the owner's tail where it has that moment, from a snapshot where it has not.
+the owner's tail where it has that moment, from a snapshot where it has not. All watches of a run share one stream from
+its owner: see relaying.
 Source: architecture 7 (any replica answers for any run), 10 (forwarded calls carry the client's principal).
 """
 
@@ -21,14 +22,16 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
-import structlog
 from turnwright.executor.v1.executor_service_pb2 import WatchRunRequest, WatchRunResponse
+from turnwright.executor.v1.task_pb2 import EventCursor
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import AUTHORIZATION, TIER
 from turnwright_core.kit.errors import from_rpc
+from turnwright_core.kit.logs import get_logger
 from turnwright_executor.edge.owners import Owners
-from turnwright_executor.ports import RunAddress
+from turnwright_executor.edge.relaying import FellBehindError, MovedError, Relays
+from turnwright_executor.ports.address import RunAddress
 
 if TYPE_CHECKING:  # generic in the stubs only
     Handler = grpc.RpcMethodHandler[Any, Any]
@@ -57,15 +60,11 @@ AVOIDED_LOOKS: Final = 10
 GONE: Final = (Reason.SERVICE_UNAVAILABLE, Reason.DRAINING, Reason.NOT_OWNER)
 """What the calls to an owner end with that has died, ends, or was followed."""
 
-_log = structlog.get_logger("routing")
+_log = get_logger("routing")
 
 Metadata = Sequence[tuple[str, str | bytes]]
 Answer = Callable[[Any, Context], Awaitable[Any]]
 Watch = Callable[[WatchRunRequest, Context], AsyncIterator[WatchRunResponse]]
-
-
-class _Moved(Exception):  # noqa: N818 - no fault: the watch goes on elsewhere
-    """The run of a watch is worked on elsewhere by now."""
 
 
 class RoutedServer:
@@ -109,10 +108,15 @@ class _Routed(grpc.GenericRpcHandler):
 class Router:
     """Decides for each call where it is answered."""
 
-    def __init__(self, owners: Owners, poll_s: float) -> None:
-        """`poll_s` are the seconds between two looks where the run of a watch is worked on."""
+    def __init__(self, owners: Owners, poll_s: float, relays: Relays, own_metadata: Metadata) -> None:
+        """`poll_s` are the seconds between two looks where the run of a watch is worked on.
+
+        `own_metadata` say who this executor is: what many watch together is asked for in its name.
+        """
         self._owners = owners
         self._poll_s = poll_s
+        self._relays = relays
+        self._own_metadata = own_metadata
 
     # Calls with one answer ---------------------------------------------------------------------------------------
 
@@ -174,13 +178,17 @@ class Router:
             while True:
                 found = await self._elsewhere(address, metadata)
                 at = "" if found == avoided else found
-                events = self._there(at, request, metadata) if at else inner(request, context)
+                if at:
+                    events = self._relayed(at, request, metadata)
+                else:
+                    events = self._followed(inner(request, context), address, "", avoided)
                 try:
-                    async with contextlib.aclosing(self._followed(events, address, at, avoided)) as followed:
-                        async for event in followed:
+                    async with contextlib.aclosing(events) as coming:
+                        async for event in coming:
                             yield event
-                            _remember(request, event)
-                except _Moved:
+                            if _is_position(event):
+                                request.after.CopyFrom(event.cursor)
+                except MovedError:
                     avoided = ""
                     continue
                 except TurnwrightError as error:
@@ -192,6 +200,37 @@ class Router:
                 avoided = at
 
         return watch
+
+    async def _relayed(
+        self, owner: str, request: WatchRunRequest, metadata: Metadata
+    ) -> AsyncGenerator[WatchRunResponse, None]:
+        """The owner's events behind `request.after`, which the caller moves on; MovedError when the run does.
+
+        As long as no relay has what follows they come in a stream of this watcher's own, and in its name.
+        """
+        address = RunAddress(request.project, request.run)
+        key = (address, owner)
+
+        def shared(after: EventCursor) -> AsyncGenerator[WatchRunResponse, None]:
+            wanted = WatchRunRequest(project=address.project, run=address.run, after=after)
+            return self._followed(self._there(owner, wanted, self._own_metadata), address, owner, "")
+
+        while True:
+            if request.HasField("after") and self._relays.can_join(key, request.after):
+                with contextlib.suppress(FellBehindError):
+                    async with self._relays.hold(key, request.after, shared) as relay:
+                        async with contextlib.aclosing(relay.watch(request.after.seq)) as events:
+                            async for event in events:
+                                yield event
+                        return
+            own = self._followed(self._there(owner, request, metadata), address, owner, "")
+            async with contextlib.aclosing(own):
+                async for event in own:
+                    yield event
+                    if _is_position(event) and self._relays.can_join(key, event.cursor):
+                        break
+                else:
+                    return
 
     async def _there(self, owner: str, request: WatchRunRequest, metadata: Metadata) -> AsyncIterator[WatchRunResponse]:
         call = self._owners.stub(owner).WatchRun(request, metadata=_passed_on(metadata))
@@ -206,7 +245,7 @@ class Router:
     async def _followed(
         self, events: Any, address: RunAddress, at: str, avoided: str
     ) -> AsyncGenerator[WatchRunResponse, None]:
-        """The events, which come from the executor `at` an address or from here, until the run moves: then _Moved."""
+        """The events, from the executor `at` an address or from here, until the run moves: then MovedError."""
         stirred = asyncio.Event()
         looking = asyncio.ensure_future(self._until_moved(address, at, avoided, stirred))
         coming: asyncio.Future[WatchRunResponse] = asyncio.get_running_loop().create_future()
@@ -219,7 +258,7 @@ class Router:
                     coming = asyncio.ensure_future(anext(events))
                     await asyncio.wait((coming, looking), return_when=asyncio.FIRST_COMPLETED)
                     if not coming.done():
-                        raise _Moved
+                        raise MovedError
                     event = coming.result()
                 stirred.set()
                 yield event
@@ -268,8 +307,7 @@ def _not_owner(address: RunAddress, owner: str) -> TurnwrightError:
     return fault(Reason.NOT_OWNER, message, run=address.run, address=owner)
 
 
-def _remember(request: WatchRunRequest, event: WatchRunResponse) -> None:
-    """Go on after this event. A snapshot is whole with its last part only; a heartbeat may come between its parts."""
+def _is_position(event: WatchRunResponse) -> bool:
+    """Whether one can go on after an event: after a whole snapshot only, and a heartbeat may come between its parts."""
     kind = event.WhichOneof("event")
-    if kind != "heartbeat" and (kind != "snapshot" or event.snapshot.last):
-        request.after.CopyFrom(event.cursor)
+    return kind != "heartbeat" and (kind != "snapshot" or event.snapshot.last)

@@ -23,7 +23,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX, PAGE_SIZE_MAX
 from turnwright_core.runs import PROPOSED
-from turnwright_core.schemes import scheme_for
+from turnwright_executor.edge.schemes import KnownSchemes
 
 LOOPS_PAGE: Final = 100
 UNKNOWNS_MAX: Final = 1000
@@ -33,9 +33,10 @@ _AUDIT: Final = ("audit", "hidden")
 class RunPayload:
     """Reads runs as clients are shown them."""
 
-    def __init__(self, store: Peer) -> None:
-        """Speak through this peer."""
+    def __init__(self, store: Peer, schemes: KnownSchemes) -> None:
+        """Speak through this peer, and learn of registered schemes there."""
         self._store = store
+        self._schemes = schemes
         self._rows = store_service_pb2_grpc.StoreServiceStub(store.channel)
 
     async def read(self, request: query_pb2.GetRunRequest) -> query_pb2.GetRunResponse:
@@ -74,7 +75,7 @@ class RunPayload:
         if request.history_max:
             timeline = await self._timeline(request)
             answer.history.extend(timeline[-request.history_max :])
-            unknowns = [entry for entry in timeline if scheme_for(entry.scheme).category == "unknown"]
+            unknowns = [entry for entry in timeline if self._category(entry) == "unknown"]
             answer.unknowns.extend(unknowns[:UNKNOWNS_MAX])
 
     async def _timeline(self, request: query_pb2.GetRunRequest) -> list[entry_pb2.Entry]:
@@ -84,8 +85,13 @@ class RunPayload:
             run=request.run,
             filter=read_pb2.VIEW_FILTER_TIMELINE,
             body_bytes_max=EVENT_BODY_BYTES_MAX,
+            schemes_version=self._schemes.version,
         )
         found: list[entry_pb2.Entry] = []
         async for part in self._store.stream(self._rows.ReadView, wanted, self._store.timeout_s):
-            found += [entry for entry in part.entries if scheme_for(entry.scheme).category not in _AUDIT]
+            self._schemes.learn(part)
+            found += [entry for entry in part.entries if self._category(entry) not in _AUDIT]
         return sorted(found, key=lambda entry: entry.position)
+
+    def _category(self, entry: entry_pb2.Entry) -> str:
+        return self._schemes.rules(entry.scheme).category

@@ -10,30 +10,20 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Final
 
 from turnwright_core.constraints import Constraints, fits, fixed_folder
 from turnwright_core.limits import PATH_CHARS_MAX
 from turnwright_core.patterns import Shape, shape_of
+from turnwright_executor.edge.leftovers import is_temporary
+from turnwright_executor.edge.listing import RACY_NS, ProjectListing
 from turnwright_executor.edge.workspace import MARKER_FOLDER, UNTOUCHED, read_file
-from turnwright_executor.ports import Scan
+from turnwright_executor.ports.workspaces import Scan
 from turnwright_executor.tools.ports import ScannedFile
-
-SKIPPED_FOLDERS: Final = frozenset({"node_modules", "__pycache__", "venv", "site-packages"})
-"""Folders that a scan without version control leaves out, beside hidden ones."""
-
-SECRET_FILES: Final = frozenset({".env", ".netrc", ".npmrc", ".pypirc"})
-"""Files that it leaves out because they hold secrets by custom; so it does with `.env.*`."""
-
-_RACY_NS: Final = 2_000_000_000
-_GIT: Final = ("git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
-_LIST: Final = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +55,8 @@ class DiskScanner:
         self.root = os.path.realpath(root)
         self._file_bytes_max = file_bytes_max
         self._files_max = files_max
-        self._git_timeout_s = git_timeout_s
+        self._listing = ProjectListing(self.root, git_timeout_s, files_max)
+        self._usable: tuple[Sequence[str], Sequence[str]] | None = None
         self._constraints = constraints or Constraints()
         self._now_ns = now_ns
         self._seen: dict[str, _Seen] = {}
@@ -82,16 +73,19 @@ class DiskScanner:
     def _scan(self) -> Scan:
         began_ns = self._now_ns()
         before, self._seen = self._seen, {}
-        changed = [file for path in self._paths() if (file := self._looked_at(path, before.get(path), began_ns))]
+        changed = [
+            file for path in self._paths(began_ns) if (file := self._looked_at(path, before.get(path), began_ns))
+        ]
         removed = tuple(sorted(before.keys() - self._seen.keys()))
         return Scan(tuple(changed), removed)
 
-    def _paths(self) -> list[str]:
-        os.stat(self.root)  # noqa: PTH116 - raises where there is no root
-        # A walk stops when it has found enough: the root may be a whole disk.
-        listed = self._listed_by_git() or islice(filter(_is_usable, walked(self.root)), self._files_max)
-        usable = {path for path in (*listed, *self._taken_in()) if _is_usable(path)}
-        return sorted(path for path in usable if not self._constraints.is_ignored(path))[: self._files_max]
+    def _paths(self, now_ns: int) -> Sequence[str]:
+        listed = self._listing.paths(now_ns)
+        if self._usable is None or self._usable[0] is not listed or self._constraints.taken_in:
+            usable = {path for path in (*listed, *self._taken_in()) if _is_usable(path)}
+            paths = sorted(path for path in usable if not self._constraints.is_ignored(path))[: self._files_max]
+            self._usable = listed, paths
+        return self._usable[1]
 
     def _taken_in(self) -> Iterator[str]:
         """What the project adds whatever else says no: paths by themselves, and what fits below a pattern's folder."""
@@ -102,26 +96,9 @@ class DiskScanner:
             below = islice(everything(self.root, fixed_folder(pattern)), self._files_max)
             yield from (path for path in below if fits(pattern, path))
 
-    def _listed_by_git(self) -> list[str]:
-        """What git lists below the root; empty without git, outside of a work tree, or for an ignored folder."""
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-        try:
-            ended = subprocess.run(  # noqa: S603 - no shell, and no argument comes from outside
-                [*_GIT, "-C", self.root, *_LIST],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                timeout=self._git_timeout_s,
-                env=environment | {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
-                check=True,
-            )
-        except (OSError, subprocess.SubprocessError):
-            return []
-        return [os.fsdecode(name) for name in ended.stdout.split(b"\0") if name]
-
     def _looked_at(self, path: str, before: _Seen | None, began_ns: int) -> ScannedFile | None:
         """The file if it is new or another; remembers it in any case. None for links, and for what is gone."""
-        full = os.path.join(self.root, path)  # noqa: PTH118
+        full = f"{self.root}/{path}"
         try:
             status = os.lstat(full)
             if not stat.S_ISREG(status.st_mode):
@@ -135,7 +112,7 @@ class DiskScanner:
             return None
         if file is None:
             return None
-        is_settled = max(status.st_mtime_ns, status.st_ctime_ns) < began_ns - _RACY_NS
+        is_settled = max(status.st_mtime_ns, status.st_ctime_ns) < began_ns - RACY_NS
         self._seen[path] = _Seen(signature if is_settled else None, file.hash)
         return None if before is not None and before.hash == file.hash else file
 
@@ -146,16 +123,6 @@ class DiskScanner:
         return None if file is None else ScannedFile(path, file.text, file.hash, file.bytes_)
 
 
-def walked(root: str) -> Iterator[str]:
-    """The paths below a root, without hidden and generated folders, and never through a link."""
-    for folder, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if _is_walked(folder, name))
-        for name in sorted(names):
-            if name in SECRET_FILES or name.startswith(".env."):
-                continue
-            yield os.path.relpath(os.path.join(folder, name), root)  # noqa: PTH118
-
-
 def everything(root: str, folder: str) -> Iterator[str]:
     """The paths of all files in a folder below a root, version control's own left out, and never through a link."""
     for place, folders, names in os.walk(os.path.join(root, folder)):  # noqa: PTH118
@@ -164,16 +131,9 @@ def everything(root: str, folder: str) -> Iterator[str]:
             yield os.path.relpath(os.path.join(place, name), root)  # noqa: PTH118
 
 
-def _is_walked(folder: str, name: str) -> bool:
-    if name.startswith(".") or name in SKIPPED_FOLDERS:
-        return False
-    # A virtual environment under any name.
-    return not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))  # noqa: PTH110, PTH118
-
-
 def _is_usable(path: str) -> bool:
-    """Whether a path may become that of an entry: text, printable, of a length that the store takes."""
-    if len(path) > PATH_CHARS_MAX or path.split("/", 1)[0] == MARKER_FOLDER:
+    """Whether a path may become that of an entry: text, printable, of a length that the store takes; not ours."""
+    if len(path) > PATH_CHARS_MAX or path.split("/", 1)[0] == MARKER_FOLDER or is_temporary(path.rpartition("/")[2]):
         return False
     return _is_plain(path)
 

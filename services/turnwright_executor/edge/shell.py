@@ -1,14 +1,15 @@
 """Shell commands on this machine: in the project's root, under limits, without the executor's secrets.
 
 Theory of operation. A command is an own session. A small fixed script sets the limits and then becomes the command's
-shell, inside a sandbox where there is one; the command is an argument of the script, never a part of it. Standard
-input of the script is a pipe whose other end only the executor holds: a watcher in the session waits for its end and
-then kills the session, so that nothing outlives an executor that died. The watcher is nobody's child in the command's
-eyes, and the command's own standard input is /dev/null.
+shell, inside a sandbox where there is one; the command is an argument of the script, never a part of it. Without a
+sandbox a supervisor stands before it, which adopts all that the command leaves behind. Standard input of whichever
+comes first is a socket whose other end only the executor holds: the supervisor, or in a sandbox a watcher in the
+session, waits for its end and then kills all there is, so that nothing outlives an executor that died. The watcher is
+nobody's child in the command's eyes, and the command's own standard input is /dev/null.
 
-When the command's shell has ended, the session has a moment to close the output, and is then killed: what runs in the
-background ends with its command. Without a sandbox a process that left the session with setsid is out of reach; output
-that it still holds open is not waited for.
+When the command's shell has ended, its processes have a moment to close the output, and are then killed: what runs in
+the background ends with its command, in whatever session it is. Where neither a sandbox nor a supervisor is to be had,
+a process that left the session with setsid is out of reach; output that it still holds open is not waited for.
 
 A command that is stopped, by its time limit or by somebody, hears of it at once, has a grace to end, and is killed
 then; what it had written by then is delivered.
@@ -22,6 +23,7 @@ import errno
 import os
 import resource
 import signal
+import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -31,17 +33,23 @@ from pathlib import Path
 from typing import Any, Final
 
 from turnwright_core.errors import TurnwrightError
-from turnwright_executor.edge import process_group
+from turnwright_executor.edge.command_process import (
+    IS_SUPERVISED,
+    SUPERVISOR,
+    CommandProcess,
+    Launch,
+    Session,
+    Supervised,
+)
 from turnwright_executor.edge.sandbox import Sandbox
 from turnwright_executor.edge.shell_output import Output, Stream, opened
 from turnwright_executor.tools.ports import CommandEnd
 
 SHELL: Final = "/bin/sh"
 
-# Limits: seconds, blocks of 512 bytes, files, KiB of address space, processes; then the command's program.
-# Shells disagree on the letter for processes. The watcher goes through /proc for groups that were made in the session,
-# itself last: it is in the group that it kills then.
-_SCRIPT: Final = """
+# The watcher goes through /proc for groups that were made in the session, itself last: it is in the group that it kills
+# then.
+_WATCHER: Final = """
 exec 3<&0 </dev/null
 ( (
   trap '' TERM INT HUP
@@ -56,6 +64,11 @@ exec 3<&0 </dev/null
   kill -KILL 0
 ) <&3 >/dev/null 2>&1 3<&- & )
 exec 3<&-
+"""
+
+# Limits: seconds, blocks of 512 bytes, files, KiB of address space, processes; then the command's program.
+# Shells disagree on the letter for processes.
+_LIMITS: Final = """
 [ "$1" = - ] || ulimit -t "$1" || exit 126
 [ "$2" = - ] || ulimit -f "$2" || exit 126
 [ "$3" = - ] || ulimit -n "$3" || exit 126
@@ -75,6 +88,9 @@ _PASSED_ON: Final = frozenset(
         *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR"),
     }
 )
+
+POLL_S: Final = 0.02
+"""Seconds between two looks whether a command that was told to end has any process left."""
 
 CHANNELS: Final = (1, 2)
 """Standard output and standard error."""
@@ -168,7 +184,7 @@ class LocalShell:
                     await asyncio.gather(*pumps, return_exceptions=True)
         cut = any(output.is_cut for output in outputs)
         return CommandEnd(
-            process.returncode or 0,
+            process.exit_code or 0,
             self.clock() - began,
             timed_out=stopped is Stop.TIME,
             output_cut=cut,
@@ -177,7 +193,7 @@ class LocalShell:
 
     async def _watched(
         self,
-        process: asyncio.subprocess.Process,
+        process: CommandProcess,
         streams: Sequence[Stream],
         pumps: list[asyncio.Task[None]],
         timeout_s: float,
@@ -197,20 +213,22 @@ class LocalShell:
         await self._drain(streams, pumps, self.limits.drain_s)
         return stopped
 
-    async def _start(self, command: str, pipes: _Pipes, *, read_only: bool) -> asyncio.subprocess.Process:
+    @property
+    def _is_supervised(self) -> bool:
+        """Whether a process of ours holds all that a command starts; a sandbox does that by itself."""
+        return IS_SUPERVISED and not self.sandbox.program
+
+    async def _start(self, command: str, pipes: _Pipes, *, read_only: bool) -> CommandProcess:
         if read_only and not self.keeps_read_only:
             raise PermissionError(errno.EPERM, "this host cannot keep it from changing the project")
-        argv = self.sandbox.wrapped((SHELL, "-c", command), str(self.root), read_only=read_only)
+        wrapped = self.sandbox.wrapped((SHELL, "-c", command), str(self.root), read_only=read_only)
+        script = _LIMITS if self._is_supervised else _WATCHER + _LIMITS
+        argv = (SHELL, "-c", script, "turnwright", *self._ulimits(), *wrapped)
+        launch = Launch(self.root, self.environment, pipes.control_end, (pipes.writers[1], pipes.writers[2]))
         try:
-            return await asyncio.create_subprocess_exec(
-                *(SHELL, "-c", _SCRIPT, "turnwright", *self._ulimits(), *argv),
-                stdin=pipes.lifeline_reader,
-                stdout=pipes.writers[1],
-                stderr=pipes.writers[2],
-                cwd=self.root,
-                env=dict(self.environment),
-                start_new_session=True,
-            )
+            if self._is_supervised:
+                return Supervised(await launch.start((*SUPERVISOR, *argv)), pipes.control)
+            return Session(await launch.start(argv), self.sandbox.own_processes)
         finally:
             pipes.close_child_ends()
 
@@ -225,14 +243,12 @@ class LocalShell:
         )
         return [_ulimit(kind, value, unit) for kind, value, unit in wanted]
 
-    async def _watch(
-        self, process: asyncio.subprocess.Process, pumps: list[asyncio.Task[None]], timeout_s: float
-    ) -> Stop | None:
+    async def _watch(self, process: CommandProcess, pumps: list[asyncio.Task[None]], timeout_s: float) -> Stop | None:
         """Wait for the command and then shortly for its output; why it must be stopped. Raises what a pump raised."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         ended = asyncio.create_task(process.wait())
-        crowd = asyncio.create_task(self._crowd(process.pid))
+        crowd = asyncio.create_task(self._crowd(process))
         waiting: set[asyncio.Task[Any]] = {ended, crowd, *pumps}
         try:
             while not ended.done():
@@ -250,13 +266,13 @@ class LocalShell:
             ended.cancel()
             crowd.cancel()
 
-    async def _crowd(self, session: int) -> None:
-        """Wait until a session has too many processes, where nobody else counts. The watcher is one of them."""
+    async def _crowd(self, process: CommandProcess) -> None:
+        """Wait until a command has too many processes, where nobody else counts."""
         if not self.limits.processes or os.geteuid():
             await asyncio.Event().wait()
         while True:
             await asyncio.sleep(self.limits.count_s)
-            if len(process_group.members(session)) > self.limits.processes + 1:
+            if process.is_crowd(self.limits.processes):
                 return
 
     async def _drain(self, streams: Sequence[Stream], pumps: list[asyncio.Task[None]], limit_s: float) -> None:
@@ -273,21 +289,21 @@ class LocalShell:
                 stream.close()
         await asyncio.gather(*pumps)
 
-    async def _kill(self, process: asyncio.subprocess.Process, grace_s: float) -> None:
-        """Leave no process of the session and no zombie. Once only: its number may then be another's."""
+    async def _kill(self, process: CommandProcess, grace_s: float) -> None:
+        """Leave no process of the command and no zombie."""
         try:
-            if process.returncode is None and grace_s:
-                process_group.send(process.pid, signal.SIGTERM, self.sandbox.own_processes)
+            if process.exit_code is None and grace_s:
+                process.send(signal.SIGTERM)
                 async with asyncio.timeout(grace_s) as grace:
                     await process.wait()
-                    # The shell ends at once; what it has started may need the grace. The watcher stays.
-                    await process_group.wait_until_few(process.pid, 1)
+                    # The shell ends at once; what it has started may need the grace.
+                    while process.has_any():  # noqa: ASYNC110 - nobody tells when they are gone
+                        await asyncio.sleep(POLL_S)
         except TimeoutError:
             if not grace.expired():
                 raise
         finally:
-            process_group.kill(process.pid)
-            await process.wait()
+            await process.kill()
 
 
 def _ulimit(kind: int, value: int, unit: int) -> str:
@@ -299,13 +315,15 @@ def _ulimit(kind: int, value: int, unit: int) -> str:
 
 
 class _Pipes:
-    """The three pipes of a command: its lifeline and its two outputs."""
+    """The socket by which a command is held, and the pipes of its two outputs."""
 
     def __init__(self) -> None:
-        self.lifeline_reader, self._lifeline = os.pipe()
+        self.control, end = socket.socketpair()
+        self.control.setblocking(False)
+        self.control_end = end.detach()
         self.readers: dict[int, int] = {}
         self.writers: dict[int, int] = {}
-        self._open = {self.lifeline_reader, self._lifeline}
+        self._open = {self.control_end}
         for channel in CHANNELS:
             self.readers[channel], self.writers[channel] = os.pipe()
             self._open |= {self.readers[channel], self.writers[channel]}
@@ -317,9 +335,10 @@ class _Pipes:
         return reader
 
     def close_child_ends(self) -> None:
-        self._close({self.lifeline_reader, *self.writers.values()})
+        self._close({self.control_end, *self.writers.values()})
 
     def close(self) -> None:
+        self.control.close()
         self._close(set(self._open))
 
     def _close(self, descriptors: set[int]) -> None:

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
-from uuid import uuid4
 
 from turnwright_core.constraints import Constraints
+from turnwright_executor.edge.leftovers import temporary_name
 from turnwright_executor.tools.ports import FileText, OutsideProjectError
 
 MARKER_FOLDER: Final = ".turnwright"
@@ -119,7 +119,7 @@ class DiskWorkspace:
 
     def _write(self, relative: str, data: bytes, base_hash: str | None, like: str = "") -> bool:
         with self._folder_of(relative, make=base_hash is None) as (folder, name):
-            temporary = f".{uuid4().hex}.tmp"
+            temporary = temporary_name()
             try:
                 if base_hash is None:
                     _write_new(temporary, folder, data, self._stat(like) if like else None)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
+from turnwright_executor.edge.leftovers import temporary_name
 from turnwright_executor.edge.workspace import MARKER_FOLDER
 
 _ID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
@@ -49,7 +50,7 @@ def _made(folder: Path, new: str) -> str:
     folder.mkdir(exist_ok=True)
     with suppress(FileExistsError), (folder / ".gitignore").open("x") as ignore:
         ignore.write("*\n")
-    temporary = folder / f".{uuid4().hex}.tmp"
+    temporary = folder / temporary_name()
     try:
         temporary.write_text(f"{new}\n")
         # Who comes second takes the id of who came first.

@@ -14,8 +14,7 @@ import asyncio
 import secrets
 from typing import Any, Final, TypeVar
 
-import structlog
-
+from turnwright_core.kit.logs import get_logger
 from turnwright_executor.hooks.calling import PluginCalls, PluginError
 from turnwright_executor.hooks.points import EVENTS, FILTERS, EventHook, FilterHook
 from turnwright_executor.hooks.registry import Registry, Subscription
@@ -33,7 +32,7 @@ DEADLINE_S: Final = 5.0
 STOP_S: Final = 2.0
 """Seconds that observers have for the events that still wait when the service stops."""
 
-_log = structlog.get_logger("hooks")
+_log = get_logger("hooks")
 
 
 class Hooks:

@@ -78,12 +78,16 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class RecordingContext:
-    """The context of `entry.recording`: the turn, its mode and tools, the command's place in the reply (from 0)."""
+    """The context of `entry.recording`: the turn, its mode and tools, the command's place in the reply (from 0).
+
+    `principal` is the client that asked for the command with CallTool; empty for a command of the model.
+    """
 
     at: TurnAddress
     mode: Mode
     tools: tuple[str, ...]
     ordinal: int
+    principal: str = ""
 
 
 # Proposals -------------------------------------------------------------------------------------------------------

@@ -68,3 +68,9 @@ class Packets(Protocol):
     ) -> Packet:
         """The packet of a turn, by what differs from `base` where the assembler has it too. Raises TurnwrightError."""
         ...
+
+    async def check_budget(
+        self, address: RunAddress, turn: Turn, at_least: Cursor | None, calibration: float
+    ) -> tuple[EntryWrite, ...]:
+        """What to write where a turn brought more than the next packet may have. Raises TurnwrightError."""
+        ...

@@ -27,8 +27,10 @@ class Queued:
 class Registry(Protocol):
     """The rows that clients address through the executor. Every method raises TurnwrightError."""
 
-    async def init_project(self, root: str, workspace_id: str, name: str) -> project_pb2.Project:
-        """Register a project, or find the one of the workspace."""
+    async def init_project(
+        self, root: str, workspace_id: str, name: str, config_path: str | None
+    ) -> project_pb2.Project:
+        """Register a project, or find the one of the workspace; its settings' file stays where None is given."""
         ...
 
     async def run_exists(self, address: RunAddress) -> bool:

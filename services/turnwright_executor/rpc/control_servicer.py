@@ -16,7 +16,7 @@ from turnwright_core.wire.entries import entry_to_pb
 from turnwright_executor.app.boards import Boards
 from turnwright_executor.app.calling import Call, ToolCalls
 from turnwright_executor.app.control import Control
-from turnwright_executor.ports import RunAddress
+from turnwright_executor.ports.address import RunAddress
 from turnwright_grammar import Command
 
 

@@ -13,7 +13,9 @@ from turnwright_core.runs import Mode
 from turnwright_executor.app.desk import Desk
 from turnwright_executor.app.hubs import Hubs
 from turnwright_executor.app.resolving import Decisions
-from turnwright_executor.ports import Queries, RunAddress, Streams
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.queries import Queries
+from turnwright_executor.ports.streams import Streams
 from turnwright_executor.rpc.control_servicer import ControlRpcs, Steering
 from turnwright_executor.rpc.proposal_servicer import ProposalRpcs
 from turnwright_executor.rpc.stream_servicer import StreamRpcs
@@ -41,7 +43,9 @@ class ExecutorServicer(ControlRpcs, ProposalRpcs, StreamRpcs, executor_service_p
 
     async def InitProject(self, request: pb.InitProjectRequest, context: Context) -> pb.InitProjectResponse:
         """Make a directory known."""
-        return pb.InitProjectResponse(project=await self._desk.init_project(request.root, request.name))
+        config_path = request.config_path if request.HasField("config_path") else None
+        project = await self._desk.init_project(request.root, request.name, config_path)
+        return pb.InitProjectResponse(project=project)
 
     async def StartRun(self, request: pb.StartRunRequest, context: Context) -> pb.StartRunResponse:
         """Create a run without work."""

@@ -7,7 +7,7 @@ from typing import Any
 from turnwright.executor.v1 import stream_pb2 as pb
 
 from turnwright_core.kit.auth import current_caller
-from turnwright_executor.ports import Streams
+from turnwright_executor.ports.streams import Streams
 
 
 class StreamRpcs:

@@ -18,6 +18,7 @@ from turnwright_core.entries import Entry, EntryWrite, State
 
 if TYPE_CHECKING:
     from turnwright_core.runs import Mode
+    from turnwright_core.schemes import Scheme
     from turnwright_executor.domain.effect_class import EffectClass
     from turnwright_executor.domain.effects import Effect
     from turnwright_executor.tools.ports import Shell, Workspace
@@ -70,6 +71,10 @@ class Entries(Protocol):
         """
         ...
 
+    def scheme(self, name: str) -> Scheme:
+        """The rules of a scheme, registered ones included, as of the turn's begin."""
+        ...
+
     async def write(self, writes: Sequence[EntryWrite]) -> None:
         """Write at once, before the command is settled: for output that grows."""
         ...
@@ -98,7 +103,8 @@ class Context:
     ended: Callable[[Sequence[str]], Coroutine[Any, Any, None]] = never
     """Returns when somebody else has ended one of these growing entries: whoever fills them has to stop."""
     epoch: int = 0
-    """Grows with each owner of the run: who carries something out for an executor refuses those before the latest."""
+    """Grows with each owner of the run: who carries something out for an executor refuses those before the latest.
+    0: no lease holds the command, because a client called it."""
 
 
 class Tool(Protocol):

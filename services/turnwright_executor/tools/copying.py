@@ -116,7 +116,7 @@ class Copying:
                 target = await find_item(pair.to, context)
                 edits.append(changed(target, pair.to, check_text(pair.source), like=_file_of(pair.source)))
             else:
-                writes.append(self._written(pair.source, pair.to, await find_item(pair.to, context), command))
+                writes.append(await self._written(pair.source, pair.to, command, context))
         if self.moves:
             for pair in pairs:
                 self._leave(pair.source, writes, edits, context)
@@ -128,12 +128,13 @@ class Copying:
             normal(source.path, context, writing=True)
             edits.append(removed(source))
             return
-        check_writable(source.path)
+        check_writable(source.path, context)
         writes.append(removal(source.path))
 
-    def _written(self, source: Item, to: str, target: Item | None, command: Command) -> EntryWrite:
+    async def _written(self, source: Item, to: str, command: Command, context: Context) -> EntryWrite:
         """The write that makes an entry a copy; the gates are those of any other write."""
-        check_writable(to)
+        check_writable(to, context)
+        target = await find_item(to, context)
         text = check_text(source)
         check_size(to, text, self._limits)
         summary = summary_of(command) or (source.entry.attributes.get("summary") if source.entry else None)
@@ -157,7 +158,7 @@ class Copying:
                 if source.hash != edit.base_hash:
                     return await conflict(edit.path, context)
                 target = destination(path, edit.path, to)
-                await context.entries.write([self._written(source, target, await find_item(target, context), command)])
+                await context.entries.write([await self._written(source, target, command, context)])
             return await carry_out(effect, command, context)
         done = await carry_out(effect, command, context)
         if is_file(path) or done.outcome:

@@ -17,3 +17,5 @@ class ToolLimits:
     """Most lines that the record of a command lists; a preview lists all matches."""
     command_timeout_s: float = 300.0
     """Longest run of a shell command, in seconds."""
+    beat_s: float = 5.0
+    """Seconds between two signs of life of a command that no lease holds: the store ends what is silent for long."""

@@ -95,6 +95,17 @@ class CommandOutput:
     async def keep(self, number: int, text: str) -> None:
         """Add a piece to a channel, once. Returns when it is stored; raises EndedElsewhereError, TurnwrightError."""
         channel = self._channels[number]
+        await self._append(channel, text)
+        channel.count(text)
+
+    async def beat(self, every_s: float) -> None:
+        """Show again and again that the command lives. Raises EndedElsewhereError, TurnwrightError."""
+        while True:
+            await asyncio.sleep(every_s)
+            for channel in self._channels.values():
+                await self._append(channel, "")
+
+    async def _append(self, channel: _Channel, text: str) -> None:
         write = EntryWrite(channel.path, AppendEntry(text, channel.bytes_), Tier.PLUGIN)
         try:
             await _stored(self.context.entries, write)
@@ -102,7 +113,6 @@ class CommandOutput:
             if error.reason is Reason.TRANSITION_FORBIDDEN:
                 raise EndedElsewhereError from None
             raise
-        channel.count(text)
 
     def closed(self, state: State, outcome: str) -> tuple[EntryWrite, ...]:
         """The writes that end the channels; of a failure those that hold something are shown, so that it is read."""

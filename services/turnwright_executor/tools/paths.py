@@ -23,7 +23,6 @@ from turnwright_core.entries import (
     to_attributes_json,
 )
 from turnwright_core.patterns import PatternError, Shape, search, shape_of
-from turnwright_core.schemes import scheme_for
 from turnwright_core.text import scheme_of
 from turnwright_executor.tools.contract import Context, Done, failed
 from turnwright_executor.tools.ports import FileText, OutsideProjectError
@@ -113,7 +112,7 @@ async def find_item(path: str, context: Context) -> Item | None:
     entry = next(iter(await context.entries.get([path])), None)
     if is_file(path):
         return await _file_item(path, entry, context)
-    if entry is None or not scheme_for(entry.scheme).model_visible:
+    if entry is None or not context.entries.scheme(entry.scheme).model_visible:
         return None
     return Item(path, entry.body, "", entry)
 
@@ -190,7 +189,9 @@ async def find_entries(pattern: str, body_pattern: str, context: Context, limit:
         pattern = pattern.removeprefix("./")
     found = await context.entries.find(pattern, body_pattern, limit=limit, bodies=bodies)
     return [
-        entry for entry in found if (is_file(entry.path) or not files_only) and scheme_for(entry.scheme).model_visible
+        entry
+        for entry in found
+        if (is_file(entry.path) or not files_only) and context.entries.scheme(entry.scheme).model_visible
     ]
 
 
@@ -222,14 +223,14 @@ def removal(path: str) -> EntryWrite:
     return EntryWrite(path, RemoveEntry(), Tier.PLUGIN)
 
 
-def check_writable(path: str) -> None:
+def check_writable(path: str, context: Context) -> None:
     """Raises RefusedError for an entry that a model may not write: checked here because the store refuses wholesale.
 
     Records are history: a model may hide them, which needs no right to write, but not change them.
     """
     name = scheme_of(path) or ""
-    if Tier.MODEL not in scheme_for(name).writable_by:
-        raise refused("permission:403", f"{path} cannot be written: {name}:// belongs to the runtime.")
+    if Tier.MODEL not in context.entries.scheme(name).writable_by:
+        raise refused("permission:403", f"{path} cannot be written: {name}:// is not for models to write.")
     if name == "log":
         raise refused("permission:403", f"{path} is a record of what happened: only its visibility can be set.")
 

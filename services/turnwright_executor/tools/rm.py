@@ -62,7 +62,7 @@ class Rm:
             return Done(listed(lines, self._limits.matches_max))
         files = [item for item in items if item.is_file]
         if not files:
-            return self._removed(items)
+            return self._removed(items, context)
         if len(files) < len(items):
             raise refused("invalid:400", f"{path} matches files and entries. Remove them with two commands.")
         for item in files:
@@ -83,8 +83,8 @@ class Rm:
     async def _is_left_over(self, path: str, context: Context) -> bool:
         return bool(await context.entries.get([path])) and await context.workspace.read(path) is None
 
-    def _removed(self, items: list[Item]) -> Done:
+    def _removed(self, items: list[Item], context: Context) -> Done:
         for item in items:
-            check_writable(item.path)
+            check_writable(item.path, context)
         lines = [item.path for item in items]
         return Done(listed(lines, self._limits.listed_max), writes=tuple(removal(item.path) for item in items))

@@ -58,7 +58,7 @@ class Running:
             return _handed_over(effect, output)
         began_s = time.monotonic()
         try:
-            end = await _run(effect, context, output)
+            end = await _run(effect, context, output, self._limits.beat_s)
         except asyncio.CancelledError:
             with suppress(TurnwrightError, TimeoutError):
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
@@ -73,7 +73,7 @@ class Running:
         return _ended(effect, end, output)
 
 
-async def _run(effect: CommandEffect, context: Context, output: CommandOutput) -> CommandEnd:
+async def _run(effect: CommandEffect, context: Context, output: CommandOutput, beat_s: float) -> CommandEnd:
     """Run the command, and stop it when somebody ends its output. Raises EndedElsewhereError, OSError."""
     # Who looks for ends must know how things were before the channels are opened, perhaps for a second time.
     tasks: list[asyncio.Task[Any]] = [asyncio.create_task(context.ended(output.paths))]
@@ -83,6 +83,8 @@ async def _run(effect: CommandEffect, context: Context, output: CommandOutput) -
             context.shell.run(effect.command, effect.timeout_s, output.keep, read_only=effect.read_only)
         )
         tasks.append(running)
+        if not context.epoch:
+            tasks.append(asyncio.create_task(output.beat(beat_s)))
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
             raise EndedElsewhereError

@@ -5,6 +5,8 @@ Source: rows RU023, RU124, RU203, RU205, RU221; decisions C5, C17, C37.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility
 from turnwright_executor.domain.effect_class import EffectClass
 from turnwright_executor.domain.effects import Effect
@@ -29,7 +31,10 @@ from turnwright_executor.tools.paths import (
     normal,
     refused,
 )
-from turnwright_grammar import Command, EditConflict, EditResult, EditSyntaxError, apply_edit
+from turnwright_grammar import Command
+
+if TYPE_CHECKING:
+    from turnwright_grammar import EditResult
 
 
 class Set:
@@ -68,7 +73,7 @@ class Set:
             items = [await get_item(path, context)]
         if not items:
             raise refused("not_found:404", f"Nothing matches {path}.")
-        shown = [_shown(item, command) for item in items]
+        shown = [_shown(item, command, context) for item in items]
         writes = (*await caught_up(items, context), *shown)
         return Done(listed([item.path for item in items], self._limits.listed_max), writes=writes)
 
@@ -78,7 +83,7 @@ class Set:
             raise refused("invalid:400", f"A body needs one exact path, and {path} is a pattern.")
         path = normal(path, context, writing=True)
         if not is_file(path):
-            check_writable(path)
+            check_writable(path, context)
         item = await find_item(path, context)
         if item is not None and not command.body:
             raise refused(
@@ -86,14 +91,14 @@ class Set:
             )
         result = _edited(item, path, command)
         if item is not None and result.text == item.text:
-            return self._unchanged(item, command)
+            return self._unchanged(item, command, context)
         if is_file(path):
             return proposed([changed(item, path, result.text)], command, result.notes)
         return self._written(item, path, result, command)
 
-    def _unchanged(self, item: Item, command: Command) -> Done:
+    def _unchanged(self, item: Item, command: Command, context: Context) -> Done:
         names_view = visibility_of(command) or summary_of(command) is not None
-        writes = (*item.refresh, _shown(item, command)) if names_view else item.refresh
+        writes = (*item.refresh, _shown(item, command, context)) if names_view else item.refresh
         return Done(f"{item.path} already reads like this; nothing was changed.", writes=writes)
 
     def _written(self, item: Item | None, path: str, result: EditResult, command: Command) -> Done:
@@ -109,6 +114,9 @@ class Set:
 
 
 def _edited(item: Item | None, path: str, command: Command) -> EditResult:
+    # Loaded with the first edit: a tool is listed long before it is used.
+    from turnwright_grammar import EditConflict, EditResult, EditSyntaxError, apply_edit  # noqa: PLC0415
+
     if item is not None and item.entry is not None and item.entry.state is State.STREAMING:
         raise refused("conflict:409", f"{path} is still growing; set it when it has ended.")
     result = apply_edit(None if item is None else check_text(item), command.body, path=path)
@@ -121,10 +129,10 @@ def _edited(item: Item | None, path: str, command: Command) -> EditResult:
             return result
 
 
-def _shown(item: Item, command: Command) -> EntryWrite:
+def _shown(item: Item, command: Command, context: Context) -> EntryWrite:
     """The view of an item as a command wants it; a record's view may be set though the record may not."""
     change = SetEntry(attributes_json=with_summary(command, item.entry), visibility=visibility_of(command))
     is_record = item.path.startswith("log://")
     if not item.is_file and (change.attributes_json is not None or not is_record):
-        check_writable(item.path)
+        check_writable(item.path, context)
     return EntryWrite(item.path, change, Tier.MODEL)

@@ -27,7 +27,10 @@ from turnwright_store.sql.forks import home_of
 from turnwright_store.sql.moments import find_shown_at
 from turnwright_store.sql.runs import get_standing
 from turnwright_store.sql.turns import find_turn
-from turnwright_store.sql.views import Shown, Wanted, find_shown, load_entries
+from turnwright_store.sql.views import Loaded, Shown, Wanted, find_shown, find_whole, load_entries
+
+FEW_PATHS: Final = 8
+"""Paths up to which they are read whole by one statement."""
 
 _SENT: Final = re.compile(r"(system|user)://([1-9][0-9]{0,9})")
 _BETWEEN_MESSAGES: Final = "\n\n"
@@ -67,24 +70,30 @@ def get_entries(connection: Connection, basis: Basis, address: Address, wish: Wi
     check_count("paths", len(wish.paths), PAGE_SIZE_MAX)
     run = get_standing(connection, address.project, address.run)
     paths = list(dict.fromkeys(wish.paths))
+    loaded: dict[int, Loaded] = {}
     if wish.at is None:
         then = Sighting(run, moment_of_cursor(run, run.cursor(basis.incarnation)), run.cursor(basis.incarnation))
-        found = find_shown(connection, run.id, paths)
+        if wish.bodies and len(paths) <= FEW_PATHS:
+            found, loaded = find_whole(connection, run.id, paths)
+        else:
+            found = find_shown(connection, run.id, paths)
     else:
         then = sighting(connection, run, basis.incarnation, wish.at)
         found = find_shown_at(connection, then.run, then.moment, paths)
-    got = _got(connection, then, found, wish)
+    got = _got(connection, then, found, wish, loaded)
     return _within_limit([got[path] for path in wish.paths if path in got])
 
 
-def _got(connection: Connection, then: Sighting, found: dict[str, Shown], wish: Wish) -> dict[str, Got]:
+def _got(
+    connection: Connection, then: Sighting, found: dict[str, Shown], wish: Wish, loaded: dict[int, Loaded]
+) -> dict[str, Got]:
     """Loaded some at a time: of long bodies perhaps a few lines are wanted."""
     wanted = Wanted(bodies=wish.bodies or wish.lines is not None)
     if not wish.lines:
         _check_total(sum(weight_of(found[path], wanted) for path in wish.paths if path in found))
     got: dict[str, Got] = {}
     total = 0
-    for entry in _loaded(connection, then, found, wish, wanted):
+    for entry in _loaded(connection, then, found, wish, wanted, loaded):
         got[entry.path] = _cut(entry, wish)
         total += len(got[entry.path].entry.body)
         _check_total(total)
@@ -92,10 +101,15 @@ def _got(connection: Connection, then: Sighting, found: dict[str, Shown], wish: 
 
 
 def _loaded(
-    connection: Connection, then: Sighting, found: dict[str, Shown], wish: Wish, wanted: Wanted
+    connection: Connection,
+    then: Sighting,
+    found: dict[str, Shown],
+    wish: Wish,
+    wanted: Wanted,
+    loaded: dict[int, Loaded],
 ) -> Iterator[Entry]:
     for batch in batches(list(found.values()), wanted):
-        yield from load_entries(connection, then.run, batch, wanted)
+        yield from load_entries(connection, then.run, batch, wanted, loaded)
     for path in dict.fromkeys(wish.paths):
         if path not in found and (entry := _sent(connection, then, path)):
             yield entry if wanted.bodies else replace(entry, body="")

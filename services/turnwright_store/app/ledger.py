@@ -40,7 +40,7 @@ from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import turns as turn_rows
 from turnwright_store.sql.runs import RunRow, Standing, get_run, get_standing, write_run
-from turnwright_store.sql.scopes import raise_revision
+from turnwright_store.sql.scopes import Reached, raise_known
 
 REASON_BYTES_MAX: Final = 64 * 1024
 """Longest reason of a loop's end, in bytes of UTF-8."""
@@ -80,8 +80,9 @@ def moved(run: RunRow, status: int) -> RunRow:
 def raised(tx: Transaction, run: RunRow) -> RunRow:
     """The run at the revision that this transaction gives its scope."""
     if run.scope not in tx.raised:
-        raise_revision(tx, run.scope)
-    return replace(run, revision_run=tx.raised[run.scope])
+        raise_known(tx, run.scope, Reached(run.revision_run, run.places), 0)
+    revision = tx.raised[run.scope]
+    return run if run.revision_run == revision else replace(run, revision_run=revision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def begin_turn(
     check_fence(run, epoch)
     loop = _running_loop(run)
     number = run.turn + 1
-    named = [replace(write, path=write.path.replace("{turn}", str(number))) for write in writes]
+    named = [_named(write, number) for write in writes]
     checked = check_writes(basis, caller, named)
     run = apply_writes(tx, basis, run, checked, caller.principal, Turning(number, loop.sequence)).run
     run = raised(tx, run)
@@ -120,8 +121,14 @@ def begin_turn(
         loop = replace(loop, first_turn=number, revision=run.revision_run)
         loop_rows.write_loop(tx.connection, run.id, loop)
     run = replace(run, turn=number, turn_open=number, run=replace(run.run, turn=number, loop=loop))
-    run = write_run(tx.connection, run, run.revision_run, tx.now_ms)
+    run = write_run(tx.connection, run, run.revision_run, tx.now_ms, goes_on=True)
     return Begun(turn, run.cursor(basis.incarnation), run.abort_requested)
+
+
+def _named(write: EntryWrite, number: int) -> EntryWrite:
+    """The write with the number of its turn in its path."""
+    path = write.path.replace("{turn}", str(number))
+    return write if path == write.path else replace(write, path=path)
 
 
 def _running_loop(run: RunRow) -> Loop:
@@ -224,7 +231,8 @@ def end_turn(
         run = _ended(run, loop, end, tx.now_ms)
     loop = run.run.loop or loop
     loop_rows.write_loop(tx.connection, run.id, loop)
-    run = write_run(tx.connection, run, run.revision_run, tx.now_ms)
+    goes_on = not end and loop.status == RUNNING
+    run = write_run(tx.connection, run, run.revision_run, tx.now_ms, goes_on=goes_on)
     return Ended(run.run, loop, run.cursor(basis.incarnation), run.abort_requested)
 
 

@@ -10,11 +10,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-import structlog
-
 from turnwright_core.errors import TurnwrightError
+from turnwright_core.kit.logs import get_logger
 
-_log = structlog.get_logger("store.maintenance")
+_log = get_logger("store.maintenance")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import PurePath
 
 from sqlalchemy import Connection
@@ -32,19 +33,25 @@ _LAST_MS = 2**62
 """Later than any time: where a list that runs backwards begins."""
 
 
-def init_project(tx: Transaction, root: str, workspace_id: str, name: str) -> Project:
-    """Register a project, or bring the root of the workspace's project up to date."""
+def init_project(tx: Transaction, root: str, workspace_id: str, name: str, config_path: str | None = None) -> Project:
+    """Register a project, or bring the root of the workspace's project, and its settings' file, up to date (RU226)."""
     check_chars("root", root, ROOT_CHARS_MAX)
     if not PurePath(root).is_absolute():
         raise invalid("root", f"root must be an absolute path; it is {root!r}.")
     check_chars("workspace_id", workspace_id, NAME_CHARS_MAX)
     if not workspace_id:
         raise invalid("workspace_id", "workspace_id is required.")
+    check_chars("config_path", config_path or "", ROOT_CHARS_MAX)
+    if "\x00" in (config_path or ""):
+        raise invalid("config_path", "config_path must be a path; it holds a NUL character.")
     found = registry.find_workspace(tx.connection, workspace_id)
     if found is not None:
-        registry.move_project(tx.connection, found.id, root)
-        return Project(found.project.name, root, workspace_id, found.project.create_ms)
-    project = Project(_project_name(tx, root, name), root, workspace_id, tx.now_ms)
+        moved = replace(
+            found.project, root=root, config_path=found.project.config_path if config_path is None else config_path
+        )
+        registry.move_project(tx.connection, found.id, moved)
+        return moved
+    project = Project(_project_name(tx, root, name), root, workspace_id, tx.now_ms, config_path or "")
     registry.add_project(tx.connection, add_scope(tx, f"project:{project.workspace_id}"), project)
     return project
 

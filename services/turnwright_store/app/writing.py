@@ -5,9 +5,9 @@ Source: architecture 3, 12.1; rows RU022-RU036, RU048-RU060, RU089-RU095; decisi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from turnwright_core.entries import (
     AppendEntry,
@@ -21,6 +21,7 @@ from turnwright_core.entries import (
 )
 from turnwright_core.kit.auth import Caller
 from turnwright_core.text import scheme_of
+from turnwright_store.app.storing import store
 from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import (
     OUTCOME_CHARS_MAX,
@@ -40,7 +41,6 @@ from turnwright_store.domain.slots import Content, Home, Slot, Stamp, gives_cont
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import entries as rows
 from turnwright_store.sql.runs import Standing
-from turnwright_store.sql.scopes import raise_revision
 
 R = TypeVar("R", bound=Standing)
 
@@ -76,11 +76,14 @@ def _checked(basis: Basis, caller: Caller, write: EntryWrite) -> EntryWrite:
         write = replace(write, writer=writer)
     if isinstance(write.change, CopyEntry | MoveEntry):
         _check_target(basis.limits, write.path, write.change.to)
+    if isinstance(write.change, SetEntry):
+        scheme = scheme_of(write.path) or ""
+        check_writer(basis.scheme(scheme), write.writer, write.path)
+        _check_set(basis.limits, write.path, scheme, write.change)
+        return write
     for path in written_paths(write):
         check_writer(basis.scheme(scheme_of(path) or ""), write.writer, path)
-    if isinstance(write.change, SetEntry):
-        _check_set(basis.limits, write.path, write.change)
-    elif isinstance(write.change, AppendEntry):
+    if isinstance(write.change, AppendEntry):
         check_bytes("text", write.change.text, basis.limits.append_bytes_max)
     return write
 
@@ -91,15 +94,16 @@ def _check_target(limits: WriteLimits, path: str, to: str) -> None:
         raise invalid("to", f"{to} is both source and destination.")
 
 
-def _check_set(limits: WriteLimits, path: str, change: SetEntry) -> None:
+def _check_set(limits: WriteLimits, path: str, scheme: str, change: SetEntry) -> None:
     if change.body is not None:
         check_bytes("body", change.body, limits.body_bytes_max)
     if change.attributes_json is not None:
         check_attributes(change.attributes_json, limits.attributes_bytes_max)
     if change.merge_attributes_json is not None:
         check_attributes(change.merge_attributes_json, limits.attributes_bytes_max, "merge_attributes_json")
-    check_chars("outcome", change.outcome or "", OUTCOME_CHARS_MAX)
-    check_entry(scheme_of(path) or "", path, change)
+    if change.outcome is not None:
+        check_chars("outcome", change.outcome, OUTCOME_CHARS_MAX)
+    check_entry(scheme, path, change)
 
 
 def written_paths(write: EntryWrite) -> tuple[str, ...]:
@@ -124,22 +128,30 @@ def apply_writes(
     slots.load(_paths_in_order(writes))
     slots.load_bodies(writes)
     changed, paths = [], []
+    # Most writes of a request are stamped alike.
+    stamps: dict[object, Stamp] = {}
     for write in writes:
         slot = slots.slot_for(write)
-        check_revision(slot.path, write.expected_revision, slot.stored_revision)
-        changed.append(_apply(slots, slot, write, _stamp(run, write, turning)))
+        if write.expected_revision is not None:
+            check_revision(slot.path, write.expected_revision, slot.stored_revision)
+        same = (write.writer, write.turn, write.loop)
+        stamp = stamps.get(same) or stamps.setdefault(same, _stamp(run, write, turning))
+        changed.append(_apply(slots, slot, write, stamp))
         paths.append(slot.path)
-    after = _store(tx, run, slots, actor)
+    touched = slots.touched()
+    after = store(tx, run, touched, basis.limits.run_entries_max, actor) if touched else run
     revisions = tuple(after.revision_run if is_changed else 0 for is_changed in changed)
     return Written(after, revisions, tuple(paths))
 
 
-def _paths_in_order(writes: Sequence[EntryWrite]) -> Iterator[str]:
+def _paths_in_order(writes: Sequence[EntryWrite]) -> list[str]:
     """Every path that writes touch; entries come into the view in this order."""
+    paths: list[str] = []
     for write in writes:
-        yield write.path
-        if isinstance(write.change, CopyEntry | MoveEntry):
-            yield write.change.to
+        paths.append(write.path)
+        if isinstance(write.change, (CopyEntry, MoveEntry)):
+            paths.append(write.change.to)
+    return paths
 
 
 def _stamp(run: Standing, write: EntryWrite, turning: Turning) -> Stamp:
@@ -154,7 +166,7 @@ def _stamp(run: Standing, write: EntryWrite, turning: Turning) -> Stamp:
 
 def _apply(slots: _Slots, slot: Slot, write: EntryWrite, stamp: Stamp) -> bool:
     change = write.change
-    if not isinstance(change, CopyEntry | MoveEntry):
+    if not isinstance(change, (CopyEntry, MoveEntry)):
         return slot.apply(change, stamp, slots.read_body)
     if slot.draft:
         # It is not read, but written once more.
@@ -175,6 +187,7 @@ class _Slots:
         self._run = run
         self._by_path: dict[str, Slot] = {}
         self._next_suffix: dict[str, int] = {}
+        self._homes: dict[str, Home] = {}
         self._scope_of = {"run": run.scope, "project": run.project_scope, "global": run.global_scope}
         self._bodies: dict[int, str] = {}
         self._bodies_bytes = 0
@@ -198,8 +211,9 @@ class _Slots:
             slot = self._by_path[write.path]
             if slot.content and slot.sight and _needs_body(write.change, slot):
                 wanted[slot.content] = slot.tail
-        self._check_bodies(sum(content.body_bytes + tail for content, tail in wanted.items()))
-        self._bodies = rows.load_bodies(self._tx.connection, wanted)
+        if wanted:
+            self._check_bodies(sum(content.body_bytes + tail for content, tail in wanted.items()))
+            self._bodies = rows.load_bodies(self._tx.connection, wanted)
 
     def read_body(self, content: Content, tail: int) -> str:
         """A stored body. Raises LIMIT_EXCEEDED when the request has taken too much."""
@@ -220,32 +234,44 @@ class _Slots:
 
     def load(self, paths: Iterable[str]) -> None:
         """Make slots for paths, with what is stored under them."""
-        fresh = [path for path in dict.fromkeys(paths) if path not in self._by_path]
+        known = self._by_path
+        fresh = {path: self._place_of(path) for path in paths if path not in known}
+        asked = {scope: rows.ask_ahead(self._tx.connection, scope, paths) for scope, paths in _by_scope(fresh).items()}
         found = rows.seen(self._tx.connection, self._run.id, fresh)
         # Of a path that is seen with an entry of another scope, its own scope may hold one too.
-        elsewhere = [path for path in fresh if path not in found or found[path].content.scope != self._scope(path)]
-        at_home = self._at_home(elsewhere)
-        for path in fresh:
+        elsewhere = {
+            path: place
+            for path, place in fresh.items()
+            if path not in found or found[path].content.scope != place[1].scope
+        }
+        at_home = self._at_home(elsewhere, asked)
+        for path, (scheme, place) in fresh.items():
             home = at_home.get(path)
             stored = found.get(path) or home
-            scope = self._scope(path)
-            shared = scope != self._run.scope
-            place = Home(scope, shared, home.content.entry if home and path in found else 0)
-            content, tail, sight = (stored.content, stored.tail, stored.sight) if stored else (None, 0, None)
-            self._by_path[path] = Slot(path, scheme_of(path) or "", place, self.limits, content, tail, sight)
+            if stored is None:
+                known[path] = Slot(path, scheme, place, self.limits, None, 0, None)
+                continue
+            has_two = home is not None and path in found
+            mine = Home(place.scope, place.shared, home.content.entry) if home and has_two else place
+            known[path] = Slot(path, scheme, mine, self.limits, stored.content, stored.tail, stored.sight)
 
-    def _at_home(self, paths: Iterable[str]) -> dict[str, rows.Stored]:
-        by_scope: dict[int, list[str]] = {}
-        for path in paths:
-            by_scope.setdefault(self._scope(path), []).append(path)
+    def _place_of(self, path: str) -> tuple[str, Home]:
+        """The scheme of a path, and where its entries are made."""
+        scheme = scheme_of(path) or ""
+        home = self._homes.get(scheme)
+        if home is None:
+            scope = self._scope_of[self._basis.scheme(scheme).default_scope]
+            home = self._homes[scheme] = Home(scope, scope != self._run.scope)
+        return scheme, home
+
+    def _at_home(
+        self, places: Mapping[str, tuple[str, Home]], asked: Mapping[int, list[Any] | None]
+    ) -> dict[str, rows.Stored]:
         found: dict[str, rows.Stored] = {}
-        for scope, inside in by_scope.items():
+        for scope, inside in _by_scope(places).items():
             find = rows.unseen_own if scope == self._run.scope else rows.unseen
-            found |= find(self._tx.connection, scope, inside)
+            found |= find(self._tx.connection, scope, inside, asked[scope])
         return found
-
-    def _scope(self, path: str) -> int:
-        return self._scope_of[self._basis.scheme(scheme_of(path) or "").default_scope]
 
     def slot_for(self, write: EntryWrite) -> Slot:
         """The slot that a write goes to: a new record never takes the path of another one."""
@@ -265,113 +291,16 @@ class _Slots:
         return self._by_path[path]
 
 
+def _by_scope(places: Mapping[str, tuple[str, Home]]) -> dict[int, dict[str, None]]:
+    """Paths by the scope that their entries are made in."""
+    by_scope: dict[int, dict[str, None]] = {}
+    for path, (_, home) in places.items():
+        by_scope.setdefault(home.scope, {})[path] = None
+    return by_scope
+
+
 def _needs_body(change: EntryChange, slot: Slot) -> bool:
     """Whether a write reads the stored body, as far as can be told before the writes are applied."""
     if isinstance(change, SetEntry):
         return change.body is None and gives_content(change)
     return isinstance(change, CopyEntry | MoveEntry) or (isinstance(change, AppendEntry) and slot.home.shared)
-
-
-def _store(tx: Transaction, run: R, slots: _Slots, actor: str) -> R:
-    """Write what the slots came to; the run with its new revisions."""
-    touched = slots.touched()
-    if not touched:
-        return run
-    entering = [slot for slot in touched if slot.sight and not slot.sight.position]
-    revision, last_place = raise_revision(tx, run.scope, len(entering))
-    if entering and last_place > slots.limits.run_entries_max:
-        raise over_limit("run_entries", slots.limits.run_entries_max, last_place, "entries")
-    for place, slot in enumerate(entering, last_place - len(entering) + 1):
-        assert slot.sight
-        slot.sight.position = place
-    heads = {run.scope: revision}
-    for scope in sorted({slot.home.scope for slot in touched if slot.draft and slot.home.shared}):
-        heads[scope], _ = raise_revision(tx, scope)
-    _store_content(tx, touched, heads, actor)
-    _store_sights(tx, run, touched, revision)
-    return replace(
-        run,
-        revision_run=revision,
-        revision_project=heads.get(run.project_scope, run.revision_project),
-        revision_global=heads.get(run.global_scope, run.revision_global),
-    )
-
-
-def _store_content(tx: Transaction, touched: list[Slot], heads: dict[int, int], actor: str) -> None:
-    drafted = [slot for slot in touched if slot.draft]
-    fresh = [slot for slot in drafted if not slot.stored_entry]
-    ids = rows.add_entries(tx.connection, [_entry(slot, heads[slot.home.scope], tx.now_ms) for slot in fresh])
-    moved = [{"entry": entry, "new_head": heads[slot.home.scope]} for slot in drafted if (entry := slot.stored_entry)]
-    rows.move_heads(tx.connection, moved)
-    for slot in drafted:
-        slot.stored_as(slot.stored_entry or ids[slot.home.scope, slot.path], heads[slot.home.scope])
-    rows.add_versions(tx.connection, [_version(slot, actor, tx.now_ms) for slot in drafted])
-
-
-def _entry(slot: Slot, head: int, now_ms: int) -> dict[str, object]:
-    return {
-        "scope_id": slot.home.scope,
-        "path": slot.path,
-        "scheme": slot.scheme,
-        "head_rev": head,
-        "create_ms": now_ms,
-    }
-
-
-def _version(slot: Slot, actor: str, now_ms: int) -> dict[str, object]:
-    assert slot.draft
-    assert slot.content
-    return {
-        "entry_id": slot.content.entry,
-        "from_rev": slot.content.rev,
-        "writer": int(slot.draft.writer),
-        "actor": actor,
-        "create_ms": now_ms,
-        "hash": slot.draft.hash,
-        "body_bytes": slot.draft.body_bytes,
-        "stored_bytes": slot.draft.body_bytes,
-        "attributes_bytes": len(slot.draft.attributes.encode()),
-        "attributes": slot.draft.attributes,
-        "body": slot.draft.body,
-    }
-
-
-def _store_sights(tx: Transaction, run: Standing, touched: list[Slot], revision: int) -> None:
-    rows.close_views(tx.connection, [view for slot in touched for view in slot.closed], revision)
-    appended = [slot for slot in touched if slot.appended]
-    rows.add_chunks(tx.connection, [_chunk(slot) for slot in appended])
-    shown = [_view(slot, run, revision, tx.now_ms) for slot in touched if slot.sight]
-    rows.add_views(tx.connection, shown)
-
-
-def _chunk(slot: Slot) -> dict[str, object]:
-    assert slot.content
-    return {
-        "entry_id": slot.content.entry,
-        "version_rev": slot.content.rev,
-        "offset": slot.tail,
-        "data": "".join(slot.appended),
-    }
-
-
-def _view(slot: Slot, run: Standing, revision: int, now_ms: int) -> dict[str, object]:
-    assert slot.sight
-    assert slot.content
-    sight = slot.sight
-    follows_head = slot.content.scope in (run.project_scope, run.global_scope)
-    return {
-        "run_id": run.id,
-        "entry_id": slot.content.entry,
-        "path": slot.path,
-        "from_rev": revision,
-        "version_rev": None if follows_head else slot.content.rev,
-        "chunk_bytes": slot.tail + slot.appended_bytes,
-        "visibility": int(sight.visibility),
-        "state": int(sight.state),
-        "outcome": sight.outcome,
-        "turn": sight.turn,
-        "loop": sight.loop,
-        "position": sight.position,
-        "write_count": sight.write_count,
-        "create_ms": now_ms,
-    }

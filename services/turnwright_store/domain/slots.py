@@ -114,6 +114,8 @@ class Slot:
     closed: list[int] = field(default_factory=list)
     """Ids of stored intervals that end."""
     touched: bool = False
+    is_proposal: bool = False
+    """Whether it was proposed before, or is now: what waits for a decision holds its run up."""
 
     @property
     def stored_revision(self) -> int:
@@ -213,6 +215,7 @@ class Slot:
 
     def _close(self) -> None:
         if self.sight is not None and self.sight.id:
+            self.is_proposal |= self.sight.state is State.PROPOSED
             self.closed.append(self.sight.id)
             self.sight.id = 0
 
@@ -234,17 +237,13 @@ class Slot:
     def _see(self, stamp: Stamp, visibility: Visibility, state: State, outcome: str) -> None:
         old = self.sight
         self._close()
-        self.sight = Sight(
-            id=0,
-            revision=old.revision if old else 0,
-            visibility=visibility,
-            state=state,
-            outcome=outcome,
-            turn=stamp.turn_for(old),
-            loop=stamp.loop_for(old),
-            position=old.position if old else 0,
-            write_count=old.write_count + 1 if old else 1,
-        )
+        self.is_proposal |= state is State.PROPOSED
+        turn, loop = stamp.turn_for(old), stamp.loop_for(old)
+        if old is None:
+            self.sight = Sight(0, 0, visibility, state, outcome, turn, loop, 0, 1)
+        else:
+            count = old.write_count + 1
+            self.sight = Sight(0, old.revision, visibility, state, outcome, turn, loop, old.position, count)
 
     def _set_content(self, change: SetEntry, writer: Tier, read_body: ReadBody) -> None:
         """Make a draft where the body or the attributes differ from what is there."""
@@ -334,7 +333,7 @@ class Slot:
 
 def gives_content(change: SetEntry) -> bool:
     """Whether a write changes more than the view."""
-    return any(part is not None for part in (change.body, change.attributes_json, change.merge_attributes_json))
+    return change.body is not None or change.attributes_json is not None or change.merge_attributes_json is not None
 
 
 @dataclass(frozen=True, slots=True)

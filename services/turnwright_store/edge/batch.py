@@ -55,6 +55,10 @@ class Session(Protocol):
         """Begin, with what the batch locks; returns the clock of its writes, in milliseconds since 1970."""
         ...
 
+    def entry_ids(self, count: int) -> Sequence[int]:
+        """So many new numbers of entries; those of a request that is undone are lost."""
+        ...
+
     def try_lock(self, name: str) -> bool:
         """Lock one more name, unless that would mean waiting; whether it is locked."""
         ...
@@ -84,7 +88,7 @@ def run_batch(session: Session, batch: Sequence[Job[Any]]) -> None:
     clock_ms = session.begin(batch)
     for job in batch:
         job.result, job.error, job.raised = None, None, set()
-        transaction = Transaction(session.core, clock_ms(), try_lock=session.try_lock)
+        transaction = Transaction(session.core, clock_ms, entry_ids=session.entry_ids, try_lock=session.try_lock)
         if len(batch) == 1:
             # Alone, a request needs no savepoint: the transaction is its own to undo.
             job.result = job.work(transaction)

@@ -132,6 +132,7 @@ class SqliteWriter:
         self._mode: object = None
         self._here = 0
         self._log_file = -1
+        self._last_entry = -1
 
     def write(self, batch: Sequence[Job[Any]]) -> None:
         """Run a batch in the thread. Never raises: each job then has its result or its error."""
@@ -193,6 +194,13 @@ class SqliteWriter:
         """Begin as the only writer there is."""
         self._link.raw.execute("BEGIN IMMEDIATE")
         return self._clock_ms
+
+    def entry_ids(self, count: int) -> Sequence[int]:
+        """The numbers behind all that were given: nobody else gives any while the file is ours."""
+        if self._last_entry < 0:
+            (self._last_entry,) = self._link.raw.execute("SELECT coalesce(max(id), 0) FROM entries").fetchone()
+        self._last_entry += count
+        return range(self._last_entry - count + 1, self._last_entry + 1)
 
     def try_lock(self, name: str) -> bool:
         """One writer has every name."""

@@ -11,13 +11,13 @@ import contextlib
 from collections.abc import Callable
 
 import psycopg
-import structlog
 
+from turnwright_core.kit.logs import get_logger
 from turnwright_store.edge.postgres_link import PAUSE_S_MAX, PAUSE_S_MIN, Server
 from turnwright_store.edge.postgres_writer import CHANNEL, EVERYBODY
 from turnwright_store.edge.wakeups import Wakeups
 
-_log = structlog.get_logger("store.listening")
+_log = get_logger("store.listening")
 
 
 class Listener:

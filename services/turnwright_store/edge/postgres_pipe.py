@@ -14,8 +14,8 @@ import contextlib
 import select
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count
-from struct import pack
+from itertools import chain, count, repeat
+from struct import Struct, pack
 from typing import Any, Final
 
 import psycopg
@@ -46,22 +46,23 @@ class Array:
         self.data = pack("!iiiii", 1, 1, kind, len(values), 1) + _ITEMS[kind](values)
 
 
+_LENGTH: Final = Struct("!i")
+"""Stands before each item of a list."""
+
+
 def _numbers(values: Sequence[Any]) -> bytes:
     if None in values:
         return b"".join(b"\xff\xff\xff\xff" if value is None else pack("!iq", 8, value) for value in values)
-    return pack("!" + "iq" * len(values), *(half for value in values for half in (8, value)))
+    return pack("!" + "iq" * len(values), *chain.from_iterable(zip(repeat(8), values)))
 
 
 def _items(encode: Callable[[Any], bytes]) -> Callable[[Sequence[Any]], bytes]:
     def join(values: Sequence[Any]) -> bytes:
-        parts: list[bytes] = []
-        for value in values:
-            if value is None:
-                parts.append(b"\xff\xff\xff\xff")
-            else:
-                data = encode(value)
-                parts += (len(data).to_bytes(4, "big"), data)
-        return b"".join(parts)
+        if None in values:
+            return b"".join(b"\xff\xff\xff\xff" if value is None else join((value,)) for value in values)
+        # Nothing is done here for each item but by what is written in C.
+        items = list(map(encode, values))
+        return b"".join(chain.from_iterable(zip(map(_LENGTH.pack, map(len, items)), items, strict=True)))
 
     return join
 

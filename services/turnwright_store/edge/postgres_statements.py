@@ -25,8 +25,10 @@ from turnwright_store.edge.statements import (
     Statements,
     Values,
     arguments_of,
+    converted,
     taker,
 )
+from turnwright_store.ports import RowsOf
 
 _IN: Final = re.compile(r"(NOT )?IN \((__\[POSTCOMPILE_\w+\])\)")
 _MARK: Final = re.compile(r"__\[POSTCOMPILE_\w+\]|%s|%%")
@@ -37,13 +39,6 @@ PATHS: Final = "paths"
 """Name of the lists that hold paths: of an index on scope and path, they are the second part."""
 
 _EACH: Final = "SELECT found.* FROM unnest(%s::text[]) AS given(path) CROSS JOIN LATERAL ({each} OFFSET 0) AS found"
-
-_VERSION: Final = "versions.entry_id = views.entry_id AND versions.from_rev = coalesce("
-_EXACT_VERSION: Final = "versions.entry_id = coalesce(views.entry_id, entries.id) AND versions.from_rev = coalesce("
-"""The same for a planner that would otherwise read every version of an entry: most have one, and some have thousands.
-
-Which version a view shows takes its entry to say. With both halves of the key said so, neither can be used alone.
-"""
 
 _WHOLE: Final = re.compile(r"ORDER BY|LIMIT|GROUP BY|count\(")
 """What makes a statement say something of all its rows together."""
@@ -89,8 +84,7 @@ class PostgresStatements(Statements):
     def _numbered(self, compiled: Compiled) -> Compiled:
         if PATHS in compiled.expanded and not _WHOLE.search(compiled.sql):
             compiled = _for_each_path(compiled)
-        sql = compiled.sql.replace(_VERSION, _EXACT_VERSION)
-        return replace(compiled, sql=_numbered(_IN.sub(lambda found: _any(*found.groups()), sql)))
+        return replace(compiled, sql=_numbered(_IN.sub(lambda found: _any(*found.groups()), compiled.sql)))
 
     def for_many(self, compiled: Compiled) -> ManyRows | None:
         """The statement for many rows at once; None where it has to be sent for each."""
@@ -159,6 +153,8 @@ def _numbered(sql: str) -> str:
 class PostgresConnection(DirectConnection):
     """Stands for a SQLAlchemy connection where statements are executed; they go through a pipe."""
 
+    is_remote = True
+
     def __init__(self, core: sqlalchemy.Connection, statements: PostgresStatements, pipe: Pipe) -> None:
         """All faces are of the same connection of the driver."""
         super().__init__(core, statements, lambda: None)
@@ -167,6 +163,8 @@ class PostgresConnection(DirectConnection):
 
     def execute(self, statement: Any, values: dict[str, Any] | Sequence[Values] | None = None) -> Any:
         """The rows of a statement; with a list of values it is executed for each of them."""
+        if isinstance(values, RowsOf):
+            return self._add(statement, values)
         given = [values] if isinstance(values, dict) else [{}] if values is None else values
         compiled = self._texts.compiled(statement, given[0])
         if compiled is None:
@@ -178,14 +176,35 @@ class PostgresConnection(DirectConnection):
         answers = [self._send(compiled, one) for one in given]
         return Rows(answers[-1], compiled.results)
 
-    def _send(self, compiled: Compiled, values: Values) -> Answer:
+    def _add(self, statement: Insert, given: RowsOf) -> Rows:
+        compiled = self._texts.for_columns(statement, given.columns)
+        rows = converted(compiled, given.rows)
+        if len(rows) == 1:
+            self.executed += 1
+            return Rows(self._pipe.send(compiled.sql, rows[0]), ())
+        many = self._texts.for_many(compiled)
+        assert many, "rows of columns are inserted"
+        for first in range(0, len(rows), ROWS_A_STATEMENT):
+            self.executed += 1
+            columns = zip(*rows[first : first + ROWS_A_STATEMENT], strict=True)
+            self._pipe.send(many.sql, [Array(kind, column) for kind, column in zip(many.kinds, columns, strict=True)])
+        return Rows((), ())
+
+    def ahead(self, statement: Any, values: dict[str, Any]) -> Any:
+        """The rows of a statement; whatever it meets is raised to whoever waits next."""
+        compiled = self._texts.compiled(statement, values)
+        assert compiled, "what is asked ahead is a statement of Core"
+        return Rows(self._send(compiled, values, waits=False), compiled.results)
+
+    def _send(self, compiled: Compiled, values: Values, *, waits: bool = True) -> Answer:
         self.executed += 1
         arguments = arguments_of(compiled, values)
         if compiled.expanded:
             pairs = zip(compiled.names, arguments, strict=True)
             arguments = [list(dict.fromkeys(value)) if name in compiled.expanded else value for name, value in pairs]
         # What gives rows is waited for: whoever asks hears at once what was wrong.
-        return self._pipe.ask(compiled.sql, arguments) if compiled.returns else self._pipe.send(compiled.sql, arguments)
+        ask = self._pipe.ask if waits and compiled.returns else self._pipe.send
+        return ask(compiled.sql, arguments)
 
     def _in_arrays(self, many: ManyRows, compiled: Compiled, values: Sequence[Values]) -> Rows:
         found: list[tuple[Any, ...]] = []

@@ -8,6 +8,7 @@ Source: architecture 3; docs/adr/0006.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, Final
@@ -17,7 +18,7 @@ import sqlalchemy
 
 from turnwright_store.edge.batch import Job, fail_all, run_batch
 from turnwright_store.edge.postgres_link import PostgresLink
-from turnwright_store.edge.postgres_pipe import BIGINT, Array
+from turnwright_store.edge.postgres_pipe import BIGINT, Answer, Array
 from turnwright_store.edge.sqlstates import Cure, cure_of, heard, unsure
 from turnwright_store.edge.thread import Kept
 
@@ -26,6 +27,9 @@ CHANNEL: Final = "turnwright_changes"
 
 EVERYBODY: Final = "*"
 """In place of scopes that are too many for one notification."""
+
+ENTRY_IDS_AT_ONCE: Final = 256
+"""Numbers of entries that a store asks for together; those that it has left at its end are never used."""
 
 PAYLOAD_BYTES_MAX: Final = 7999
 """What PostgreSQL carries in one notification: less than 8000 bytes."""
@@ -37,6 +41,7 @@ _LOCK: Final = (
 """An aggregate's row is made when all its input was read, so the clock is read after the last lock."""
 
 _TRY_LOCK: Final = "SELECT pg_try_advisory_xact_lock($1::bigint)"
+_ENTRY_IDS: Final = "SELECT nextval('entries_id_seq') FROM generate_series(1, $1::bigint)"
 _NOTIFY: Final = "SELECT pg_notify($1::text, $2::text)"
 
 
@@ -56,6 +61,11 @@ def payload(raised: Collection[int]) -> str:
     return text if len(text) <= PAYLOAD_BYTES_MAX else EVERYBODY
 
 
+def _clock_of(locked: Answer) -> int:
+    ((_, now_ms),) = locked
+    return int(now_ms)
+
+
 class PostgresWriter:
     """Commits batches. Used by the writing thread only; is the session of its own transactions."""
 
@@ -63,6 +73,7 @@ class PostgresWriter:
         self.transactions = 0
         self.requests = 0
         self._link = link
+        self._entry_ids: deque[int] = deque()
 
     def write(self, batch: Sequence[Job[Any]]) -> None:
         """Run a batch. Never raises: each job then has its result or its error."""
@@ -82,11 +93,24 @@ class PostgresWriter:
         return self._link.direct
 
     def begin(self, batch: Sequence[Job[Any]]) -> Callable[[], int]:
-        """Begin, wait for all locks, then read the clock: later holders of a name read later times."""
+        """Begin, lock, then read the clock: later holders of a name read later times.
+
+        The first answer that a request waits for comes after the locks; one that asks nothing decides by nothing.
+        """
         keys = lock_keys(name for job in batch for name in job.locks)
         self._link.pipe.send("BEGIN")
-        ((_, now_ms),) = self._link.pipe.ask(_LOCK, [Array(BIGINT, keys)])
-        return lambda: now_ms
+        locked = self._link.pipe.send(_LOCK, [Array(BIGINT, keys)])
+        if len(batch) > 1:
+            # What fails here is no one request's fault. A lone one waits for its locks with its first question.
+            self._link.pipe.settle()
+        return lambda: _clock_of(locked)
+
+    def entry_ids(self, count: int) -> Sequence[int]:
+        """Numbers that the database has given this store, many at once: no transaction gives them back."""
+        while len(self._entry_ids) < count:
+            asked = max(ENTRY_IDS_AT_ONCE, count)
+            self._entry_ids += [one for (one,) in self._link.pipe.ask(_ENTRY_IDS, [asked])]
+        return [self._entry_ids.popleft() for _ in range(count)]
 
     def try_lock(self, name: str) -> bool:
         """Lock one more name; with waiting, two batches could each hold what the other one wants."""

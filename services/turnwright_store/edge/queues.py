@@ -112,10 +112,21 @@ class ReadQueue(Generic[L]):
             reader = await self._idle.get()
         finally:
             self._waiting -= 1
+        is_free = True
         try:
             return await reader.run(function)
+        except asyncio.CancelledError:
+            # Nobody waits for it any more, but its thread is still at it: until then nothing may be read on it here.
+            is_free = False
+            reader.post(_nothing, partial(self._idle.put_nowait, reader))
+            raise
         finally:
-            self._idle.put_nowait(reader)
+            if is_free:
+                self._idle.put_nowait(reader)
+
+
+def _nothing(_link: Link) -> None:
+    """Comes after whatever a thread was given before."""
 
 
 def _queue_full(queue: str, limit: int) -> Exception:

@@ -140,7 +140,7 @@ def _go_on_counting(target: Connection) -> None:
     """The next key of each table is one that no row has."""
     for table in metadata.sorted_tables:
         key = table.c.get("id")
-        if key is not None and isinstance(key.type, BigInteger):
+        if key is not None and key.autoincrement and isinstance(key.type, BigInteger):
             target.execute(
                 text(
                     f"SELECT setval(pg_get_serial_sequence('{table.name}', 'id'), coalesce(max(id), 1), "  # noqa: S608 - our own names

@@ -1,25 +1,24 @@
 """Brings a database to the schema that this code needs.
 
-The revision is read with two statements; Alembic is imported only when there is something to migrate, because its
-import costs more than everything else at the start. Schemas expand before they contract: a database of a later schema
+The revision is read with two statements; a new file of SQLite is made from a snapshot of what the migrations make; Alembic
+is imported only when there is something to migrate, because its import costs more than everything else at the start. Schemas expand before they contract: a database of a later schema
 says in `min_code` which level of code still works on it, so that replicas can be replaced one after the other.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 import sqlalchemy
+
+from turnwright_store.edge.snapshot import MIGRATIONS, statements
 
 REVISIONS: Final = ("r0001", "r0002")
 """Every revision of the schema, oldest first; the last one is what this code works on."""
 
 CODE: Final = 2
 """The level of this code. A schema that code of this level cannot work on sets `min_code` in `meta` to a higher one."""
-
-MIGRATIONS: Final = Path(__file__).parent.parent / "migrations"
 
 MIGRATION_LOCK: Final = 0x7475726E77726967
 """Key of the advisory lock under which replicas migrate: the first one does, the others wait and find it done."""
@@ -74,8 +73,17 @@ def bring_to_head(raw: Raw, core: sqlalchemy.Connection) -> None:
     # Alembic ends a transaction that it finds nobody responsible for; this one is ended here, as SQLAlchemy sees it.
     with core.begin():
         # Another replica may have been quicker.
-        if _is_behind(raw, words):
+        if not _is_behind(raw, words):
+            return
+        fresh = statements() if core.dialect.name == "sqlite" and _is_empty(raw) else ()
+        for statement in fresh:
+            raw.execute(statement)
+        if not fresh:
             migrate(core)
+
+
+def _is_empty(raw: Raw) -> bool:
+    return raw.execute("SELECT 1 FROM sqlite_master").fetchone() is None
 
 
 def current_revision(raw: Raw, dialect: str) -> str:

@@ -23,6 +23,8 @@ from sqlalchemy import CompoundSelect, Delete, Dialect, Float, Insert, Select, U
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import TypeEngine
 
+from turnwright_store.ports import RowsOf
+
 _EXPANDED: Final = re.compile(r"__\[POSTCOMPILE_(\w+)\]")
 _ROW: Final = re.compile(r"(?<= VALUES )(\(.*\))(?= RETURNING )")
 
@@ -164,6 +166,15 @@ class Statements:
             found = self._inserts[key] = (statement, self._compile(statement, values))
         return found[1]
 
+    def for_columns(self, statement: Insert, columns: tuple[str, ...]) -> Compiled:
+        """The insert of values in this order."""
+        found = self._inserts.get((id(statement), columns))
+        if found is None:
+            compiled = self._compile(statement, dict.fromkeys(columns))
+            assert compiled.names == columns, f"the order of the table is {compiled.names}"
+            found = self._inserts[id(statement), columns] = (statement, compiled)
+        return found[1]
+
     def _compile(self, statement: Any, values: Values) -> Compiled:
         keys = list(values) if isinstance(statement, Insert) else None
         # As for many rows: one row would be asked for its key, which nobody here wants.
@@ -214,6 +225,9 @@ class Statements:
 class DirectConnection:
     """Stands for a SQLAlchemy connection where statements are executed; `cursor` opens the driver's cursor."""
 
+    is_remote = False
+    """Whether each answer that is waited for costs a trip."""
+
     def __init__(self, core: sqlalchemy.Connection, statements: Statements, cursor: Callable[[], Any]) -> None:
         """Both faces are of the same connection of the driver."""
         self.core = core
@@ -231,6 +245,8 @@ class DirectConnection:
         """The rows of a statement; with a list of values it is executed for each of them."""
         if values is None or isinstance(values, dict):
             return self._one(statement, values or {})
+        if isinstance(values, RowsOf):
+            return self._add(statement, values)
         if len(values) == 1:
             return self._one(statement, values[0])
         compiled = self._statements.compiled(statement, values[0])
@@ -241,6 +257,17 @@ class DirectConnection:
         cursor = self._cursor()
         self.executed += 1
         cursor.executemany(compiled.sql, [arguments_of(compiled, one) for one in values])
+        return Rows(cursor, ())
+
+    def ahead(self, statement: Any, values: dict[str, Any]) -> Any:
+        """The same, where it pays without waiting for the answer until somebody reads it."""
+        return self.execute(statement, values)
+
+    def _add(self, statement: Insert, given: RowsOf) -> Rows:
+        compiled = self._statements.for_columns(statement, given.columns)
+        cursor = self._cursor()
+        self.executed += 1
+        cursor.executemany(compiled.sql, converted(compiled, given.rows))
         return Rows(cursor, ())
 
     def _many_returning(self, compiled: Compiled, values: Sequence[Values]) -> Rows:
@@ -284,6 +311,16 @@ class DirectConnection:
         self.executed += 1
         cursor.execute(self._statements.spelled(compiled, tuple(counts)), arguments)
         return Rows(cursor, compiled.results)
+
+
+def converted(compiled: Compiled, rows: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
+    """Rows of parameters by position, converted."""
+    if not compiled.converts:
+        return rows
+    columns = list(zip(*rows, strict=True))
+    for place, convert in compiled.converts:
+        columns[place] = tuple(map(convert, columns[place]))
+    return list(zip(*columns, strict=True))
 
 
 def taker(names: tuple[str, ...]) -> Callable[[Values], Sequence[Any]]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
+
+from turnwright.types.v1 import scheme_pb2
 
 from turnwright_core.entries import CopyEntry, Cursor, EntryWrite, MoveEntry, Tier
 from turnwright_core.kit.auth import Caller, current_caller
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb, write_from_pb
+from turnwright_core.wire.schemes import registry_to_pb
 from turnwright_store.app.changes import Watches
 from turnwright_store.app.idempotency import Message, RequestKey, once, starts_nothing
 from turnwright_store.domain.basis import Basis
@@ -31,6 +34,9 @@ class Service:
     clock_ms: Callable[[], int]
     """Milliseconds since 1970: for what readers see."""
     opened: Basis | None = None
+    _told: tuple[Basis | None, scheme_pb2.SchemeRegistry] = field(
+        default_factory=lambda: (None, scheme_pb2.SchemeRegistry())
+    )
 
     @property
     def basis(self) -> Basis:
@@ -41,6 +47,13 @@ class Service:
     def learn(self, schemes: Iterable[Scheme]) -> None:
         """Go by these schemes from now on."""
         self.opened = replace(self.basis, schemes={scheme.name: scheme for scheme in schemes})
+
+    def news(self, basis: Basis, version: str) -> scheme_pb2.SchemeRegistry | None:
+        """The registry of a basis for who knows a version of it; None where that is the same one."""
+        if self._told[0] is not basis:
+            self._told = (basis, registry_to_pb(basis.schemes.values()))
+        registry = self._told[1]
+        return None if registry.version == version else registry
 
 
 class Calls:

@@ -65,7 +65,10 @@ class LeaseRpcs(Calls):
         )
         locks = {run_lock(request.project, request.run)}
         claimed = await self._database.write(work, Durability.NORMAL, locks, brief=True)
-        return claim_to_pb(claimed)
+        answer = claim_to_pb(claimed)
+        if schemes := self._service.news(self._basis, request.schemes_version):
+            answer.schemes.CopyFrom(schemes)
+        return answer
 
     async def ClaimWork(self, request: lease_pb2.ClaimWorkRequest, _context: Any) -> lease_pb2.ClaimWorkResponse:
         """See StoreService."""
@@ -83,7 +86,8 @@ class LeaseRpcs(Calls):
             return lease_pb2.ClaimWorkResponse()
         work = partial(app.claim_work, basis=self._basis, candidates=candidates, limit=request.limit, who=who)
         claims = await self._database.write(work, Durability.NORMAL, ())
-        return lease_pb2.ClaimWorkResponse(claims=map(claim_to_pb, claims))
+        schemes = self._service.news(self._basis, request.schemes_version)
+        return lease_pb2.ClaimWorkResponse(claims=map(claim_to_pb, claims), schemes=schemes)
 
     async def ListWork(self, request: lease_pb2.ListWorkRequest, _context: Any) -> lease_pb2.ListWorkResponse:
         """See StoreService."""

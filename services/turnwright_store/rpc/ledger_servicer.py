@@ -95,6 +95,7 @@ class LedgerRpcs(Calls):
             turn=wire.turn_to_pb(begun.turn),
             cursor=entry_wire.cursor_to_pb(begun.cursor),
             abort_requested=begun.abort_requested,
+            schemes=self._service.news(self._basis, request.schemes_version),
         )
 
     async def WriteEntries(

@@ -86,13 +86,17 @@ class ReadRpcs(Calls):
             body_bytes_max=request.body_bytes_max,
         )
         address = Address(request.project, request.run)
-        parts = read_view(self._database, self._basis, address, after_of(request), wanted, at_of(request))
+        basis = self._basis
+        schemes = self._service.news(basis, request.schemes_version)
+        parts = read_view(self._database, basis, address, after_of(request), wanted, at_of(request))
         async for part in parts:
             yield read_pb2.ReadViewResponse(
                 entries=map(entry_wire.entry_to_pb, part.entries),
                 removed_paths=part.removed,
                 cursor=entry_wire.cursor_to_pb(part.cursor) if part.cursor else None,
+                schemes=schemes,
             )
+            schemes = None
 
     async def GetEntries(self, request: read_pb2.GetEntriesRequest, _context: Any) -> read_pb2.GetEntriesResponse:
         """See StoreService."""

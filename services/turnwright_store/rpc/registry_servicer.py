@@ -8,13 +8,13 @@ from typing import Any
 from turnwright.store.v1 import ledger_pb2, queue_pb2, registry_pb2
 
 from turnwright_core.entries import Tier
-from turnwright_core.kit.auth import current_caller
+from turnwright_core.kit.auth import Caller, current_caller
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.schemes import scheme_to_pb
 from turnwright_store.app import registry as app
 from turnwright_store.domain.locks import REGISTRY_LOCK, project_lock, run_lock
 from turnwright_store.domain.permissions import check_floor
-from turnwright_store.ports import Durability
+from turnwright_store.ports import Durability, Transaction
 from turnwright_store.rpc.calls import Calls
 from turnwright_store.sql.registry import list_schemes
 from turnwright_store.sql.runs import get_run
@@ -27,14 +27,13 @@ class RegistryRpcs(Calls):
         self, request: registry_pb2.InitProjectRequest, _context: Any
     ) -> registry_pb2.InitProjectResponse:
         """See StoreService."""
-        return await self._once(
-            request,
-            registry_pb2.InitProjectResponse,
-            lambda tx, _: registry_pb2.InitProjectResponse(
-                project=wire.project_to_pb(app.init_project(tx, request.root, request.workspace_id, request.name))
-            ),
-            locks={REGISTRY_LOCK},
-        )
+        config_path = request.config_path if request.HasField("config_path") else None
+
+        def work(tx: Transaction, _caller: Caller) -> registry_pb2.InitProjectResponse:
+            project = app.init_project(tx, request.root, request.workspace_id, request.name, config_path)
+            return registry_pb2.InitProjectResponse(project=wire.project_to_pb(project))
+
+        return await self._once(request, registry_pb2.InitProjectResponse, work, locks={REGISTRY_LOCK})
 
     async def ListProjects(
         self, request: registry_pb2.ListProjectsRequest, _context: Any
@@ -91,7 +90,8 @@ class RegistryRpcs(Calls):
         """See StoreService."""
         query = partial(get_run, project=request.project, alias=request.run)
         row = await self._database.read(query, brief=True)
-        return registry_pb2.GetRunResponse(run=wire.run_to_pb(row.run))
+        schemes = self._service.news(self._basis, request.schemes_version)
+        return registry_pb2.GetRunResponse(run=wire.run_to_pb(row.run), schemes=schemes)
 
     async def ListRuns(self, request: registry_pb2.ListRunsRequest, _context: Any) -> registry_pb2.ListRunsResponse:
         """See StoreService."""

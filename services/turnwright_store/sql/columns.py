@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Column, ColumnElement, ForeignKey, ForeignKeyConstraint, Index, MetaData, text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    MetaData,
+    literal_column,
+    text,
+)
 
 from turnwright_store.sql.dialect import SQLITE, Key, Path, Prose
 
@@ -52,6 +62,18 @@ def prose(name: str, default: str | None = None) -> Column[str]:
     return Column(name, Prose, nullable=False, server_default=default)
 
 
+def not_zero(column: ColumnElement[int]) -> ColumnElement[bool]:
+    """For indexes of the rows alone that have the number, and for those who ask for such rows.
+
+    Not `column > 0`: SQLite compares that with `column > ?` too and looks at the parameter, and a statement that has
+    such a bound is then prepared anew at every call.
+    """
+    return column != literal_column("0")
+
+
 def partial(name: str, *columns: Column[Any], where: ColumnElement[bool], unique: bool = False) -> Index:
-    """An index of those rows only for which a condition holds."""
-    return Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
+    """An index of those rows only for which a condition holds.
+
+    The migrations make it on PostgreSQL too. To say so here would load PostgreSQL's dialects with every store.
+    """
+    return Index(name, *columns, unique=unique, sqlite_where=where)

@@ -10,13 +10,14 @@ from typing import Any, Final
 from sqlalchemy import Connection, Text, and_, bindparam, cast, func, literal_column, or_, select, update
 
 from turnwright_core.runs import RunSettings
+from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.loops import budget_json
 from turnwright_store.sql.runs import RUN, RunRow, run_of
 from turnwright_store.sql.tables import runs, scopes, turns, views
 
 _FAMILY_ALIAS: Final = select(runs.c.id).where(
     or_(
-        and_(runs.c.lineage > literal_column("0"), runs.c.lineage == bindparam("family")),
+        and_(not_zero(runs.c.lineage), runs.c.lineage == bindparam("family")),
         runs.c.id == bindparam("family"),
     ),
     or_(
@@ -30,7 +31,7 @@ _RENAME_ORIGIN: Final = (
     update(runs)
     .where(
         runs.c.lineage == bindparam("family"),
-        runs.c.lineage > literal_column("0"),
+        not_zero(runs.c.lineage),
         runs.c.forked_from_run == bindparam("old_alias"),
         runs.c.id > bindparam("run_is"),
     )

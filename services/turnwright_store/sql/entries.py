@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final, TypeVar
@@ -11,6 +11,8 @@ from sqlalchemy import Connection, and_, bindparam, func, insert, select, update
 
 from turnwright_core.entries import State, Tier, Visibility
 from turnwright_store.domain.slots import Content, Sight
+from turnwright_store.ports import RowsOf
+from turnwright_store.sql.keys import is_version
 from turnwright_store.sql.tables import chunks, entries, versions, views
 
 T = TypeVar("T")
@@ -18,11 +20,11 @@ T = TypeVar("T")
 PATHS_A_STATEMENT: Final = 1000
 """Values in one IN list; each of their numbers is a statement of its own to the driver."""
 
-SEEN_VERSION: Final = and_(
-    versions.c.entry_id == views.c.entry_id,
-    versions.c.from_rev == func.coalesce(views.c.version_rev, entries.c.head_rev),
-)
+SEEN_VERSION: Final = is_version(views.c.entry_id, func.coalesce(views.c.version_rev, entries.c.head_rev))
 """The version that a view shows: the pinned one, else the head of its entry."""
+
+HEAD: Final = is_version(entries.c.id, entries.c.head_rev)
+"""The latest version of an entry."""
 
 _CONTENT: Final = (
     entries.c.id,
@@ -49,6 +51,7 @@ _SEEN: Final = (
         views.c.write_count,
         *_CONTENT,
     )
+    .select_from(views)
     .join(entries, entries.c.id == views.c.entry_id)
     .join(versions, SEEN_VERSION)
     .where(
@@ -59,13 +62,15 @@ _SEEN: Final = (
 )
 _UNSEEN: Final = (
     select(entries.c.path, *_CONTENT)
-    .join(versions, and_(versions.c.entry_id == entries.c.id, versions.c.from_rev == entries.c.head_rev))
+    .select_from(entries)
+    .join(versions, HEAD)
     .where(entries.c.scope_id == bindparam("scope"), entries.c.path.in_(bindparam("paths", expanding=True)))
 )
 _LATEST: Final = chunks.alias("latest")
 _TAILS: Final = (
     select(entries.c.id, versions.c.stored_bytes - versions.c.body_bytes, chunks.c.offset, chunks.c.data)
-    .join(versions, and_(versions.c.entry_id == entries.c.id, versions.c.from_rev == entries.c.head_rev))
+    .select_from(entries)
+    .join(versions, HEAD)
     .outerjoin(
         chunks,
         and_(
@@ -91,13 +96,27 @@ _CHUNKS: Final = (
     )
     .order_by(chunks.c.offset)
 )
-_ENTRIES_ADD: Final = insert(entries).returning(entries.c.scope_id, entries.c.path, entries.c.id)
+_ENTRIES_ADD: Final = insert(entries)
+_ENTRY: Final = ("id", "scope_id", "path", "scheme", "head_rev", "shared_rev", "create_ms")
 _VERSIONS_ADD: Final = insert(versions)
+_VERSION: Final = (
+    "id", "entry_id", "from_rev", "writer", "actor", "create_ms", "hash", "body_bytes", "stored_bytes",
+    "attributes_bytes", "attributes", "body",
+)  # fmt: skip
 _HEADS_MOVE: Final = update(entries).where(entries.c.id == bindparam("entry")).values(head_rev=bindparam("new_head"))
+_SHARED_MOVE: Final = (
+    update(entries)
+    .where(entries.c.id == bindparam("entry"))
+    .values(head_rev=bindparam("new_head"), shared_rev=bindparam("new_shared"))
+)
 _VIEWS_CLOSE: Final = (
     update(views).where(views.c.id.in_(bindparam("ids", expanding=True))).values(to_rev=bindparam("closed"))
 )
 _VIEWS_ADD: Final = insert(views)
+_VIEW: Final = (
+    "run_id", "entry_id", "path", "from_rev", "version_rev", "chunk_bytes", "visibility", "state", "outcome", "turn",
+    "loop", "position", "write_count", "create_ms",
+)  # fmt: skip
 _CHUNKS_ADD: Final = insert(chunks)
 
 Rows = list[dict[str, Any]]
@@ -131,18 +150,32 @@ def seen(connection: Connection, run_id: int, paths: Iterable[str]) -> dict[str,
     return found
 
 
-def unseen(connection: Connection, scope: int, paths: Iterable[str]) -> dict[str, Stored]:
+def ask_ahead(connection: Any, scope: int, paths: Collection[str]) -> list[Any] | None:
+    """Ask what `unseen` will want to know, where it would be a trip of its own; what it takes as `asked`."""
+    if not getattr(connection, "is_remote", False):
+        return None
+    return [connection.ahead(_UNSEEN, {"scope": scope, "paths": part}) for part in parts(paths)]
+
+
+def unseen(
+    connection: Connection, scope: int, paths: Collection[str], asked: list[Any] | None = None
+) -> dict[str, Stored]:
     """What is stored in a shared scope under these paths, whoever sees it. Nothing there has a tail."""
     found: dict[str, Stored] = {}
-    for part in parts(paths):
-        for path, *content in connection.execute(_UNSEEN, {"scope": scope, "paths": part}):
-            found[path] = Stored(_content(content), 0)
+    if asked is None:
+        asked = [connection.execute(_UNSEEN, {"scope": scope, "paths": part}) for part in parts(paths)]
+    for rows in asked:
+        for path, *content in rows:
+            if path in paths:
+                found[path] = Stored(_content(content), 0)
     return found
 
 
-def unseen_own(connection: Connection, scope: int, paths: Iterable[str]) -> dict[str, Stored]:
+def unseen_own(
+    connection: Connection, scope: int, paths: Collection[str], asked: list[Any] | None = None
+) -> dict[str, Stored]:
     """What is stored in a run's scope under these paths, with everything that was ever appended to it."""
-    found = unseen(connection, scope, paths)
+    found = unseen(connection, scope, paths, asked)
     tails: dict[int, int] = {}
     for part in parts(stored.content.entry for stored in found.values()):
         for entry, folded, offset, data in connection.execute(_TAILS, {"ids": part}):
@@ -175,23 +208,27 @@ def _whole(connection: Connection, content: Content, tail: int, stored_bytes: in
     return "".join([body, *connection.execute(_CHUNKS, values).scalars()])
 
 
-def add_entries(connection: Connection, rows: Rows) -> dict[tuple[int, str], int]:
-    """The ids of new entries, by scope and path: asking for them in the order of the rows would insert them singly."""
-    if not rows:
-        return {}
-    return {(scope, path): entry for scope, path, entry in connection.execute(_ENTRIES_ADD, rows)}
-
-
-def add_versions(connection: Connection, rows: Rows) -> None:
-    """Add immutable versions."""
+def add_entries(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Add entries: id, scope, path, scheme, head, head once more where the scope is shared, time."""
     if rows:
-        connection.execute(_VERSIONS_ADD, rows)
+        connection.execute(_ENTRIES_ADD, RowsOf(_ENTRY, rows))
 
 
-def move_heads(connection: Connection, rows: Rows) -> None:
-    """Make newer versions the heads of their entries."""
+def add_versions(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Add immutable versions: key, entry, revision, then the columns as they stand in the table."""
     if rows:
-        connection.execute(_HEADS_MOVE, rows)
+        connection.execute(_VERSIONS_ADD, RowsOf(_VERSION, rows))
+
+
+def move_heads(connection: Connection, heads: Sequence[tuple[int, int]], *, shared: bool) -> None:
+    """Make newer versions, by entry and revision, the heads of their entries, all of them in shared scopes or none."""
+    if not heads:
+        return
+    if shared:
+        rows = [{"entry": entry, "new_head": head, "new_shared": head} for entry, head in heads]
+        connection.execute(_SHARED_MOVE, rows)
+    else:
+        connection.execute(_HEADS_MOVE, [{"entry": entry, "new_head": head} for entry, head in heads])
 
 
 def close_views(connection: Connection, ids: Iterable[int], revision: int) -> None:
@@ -200,10 +237,10 @@ def close_views(connection: Connection, ids: Iterable[int], revision: int) -> No
         connection.execute(_VIEWS_CLOSE, {"ids": part, "closed": revision})
 
 
-def add_views(connection: Connection, rows: Rows) -> None:
-    """Begin intervals of views."""
+def add_views(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Begin intervals of views: their columns as they stand in the table, without a number and an end."""
     if rows:
-        connection.execute(_VIEWS_ADD, rows)
+        connection.execute(_VIEWS_ADD, RowsOf(_VIEW, rows))
 
 
 def add_chunks(connection: Connection, rows: Rows) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from sqlalchemy import CompoundSelect, Connection, Select, and_, func, literal_column, or_, select, union_all
 
+from turnwright_store.sql.keys import newest
 from turnwright_store.sql.moments import AT_RUN, ENDED_SINCE, FROM_REV, OPEN_STILL, SHOWN_AT, Moment, number
 from turnwright_store.sql.runs import Standing
 from turnwright_store.sql.tables import entries, versions, views
@@ -69,8 +70,9 @@ def _own(kind: Kind) -> CompoundSelect[Any]:
     behind = or_(views.c.from_rev > number("place_rev"), views.c.id > number("place_id"))
     opened = shown.where(
         OPEN_STILL,
-        views.c.from_rev > literal_column("0"),
         views.c.from_rev >= number("place_rev"),
+        # SQLite searches by the first of two bounds; PostgreSQL wants to be told that its index covers the other.
+        views.c.from_rev > literal_column("0"),
         behind,
         views.c.from_rev <= AT_RUN,
         fits(kind),
@@ -81,8 +83,8 @@ def _own(kind: Kind) -> CompoundSelect[Any]:
 
 _there: Final = versions.alias("there")
 _HEAD_AT: Final = (
-    select(func.max(_there.c.from_rev))
-    .where(_there.c.entry_id == entries.c.id, _there.c.from_rev <= number("at_shared"))
+    select(func.max(_there.c.id))
+    .where(newest(entries.c.id, number("at_shared"), _there))
     .correlate(entries)
     .scalar_subquery()
 )
@@ -93,11 +95,11 @@ def _moved(kind: Kind) -> CompoundSelect[Any]:
         select(versions.c.from_rev.label("at_rev"), views.c.id.label("row"), *SHOWN_COLUMNS)
         .select_from(entries)
         .join(views, and_(views.c.run_id == number("run_id"), views.c.path == entries.c.path))
-        .join(versions, and_(versions.c.entry_id == entries.c.id, versions.c.from_rev == _HEAD_AT))
+        .join(versions, versions.c.id == _HEAD_AT)
         .where(
             entries.c.scope_id == number("scope"),
-            entries.c.head_rev > literal_column("0"),
-            entries.c.head_rev >= number("place_rev"),
+            entries.c.shared_rev >= number("place_rev"),
+            entries.c.shared_rev > literal_column("0"),
             versions.c.from_rev >= number("place_rev"),
             or_(versions.c.from_rev > number("place_rev"), views.c.id > number("place_id")),
             views.c.entry_id == entries.c.id,

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, func, literal_column
 from sqlalchemy.types import UserDefinedType
 
 from turnwright_core.entries import State
+from turnwright_store.sql.keys import is_version
 from turnwright_store.sql.tables import chunks, entries, projects, runs, versions, views
 
 
@@ -52,7 +53,7 @@ _WAITING: Final = (
     )
     .select_from(_CHUNKED)
     .join(entries, entries.c.id == _CHUNKED.c.entry_id)
-    .join(versions, and_(versions.c.entry_id == entries.c.id, versions.c.from_rev == _CHUNKED.c.version_rev))
+    .join(versions, is_version(_CHUNKED.c.entry_id, _CHUNKED.c.version_rev))
     .join(runs, runs.c.scope_id == entries.c.scope_id)
     .join(projects, projects.c.id == runs.c.project_id)
     .outerjoin(views, _GROWS)

@@ -30,6 +30,7 @@ from sqlalchemy import (
 
 from turnwright_core.entries import State
 from turnwright_core.runs import QUEUED
+from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.tables import runs, scopes, turns, views
 
 _UNSETTLED: Final[list[ColumnElement[int]]] = [
@@ -120,7 +121,7 @@ def of_family(statement: Select[Any]) -> CompoundSelect[Any]:
     """The same question to the eldest run of a family and to all that descend from it."""
     # Literals where an index holds a part of the rows only, and two statements: planners see through neither.
     return union_all(
-        statement.where(runs.c.lineage == bindparam("family"), runs.c.lineage > literal_column("0")),
+        statement.where(runs.c.lineage == bindparam("family"), not_zero(runs.c.lineage)),
         statement.where(runs.c.id == bindparam("family")),
     )
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, literal_column, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, insert, literal_column, select, update
 
 from turnwright_core.runs import Budget, Loop, LoopSettings, Mode, Usage
 from turnwright_store.sql.tables import loops
@@ -55,14 +55,6 @@ _WRITE: Final = (
 )
 OPEN_STATUSES: Final[list[ColumnElement[int]]] = [literal_column(status) for status in ("100", "102", "202")]
 """The statuses of a loop that has not ended, as the index of such loops says them."""
-
-OPEN_RUNS: Final = (
-    select(loops.c.run_id, func.min(loops.c.id).label("oldest"))
-    .where(loops.c.status.in_(OPEN_STATUSES))
-    .group_by(loops.c.run_id)
-    .subquery("open_runs")
-)
-"""Runs with a loop that has not ended, and the oldest of these."""
 
 
 def settings_json(settings: LoopSettings, **more: object) -> str:

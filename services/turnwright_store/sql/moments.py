@@ -1,8 +1,9 @@
 """Reading what a run saw at an earlier moment, and what became of one path.
 
 A view is an interval over the revisions of its run's scope; the moment is inside of it. The intervals that are open
-still and those that have ended since have an index each, so every question is put to both halves. A pinned view names
-its version; one of a shared scope shows the newest version that was there at the moment.
+still and those that have ended since have an index each, so every question is put to both halves; ended intervals have
+one more by path, so that for a path no moment is too old. A pinned view names its version; one of a shared scope shows
+the newest version that was there at the moment.
 Source: architecture 3 (views are intervals); C34.
 """
 
@@ -28,7 +29,9 @@ from sqlalchemy import (
     union_all,
 )
 
+from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.entries import SEEN_VERSION, parts
+from turnwright_store.sql.keys import is_of, key_in_sql, newest
 from turnwright_store.sql.runs import Standing
 from turnwright_store.sql.tables import entries, versions, views
 from turnwright_store.sql.views import (
@@ -78,22 +81,23 @@ FROM_REV: Final = views.c.from_rev + literal_column("0")
 AT_RUN: Final = number("at_run")
 OPEN_STILL: Final = views.c.to_rev.is_(None)
 ENDED_SINCE: Final = views.c.to_rev > AT_RUN
+HAS_ENDED: Final = not_zero(views.c.to_rev)
+"""Said beside a path, it leads to the index of ended intervals by path."""
 
 _there: Final = versions.alias("there")
-_SHARED_REV: Final = (
-    select(func.max(_there.c.from_rev))
+_SHARED: Final = (
+    select(func.max(_there.c.id))
     .where(
-        _there.c.entry_id == views.c.entry_id,
-        _there.c.from_rev
-        <= case((entries.c.scope_id == number("project_scope"), number("at_project")), else_=number("at_global")),
+        newest(
+            views.c.entry_id,
+            case((entries.c.scope_id == number("project_scope"), number("at_project")), else_=number("at_global")),
+            _there,
+        )
     )
     .correlate(views, entries)
     .scalar_subquery()
 )
-VERSION_AT: Final = and_(
-    versions.c.entry_id == views.c.entry_id,
-    versions.c.from_rev == func.coalesce(views.c.version_rev, _SHARED_REV),
-)
+VERSION_AT: Final = versions.c.id == func.coalesce(key_in_sql(views.c.entry_id, views.c.version_rev), _SHARED)
 """The version that a view showed at a moment."""
 
 SHOWN_AT: Final[Select[Any]] = (
@@ -105,17 +109,17 @@ SHOWN_AT: Final[Select[Any]] = (
 )
 
 
-def halves(statement: Select[Any]) -> CompoundSelect[Any]:
-    """A question to the views that a run had at a moment."""
+def halves(statement: Select[Any], *ended: ColumnElement[bool]) -> CompoundSelect[Any]:
+    """A question to the views that a run had at a moment; `ended` is said of those that have ended since."""
     return union_all(
         statement.where(OPEN_STILL, FROM_REV <= AT_RUN),
-        statement.where(ENDED_SINCE, FROM_REV <= AT_RUN),
+        statement.where(ENDED_SINCE, FROM_REV <= AT_RUN, *ended),
     )
 
 
 SNAPSHOT_AT: Final = {kind: halves(SHOWN_AT.where(fits(kind))).order_by("position") for kind in KINDS}
-PATHS_AT: Final = halves(SHOWN_AT.where(views.c.path.in_(bindparam("paths", expanding=True))))
-RANGE_AT: Final = halves(SHOWN_AT.where(IN_RANGE)).order_by("path").limit(number("page"))
+PATHS_AT: Final = halves(SHOWN_AT.where(views.c.path.in_(bindparam("paths", expanding=True))), HAS_ENDED)
+RANGE_AT: Final = halves(SHOWN_AT.where(IN_RANGE), HAS_ENDED).order_by("path").limit(number("page"))
 
 
 def snapshot_at(
@@ -159,12 +163,11 @@ _INTERVAL: Final[Select[Any]] = (
 _BEGINNING: Final = select(views.c.from_rev.label("revision"), views.c.create_ms).where(
     _IN_PATH, number("before") <= FROM_REV
 )
-_ENDED: Final = views.c.to_rev.is_not(None)
 _HISTORY: Final = (
-    union_all(_INTERVAL.where(OPEN_STILL), _INTERVAL.where(_ENDED)).order_by(desc("revision")).limit(number("page"))
+    union_all(_INTERVAL.where(OPEN_STILL), _INTERVAL.where(HAS_ENDED)).order_by(desc("revision")).limit(number("page"))
 )
 _BEGUN_LATER: Final = (
-    union_all(_BEGINNING.where(OPEN_STILL), _BEGINNING.where(_ENDED)).order_by("revision").limit(number("page"))
+    union_all(_BEGINNING.where(OPEN_STILL), _BEGINNING.where(HAS_ENDED)).order_by("revision").limit(number("page"))
 )
 _WRITTEN: Final = (
     select(
@@ -175,8 +178,8 @@ _WRITTEN: Final = (
         versions.c.create_ms,
         versions.c.attributes_bytes,
     )
-    .where(versions.c.entry_id == number("entry"), versions.c.create_ms <= number("until_ms"))
-    .order_by(versions.c.from_rev.desc())
+    .where(is_of(number("entry")), versions.c.create_ms <= number("until_ms"))
+    .order_by(versions.c.id.desc())
     .limit(number("page"))
 )
 

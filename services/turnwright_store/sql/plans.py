@@ -9,6 +9,8 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, select
 
 from turnwright_core.entries import Visibility
+from turnwright_store.sql.columns import not_zero
+from turnwright_store.sql.keys import is_version
 from turnwright_store.sql.tables import versions, views
 
 _PLANS_A_STATEMENT: Final = 100
@@ -42,7 +44,8 @@ _PIECE: Final[Select[Any]] = (
         versions.c.create_ms,
         versions.c.id,
     )
-    .join(versions, and_(versions.c.entry_id == views.c.entry_id, versions.c.from_rev == views.c.version_rev))
+    .select_from(views)
+    .join(versions, is_version(views.c.entry_id, views.c.version_rev))
     .where(views.c.run_id == bindparam("run_id"))
 )
 
@@ -54,7 +57,12 @@ def _below(low: str, high: str) -> ColumnElement[bool]:
 _CURRENT: Final = _PIECE.where(views.c.to_rev.is_(None))
 _BY_PATH: Final = _CURRENT.where(views.c.path == bindparam("wanted"))
 _UNDER: Final = _CURRENT.where(_below("low", "high")).order_by(views.c.path)
-_ENDED: Final = _PIECE.where(views.c.to_rev.is_not(None), (views.c.path == bindparam("wanted")) | _below("low", "high"))
+_ENDED: Final = _PIECE.where(
+    # By its index of ended intervals by path: what stands between a plan and what is below it is left out again.
+    not_zero(views.c.to_rev),
+    _below("wanted", "high"),
+    (views.c.path == bindparam("wanted")) | (views.c.path >= bindparam("low")),
+)
 _HEADS: Final = (
     _CURRENT.where(
         views.c.path > bindparam("after"),
@@ -87,7 +95,7 @@ def pieces_under(connection: Connection, run_id: int, path: str) -> list[Piece]:
 
 
 def ended_pieces(connection: Connection, run_id: int, path: str) -> list[Piece]:
-    """What a run once saw under a path and below it, and does not see so any more. Looks at every ended interval."""
+    """What a run once saw under a path and below it, and does not see so any more."""
     values = {"run_id": run_id, "wanted": path, "low": f"{path}/", "high": f"{path}{_AFTER_SLASH}"}
     return _pieces(connection.execute(_ENDED, values))
 

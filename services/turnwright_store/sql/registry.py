@@ -32,6 +32,7 @@ _PROJECT: Final = select(
     projects.c.root,
     projects.c.workspace_id,
     projects.c.create_ms,
+    projects.c.config_path,
 )
 _PROJECT_BY_NAME: Final = _PROJECT.where(projects.c.name == bindparam("name"))
 _PROJECT_BY_WORKSPACE: Final = _PROJECT.where(projects.c.workspace_id == bindparam("workspace"))
@@ -39,7 +40,11 @@ _PROJECT_PAGE: Final = (
     _PROJECT.where(projects.c.name > bindparam("after")).order_by(projects.c.name).limit(bindparam("page"))
 )
 _PROJECT_ADD: Final = insert(projects)
-_PROJECT_MOVE: Final = update(projects).where(projects.c.id == bindparam("project")).values(root=bindparam("new_root"))
+_PROJECT_MOVE: Final = (
+    update(projects)
+    .where(projects.c.id == bindparam("project"))
+    .values(root=bindparam("new_root"), config_path=bindparam("new_config"))
+)
 
 _MODEL: Final = select(models.c.alias, models.c.vendor_model, models.c.context_length)
 _MODEL_BY_ALIAS: Final = _MODEL.where(models.c.alias == bindparam("wanted"))
@@ -54,7 +59,7 @@ _SCHEMES: Final = select(
 
 
 def _project(row: Sequence[Any]) -> ProjectRow:
-    return ProjectRow(row[0], row[1], Project(row[2], row[3], row[4], row[5]))
+    return ProjectRow(row[0], row[1], Project(row[2], row[3], row[4], row[5], row[6]))
 
 
 def find_project(connection: Connection, name: str) -> ProjectRow | None:
@@ -93,13 +98,15 @@ def add_project(connection: Connection, scope: int, project: Project) -> None:
             "root": project.root,
             "workspace_id": project.workspace_id,
             "create_ms": project.create_ms,
+            "config_path": project.config_path,
         },
     )
 
 
-def move_project(connection: Connection, project_id: int, root: str) -> None:
-    """Bring the root of a project up to date."""
-    connection.execute(_PROJECT_MOVE, {"project": project_id, "new_root": root})
+def move_project(connection: Connection, project_id: int, project: Project) -> None:
+    """Bring the root of a project, and its settings' file, up to date."""
+    values = {"project": project_id, "new_root": project.root, "new_config": project.config_path}
+    connection.execute(_PROJECT_MOVE, values)
 
 
 def find_model(connection: Connection, alias: str) -> Model | None:

@@ -27,8 +27,10 @@ from sqlalchemy import (
     update,
 )
 
+from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.entries import parts
 from turnwright_store.sql.forks import of_family
+from turnwright_store.sql.keys import is_of
 from turnwright_store.sql.tables import (
     chunks,
     entries,
@@ -81,7 +83,7 @@ _IS_THIS_OLD: Final = select(runs.c.id).where(runs.c.id == bindparam("run"), _IS
 _REMOVED: Final = (
     select(runs.c.id, runs.c.project_id, projects.c.name, runs.c.alias, runs.c.scope_id, runs.c.lineage)
     .join(projects, projects.c.id == runs.c.project_id)
-    .where(runs.c.removed_ms > literal_column("0"), runs.c.removed_ms <= bindparam("before_ms"))
+    .where(not_zero(runs.c.removed_ms), runs.c.removed_ms <= bindparam("before_ms"))
     .order_by(runs.c.removed_ms, runs.c.id)
 )
 _YOUNGER: Final = of_family(select(runs.c.id, runs.c.removed_ms).where(runs.c.id > bindparam("run"))).order_by("id")
@@ -121,7 +123,9 @@ _ENTRIES: Final = (
 )
 _VERSIONS: Final = (
     select(versions.c.id, versions.c.entry_id, versions.c.from_rev)
-    .where(versions.c.entry_id.in_(bindparam("entries", expanding=True)))
+    .select_from(entries)
+    .join(versions, is_of(entries.c.id))
+    .where(entries.c.id.in_(bindparam("entries", expanding=True)))
     .limit(bindparam("page"))
 )
 _DROP_CHUNKS: Final = delete(chunks).where(
@@ -136,7 +140,7 @@ _HAS_CHILDREN: Final = (
     select(runs.c.id)
     .where(
         runs.c.lineage == bindparam("family"),
-        runs.c.lineage > literal_column("0"),
+        not_zero(runs.c.lineage),
         runs.c.id > bindparam("run"),
         runs.c.forked_from_run == bindparam("alias"),
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from operator import attrgetter
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Select, and_, bindparam, case, insert, literal_column, select, update
 
@@ -12,6 +14,7 @@ from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import ForkOrigin, Loop, Run, RunSettings
 from turnwright_store.sql.loops import LOOP_COLUMNS, budget_json, budget_of, loop_of
+from turnwright_store.sql.next_loop import settle_next_loop
 from turnwright_store.sql.registry import get_project
 from turnwright_store.sql.tables import loops, projects, runs, scopes
 
@@ -38,6 +41,8 @@ class Standing:
     """Sequence of the loop that is running or waiting; 0: none."""
     abort_requested: bool
     epoch: int
+    places: int
+    """The last place that was given in the timeline of its scope."""
 
     def cursor(self, incarnation: str) -> Cursor:
         """The moment at which this row was read."""
@@ -48,6 +53,27 @@ class Standing:
         if scope == self.global_scope:
             return "global"
         return f"project:{self.project_id}" if scope == self.project_scope else f"run:{self.id}"
+
+
+S = TypeVar("S", bound=Standing)
+
+
+def moved_on(run: S, revision: int, project: int, global_: int) -> S:
+    """The same run at other revisions. Every write makes one: `replace` would take it apart and check it again."""
+    kind: Any = type(run)
+    names, take = _fields_of(kind)
+    moved: S = object.__new__(kind)
+    for name, value in zip(names, take(run), strict=True):
+        object.__setattr__(moved, name, value)
+    for name, value in (("revision_run", revision), ("revision_project", project), ("revision_global", global_)):
+        object.__setattr__(moved, name, value)
+    return moved
+
+
+@cache
+def _fields_of(kind: Any) -> tuple[tuple[str, ...], Callable[[Standing], tuple[Any, ...]]]:
+    names = tuple(each.name for each in fields(kind))
+    return names, attrgetter(*names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +118,7 @@ _STANDING_COLUMNS: Final = (
     runs.c.loop_active,
     runs.c.abort_requested,
     runs.c.lease_epoch,
+    scopes.c.positions,
 )
 _COLUMNS: Final = (
     *_STANDING_COLUMNS,
@@ -256,8 +283,11 @@ def add_run(connection: Connection, project_id: int, scope: int, run: Run) -> in
     return int(connection.execute(_ADD, values).scalar_one())
 
 
-def write_run(connection: Connection, row: RunRow, revision: int, now_ms: int) -> RunRow:
-    """Store what may change of a run, at a revision of its scope; the row as it is then."""
+def write_run(connection: Connection, row: RunRow, revision: int, now_ms: int, *, goes_on: bool = False) -> RunRow:
+    """Store what may change of a run, at a revision of its scope; the row as it is then.
+
+    Its loops are written before it. `goes_on`: the same loop was running before and is running still.
+    """
     run = replace(row.run, revision=revision, update_ms=now_ms)
     connection.execute(
         _WRITE,
@@ -275,4 +305,6 @@ def write_run(connection: Connection, row: RunRow, revision: int, now_ms: int) -
             "new_update_ms": now_ms,
         },
     )
+    if not goes_on:
+        settle_next_loop(connection, row.id)
     return replace(row, run=run, revision_run=revision)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import BigInteger, bindparam, case, insert, select, update
 
 from turnwright_store.ports import Transaction
 from turnwright_store.sql.tables import meta, scopes
@@ -16,6 +17,15 @@ _RAISE: Final = (
     .where(scopes.c.id == bindparam("scope"))
     .values(revision=scopes.c.revision + bindparam("step"), positions=scopes.c.positions + bindparam("places"))
     .returning(scopes.c.revision, scopes.c.positions)
+)
+_RAISE_KNOWN: Final = (
+    update(scopes)
+    .where(scopes.c.id == bindparam("scope"))
+    # What was not read under its lock would be lost: NULL is refused.
+    .values(
+        revision=case((scopes.c.revision == bindparam("read_revision"), bindparam("new_revision", type_=BigInteger))),
+        positions=scopes.c.positions + bindparam("places"),
+    )
 )
 _ADD: Final = insert(scopes).returning(scopes.c.id)
 _FIND: Final = select(scopes.c.id).where(scopes.c.key == bindparam("key"))
@@ -29,8 +39,34 @@ def raise_revision(tx: Transaction, scope: int, places: int = 0) -> tuple[int, i
     """
     step = 0 if scope in tx.raised else 1
     revision, last_place = tx.connection.execute(_RAISE, {"scope": scope, "step": step, "places": places}).one()
-    tx.raised[scope] = revision
+    tx.raised[scope], tx.places[scope] = revision, last_place
     return revision, last_place
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far a scope has come: its revision, and the last place that was given in its timeline."""
+
+    revision: int
+    places: int
+
+
+def raise_known(tx: Transaction, scope: int, before: Reached, places: int) -> Reached:
+    """Raise a scope that was read in this transaction, and take so many new places; no answer is waited for.
+
+    The first call of a transaction raises the revision by one; later ones keep it.
+    """
+    now = Reached(tx.raised.get(scope, before.revision), tx.places.get(scope, before.places))
+    after = Reached(now.revision if scope in tx.raised else now.revision + 1, now.places + places)
+    values = {
+        "scope": scope,
+        "read_revision": now.revision,
+        "new_revision": after.revision,
+        "places": places,
+    }
+    tx.connection.execute(_RAISE_KNOWN, values)
+    tx.raised[scope], tx.places[scope] = after.revision, after.places
+    return after
 
 
 def add_scope(tx: Transaction, key: str) -> int:

@@ -15,7 +15,6 @@ from typing import Final
 from sqlalchemy import (
     Connection,
     TextClause,
-    and_,
     bindparam,
     func,
     insert,
@@ -28,7 +27,8 @@ from sqlalchemy import (
 
 from turnwright_store.domain.words import lexemes_of, parts_of, words_of
 from turnwright_store.sql.dialect import POSTGRESQL
-from turnwright_store.sql.entries import parts
+from turnwright_store.sql.entries import HEAD, parts
+from turnwright_store.sql.keys import version_key
 from turnwright_store.sql.tables import entries, projects, scopes, search_marks, versions
 
 Place = tuple[int, int]
@@ -94,20 +94,19 @@ _BEHIND: Final = (
 )
 _HEADS: Final = (
     select(entries.c.id, entries.c.head_rev, entries.c.path, entries.c.scheme, versions.c.body_bytes)
-    .join(versions, and_(versions.c.entry_id == entries.c.id, versions.c.from_rev == entries.c.head_rev))
+    .select_from(entries)
+    .join(versions, HEAD)
     .where(
         entries.c.scope_id == bindparam("scope"),
         # Said three times: the first two are what an index without ids can use.
-        entries.c.head_rev > literal_column("0"),
-        entries.c.head_rev >= bindparam("revision"),
-        tuple_(entries.c.head_rev, entries.c.id) > tuple_(bindparam("revision"), bindparam("entry")),
+        entries.c.shared_rev > literal_column("0"),
+        entries.c.shared_rev >= bindparam("revision"),
+        tuple_(entries.c.shared_rev, entries.c.id) > tuple_(bindparam("revision"), bindparam("entry")),
     )
-    .order_by(entries.c.head_rev, entries.c.id)
+    .order_by(entries.c.shared_rev, entries.c.id)
     .limit(bindparam("page"))
 )
-_BODY: Final = select(versions.c.body).where(
-    versions.c.entry_id == bindparam("entry"), versions.c.from_rev == bindparam("revision")
-)
+_BODY: Final = select(versions.c.body).where(versions.c.id == bindparam("version"))
 _HEAD_REVISIONS: Final = select(entries.c.id, entries.c.head_rev).where(
     entries.c.id.in_(bindparam("ids", expanding=True))
 )
@@ -202,7 +201,7 @@ def heads_after(connection: Connection, scope: int, place: Place, page: int) -> 
 
 def read_body(connection: Connection, entry: int, revision: int) -> str:
     """The body of a version; empty where the version is gone."""
-    body: str | None = connection.execute(_BODY, {"entry": entry, "revision": revision}).scalar_one_or_none()
+    body: str | None = connection.execute(_BODY, {"version": version_key(entry, revision)}).scalar_one_or_none()
     return body or ""
 
 

@@ -8,7 +8,8 @@ from typing import Final
 from sqlalchemy import ColumnElement, Connection, bindparam, delete, exists, func, or_, select
 
 from turnwright_store.sql.entries import parts
-from turnwright_store.sql.tables import blocks, packets, projects, runs, scopes, versions
+from turnwright_store.sql.keys import is_of
+from turnwright_store.sql.tables import blocks, entries, packets, projects, runs, scopes, versions
 
 _RUNS: Final = select(runs.c.id).where(runs.c.project_id == bindparam("project"))
 # A turn writes its run's row when it begins and when it ends.
@@ -32,12 +33,14 @@ _OLDEST_OF_PROJECT: Final = _OLDEST.where(runs.c.project_id == bindparam("projec
 _next: Final = versions.alias("next")
 _REPLACED: Final = (
     select(versions.c.id)
+    .select_from(entries)
+    .join(versions, is_of(entries.c.id))
     .where(
-        versions.c.entry_id.in_(bindparam("entries", expanding=True)),
+        entries.c.id.in_(bindparam("entries", expanding=True)),
         exists(
             select(_next.c.id).where(
-                _next.c.entry_id == versions.c.entry_id,
-                _next.c.from_rev > versions.c.from_rev,
+                is_of(entries.c.id, _next),
+                _next.c.id > versions.c.id,
                 _next.c.create_ms < bindparam("before_ms"),
             )
         ),

@@ -27,11 +27,14 @@ from sqlalchemy import (
     text,
 )
 
-from turnwright_store.sql.columns import belongs, key, named, number, partial, prose, refers, words
+from turnwright_store.sql.columns import belongs, key, named, not_zero, number, partial, prose, refers, words
 from turnwright_store.sql.dialect import Digest, Key, Path, Prose, json_object
 
 metadata: Final = named
 """All tables."""
+
+REVISIONS_OF_ENTRY: Final = 2**32
+"""Revisions that a scope can have, and keys of versions that belong to one entry; of entries there can be 2**31."""
 
 meta = Table("meta", metadata, Column("key", Path, primary_key=True), words("value", None))
 
@@ -53,6 +56,7 @@ projects = Table(
     words("root", None),
     Column("workspace_id", Path, nullable=False, unique=True),
     number("create_ms", None),
+    words("config_path"),
 )
 
 models = Table(
@@ -105,6 +109,8 @@ runs = Table(
     number("loops"),
     number("loop_active"),
     number("loops_queued"),
+    # Id of the loop that an owner can go on with; 0: there is none (see sql.next_loop).
+    number("next_loop"),
     prose("summary", ""),
     Column("abort_requested", Boolean, nullable=False, server_default=text("false")),
     words("lease_owner"),
@@ -135,9 +141,10 @@ runs = Table(
     CheckConstraint("loops_queued >= 0", name="loops_queued"),
 )
 Index("ix_runs_latest", runs.c.project_id, runs.c.update_ms, runs.c.id)
-partial("ix_runs_lineage", runs.c.lineage, where=runs.c.lineage > 0)
+partial("ix_runs_waiting", runs.c.project_id, runs.c.next_loop, where=not_zero(runs.c.next_loop))
+partial("ix_runs_lineage", runs.c.lineage, where=not_zero(runs.c.lineage))
 partial("ix_runs_claimed", runs.c.lease_owner, where=runs.c.lease_owner != "")
-partial("ix_runs_removed", runs.c.removed_ms, where=runs.c.removed_ms > 0)
+partial("ix_runs_removed", runs.c.removed_ms, where=not_zero(runs.c.removed_ms))
 
 executors = Table(
     "executors",
@@ -209,19 +216,25 @@ entries = Table(
     words("path", None),
     words("scheme", None),
     number("head_rev", None),
+    # The same once more where other runs read the scope too and look for what has changed in it; NULL in a run's own.
+    Column("shared_rev", BigInteger),
     number("create_ms", None),
     UniqueConstraint("scope_id", "path"),
     CheckConstraint("length(path) BETWEEN 1 AND 2048", name="path"),
+    CheckConstraint("shared_rev = head_rev", name="shared_rev"),
 )
-# On PostgreSQL it serves those alone who say head_rev > 0: without statistics its planner would take it for every
-# question to a scope, and read the whole scope to find some paths. The same below.
-Index("ix_entries_changed", entries.c.scope_id, entries.c.head_rev, postgresql_where=entries.c.head_rev > 0)
+# Serves those alone who say shared_rev > 0: without statistics PostgreSQL's planner would take it for every question to
+# a scope, and read the whole scope to find some paths. The same below.
+partial("ix_entries_changed", entries.c.scope_id, entries.c.shared_rev, where=entries.c.shared_rev > 0)
 
 versions = Table(
     "versions",
     metadata,
-    key(),
-    *belongs("entry_id", "entries.id"),
+    # Made of entry and revision (version_key): a version is found in the table itself, where those of an entry stand
+    # together, and there is no index to be kept beside it.
+    Column("id", Key, primary_key=True, autoincrement=False),
+    # No foreign key: the removal of an entry would look through all versions.
+    Column("entry_id", Key, nullable=False),
     number("from_rev", None),
     number("writer", None),
     words("actor", None),
@@ -236,7 +249,8 @@ versions = Table(
     words("attributes", None),
     # Last, so that reading what stands before does not walk the pages of a long body.
     prose("body"),
-    UniqueConstraint("entry_id", "from_rev"),
+    CheckConstraint(f"id = entry_id * {REVISIONS_OF_ENTRY} + from_rev", name="key"),
+    CheckConstraint(f"from_rev BETWEEN 0 AND {REVISIONS_OF_ENTRY - 1}", name="from_rev"),
     CheckConstraint("writer BETWEEN 1 AND 4", name="writer"),
     *json_object("attributes"),
 )
@@ -278,9 +292,10 @@ Index(
     views.c.run_id,
     views.c.from_rev,
     sqlite_where=views.c.to_rev.is_(None),
-    postgresql_where=(views.c.to_rev.is_(None)) & (views.c.from_rev > 0),
 )
 partial("ix_views_closed", views.c.run_id, views.c.to_rev, where=views.c.to_rev.is_not(None))
+# What became of a path: for those who name one, and say that it has ended.
+partial("ix_views_past", views.c.run_id, views.c.path, views.c.to_rev, where=not_zero(views.c.to_rev))
 
 chunks = Table(
     "chunks",
@@ -325,6 +340,10 @@ packets = Table(
     number("turn", None),
     # The turn that `layout` is a difference to; 0: it stands for itself.
     number("base_turn"),
+    # How many layouts there are from this one to the one that stands for itself.
+    number("depth"),
+    # Blocks of the packet, one that stands in it twice counted twice.
+    number("length"),
     prose("layout"),
     # What the owner wants to know of it when it is sent again: JSON that the store does not read.
     prose("note", ""),

@@ -7,12 +7,24 @@ Source: architecture 3 (revisions and the change feed), 12.4; RU046, RU063, RU08
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, cast
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, or_, select, true
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    and_,
+    bindparam,
+    case,
+    literal_column,
+    or_,
+    select,
+    true,
+    type_coerce,
+)
 
 from turnwright_core.entries import Entry, State, Tier, Visibility
 from turnwright_store.sql.entries import SEEN_VERSION, parts
@@ -91,6 +103,9 @@ SHOWN_COLUMNS: Final = (
 """The fields of Shown."""
 
 
+_SHOWN: Final = len(SHOWN_COLUMNS)
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
     """An entry as a run sees it, without its body and attributes."""
@@ -130,14 +145,26 @@ _CURRENT: Final[Select[Any]] = (
     .join(versions, SEEN_VERSION)
     .where(views.c.run_id == bindparam("run_id"), views.c.to_rev.is_(None))
 )
-_PATHS: Final = _CURRENT.where(views.c.path.in_(bindparam("paths", expanding=True)))
+_IN_PATHS: Final = views.c.path.in_(bindparam("paths", expanding=True))
+_PATHS: Final = _CURRENT.where(_IN_PATHS)
 IN_RANGE: Final = and_(
     views.c.path > bindparam("after_path"), views.c.path >= bindparam("low"), views.c.path < bindparam("high")
 )
 _RANGE: Final = _CURRENT.where(IN_RANGE).order_by(views.c.path).limit(bindparam("page"))
 SNAPSHOT: Final = {kind: _CURRENT.where(fits(kind)).order_by(views.c.position) for kind in KINDS}
 
+SHORT_BYTES_MAX: Final = 64 * 1024
+"""Bodies up to which they are read together with what shows them, where few are asked for."""
+
 _CONTENT: Final = (versions.c.id, versions.c.stored_bytes, versions.c.hash, versions.c.attributes)
+_SHORT_BODY: Final = case((versions.c.stored_bytes <= literal_column(str(SHORT_BYTES_MAX)), versions.c.body))
+_WHOLE_PATHS: Final = (
+    select(*SHOWN_COLUMNS, *_CONTENT[1:], type_coerce(_SHORT_BODY, versions.c.body.type))
+    .select_from(views)
+    .join(entries, ENTRY)
+    .join(versions, SEEN_VERSION)
+    .where(views.c.run_id == bindparam("run_id"), views.c.to_rev.is_(None), _IN_PATHS)
+)
 _WITH_BODIES: Final = select(*_CONTENT, versions.c.body).where(versions.c.id.in_(bindparam("ids", expanding=True)))
 _WITHOUT_BODIES: Final = select(*_CONTENT).where(versions.c.id.in_(bindparam("ids", expanding=True)))
 _CHUNKS: Final = (
@@ -195,6 +222,19 @@ def find_shown(connection: Connection, run_id: int, paths: Sequence[str]) -> dic
     return found
 
 
+def find_whole(connection: Connection, run_id: int, paths: Sequence[str]) -> tuple[dict[str, Shown], dict[int, Loaded]]:
+    """What a run sees of a few paths, and the contents of those that are short, by version."""
+    found: dict[str, Shown] = {}
+    loaded: dict[int, Loaded] = {}
+    if given := storable(paths):
+        for row in connection.execute(_WHOLE_PATHS, {"run_id": run_id, "paths": given}):
+            shown = Shown(*row[:_SHOWN])
+            found[shown.path] = shown
+            if row[-1] is not None:
+                loaded[shown.content] = Loaded(*row[_SHOWN:])
+    return found, loaded
+
+
 def storable(paths: Iterable[str]) -> list[str]:
     """The paths that can be stored; a database need not even be able to hear of NUL."""
     return [path for path in paths if "\0" not in path]
@@ -213,7 +253,7 @@ def list_shown(connection: Connection, run_id: int, prefix: str, after_path: str
 
 
 @dataclass(frozen=True, slots=True)
-class _Content:
+class Loaded:
     """What is loaded of a version. Folding may go on between two reads; a version is otherwise fixed."""
 
     stored_bytes: int
@@ -222,23 +262,28 @@ class _Content:
     body: str = ""
 
 
-def load_entries(connection: Connection, run: Standing, shown: Sequence[Shown], wanted: Wanted) -> list[Entry]:
-    """The entries with attributes, and with bodies where they are wanted.
+def load_entries(
+    connection: Connection,
+    run: Standing,
+    shown: Sequence[Shown],
+    wanted: Wanted,
+    loaded: Mapping[int, Loaded] | None = None,
+) -> list[Entry]:
+    """The entries with attributes, and with bodies where they are wanted; `loaded` is what was read of them already.
 
     Raises RUN_NOT_FOUND when the run was removed since they were found, and their versions with it.
     """
-    contents: dict[int, _Content] = {}
+    contents: dict[int, Loaded] = dict(loaded) if loaded else {}
     statement = _WITH_BODIES if wanted.bodies else _WITHOUT_BODIES
-    for part in parts(shown):
-        ids = [one.content for one in part]
-        for version, *content in connection.execute(statement, {"ids": ids}):
-            contents[version] = _Content(*content)
+    for part in parts(one.content for one in shown if one.content not in contents):
+        for version, *content in connection.execute(statement, {"ids": part}):
+            contents[version] = Loaded(*content)
     if any(one.content not in contents for one in shown):
         raise run_not_found(run.project, run.alias)
     return [_entry(connection, run, one, contents[one.content], wanted) for one in shown]
 
 
-def _entry(connection: Connection, run: Standing, one: Shown, content: _Content, wanted: Wanted) -> Entry:
+def _entry(connection: Connection, run: Standing, one: Shown, content: Loaded, wanted: Wanted) -> Entry:
     return Entry(
         path=one.path,
         scheme=one.scheme,
@@ -261,7 +306,7 @@ def _entry(connection: Connection, run: Standing, one: Shown, content: _Content,
     )
 
 
-def _body(connection: Connection, one: Shown, content: _Content, bytes_max: int) -> str:
+def _body(connection: Connection, one: Shown, content: Loaded, bytes_max: int) -> str:
     """As much of a body as the view shows: from the version what is folded into it, the rest from chunks."""
     end = min(one.body_bytes, bytes_max) if bytes_max else one.body_bytes
     if end <= content.stored_bytes:

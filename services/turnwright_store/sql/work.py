@@ -4,13 +4,18 @@ Theory of operation. Projects take turns: the first waiting run of a project sta
 project has runs under a living lease, its second one behind one more, and so on; of those at the same turn the one
 that waits longest is first. So a thousand queued runs of one project stand at a thousand different turns, and the
 one run of another project is among the first.
+
+An index holds the waiting runs of each project in their order. So the first of each project are looked at, and further
+ones of those projects alone that are next again: what is read grows with the projects and the leases that live, and not
+with the runs that wait.
 Source: architecture 3 (fair between projects); rows RU109, RU110.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+import heapq
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -23,56 +28,44 @@ from sqlalchemy import (
     exists,
     func,
     literal_column,
-    or_,
     select,
     update,
 )
 
 from turnwright_core.runs import PROPOSED
+from turnwright_store.sql.columns import not_zero
+from turnwright_store.sql.entries import parts
 from turnwright_store.sql.leases import IS_FREE, IS_LEASED
-from turnwright_store.sql.loops import OPEN_RUNS, OPEN_STATUSES
+from turnwright_store.sql.loops import OPEN_STATUSES
+from turnwright_store.sql.next_loop import IS_UNDECIDED
 from turnwright_store.sql.runs import RunRow
-from turnwright_store.sql.tables import loops, projects, runs, views
+from turnwright_store.sql.tables import loops, projects, runs
 
-_IS_UNDECIDED: Final = exists(
-    select(views.c.id).where(
-        views.c.run_id == runs.c.id,
-        views.c.turn == runs.c.turn_open,
-        views.c.to_rev.is_(None),
-        views.c.state == literal_column("2"),
-    )
-)
-_HAS_WORK: Final = or_(
-    runs.c.loop_active == 0,
-    loops.c.status == literal_column("102"),
-    and_(loops.c.status == literal_column("202"), or_(runs.c.abort_requested, ~_IS_UNDECIDED)),
-)
 _LEASED_PROJECT: Final = cast(runs.c.project_id + literal_column("0"), BigInteger)
 """An expression that no index offers in order: planners would walk all runs by project, and few are leased."""
 
-_LEASED: Final = (
-    select(_LEASED_PROJECT.label("project_id"), func.count().label("leased"))
-    .where(IS_LEASED)
-    .group_by(_LEASED_PROJECT)
-    .subquery("leased_runs")
+_LEASED: Final = select(_LEASED_PROJECT, func.count()).where(IS_LEASED).group_by(_LEASED_PROJECT)
+_IS_WAITING: Final = and_(not_zero(runs.c.next_loop), runs.c.removed_ms == literal_column("0"), IS_FREE)
+_FIRST: Final = (
+    select(runs.c.id)
+    .where(runs.c.project_id == projects.c.id, _IS_WAITING)
+    .order_by(runs.c.next_loop)
+    .limit(literal_column("1"))
+    .correlate(projects)
+    .scalar_subquery()
 )
-_TURN: Final = (
-    func.row_number().over(partition_by=runs.c.project_id, order_by=OPEN_RUNS.c.oldest)
-    + func.coalesce(_LEASED.c.leased, literal_column("0"))
-).label("turn")
-_WAITING: Final[Select[Any]] = (
-    select(runs.c.id, projects.c.name, runs.c.alias, _TURN)
-    .select_from(OPEN_RUNS)
-    .join(runs, runs.c.id == OPEN_RUNS.c.run_id)
-    .join(projects, projects.c.id == runs.c.project_id)
-    .outerjoin(_LEASED, _LEASED.c.project_id == runs.c.project_id)
-    .outerjoin(loops, and_(loops.c.run_id == runs.c.id, loops.c.sequence == runs.c.loop_active))
-    .where(runs.c.removed_ms == literal_column("0"), IS_FREE, _HAS_WORK)
-    .order_by(_TURN, OPEN_RUNS.c.oldest)
+_HEADS: Final[Select[Any]] = select(_FIRST, projects.c.name)
+_HEADS_FOR: Final = _HEADS.where(projects.c.workspace_id.in_(bindparam("workspaces", expanding=True)))
+_QUEUED: Final = select(runs.c.id, runs.c.project_id, runs.c.next_loop, runs.c.alias).where(
+    runs.c.id.in_(bindparam("ids", expanding=True))
+)
+_BEHIND: Final = (
+    select(runs.c.next_loop, runs.c.id, runs.c.alias)
+    .where(runs.c.project_id == bindparam("project"), runs.c.next_loop > bindparam("after"), _IS_WAITING)
+    .order_by(runs.c.next_loop)
     .limit(bindparam("page"))
 )
-_WAITING_FOR: Final = _WAITING.where(projects.c.workspace_id.in_(bindparam("workspaces", expanding=True)))
-_UNDECIDED: Final = select(func.count()).select_from(runs).where(runs.c.id == bindparam("run_id"), _IS_UNDECIDED)
+_UNDECIDED: Final = select(func.count()).select_from(runs).where(runs.c.id == bindparam("run_id"), IS_UNDECIDED)
 
 UNAVAILABLE: Final = "workspace_unavailable"
 """Reason of a queued loop whose workspace no living executor has."""
@@ -116,16 +109,63 @@ class WaitingRow:
     """How many runs are before it while projects take turns; the first ones have the lowest."""
 
 
-def list_waiting(connection: Connection, workspaces: Collection[str], grace_ms: int, page: int) -> list[WaitingRow]:
-    """Runs that an owner can go on with and nobody holds, the next one first; `workspaces` empty: of any project.
+_BEHIND_PAGE: Final = 32
+"""Runs of one project that are read at once behind its first."""
 
-    A run that waits for a decision has none, whatever is queued behind.
-    """
-    values: dict[str, Any] = {"grace_ms": grace_ms, "page": page}
-    statement = _WAITING
+
+def list_waiting(connection: Connection, workspaces: Collection[str], grace_ms: int, page: int) -> list[WaitingRow]:
+    """Runs that an owner can go on with and nobody holds, the next one first; `workspaces` empty: of any project."""
+    leased: dict[int, int] = dict(connection.execute(_LEASED, {"grace_ms": grace_ms}).all())
+    # Turn, loop, then what they are of. A project whose next run is not read yet stands before all of its turn.
+    line = [(leased.get(first.project, 0) + 1, loop, first) for loop, first in _heads(connection, workspaces, grace_ms)]
+    heapq.heapify(line)
+    found: list[WaitingRow] = []
+    while line and len(found) < page:
+        turn, loop, first = heapq.heappop(line)
+        if first.run:
+            found.append(WaitingRow(first.run, first.name, first.alias, turn))
+            behind = first.behind or _runs_behind(connection, first.project, loop, grace_ms)
+            heapq.heappush(line, (turn + 1, 0, replace(first, run=0, behind=behind)))
+        elif following := next(first.behind or iter(()), None):
+            loop, run, alias = following
+            heapq.heappush(line, (turn, loop, replace(first, run=run, alias=alias)))
+    return found
+
+
+def _heads(connection: Connection, workspaces: Collection[str], grace_ms: int) -> Iterator[tuple[int, _Waiting]]:
+    """The first waiting run of each project, with its loop."""
+    values: dict[str, Any] = {"grace_ms": grace_ms}
     if workspaces:
-        statement, values["workspaces"] = _WAITING_FOR, sorted(set(workspaces))
-    return [WaitingRow(*row) for row in connection.execute(statement, values)]
+        values["workspaces"] = sorted(set(workspaces))
+    names = {run: name for run, name in connection.execute(_HEADS_FOR if workspaces else _HEADS, values) if run}
+    for part in parts(names):
+        for run, project, loop, alias in connection.execute(_QUEUED, {"ids": part}):
+            yield loop, _Waiting(project, names[run], run, alias)
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A project in the line, and its next run; 0: it is not read yet."""
+
+    project: int
+    name: str
+    run: int
+    alias: str
+    behind: Iterator[tuple[int, int, str]] | None = None
+
+    def __lt__(self, other: _Waiting) -> bool:
+        return self.project < other.project
+
+
+def _runs_behind(connection: Connection, project: int, after: int, grace_ms: int) -> Iterator[tuple[int, int, str]]:
+    """Waiting runs of a project behind a loop: loop, run, alias."""
+    while True:
+        values = {"project": project, "after": after, "grace_ms": grace_ms, "page": _BEHIND_PAGE}
+        rows = connection.execute(_BEHIND, values).all()
+        yield from rows
+        if len(rows) < _BEHIND_PAGE:
+            return
+        after = rows[-1][0]
 
 
 def has_work(connection: Connection, run: RunRow) -> bool:

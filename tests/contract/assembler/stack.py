@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 import grpc
-from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2_grpc
+from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2_grpc, budget_pb2
 from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
 
 from turnwright_assembler.config import AssemblerSettings
@@ -104,6 +104,14 @@ class Client:
             request["at_least"] = cursor_to_pb(request["at_least"])
         call = self.stub.Assemble(assembler_service_pb2.AssembleRequest(**request), metadata=self.metadata, timeout=30)
         return Answer([message async for message in call])
+
+    async def check_budget(self, **changes) -> budget_pb2.CheckBudgetResponse:
+        """Whether what a turn brought fits."""
+        request = {"project": "p", "run": "r", "turn": 1, "loop": 1, "context_length": 100_000} | changes
+        if "at_least" in request:
+            request["at_least"] = cursor_to_pb(request["at_least"])
+        call = budget_pb2.CheckBudgetRequest(**request)
+        return await self.stub.CheckBudget(call, metadata=self.metadata, timeout=30)
 
 
 async def start_assembler(tmp_path, **settings) -> RunningServer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
 from pathlib import Path
 
@@ -260,3 +261,26 @@ async def until_stored(services: Services, path: str, body: str) -> None:
                 return
         await asyncio.sleep(0.02)
     raise AssertionError(f"{path} did not come")
+
+
+# ---- What the aborted turn took
+
+
+@pytest.mark.parametrize("restarts", [0, 1, 2])
+async def test_an_aborted_turn_is_charged_its_model_call_once_whoever_made_it(services, restarts) -> None:
+    # RU111; budgets: what was spent is what the reply's note says
+    (services.files / "a.txt").write_text("old\n")
+    services.script('<set path="a.txt">new</set><update status="102">On.</update>', DONE)
+    queued = await services.act(yolo=False)
+    await services.until(queued, 202)
+    for _ in range(restarts):
+        await services.restart("executor")
+    await services.client.abort(services.project, "r")
+    assert (await services.until(queued)).status == 499
+    answer = await services.client.get_run(services.project, "r", turns_max=1)
+    [result] = [turn.result for turn in answer.turns]
+    note = json.loads((await services.entry("assistant://1")).attributes_json)["call"]
+    assert (result.finish, result.usage.total_tokens) == ("aborted", note["usage"]["total_tokens"])
+    assert result.usage.total_tokens > 0
+    assert (result.packet_digest, result.packet_tokens) == (note["packet_digest"], note["packet_tokens"])
+    assert (answer.spent.tokens, answer.spent.lost_tokens) == (result.usage.total_tokens, 0)

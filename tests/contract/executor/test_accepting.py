@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+import time
 
 import pytest
 import pytest_asyncio
+from turnwright.types.v1 import proposal_pb2
 
 from contract.executor.proposing import (
     DONE,
@@ -24,6 +27,8 @@ from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.wiring import build
 
 pytestmark = pytest.mark.asyncio
+
+EXPIRED = proposal_pb2.DECISION_KIND_EXPIRED
 
 
 # ---- Plugins
@@ -133,16 +138,20 @@ async def test_plugins_hear_of_a_rejection_with_its_comment(guarded):
 # ---- Expiry
 
 
-async def test_a_loop_whose_proposal_expires_ends_and_the_run_can_go_on(tmp_path, monkeypatch):
+@pytest.mark.parametrize("recover", [True, False], ids=["looks for work", "waits to be told"])
+async def test_a_loop_whose_proposal_expires_says_so_and_the_run_can_go_on(tmp_path, monkeypatch, recover):
     # C20
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
     monkeypatch.setenv("TURNWRIGHT_PROPOSAL_EXPIRE_S", "0.4")
-    async with running(tmp_path, work_poll_s=0.1) as services:
+    async with running(tmp_path, work_poll_s=0.1, recover=recover) as services:
         (services.files / "a.txt").write_text("old\n")
         queued = await waiting(services, f"{SET}{GO_ON}", DONE)
         loop = await services.until(queued)
         record = await services.entry(PROPOSAL)
-        assert (loop.status, record.status, record.outcome) == (499, 499, "expired:499")
+        assert (loop.status, loop.reason) == (499, "expired")
+        assert (record.status, record.outcome) == (499, "expired:499")
+        [decided] = [one.proposal_resolved for one in services.events if one.HasField("proposal_resolved")]
+        assert (decided.path, decided.outcome, decided.decision.kind) == (PROPOSAL, "expired:499", EXPIRED)
         assert "Nobody decided within 0.4 s" in record.body
         assert (await services.client.get_run(services.project, "r")).run.status == 200
         assert (await services.until(await services.act("Go on."))).status == 200
@@ -237,3 +246,22 @@ async def test_a_decision_through_an_executor_that_cannot_see_the_project_reache
         assert (await services.until(queued)).status == 200
         await second.stop()
     assert (tmp_path / "project" / "a.txt").read_text() == "new\n"
+
+
+# ---- What a killed executor left
+
+
+async def test_an_executor_that_opens_a_project_removes_what_a_killed_one_left_of_its_writes(services):
+    # architecture 11
+    old, young = (services.files / f".{digit}123456789ab4def8123456789abcdef.tmp" for digit in "01")
+    for file, age_s in ((old, 7200), (young, 60)):
+        file.write_text("half of it")
+        os.utime(file, (time.time() - age_s,) * 2)
+    queued = await waiting(services, f"{SET}{GO_ON}", DONE)
+    await services.client.resolve(services.project, "r", PROPOSAL, accept=True)
+    await services.until(queued)
+    await services.stop("executor")
+    assert [file.exists() for file in (old, young)] == [False, True]
+    await services.start("executor")
+    manifest = await services.entry("log://turn_0/repo/manifest")
+    assert (".tmp" in manifest.body, "a.txt" in manifest.body) == (False, True)

@@ -384,3 +384,15 @@ async def test_the_state_of_an_entry_is_part_of_a_record(services) -> None:
     await worked(services)
     record = await services.client.call_tool(services.project, "r", "set", {"path": "known://a"}, "x")
     assert (record.state, record.writer) == (entry_pb2.STATE_RESOLVED, entry_pb2.TIER_SYSTEM)
+
+
+async def test_the_path_of_a_projects_settings_is_kept_until_another_one_is_named(services) -> None:
+    """RU226: init has name, root and the path of a configuration."""
+    other = services.root / "other"
+    other.mkdir()
+    init = services.client.init_project
+    made = [await init(str(other), "wanted", path) for path in ("conf/a.toml", None, "b.toml", "")]
+    assert [(one.name, one.config_path) for one in made] == [
+        ("wanted", path) for path in ("conf/a.toml", "conf/a.toml", "b.toml", "")
+    ]
+    assert (made[0].root, (await init(str(services.files))).config_path) == (str(other), "")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import textwrap
 
 import pytest
 
@@ -66,22 +65,6 @@ def vote(vote, facts):
     SEEN.append((vote, facts))
     return Vote(False, 422, "enough") if facts.loop_turn == 2 else vote
 """
-
-
-@pytest.fixture
-def plugin(tmp_path, monkeypatch):
-    """Writes a module that the executor can import; the module afterwards."""
-    folder = tmp_path / "plugins"
-    folder.mkdir()
-    monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
-
-    def write(name: str, text: str) -> str:
-        (folder / f"{name}.py").write_text(textwrap.dedent(text))
-        monkeypatch.delitem(sys.modules, name, raising=False)
-        return f"{name}:register"
-
-    return write
 
 
 async def test_a_recording_filter_refuses_a_command_which_is_stored_and_never_dispatched(plugin, tmp_path) -> None:

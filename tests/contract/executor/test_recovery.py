@@ -266,6 +266,32 @@ async def test_whoever_decides_says_what_became_of_an_interrupted_command(tmp_pa
         assert (it.effects, await it.state(path)) == (effects, state)
 
 
+@pytest.mark.parametrize("comment", ["", "Leave it."])
+async def test_a_question_that_is_rejected_leaves_the_command_indeterminate(tmp_path, comment):
+    # architecture 11; C20
+    async with asking(tmp_path) as it:
+        await it.reply()
+        path = await it.sh("a", dispatched=True)
+        await it.record("update", {"status": "200"}, "Done.", ordinal=1)
+        assert (await it.gone()).status == 202
+        await it.services.client.resolve(it.services.project, "r", path, accept=False, comment=comment)
+        loop = await it.services.client.wait_loop(it.services.project, "r", 1)
+        assert (it.effects, await it.state(path)) == ([], (State.FAILED, "indeterminate:500"))
+        assert (loop.reason == "rejected", comment in (await it.services.entry(path)).body) == (not comment, True)
+
+
+async def test_a_question_that_nobody_answers_leaves_the_command_indeterminate(tmp_path, monkeypatch):
+    # architecture 11
+    monkeypatch.setenv("TURNWRIGHT_PROPOSAL_EXPIRE_S", "0.5")
+    async with asking(tmp_path) as it:
+        await it.reply()
+        path = await it.sh("a", dispatched=True)
+        await it.gone()
+        loop = await it.services.client.wait_loop(it.services.project, "r", 1)
+        assert (loop.status, loop.reason) == (499, "expired")
+        assert (it.effects, await it.state(path)) == ([], (State.FAILED, "indeterminate:500"))
+
+
 async def test_the_question_is_announced_with_its_choices(tmp_path):
     async with asking(tmp_path) as it:
         await it.reply()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from turnwright.types.v1 import budget_pb2
+from turnwright.types.v1 import budget_pb2, settings_pb2
 
 from services import Services, running
 from turnwright_cli.policy import read_stored
@@ -14,7 +14,7 @@ from turnwright_executor.app.replaying import StoredTurns, replay, stored_turns
 from turnwright_executor.domain.verdict import Limits, Rejection
 from turnwright_executor.hooks import TURN_VERDICT, Hooks, Vote
 from turnwright_executor.hooks.rules import new_registry
-from turnwright_executor.ports import RunAddress
+from turnwright_executor.ports.address import RunAddress
 
 pytestmark = pytest.mark.asyncio
 
@@ -76,6 +76,32 @@ async def test_a_budget_is_seen_again(services) -> None:
     assert (loop.status, loop.turns) == (499, 2)
     assert found.verdicts[-1].facts.exhausted == loop.reason
     assert loop.reason.startswith("budget_exhausted:turns: ")
+    assert all(was == now for was, now in await again(found))
+
+
+async def test_an_expiry_is_seen_again(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    monkeypatch.setenv("TURNWRIGHT_PROPOSAL_EXPIRE_S", "0.4")
+    async with running(tmp_path, work_poll_s=0.1) as services:
+        (services.files / "a.txt").write_text("old\n")
+        services.script(f"{SET}{GO_ON}", DONE)
+        loop = await services.until(await services.act(yolo=False))
+        found = await stored(services)
+        assert (loop.reason, found.verdicts[0].facts.rejection) == ("expired", Rejection.EXPIRED)
+        assert all(was == now for was, now in await again(found))
+
+
+async def test_results_that_did_not_fit_are_seen_again(services) -> None:
+    # RU142, RU153
+    (services.files / "big.txt").write_text("fact\n" * 3000)
+    services.script(f'<get path="big.txt"/>{GO_ON}', DONE)
+    limits = settings_pb2.RunSettings(model="m", context_limit=8_000)
+    wanted = settings_pb2.LoopSettings(model="m", yolo=True)
+    await services.until(
+        await services.client.act(services.project, "Do it.", run="r", settings=wanted, run_settings=limits)
+    )
+    found = await stored(services)
+    assert [one.facts.errors for one in found.verdicts] == [1, 0]
     assert all(was == now for was, now in await again(found))
 
 

@@ -4,95 +4,32 @@ import asyncio
 import contextlib
 import time
 
-import grpc
 import pytest
 import pytest_asyncio
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
 
+from contract.executor.replicas import DONE, SLOW, begun, eventually, two_executors, watched
 from contract.store.harness import Client as StoreClient
 from crash.stack import ENDURING, Stack, insisted
-from services import SECRET, running
+from services import SECRET
 from turnwright_client import Client, RunView
 from turnwright_client.client import loop_in
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.auth import derive_token
 from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.server import RunningServer
-from turnwright_core.runs import LOOP_ENDED
-from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.edge.routing import FORWARDED
-from turnwright_executor.wiring import build as build_executor
 
 pytestmark = pytest.mark.asyncio
-
-DONE = '<update status="200">All is done.</update>'
-SLOW = f"=== reply chunk_chars=4 delay_ms=40 ===\nA long thought, and then some more of it.\n{DONE}\n"
-
-
-class Seen(grpc.aio.ServerInterceptor):
-    """Keeps what each call came with."""
-
-    def __init__(self):
-        self.calls = []
-
-    async def intercept_service(self, continuation, details):
-        self.calls.append((details.method.rpartition("/")[2], dict(details.invocation_metadata)))
-        return await continuation(details)
-
-    def of(self, method):
-        return [metadata for name, metadata in self.calls if name == method]
 
 
 @pytest_asyncio.fixture
 async def pair(tmp_path, monkeypatch):
     """The owner of every run, a client of another executor that never looks for work, and what the owner was called."""
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
-    seen = Seen()
-    # With so long a lease no renewal is what tells the owner of an abort.
-    async with running(tmp_path, [seen], owner_poll_s=0.1, lease_s=60) as services:
-        at = f"unix:{tmp_path}/second.sock"
-        peers = {name: services.addresses[name] for name in ("store", "provider", "assembler")}
-        settings = ExecutorSettings(
-            home=tmp_path / "home", token=SECRET, log_level="error", listen=at, recover=False, owner_poll_s=0.1, **peers
-        )
-        server = RunningServer(build_executor(settings, SECRET), at, SECRET, 1.0)
-        await server.start()
-        async with Client.connect(at, derive_token(SECRET, Tier.CLIENT, "alice")) as other:
-            yield services, other, seen
-        await server.stop()
-
-
-async def eventually(condition):
-    """What the condition answers, once it is anything."""
-    for _ in range(600):
-        if answer := await condition():
-            return answer
-        await asyncio.sleep(0.02)
-    raise AssertionError("it never came")
-
-
-async def begun(services, client):
-    """Wait until the run's first turn has begun."""
-
-    async def has_turn():
-        with contextlib.suppress(TurnwrightError):
-            return (await client.get_run(services.project, "r")).run.turn
-
-    await eventually(has_turn)
-
-
-async def watched(client, project, run, kind="", after=None):
-    """The events up to the end of the run's loop, or to the first one of a kind."""
-    events = []
-    async with asyncio.timeout(20), contextlib.aclosing(client.watch(project, run, after)) as stream:
-        async for event in stream:
-            events.append(event)
-            loop = loop_in(event)
-            if event.WhichOneof("event") == kind or (not kind and loop and loop.status in LOOP_ENDED):
-                return events
-    raise AssertionError("the watch ended")
+    async with two_executors(tmp_path) as made:
+        yield made
 
 
 async def test_a_watch_through_any_executor_has_the_owners_deltas_and_numbers(pair):
@@ -108,7 +45,7 @@ async def test_a_watch_through_any_executor_has_the_owners_deltas_and_numbers(pa
     first = there[0].cursor.seq
     numbered = [event.SerializeToString() for event in here if event.cursor.seq > first]
     assert [event.SerializeToString() for event in there if event.cursor.seq > first] == numbered
-    forwarded = seen.of("WatchRun")[-1]
+    forwarded = next(metadata for metadata in seen.of("WatchRun") if FORWARDED in metadata)
     assert forwarded["authorization"] == f"Bearer {derive_token(SECRET, Tier.CLIENT, 'alice')}"
     assert (forwarded["turnwright-tier"], forwarded["turnwright-forwarded"]) == ("client", "1")
 

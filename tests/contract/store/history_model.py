@@ -55,6 +55,8 @@ class RunModel:
     loops: int = 0
     active: int = 0
     """Sequence of the running loop; 0: none."""
+    held: bool = False
+    """Whether an owner has it; leases are longer than any history."""
     turn: int = 0
     turn_open: bool = False
     moments: dict[int, Moment] = field(default_factory=dict)
@@ -283,11 +285,40 @@ class Claim:
 
     def apply(self, world: World) -> tuple[World, Any]:
         run = world.at(self.alias)
-        run = replace(run, epoch=run.epoch + 1)
+        run = replace(run, epoch=run.epoch + 1, held=True)
         if not run.active and run.queued:
             first = run.loops - run.queued + 1
             run = replace(run, active=first, queued=run.queued - 1, revision=run.revision + 1)
         return world.with_run(self.alias, run), (run.epoch, run.active, run.turn if run.turn_open else 0)
+
+
+@dataclass(frozen=True)
+class Taken(Claim):
+    """A run that ClaimWork gave: one with work that nobody held."""
+
+    def apply(self, world: World) -> tuple[World, Any]:
+        if not has_work(world.at(self.alias)):
+            raise RefusedError(Reason.LEASE_HELD)
+        return super().apply(world)
+
+
+def has_work(run: RunModel) -> bool:
+    """Whether an owner is wanted for a run."""
+    return not run.held and bool(run.active or run.queued)
+
+
+@dataclass(frozen=True)
+class Release:
+    """ReleaseRun."""
+
+    alias: str
+    epoch: int
+
+    def apply(self, world: World) -> tuple[World, Any]:
+        run = world.at(self.alias)
+        if self.epoch != run.epoch:
+            raise RefusedError(Reason.LEASE_LOST)
+        return world.with_run(self.alias, replace(run, held=False)), None
 
 
 @dataclass(frozen=True)
@@ -353,7 +384,7 @@ class Fork:
         return world.with_run(self.child, run), (number, seen)
 
 
-Request = Write | Sweep | Replan | Enqueue | Claim | Begin | End | Fork
+Request = Write | Sweep | Replan | Enqueue | Claim | Release | Begin | End | Fork
 
 
 def explain(world: World, answered: list[tuple[Request, Any]]) -> World | None:

@@ -43,15 +43,18 @@ from contract.store.history_model import (
     Enqueue,
     Fork,
     Hide,
+    Release,
     Remove,
     Replan,
     RunModel,
     Seen,
     Set,
     Sweep,
+    Taken,
     World,
     Write,
     explain,
+    has_work,
     is_shared,
 )
 from turnwright_core.entries import CopyEntry, EntryWrite, MoveEntry, State, Tier, Visibility
@@ -61,6 +64,7 @@ from turnwright_core.wire.entries import write_to_pb
 RUNS_MAX = 6
 OWN = [f"known://{name}" for name in "abc"]
 FILES = ["f/x.txt", "f/y.txt"]
+LEASE_MS = 3_600_000
 STREAMS = [f"sh://turn_0/s_{number}" for number in (1, 2)]
 
 numbers = count(1)
@@ -81,6 +85,7 @@ changes = st.one_of(
 )
 places = st.integers(0, RUNS_MAX - 1)
 KINDS = ["write"] * 4 + ["work"] * 8 + ["fork"] * 2 + ["fenced", "stale", "enqueue", "claim", "sweep", "plan"]
+KINDS += ["take"] * 2 + ["release"] * 2
 wishes = st.tuples(st.sampled_from(KINDS), places, st.lists(changes, min_size=1, max_size=4), st.integers(0, 9))
 """What a step would like to ask of the run at a place; the state decides what that comes to."""
 
@@ -148,8 +153,17 @@ class Driver:
         return answer.loop.sequence
 
     async def _claim(self, asked):
-        answer = await self.client.call("ClaimRun", **self.at(asked.alias), owner="me", address="here:1")
-        return (answer.fence.epoch, answer.loop.sequence, answer.open_turn.number)
+        who = {"owner": "me", "address": "here:1", "lease_ms": LEASE_MS}
+        return _claimed(await self.client.call("ClaimRun", **self.at(asked.alias), **who))
+
+    async def take(self, limit):
+        """What ClaimWork gives, as requests with their answers."""
+        who = {"owner": "me", "address": "here:1", "lease_ms": LEASE_MS, "workspace_ids": [f"ws-{self.project}"]}
+        answer = await self.client.call("ClaimWork", **who, limit=limit)
+        return [(Taken(claim.run.run), _claimed(claim)) for claim in answer.claims]
+
+    async def _release(self, asked):
+        await self.client.call("ReleaseRun", **self.at(asked.alias), fence=write_pb2.Fence(epoch=asked.epoch))
 
     async def _begin(self, asked):
         fence = write_pb2.Fence(epoch=asked.epoch)
@@ -196,6 +210,10 @@ class Driver:
         return seen, cursor, positions
 
 
+def _claimed(claim):
+    return (claim.fence.epoch, claim.loop.sequence, claim.open_turn.number)
+
+
 def request_of(world, wish, known_revision):
     """The request that a wish comes to. `known_revision` tells what a run knows of the project."""
     kind, place, changes, number = wish
@@ -213,6 +231,8 @@ def request_of(world, wish, known_revision):
             return Enqueue(alias, f"task {place}")
         case "claim":
             return Claim(alias)
+        case "release":
+            return Release(alias, run.epoch)
         case "fork":
             turns = [0, *run.moments]
             return Fork(alias, f"f{next(numbers)}", 99 if number == 9 else turns[number % len(turns)])
@@ -272,16 +292,31 @@ class Histories(RuleBasedStateMachine):
 
     @rule(wished=st.lists(wishes, min_size=1, max_size=4))
     def at_once(self, wished):
-        self._step(side_by_side(self.world, wished, self.known_revision))
+        others = [wish for wish in wished if wish[0] != "take"]
+        takes = [wish[3] for wish in wished if wish[0] == "take"]
+        self._step(side_by_side(self.world, others, self.known_revision), takes)
 
-    def _step(self, asked):
-        answers = self.runner.run(self._ask(asked))
-        after = explain(self.world, list(zip(asked, answers, strict=True)))
-        assert after is not None, f"no order explains {list(zip(asked, answers, strict=True))} after {self.world}"
+    @rule(limit=st.integers(1, RUNS_MAX))
+    def work_is_given_to_whoever_asks(self, limit):
+        """Alone, a claim of work misses none."""
+        waiting = {alias for alias, run in self.world.runs.items() if has_work(run)}
+        taken = self._step([], [limit])
+        assert len(taken) == min(limit, len(waiting))
+        assert {one.alias for one, _ in taken} <= waiting
+
+    def _step(self, asked, takes=()):
+        """Requests and claims of work at once; what was claimed."""
+        answers, taken = self.runner.run(self._ask(asked, takes))
+        answered = [*zip(asked, answers, strict=True), *taken]
+        after = explain(self.world, answered)
+        assert after is not None, f"no order explains {answered} after {self.world}"
         self.world = after
+        return taken
 
-    async def _ask(self, asked):
-        return await asyncio.gather(*(self.driver.ask(one) for one in asked))
+    async def _ask(self, asked, takes):
+        answers = asyncio.gather(*(self.driver.ask(one) for one in asked))
+        claims = asyncio.gather(*(self.driver.take(limit) for limit in takes))
+        return await answers, [one for found in await claims for one in found]
 
     @invariant()
     def every_run_sees_what_the_model_says(self):

@@ -7,6 +7,7 @@ from turnwright.store.v1 import change_pb2
 from contract.store.harness import STREAMING, Client, append, new_project, remove, set_, start_store, working_run
 from turnwright_core.entries import CopyEntry, EntryWrite, Tier
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.kit.settings import SettingsError
 from turnwright_core.wire.entries import write_to_pb
 from turnwright_store.config import StoreSettings
 
@@ -158,5 +159,5 @@ CONTRACT = {
 @pytest.mark.parametrize(("name", "limit"), CONTRACT.items())
 async def test_a_setting_is_at_most_what_the_contract_says(tmp_path, name, limit):
     assert getattr(StoreSettings(home=tmp_path), name) == limit
-    with pytest.raises(ValueError, match=name):
+    with pytest.raises(SettingsError, match=name.upper()):
         StoreSettings(home=tmp_path, **{name: limit + 1})

@@ -26,6 +26,16 @@ async def test_a_project_is_found_again_by_its_workspace(client):
     assert list((await client.call("ListProjects")).projects) == [moved.project]
 
 
+async def test_a_project_keeps_the_path_of_its_settings_until_another_is_named(client):
+    """RU096, RU226."""
+    paths = [
+        (await client.call("InitProject", root="/a", workspace_id="w", **fields)).project.config_path
+        for fields in ({}, {"config_path": "a.toml"}, {}, {"config_path": ""})
+    ]
+    (listed,) = (await client.call("ListProjects")).projects
+    assert (paths, listed.config_path) == (["", "a.toml", "a.toml", ""], "")
+
+
 async def test_made_project_names_are_unique(client):
     names = [
         (await client.call("InitProject", root=root, workspace_id=f"ws-{place}")).project.name
@@ -45,6 +55,8 @@ async def test_made_project_names_are_unique(client):
         ({"workspace_id": ""}, "workspace_id"),
         ({"workspace_id": "x" * 129}, "workspace_id"),
         ({"name": "a b"}, "name"),
+        ({"config_path": "x" * 4097}, "config_path"),
+        ({"config_path": "a\x00b"}, "config_path"),
     ],
 )
 async def test_a_malformed_project_is_refused(client, fields, field):

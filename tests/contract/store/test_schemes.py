@@ -13,6 +13,7 @@ from contract.store.harness import (
     as_tier,
     new_project,
     new_run,
+    request,
     set_,
     start_store,
     working_run,
@@ -228,3 +229,41 @@ async def test_a_project_scoped_write_always_has_its_project(client, run):
     assert (here.body, there.body) == ("x", "y")
     assert here.scope != there.scope
     assert here.scope.startswith("project:")
+
+
+async def registry_told(run, rpc: str, version: str):
+    """What an answer to whoever knows a version tells of registered schemes; None where it tells nothing."""
+    other = await working_run(run.client, run.project)
+    more = {"BeginTurn": {"fence": other.fence, "request": request()}, "ClaimRun": {"owner": "o"}}.get(rpc, {})
+    if rpc == "ClaimRun":
+        await run.client.call("ReleaseRun", **other.address, fence=other.fence)
+    if rpc == "ReadView":
+        parts = [part async for part in run.client.stream(rpc, **other.address, schemes_version=version)]
+        answer = parts[0]
+    else:
+        answer = await run.client.call(rpc, **other.address, **more, schemes_version=version)
+    return answer.schemes if answer.HasField("schemes") else None
+
+
+@pytest.mark.parametrize("rpc", ["GetRun", "ReadView", "ClaimRun", "BeginTurn"])
+async def test_an_answer_tells_what_is_registered_to_whoever_does_not_know_it(client, run, rpc):
+    """Readers learn of schemes with what they read anyway; once they know them, an answer does not repeat it."""
+    before = await registry_told(run, rpc, "")
+    stored = await put(client, "wiki", category="data", writable_by=[MODEL])
+    told = await registry_told(run, rpc, "")
+    again = await registry_told(run, rpc, told.version)
+    assert (before, again) == (None, None)
+    assert (list(told.schemes), bool(told.version)) == ([stored], True)
+
+
+async def test_a_registry_is_named_by_what_is_in_it(client, run):
+    """The order of registration does not matter, and a change back is the registry that was."""
+    await put(client, "b")
+    await put(client, "a", category="data")
+    both = await registry_told(run, "GetRun", "")
+    await put(client, "a", category="unknown")
+    other = await registry_told(run, "GetRun", both.version)
+    await put(client, "a", category="data")
+    again = await registry_told(run, "GetRun", other.version)
+    assert ([one.name for one in both.schemes], again) == (["a", "b"], both)
+    assert other.version != both.version

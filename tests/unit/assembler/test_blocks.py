@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from cases import load_cases
 from turnwright_assembler.domain.blocks import active_prompt, make_block, stands_in_packet, summarized
 from turnwright_core.entries import State, Visibility
-from turnwright_core.schemes import scheme_for
+from turnwright_core.schemes import BUILT_IN
 from turnwright_core.text import scheme_of
 from unit.assembler.entries import DIVISOR, block, blocks, entry
 from unit.assembler.packet_reader import read_packet
@@ -23,9 +23,9 @@ def test_visibility_and_scheme_decide_what_stands_in_a_packet(case):
         visibility=Visibility[given_["visibility"].upper()],
         state=State[given_["state"].upper()],
     )
-    assert stands_in_packet(one, scheme_for(one.scheme)) is expected["in_context"]
+    assert stands_in_packet(one, BUILT_IN.rules(one.scheme)) is expected["in_context"]
     if "category" in expected:
-        assert scheme_for(scheme_of(given_["path"]) or "").category == expected["category"]
+        assert BUILT_IN.rules(scheme_of(given_["path"]) or "").category == expected["category"]
     if "blocks" in expected:
         made = make_block(one, DIVISOR)
         assert made
@@ -36,7 +36,7 @@ def test_visibility_and_scheme_decide_what_stands_in_a_packet(case):
 @pytest.mark.parametrize("state", list(State)[1:])
 def test_only_a_proposal_is_hidden_by_its_state(state):
     record = entry("log://turn_1/set/x", state=state)
-    assert stands_in_packet(record, scheme_for("log")) is (state is not State.PROPOSED)
+    assert stands_in_packet(record, BUILT_IN.rules("log")) is (state is not State.PROPOSED)
 
 
 # RU074, RU078, RU079, RU086

@@ -1,14 +1,15 @@
-"""What libraries log through Python's own logging comes in our form, at our level."""
+"""One line for each event, without secrets; what libraries log through Python's own logging comes in the same form."""
 
+import io
 import json
 import logging
 import os
+import sys
 from pathlib import Path
 
 import pytest
-import structlog
 
-from turnwright_core.kit.logs import FromLibraries, configure_logs
+from turnwright_core.kit.logs import FromLibraries, configure_logs, get_logger
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def lines(capsys):
         return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
 
     yield read
-    structlog.reset_defaults()
+    configure_logs("warning")
     root = logging.getLogger()
     for handler in [one for one in root.handlers if isinstance(one, FromLibraries)]:
         root.removeHandler(handler)
@@ -53,3 +54,52 @@ def test_a_file_that_lines_no_longer_go_to_is_closed(lines, tmp_path):
     assert line["text"] == "now here"
     assert (tmp_path / "first.log").read_text() == ""
     assert not [fd for fd in Path("/proc/self/fd").iterdir() if os.path.realpath(fd).endswith("first.log")]
+
+
+def test_an_event_is_one_line_of_json_without_secrets(lines):
+    (line,) = lines("info", lambda _: get_logger("part").info("happened", run="r", token="hush", size=3))
+    assert line.pop("timestamp").endswith("Z")
+    assert line == {
+        "event": "happened",
+        "logger": "part",
+        "level": "info",
+        "run": "r",
+        "token": "[redacted]",
+        "size": 3,
+    }
+
+
+def test_an_exception_is_told_with_its_traceback_and_without_local_variables(lines):
+    def fail(_):
+        hidden = "hush"
+        try:
+            int(f"four, not {len(hidden)}")
+        except ValueError as error:
+            get_logger("part").error("failed", exc_info=error)
+
+    (line,) = lines("info", fail)
+    assert "Traceback" in line["exception"]
+    assert "four, not 4" in line["exception"]
+    assert '"hush"' not in line["exception"].replace('hidden = "hush"', "")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_people_on_a_terminal_read_words_that_cannot_steer_it(lines, monkeypatch):
+    terminal = Terminal()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", terminal)
+        configure_logs("info")
+        get_logger("part").warning("happened", run="r", text="a\x1b[2Jb", size=3)
+    assert terminal.getvalue().endswith("warning happened  logger=part run=r text='a\\x1b[2Jb' size=3\n")
+
+
+def test_a_log_that_cannot_be_written_ends_nothing(lines, monkeypatch):
+    configure_logs("info")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", closed := io.StringIO())
+        closed.close()
+        assert get_logger("part").error("happened") is None

@@ -15,7 +15,7 @@ from turnwright_core.entries import Entry, EntryWrite, SetEntry, Visibility, to_
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import RunningServer
 from turnwright_core.runs import Mode
-from turnwright_core.schemes import scheme_for
+from turnwright_core.schemes import BUILT_IN
 from turnwright_core.text import scheme_of
 from turnwright_executor.app.pending import Pending
 from turnwright_executor.domain.effects import effect_from_json, effect_to_json
@@ -23,7 +23,7 @@ from turnwright_executor.domain.records import record_path
 from turnwright_executor.edge.shell import LocalShell, ShellLimits
 from turnwright_executor.edge.store import StoreLedger
 from turnwright_executor.edge.workspace import DiskWorkspace
-from turnwright_executor.ports import RunAddress
+from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.tools.contract import Context, Done, Proposed
 from turnwright_executor.tools.registry import TOOLS
 from turnwright_grammar import Command
@@ -87,7 +87,7 @@ class Bench:
         self, path: str, body: str = "", *, visibility: Visibility = Visibility.VISIBLE, **attributes
     ) -> None:
         """An entry as if it had been written earlier."""
-        tier = next(iter(scheme_for(scheme_of(path) or "").writable_by))
+        tier = next(iter(BUILT_IN.rules(scheme_of(path) or "").writable_by))
         change = SetEntry(body, to_attributes_json(attributes), visibility=visibility)
         await self.entries.write([EntryWrite(path, change, tier)])
 

@@ -20,7 +20,7 @@ from turnwright_executor.domain.budgets import (
     price_of,
     reserved_tokens,
 )
-from turnwright_executor.ports import RunAddress
+from turnwright_executor.ports.address import RunAddress
 
 SPENT = Spending(turns=3, tokens=900, cost_usd=0.5, wall_s=60.0)
 

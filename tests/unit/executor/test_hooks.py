@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import structlog
 
+from log_lines import logged
 from turnwright_core.entries import State
 from turnwright_core.kit.settings import SettingsError
 from turnwright_core.runs import Mode
@@ -41,7 +41,7 @@ from turnwright_executor.hooks import (
 from turnwright_executor.hooks.plugins import load_hooks
 from turnwright_executor.hooks.points import EVENTS, FILTERS
 from turnwright_executor.hooks.rules import new_registry
-from turnwright_executor.ports import ToolCall
+from turnwright_executor.ports.models import ToolCall
 from turnwright_executor.tools.registry import TOOLS
 
 pytestmark = pytest.mark.asyncio
@@ -136,7 +136,7 @@ FAULTS = (raises, exits, returns_nothing, makes_an_impossible_refusal, sleeps, w
 async def test_a_recording_filter_that_fails_refuses_the_command(fault):
     registry = new_registry()
     registry.of("guard").filter(ENTRY_RECORDING, fault)
-    with structlog.testing.capture_logs() as lines:
+    with logged() as lines:
         [record] = await recorded(registry, GET)
     assert (record.state, record.outcome) == (State.FAILED, "hook_failed:500")
     assert "The plugin guard that checks this failed" in record.body
@@ -280,7 +280,7 @@ async def test_an_observer_that_fails_breaks_nothing_and_hears_the_next_event():
     registry = Registry().of("p")
     registry.on("turn.started", observer)
     hooks = Hooks(registry)
-    with structlog.testing.capture_logs() as lines:
+    with logged() as lines:
         for turn in (1, 2):
             hooks.emit(TURN_STARTED, TurnStarted(TurnAddress(turn=turn)))
         await hooks.stop()
@@ -318,7 +318,7 @@ async def test_events_beyond_what_an_observer_keeps_waiting_are_dropped():
 
     registry.on(TURN_STARTED, observer)
     hooks = Hooks(registry, events_max=2)
-    with structlog.testing.capture_logs() as lines:
+    with logged() as lines:
         for turn in range(9):
             hooks.emit(TURN_STARTED, TurnStarted(TurnAddress(turn=turn)))
         await hooks.stop()
@@ -363,7 +363,7 @@ async def test_a_plugin_that_cannot_be_loaded_is_told_by_name(enabled, word):
 async def test_without_plugins_the_rules_alone_are_there():
     assert load_hooks("none").plugins() == {}
     assert [one.name for one in load_hooks("none").chain("turn.verdict")] == [
-        "plain_text", "update", "refuted", "commented", "strikes", "loop_turns", "budget", "rejected",
+        "plain_text", "update", "refuted", "commented", "strikes", "loop_turns", "budget", "rejected", "expired",
     ]  # fmt: skip
 
 

@@ -109,7 +109,7 @@ def test_an_unknown_tool_is_not_found():
 def test_a_command_without_its_target_is_recorded_with_an_empty_one_and_refused(tool):
     # RU129
     bare = built(tool, {})
-    assert record_attributes(bare, 0)["target"] == ""
+    assert record_attributes(bare)["target"] == ""
     assert refusal(bare, Mode.ACT, TOOL_ORDER).outcome == "invalid:400"
     assert target_attribute(tool) in refusal(bare, Mode.ACT, TOOL_ORDER).body
 

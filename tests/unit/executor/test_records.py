@@ -49,6 +49,7 @@ def test_output_goes_to_the_scheme_of_the_tool():
     assert channel_base("log://turn_1/sh/make_-C/x+2") == "sh://turn_1/make_-C/x+2"
     assert channel_path("log://turn_1/env/ls", 2) == "env://turn_1/ls_2"
     assert record_of_channel("env://turn_1/ls_2") == ("log://turn_1/env/ls", 2)
+    assert record_of_channel("sh://call_0123456789abcdef/ls_1") == ("log://call_0123456789abcdef/sh/ls", 1)
     assert record_of_channel("sh://turn_12/make_-C/x_1+2_1") == ("log://turn_12/sh/make_-C/x_1+2", 1)
     assert [record_of_channel(path) for path in ("known://a_1", "src/a_1", "sh://turn_1/ls", "sh://turn_1/ls_0")] == [
         None
@@ -70,7 +71,7 @@ def test_any_command_has_a_path_that_a_store_takes(name, target, turn, ordinal):
 
 def test_a_command_comes_back_from_its_record():
     sent = command('<set path="a" summary="s">body</set>')
-    attributes = record_attributes(sent, 2)
-    assert (attributes["tool"], attributes["ordinal"], attributes["target"]) == ("set", 2, "a")
+    attributes = record_attributes(sent)
+    assert (attributes["tool"], attributes["target"]) == ("set", "a")
     back = command_from_record(attributes)
     assert (back.name, dict(back.attributes), back.body) == (sent.name, dict(sent.attributes), sent.body)

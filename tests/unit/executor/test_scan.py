@@ -9,7 +9,7 @@ import pytest
 
 from turnwright_core.constraints import Constraints, FileConstraint
 from turnwright_executor.edge.scan import DiskScanner
-from turnwright_executor.ports import Scan
+from turnwright_executor.ports.workspaces import Scan
 from turnwright_executor.tools.ports import ScannedFile
 
 LATER_NS = 10**12

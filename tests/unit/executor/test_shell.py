@@ -138,12 +138,63 @@ async def test_background_processes_end_with_their_command(tmp_path):
     assert await gone(int(out))
 
 
+ESCAPES = {
+    "session": "setsid sh -c 'echo $$; exec sleep 300' &",
+    "orphan": "(setsid sh -c 'echo $$; exec sleep 300' &);",
+    "bare": "(env -i setsid sh -c 'echo $$; exec >/dev/null 2>&1; exec sleep 300' &);",
+    "group": "(setsid timeout 300 sh -c 'echo $$; exec sleep 300' &);",
+}
+"""Ways out of a command's session and out of its family; each tells its number."""
+
+
+@pytest.mark.parametrize("escape", ESCAPES.values(), ids=ESCAPES)
 @pytest.mark.asyncio
-async def test_a_process_that_left_the_group_is_not_waited_for(tmp_path):
-    end, out, _ = await run(tmp_path, "setsid sh -c 'echo $$; exec sleep 60' & sleep 0.2; echo done")
-    os.kill(int(out.split()[0]), signal.SIGKILL)
-    assert end.exit_code == 0
-    assert out.endswith("done\n")
+async def test_a_process_that_left_the_session_ends_with_its_command(tmp_path, escape):
+    # architecture 11
+    end, out, _ = await run(tmp_path, f"{escape} sleep 0.3; echo done")
+    assert (end.exit_code, out.endswith("done\n")) == (0, True)
+    assert await gone(int(out.split()[0]))
+
+
+@pytest.mark.parametrize("escape", ESCAPES.values(), ids=ESCAPES)
+@pytest.mark.asyncio
+async def test_a_process_that_left_the_session_is_stopped_with_a_command_over_its_time(tmp_path, escape):
+    end, out, _ = await run(tmp_path, f"{escape} sleep 300", timeout_s=0.5)
+    assert end.timed_out
+    assert await gone(int(out.split()[0]))
+
+
+@pytest.mark.parametrize("escape", ESCAPES.values(), ids=ESCAPES)
+@pytest.mark.asyncio
+async def test_a_process_that_left_the_session_does_not_outlive_its_executor(tmp_path, escape):
+    command = f"{escape} sleep 300"
+    program = (
+        "import asyncio\n"
+        "from turnwright_executor.edge.shell import LocalShell\n"
+        "async def keep(channel, text): print(text, end='', flush=True)\n"
+        f"asyncio.run(LocalShell({str(tmp_path)!r}).run({command!r}, 600, keep))\n"
+    )
+    executor = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
+    pid = int(await executor.stdout.readline())
+    assert is_alive(pid)
+    executor.kill()
+    await executor.wait()
+    assert await gone(pid)
+
+
+@pytest.mark.asyncio
+async def test_a_command_that_signals_its_group_or_kills_who_holds_it_leaves_nothing(tmp_path):
+    end, _, _ = await run(tmp_path, "kill -9 0; sleep 300")
+    assert end.exit_code == -signal.SIGKILL
+    end, out, _ = await run(tmp_path, "sleep 300 & echo $!; kill -9 $PPID; sleep 300")
+    assert end.exit_code == -signal.SIGKILL
+    assert await gone(int(out.split()[0]))
+
+
+@pytest.mark.asyncio
+async def test_a_command_sees_the_environment_that_it_was_given(tmp_path):
+    _, out, _ = await run(tmp_path, "env", environment={"PATH": os.defpath})
+    assert {line.partition("=")[0] for line in out.splitlines()} <= {"PATH", "PWD", "OLDPWD", "SHLVL", "_"}
 
 
 @pytest.mark.asyncio
@@ -328,7 +379,8 @@ async def test_a_cancelled_command_hears_of_it_at_once_and_what_it_wrote_arrives
 @pytest.mark.asyncio
 async def test_a_fork_bomb_is_stopped(tmp_path):
     limits = ShellLimits(processes=60, term_grace_s=0.2, close_grace_s=0.2)
-    bomb = "bomb() { bomb | bomb & }; bomb; sleep 60"
+    # It ends by itself after 256 processes: a test that fails must not take the machine along.
+    bomb = "bomb() { [ $1 -gt 0 ] || exec sleep 60; bomb $(($1 - 1)) & bomb $(($1 - 1)) & wait; }; bomb 7"
     end, _, _ = await run(tmp_path, bomb, 20.0, limits)
     assert end.too_many_processes or end.exit_code != 0
     assert not end.timed_out

@@ -1,21 +1,24 @@
 """A tool that crashes while its command is dispatched. Rows RU134, RU153, RU157."""
 
 import pytest
-import structlog
 
+from log_lines import logged
 from turnwright_core.entries import State
 from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode
 from turnwright_executor.app.accepting import Proposals
+from turnwright_executor.app.calling import Bench, Call, ToolCalls
 from turnwright_executor.app.dispatch import Progress, Room, dispatch
 from turnwright_executor.app.hub import RunHub
+from turnwright_executor.app.hubs import Hubs
 from turnwright_executor.app.recording import Gate, Reading, new_records, record_writes
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.effect_class import EffectClass
 from turnwright_executor.domain.toolset import TOOL_ORDER
+from turnwright_executor.edge.control import OutsideLedger
 from turnwright_executor.hooks import Hooks
 from turnwright_executor.hooks.rules import new_registry
-from turnwright_executor.ports import RunAddress
+from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.tools.registry import TOOLS
 from turnwright_grammar import Command
 
@@ -64,7 +67,7 @@ async def test_a_crash_fails_its_command_with_an_error_entry_and_aborts_those_af
         confirm=confirmed,
         asks_indeterminate=False,
     )
-    with structlog.testing.capture_logs() as lines:
+    with logged() as lines:
         assert await dispatch(room, records) is Progress.SETTLED
     await bench.entries.flush()
 
@@ -72,6 +75,29 @@ async def test_a_crash_fails_its_command_with_an_error_entry_and_aborts_those_af
     assert ended == [(State.FAILED, "crash:500"), (State.CANCELLED, "aborted:499"), (State.RESOLVED, "")]
     error = await bench.entry(f"log://turn_{TURN}/error/think/1")
     assert (error.state, error.outcome, error.body) == (State.FAILED, "crash:500", records[0].body)
+    assert "secret" not in error.body
+    [line] = lines
+    assert line["error_id"] in error.body
+
+
+async def test_a_crash_of_a_tool_that_a_client_calls_fails_its_command_with_an_error_entry(bench) -> None:
+    # RU127, RU134
+    address, ledger = bench.entries._address, bench.entries._ledger
+    context = bench.context(Command("think"))
+
+    async def found(_project) -> Bench:
+        return Bench(context.workspace, context.shell)
+
+    hubs = Hubs("o", ledger, ExecutorSettings())
+    outside = OutsideLedger(ledger._peer, "bench", "")
+    calls = ToolCalls(outside, {**TOOLS, "think": Crashing()}, found, Hooks(new_registry()), hubs)
+    with logged() as lines:
+        record = await calls.call(Call(address, Command("think", body="Hm."), "alice", "1"))
+    await hubs.close()
+
+    assert (record.state, record.outcome) == (State.FAILED, "crash:500")
+    error = await bench.entry(record.path.replace("/think/", "/error/think/"))
+    assert (error.state, error.outcome, error.body) == (State.FAILED, "crash:500", record.body)
     assert "secret" not in error.body
     [line] = lines
     assert line["error_id"] in error.body

@@ -168,6 +168,13 @@ def test_a_rejection_without_a_comment_ends_the_loop_and_completes_the_run(recor
     assert run_status_after(verdict.status, verdict.reason) == 200
 
 
+@pytest.mark.parametrize("records", [(), (update(102),), (update(200),)], ids=["none", "102", "200"])
+def test_a_proposal_that_nobody_decided_ends_the_loop_as_expired_and_completes_the_run(records):
+    verdict = judge(facts(action(State.CANCELLED, rejected=True), *records, rejection=Rejection.EXPIRED))
+    assert (verdict.continue_, verdict.status, verdict.reason, verdict.strikes) == (False, 499, "expired", 0)
+    assert run_status_after(verdict.status, verdict.reason) == 200
+
+
 @pytest.mark.parametrize("status", [102, 200, 204, 422])
 def test_a_rejection_with_a_comment_gives_another_turn_and_no_strike(status):
     rejected = action(State.FAILED, rejected=True)
@@ -343,7 +350,7 @@ def test_no_loop_goes_on_beyond_its_limits(facts_):
     if verdict.continue_:
         assert verdict.strikes < facts_.limits.max_strikes
         assert facts_.loop_turn < facts_.limits.max_loop_turns
-        assert facts_.rejection is not Rejection.SILENT
+        assert facts_.rejection not in (Rejection.SILENT, Rejection.EXPIRED)
 
 
 @given(FACTS)

@@ -317,7 +317,7 @@ def test_vendor_settings_are_read_under_both_names(monkeypatch):
     monkeypatch.setenv("TURNWRIGHT_OPENAI_BASE_URL", "http://ours/v1")
     ours = load(ProviderSettings)
 
-    assert (usual.openai_base_url, usual.openai_api_key.get_secret_value()) == ("http://usual/v1", "usual-key")
+    assert (usual.openai_base_url, usual.openai_api_key) == ("http://usual/v1", "usual-key")
     assert ours.openai_base_url == "http://ours/v1"
     assert "usual-key" not in repr(usual)
 

@@ -24,7 +24,8 @@ from turnwright_store.edge.schema import (
     migrate,
 )
 from turnwright_store.edge.thread import Kept
-from turnwright_store.sql.tables import chunks, idempotency, loops, metadata, runs, turns, versions, views
+from turnwright_store.sql.keys import version_key
+from turnwright_store.sql.tables import chunks, entries, idempotency, loops, metadata, runs, turns, versions, views
 
 ADD_VIEW = "INSERT INTO views (run_id, entry_id, path, from_rev, visibility, state, position, write_count, create_ms)"
 BODIES = ("short", "é\n" * 400, "")
@@ -170,7 +171,7 @@ def filled(core):
             add("scopes", id=number, key=key, revision=5)
         add("projects", id=1, scope_id=10, name="p", root="/", workspace_id="w", create_ms=1)
         add("runs", id=1, project_id=1, scope_id=11, alias="r", status=102, model="m", persona=prose("x"),
-            summary=prose("done"), create_ms=1, update_ms=1)  # fmt: skip
+            summary=prose("done"), loops=1, loop_active=1, create_ms=1, update_ms=1)  # fmt: skip
         add(
             "loops",
             id=1,
@@ -191,6 +192,7 @@ def filled(core):
             for from_rev, to_rev in ((1, 2), (2, None)):
                 add("views", run_id=1, entry_id=number, path=f"known://{number}", from_rev=from_rev, to_rev=to_rev,
                     version_rev=1, visibility=1, state=4, position=number, write_count=1, create_ms=1)  # fmt: skip
+        add("entries", id=9, scope_id=10, path="shared.txt", scheme="", head_rev=2, create_ms=1)
         add("chunks", entry_id=3, version_rev=1, offset=0, data=prose("chunk"))
         add(
             "idempotency",
@@ -226,6 +228,19 @@ def test_data_of_the_first_schema_is_there_after_the_migration(faces):
     assert core.execute(select(turns.c.number, turns.c.result)).all() == [(1, None)]
     assert core.execute(select(chunks.c.data)).scalars().all() == ["chunk"]
     assert core.execute(select(idempotency.c.response, idempotency.c.run)).all() == [(b"a", "")]
+
+
+def test_what_follows_from_data_of_the_first_schema_is_there_too(faces):
+    """Keys of versions, the revisions of shared entries, and what an owner can go on with."""
+    raw, core = faces
+    bring_to("r0001", raw, core)
+    filled(core)
+    bring_to_head(raw, core)
+    keys = core.execute(select(versions.c.id).order_by(versions.c.id)).scalars().all()
+    assert keys == [version_key(number, 1) for number in range(1, 1 + len(BODIES))]
+    shared = core.execute(select(entries.c.id, entries.c.shared_rev).order_by(entries.c.id)).all()
+    assert [tuple(row) for row in shared] == [*((number, None) for number in range(1, 1 + len(BODIES))), (9, 2)]
+    assert core.execute(select(runs.c.next_loop)).scalars().all() == [1]
 
 
 def test_what_the_first_schema_guarded_is_guarded_after_the_migration(faces):

@@ -89,7 +89,8 @@ async def test_a_later_holder_of_a_name_sees_what_the_earlier_one_did(postgres_u
 async def test_writes_that_share_no_name_do_not_wait_for_each_other(postgres_url):
     started, release = threading.Event(), threading.Event()
 
-    def hold(_tx):
+    def hold(tx):
+        assert tx.now_ms
         started.set()
         release.wait(10)
 

@@ -1,9 +1,7 @@
-"""The question for work walks the open loops and the claimed runs, however many runs and loops there are beside them."""
-
-import re
+"""The question for work costs the same however many runs wait, and however many runs and loops there are beside them."""
 
 import pytest
-import sqlalchemy
+import pytest_asyncio
 from sqlalchemy import insert
 
 from turnwright_store.edge.database import SqliteDatabase
@@ -13,46 +11,79 @@ from turnwright_store.sql.tables import loops, projects, runs, scopes
 
 pytestmark = pytest.mark.asyncio
 
-ENDED, OPEN = 2000, 20
+PROJECTS = 5
 
 
-def fill(tx):
-    """A project with many runs whose loops have ended, and a few that wait."""
-    numbers = range(1, ENDED + OPEN + 1)
+def fill(tx, waiting, ended):
+    """Projects with so many runs in all whose loops wait, and so many whose loops have ended."""
     connection = tx.connection
-    connection.execute(insert(scopes), [{"key": f"run:1:{number}"} for number in numbers])
-    (scope,) = connection.execute(insert(scopes).returning(scopes.c.id), {"key": "project:w"}).scalars()
-    project = {"scope_id": scope, "name": "p", "root": "/p", "workspace_id": "w", "create_ms": 1}
-    (owner,) = connection.execute(insert(projects).returning(projects.c.id), project).scalars()
-    first = connection.execute(sqlalchemy.text("SELECT id FROM scopes WHERE key = 'run:1:1'")).scalar_one()
+    numbers = range(1, waiting + ended + 1)
+    connection.execute(insert(scopes), [{"id": 1000 + n, "key": f"run:{n}"} for n in numbers])
+    connection.execute(insert(scopes), [{"id": 10 + n, "key": f"project:{n}"} for n in range(PROJECTS)])
+    made = [
+        {"id": n + 1, "scope_id": 10 + n, "name": f"p{n}", "root": "/", "workspace_id": f"w{n}", "create_ms": 1}
+        for n in range(PROJECTS)
+    ]
+    connection.execute(insert(projects), made)
     rows = [
-        {"id": n, "project_id": owner, "scope_id": first + n - 1, "alias": f"r{n}", "loops": 1}
-        | {"status": 200 if n <= ENDED else 100, "loops_queued": int(n > ENDED), "model": "m"}
-        | {"create_ms": 1, "update_ms": n}
+        {"id": n, "project_id": 1 + n % PROJECTS, "scope_id": 1000 + n, "alias": f"r{n}", "loops": 1, "model": "m"}
+        | {"status": 100 if n <= waiting else 200, "loops_queued": int(n <= waiting), "create_ms": 1, "update_ms": n}
+        | {"next_loop": n if n <= waiting else 0}
         for n in numbers
     ]
     connection.execute(insert(runs), rows)
     queued = {"sequence": 1, "settings": "{}", "prompt": "x", "create_ms": 1, "revision": 1}
-    statuses = [{"run_id": n, "status": 200 if n <= ENDED else 100, **queued} for n in numbers]
-    connection.execute(insert(loops), statuses)
+    connection.execute(
+        insert(loops), [{"id": n, "run_id": n, "status": 100 if n <= waiting else 200, **queued} for n in numbers]
+    )
 
 
-def plan(connection):
-    """How SQLite goes about it."""
-    compiled = work._WAITING.params(page=10, grace_ms=0).compile(dialect=connection.dialect)
-    sql = str(compiled)
-    for name in compiled.positiontup or []:
-        sql = sql.replace("?", str(compiled.params[name]), 1)
-    return [row[-1] for row in connection.execute(sqlalchemy.text("EXPLAIN QUERY PLAN " + sql))]
+def steps(connection, ask):
+    """The answer to a question, and how many steps the database took for it, in tens."""
+    raw = connection.core.connection.driver_connection
+    taken = [0]
+
+    def count():
+        taken[0] += 1
+        return 0
+
+    raw.set_progress_handler(count, 10)
+    try:
+        return ask(connection), taken[0]
+    finally:
+        raw.set_progress_handler(None, 0)
 
 
-async def test_the_question_for_work_scans_nothing_but_open_loops_and_claimed_runs(tmp_path):
-    database = SqliteDatabase(tmp_path / "x.db", lambda: 1, queue_max=9, batch_max=9, readers=1)
-    await database.start()
-    await database.write(fill, Durability.NORMAL, ())
-    waiting = await database.read(lambda connection: work.list_waiting(connection, (), 0, 100))
-    steps = await database.read(plan)
-    await database.close()
-    assert [row.run for row in waiting] == [f"r{number}" for number in range(ENDED + 1, ENDED + OPEN + 1)]
-    scanned = {step for step in steps if re.match(r"SCAN (?!\(|open_runs|leased_runs)", step)}
-    assert scanned == {"SCAN loops USING INDEX ix_loops_open", "SCAN runs USING INDEX ix_runs_claimed"}
+@pytest_asyncio.fixture
+async def asked(tmp_path):
+    """Asks a question of a database with so many runs."""
+    opened = []
+
+    async def ask(waiting, ended, question):
+        database = SqliteDatabase(tmp_path / f"{len(opened)}.db", lambda: 1, queue_max=9, batch_max=9, readers=1)
+        await database.start()
+        opened.append(database)
+        await database.write(lambda tx: fill(tx, waiting, ended), Durability.NORMAL, ())
+        return await database.read(lambda connection: steps(connection, question))
+
+    yield ask
+    for database in opened:
+        await database.close()
+
+
+@pytest.mark.parametrize("workspaces", [(), ("w1", "w2")], ids=["any", "some"])
+async def test_the_question_for_work_costs_the_same_for_ten_thousand_waiting_runs(asked, workspaces):
+    def ask(connection):
+        return work.list_waiting(connection, workspaces, 0, 33)
+
+    few, little = await asked(500, 500, ask)
+    many, much = await asked(10_000, 10_000, ask)
+    assert [row.run for row in few] == [row.run for row in many]
+    assert much <= 1.1 * little
+
+
+async def test_all_that_wait_are_found_in_the_order_of_turns(asked):
+    found, _ = await asked(100, 10, lambda connection: work.list_waiting(connection, (), 0, 1000))
+    turns = [(row.turn, row.id) for row in found]
+    assert turns == sorted(turns)
+    assert sorted(row.id for row in found) == list(range(1, 101))

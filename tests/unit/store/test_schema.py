@@ -15,6 +15,7 @@ from turnwright_store.sql import inbox, moments, views
 from turnwright_store.sql.entries import seen
 from turnwright_store.sql.feed import Feed
 from turnwright_store.sql.idempotency import forget
+from turnwright_store.sql.keys import version_key
 from turnwright_store.sql.loops import changed_loops
 from turnwright_store.sql.runs import find_run, list_runs
 from turnwright_store.sql.turns import changed_turns
@@ -105,8 +106,8 @@ def add_entry(raw, path="a"):
 
 def add_version(raw, attributes="{}", writer=1):
     raw.execute(
-        "INSERT INTO versions (entry_id, from_rev, writer, actor, create_ms, hash, body_bytes, attributes_bytes, attributes, body)"
-        f" VALUES (5, 1, {writer}, 'x', 1, '', 0, 2, '{attributes}', '')"
+        "INSERT INTO versions (id, entry_id, from_rev, writer, actor, create_ms, hash, body_bytes, attributes_bytes, attributes, body)"
+        f" VALUES ({version_key(5, 1)}, 5, 1, {writer}, 'x', 1, '', 0, 2, '{attributes}', '')"
     )
 
 
@@ -214,13 +215,13 @@ def filled(raw):
     """Enough rows that the planner has a choice: a long history, of which little is recent."""
     add_run(raw)
     raw.executemany(
-        "INSERT INTO entries (id, scope_id, path, scheme, head_rev, create_ms) VALUES (?, ?, ?, '', ?, 1)",
-        [(number, 10 + number % 2, f"p{number}", number) for number in range(100, 1100)],
+        "INSERT INTO entries (id, scope_id, path, scheme, head_rev, shared_rev, create_ms) VALUES (?, ?, ?, '', ?, ?, 1)",
+        [(n, 10 + n % 2, f"p{n}", n, None if n % 2 else n) for n in range(100, 1100)],
     )
     raw.executemany(
-        "INSERT INTO versions (entry_id, from_rev, writer, actor, create_ms, hash, body_bytes, attributes_bytes, attributes, body)"
-        " VALUES (?, ?, 1, 'x', 1, '', 0, 2, '{}', '')",
-        [(number, number) for number in range(100, 1100)],
+        "INSERT INTO versions (id, entry_id, from_rev, writer, actor, create_ms, hash, body_bytes, attributes_bytes, attributes, body)"
+        " VALUES (?, ?, ?, 1, 'x', 1, '', 0, 2, '{}', '')",
+        [(version_key(number, number), number, number) for number in range(100, 1100)],
     )
     raw.executemany(
         "INSERT INTO views (run_id, entry_id, path, from_rev, to_rev, visibility, state, position, write_count, create_ms)"
@@ -253,7 +254,7 @@ NOW = 1103
         ),
         (
             lambda feed: feed.section(10, 9999, (1090, 0), 50),
-            ["ix_entries_changed (scope_id=? AND head_rev>?)", "uq_views_current (run_id=? AND path=?)"],
+            ["ix_entries_changed (scope_id=? AND shared_rev>?)", "uq_views_current (run_id=? AND path=?)"],
         ),
     ],
     ids=["own", "moved"],
@@ -275,11 +276,11 @@ def test_a_read_since_a_cursor_does_not_walk_the_history(core, raw, ask, uses, h
     [
         (
             lambda core, run: moments.find_shown_at(core, run, at(run, 1100), ["p100"]),
-            ["uq_views_current (run_id=? AND path=?)", "ix_views_closed (run_id=? AND to_rev>?)"],
+            ["uq_views_current (run_id=? AND path=?)", "ix_views_past (run_id=? AND path=? AND to_rev>?)"],
         ),
         (
             lambda core, run: moments.list_shown_at(core, run, at(run, 1100), "p", "", 5),
-            ["uq_views_current (run_id=? AND path>? AND path<?)", "ix_views_closed (run_id=? AND to_rev>?)"],
+            ["uq_views_current (run_id=? AND path>? AND path<?)", "ix_views_past (run_id=? AND path>? AND path<?)"],
         ),
         (
             lambda core, run: moments.snapshot_at(core, run, at(run, 1100), views.Wanted(), []),
@@ -287,7 +288,7 @@ def test_a_read_since_a_cursor_does_not_walk_the_history(core, raw, ask, uses, h
         ),
         (
             lambda core, run: moments.list_history(core, run.id, "p100", NOW, 5),
-            ["uq_views_current (run_id=? AND path=?)", "ix_views_closed (run_id=?"],
+            ["uq_views_current (run_id=? AND path=?)", "ix_views_past (run_id=? AND path=?"],
         ),
     ],
     ids=["paths", "range", "snapshot", "history"],
@@ -305,7 +306,7 @@ def test_an_earlier_moment_is_found_by_both_halves_of_the_intervals(core, raw, a
 
 def shown():
     """A row that names a version."""
-    return views.Shown("a", "", 11, 1, 4, "", 0, 0, 1, 1, 100, 0, 1, 1, 100, 100, 0, 1, 1, 2)
+    return views.Shown("a", "", 11, 1, 4, "", 0, 0, 1, 1, 100, 0, 1, version_key(5, 1), 5, 1, 0, 1, 1, 2)
 
 
 QUESTIONS = {

@@ -17,7 +17,7 @@ KEY = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 PROSE = sa.Text().with_variant(sa.LargeBinary(), "postgresql")
 
-FIXED = ("entry_id", "from_rev", "writer", "actor", "create_ms", "body_bytes", "attributes_bytes", "attributes")
+FIXED = ("id", "entry_id", "from_rev", "writer", "actor", "create_ms", "body_bytes", "attributes_bytes", "attributes")
 """What never changes of a version. Folding brings what was appended into its body; what it says stays the same."""
 
 VIEWS = """
@@ -53,20 +53,48 @@ VIEW_INDEXES = (
 )
 VIEWS_WAITING = "CREATE INDEX ix_views_waiting ON views (create_ms, id) WHERE to_rev IS NULL AND state = 2"
 VIEWS_STREAMING = "CREATE INDEX ix_views_streaming ON views (create_ms, id) WHERE to_rev IS NULL AND state = 3"
+VIEWS_PAST = "CREATE INDEX ix_views_past ON views (run_id, path, to_rev) WHERE to_rev <> 0"
 UNCHECKED = (
     ("views", "run_id"),
     ("views", "entry_id"),
     ("entries", "scope_id"),
-    ("versions", "entry_id"),
     ("chunks", "entry_id"),
 )
 """References that PostgreSQL would check by a statement for each row."""
 
 NARROWED = {
     "ix_views_opened": "views (run_id, from_rev) WHERE to_rev IS NULL AND from_rev > 0",
-    "ix_entries_changed": "entries (scope_id, head_rev) WHERE head_rev > 0",
 }
 """Indexes that PostgreSQL takes for one question only."""
+
+KEY_OF_VERSION = "entry_id * 4294967296 + from_rev"
+
+VERSIONS = """
+CREATE TABLE versions (
+    id INTEGER NOT NULL,
+    entry_id INTEGER NOT NULL,
+    from_rev BIGINT NOT NULL,
+    writer BIGINT NOT NULL,
+    actor TEXT NOT NULL,
+    create_ms BIGINT NOT NULL,
+    hash TEXT NOT NULL,
+    body_bytes BIGINT NOT NULL,
+    stored_bytes BIGINT DEFAULT 0 NOT NULL,
+    attributes_bytes BIGINT NOT NULL,
+    attributes TEXT NOT NULL,
+    body TEXT NOT NULL,
+    CONSTRAINT pk_versions PRIMARY KEY (id),
+    CONSTRAINT ck_versions_key CHECK (id = entry_id * 4294967296 + from_rev),
+    CONSTRAINT ck_versions_from_rev CHECK (from_rev BETWEEN 0 AND 4294967295),
+    CONSTRAINT ck_versions_writer CHECK (writer BETWEEN 1 AND 4),
+    CONSTRAINT ck_versions_attributes_json CHECK (attributes IS NULL OR json_valid(attributes))
+)
+"""
+VERSION_CHECKS = {
+    "key": f"id = {KEY_OF_VERSION}",
+    "from_rev": "from_rev BETWEEN 0 AND 4294967295",
+}
+CHANGED = "CREATE INDEX ix_entries_changed ON entries (scope_id, shared_rev) WHERE shared_rev > 0"
 
 
 def upgrade() -> None:
@@ -74,10 +102,12 @@ def upgrade() -> None:
     is_sqlite = op.get_bind().dialect.name == "sqlite"
     _runs()
     _turns()
+    _entries()
     _versions(is_sqlite=is_sqlite)
     _views(is_sqlite=is_sqlite)
     op.execute(VIEWS_WAITING)
     op.execute(VIEWS_STREAMING)
+    op.execute(VIEWS_PAST)
     _packets()
     _search(is_sqlite=is_sqlite)
     op.execute("INSERT INTO meta (key, value) VALUES ('min_code', '2')")
@@ -103,19 +133,38 @@ def _turns() -> None:
         op.execute(ENDED_AT.format(column=column, scope=scope))
 
 
+NEXT_LOOPS = """
+UPDATE runs SET next_loop = coalesce(CASE
+    WHEN loop_active > 0 THEN (
+        SELECT loops.id FROM loops
+        WHERE loops.run_id = runs.id AND loops.sequence = runs.loop_active AND (
+            loops.status <> 202 OR runs.abort_requested OR NOT EXISTS (
+                SELECT 1 FROM views
+                WHERE views.run_id = runs.id AND views.turn = runs.turn_open AND views.to_rev IS NULL AND views.state = 2
+            )
+        )
+    )
+    WHEN loops_queued > 0 THEN (SELECT min(loops.id) FROM loops WHERE loops.run_id = runs.id AND loops.status = 100)
+END, 0)
+"""
+
+
 def _runs() -> None:
+    op.add_column("projects", sa.Column("config_path", TEXT, server_default="", nullable=False))
     op.add_column("runs", sa.Column("forked_from_run", TEXT, server_default="", nullable=False))
     op.add_column("runs", sa.Column("budget", TEXT, server_default="", nullable=False))
     op.add_column("runs", sa.Column("yolo", sa.Boolean(), server_default=sa.text("false"), nullable=False))
-    for name in ("forked_from_turn", "lineage", "removed_ms", "lost_turn", "losses"):
+    for name in ("forked_from_turn", "lineage", "removed_ms", "lost_turn", "losses", "next_loop"):
         op.add_column("runs", sa.Column(name, sa.BigInteger(), server_default=sa.text("0"), nullable=False))
     for name in ("lineage", "removed_ms"):
-        where = sa.text(f"{name} > 0")
+        where = sa.text(f"{name} <> 0")
         op.create_index(
             f"ix_runs_{name.removesuffix('_ms')}", "runs", [name], sqlite_where=where, postgresql_where=where
         )
     where = sa.text("lease_owner != ''")
     op.create_index("ix_runs_claimed", "runs", ["lease_owner"], sqlite_where=where, postgresql_where=where)
+    op.execute(NEXT_LOOPS)
+    op.execute("CREATE INDEX ix_runs_waiting ON runs (project_id, next_loop) WHERE next_loop <> 0")
     op.add_column("idempotency", sa.Column("run", TEXT, server_default="", nullable=False))
     json_check = {
         "sqlite": "workspaces IS NULL OR json_valid(workspaces)",
@@ -132,23 +181,48 @@ def _runs() -> None:
     )
 
 
+def _entries() -> None:
+    """What changed is looked for in shared scopes alone: the others keep no index of it."""
+    op.execute("DROP INDEX ix_entries_changed")
+    op.execute(
+        "ALTER TABLE entries ADD COLUMN shared_rev BIGINT CONSTRAINT ck_entries_shared_rev CHECK (shared_rev = head_rev)"
+    )
+    op.execute("UPDATE entries SET shared_rev = head_rev WHERE scope_id NOT IN (SELECT scope_id FROM runs)")
+    op.execute(CHANGED)
+
+
 def _versions(*, is_sqlite: bool) -> None:
-    op.add_column("versions", sa.Column("stored_bytes", sa.BigInteger(), server_default=sa.text("0"), nullable=False))
+    """Versions are found by a key that is made of entry and revision."""
+    immutable = f"CREATE TRIGGER version_immutable BEFORE UPDATE OF {', '.join(FIXED)} ON versions "
     if is_sqlite:
-        op.execute("DROP TRIGGER version_immutable")
-        op.execute("UPDATE versions SET stored_bytes = body_bytes")
-        op.execute(
-            f"CREATE TRIGGER version_immutable BEFORE UPDATE OF {', '.join(FIXED)} ON versions "
-            "BEGIN SELECT RAISE(ABORT, 'versions are immutable'); END"
-        )
+        _versions_anew()
+        op.execute(immutable + "BEGIN SELECT RAISE(ABORT, 'versions are immutable'); END")
         return
     op.execute("DROP TRIGGER version_immutable ON versions")
+    op.add_column("versions", sa.Column("stored_bytes", sa.BigInteger(), server_default=sa.text("0"), nullable=False))
+    op.drop_constraint("fk_versions_entry_id", "versions", type_="foreignkey")
+    op.drop_constraint("uq_versions_entry_id_from_rev", "versions", type_="unique")
+    op.execute("ALTER TABLE versions ALTER COLUMN id DROP DEFAULT")
+    op.execute("DROP SEQUENCE versions_id_seq")
     # Digests were kept as the bytes of their hexadecimal text here. As text on SQLite: that one tells by its type.
-    op.execute("UPDATE versions SET stored_bytes = body_bytes, hash = decode(convert_from(hash, 'UTF8'), 'hex')")
     op.execute(
-        f"CREATE TRIGGER version_immutable BEFORE UPDATE OF {', '.join(FIXED)} ON versions FOR EACH ROW "
-        "EXECUTE FUNCTION turnwright_refuse('versions are immutable')"
+        f"UPDATE versions SET id = {KEY_OF_VERSION}, stored_bytes = body_bytes, "
+        "hash = decode(convert_from(hash, 'UTF8'), 'hex')"
     )
+    for name, condition in VERSION_CHECKS.items():
+        op.create_check_constraint(op.f(f"ck_versions_{name}"), "versions", condition)
+    op.execute(immutable + "FOR EACH ROW EXECUTE FUNCTION turnwright_refuse('versions are immutable')")
+
+
+def _versions_anew() -> None:
+    op.execute("DROP TRIGGER version_immutable")
+    op.execute("ALTER TABLE versions RENAME TO versions_before")
+    op.execute(VERSIONS)
+    op.execute(
+        f"INSERT INTO versions SELECT {KEY_OF_VERSION}, entry_id, from_rev, writer, actor, create_ms, hash, body_bytes, "
+        "body_bytes, attributes_bytes, attributes, body FROM versions_before ORDER BY entry_id, from_rev"
+    )
+    op.execute("DROP TABLE versions_before")
 
 
 def _views(*, is_sqlite: bool) -> None:
@@ -189,6 +263,8 @@ def _packets() -> None:
         sa.Column("run_id", KEY, nullable=False),
         sa.Column("turn", sa.BigInteger(), nullable=False),
         sa.Column("base_turn", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("depth", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("length", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("layout", PROSE, nullable=False),
         sa.Column("note", PROSE, server_default="", nullable=False),
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name="fk_packets_run_id"),

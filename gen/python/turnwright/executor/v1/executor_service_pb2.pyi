@@ -33,23 +33,31 @@ class InitProjectRequest(_message.Message):
 
     ROOT_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
+    CONFIG_PATH_FIELD_NUMBER: _builtins.int
     root: _builtins.str
     """Absolute path of an existing directory on the executor's host. FAILED_PRECONDITION, reason
     WORKSPACE_UNAVAILABLE, when there is none.
     """
     name: _builtins.str
     """Wanted name, `[A-Za-z0-9._-]{1,128}`. Empty: made from the last part of `root`. A project that exists keeps its own."""
+    config_path: _builtins.str
+    """Path of the file with the project's own settings, for clients that look for it; at most 4096 characters. Absent: what
+    it was, empty for a new project.
+    """
     def __init__(
         self,
         *,
         root: _builtins.str = ...,
         name: _builtins.str = ...,
+        config_path: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_config_path", b"_config_path", "config_path", b"config_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "root", b"root"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_config_path", b"_config_path", "config_path", b"config_path", "name", b"name", "root", b"root"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__config_path: _TypeAlias = _typing.Literal["config_path"]  # noqa: Y015
+    _WhichOneofArgType__config_path: _TypeAlias = _typing.Literal["_config_path", b"_config_path"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__config_path) -> _WhichOneofReturnType__config_path | None: ...
 
 Global___InitProjectRequest: _TypeAlias = InitProjectRequest  # noqa: Y015
 

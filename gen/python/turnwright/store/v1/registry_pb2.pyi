@@ -34,6 +34,7 @@ class InitProjectRequest(_message.Message):
     WORKSPACE_ID_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    CONFIG_PATH_FIELD_NUMBER: _builtins.int
     root: _builtins.str
     """Absolute path of the root directory."""
     workspace_id: _builtins.str
@@ -42,6 +43,8 @@ class InitProjectRequest(_message.Message):
     """Wanted name. Empty: made from the last part of `root`, with a suffix where it is taken."""
     request_id: _builtins.str
     """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    config_path: _builtins.str
+    """Path of the file with the project's own settings; at most 4096 characters. Absent: what it was."""
     def __init__(
         self,
         *,
@@ -49,12 +52,15 @@ class InitProjectRequest(_message.Message):
         workspace_id: _builtins.str = ...,
         name: _builtins.str = ...,
         request_id: _builtins.str = ...,
+        config_path: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_config_path", b"_config_path", "config_path", b"config_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "request_id", b"request_id", "root", b"root", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_config_path", b"_config_path", "config_path", b"config_path", "name", b"name", "request_id", b"request_id", "root", b"root", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__config_path: _TypeAlias = _typing.Literal["config_path"]  # noqa: Y015
+    _WhichOneofArgType__config_path: _TypeAlias = _typing.Literal["_config_path", b"_config_path"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__config_path) -> _WhichOneofReturnType__config_path | None: ...
 
 Global___InitProjectRequest: _TypeAlias = InitProjectRequest  # noqa: Y015
 

@@ -27,12 +27,17 @@ class Project(_message.Message):
     ROOT_FIELD_NUMBER: _builtins.int
     WORKSPACE_ID_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
+    CONFIG_PATH_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique name, `[A-Za-z0-9._-]{1,128}`. The address of the project in every rpc."""
     root: _builtins.str
     """Absolute path of the root directory on the executor's host."""
     workspace_id: _builtins.str
     """Identity of the workspace, kept in a marker at the root; survives a move of the directory."""
+    config_path: _builtins.str
+    """Path of the file with the project's own settings, as its client named it; empty: it named none. Kept and told for
+    clients: the services do not read the file.
+    """
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was first seen."""
@@ -44,10 +49,11 @@ class Project(_message.Message):
         root: _builtins.str = ...,
         workspace_id: _builtins.str = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
+        config_path: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "name", b"name", "root", b"root", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_path", b"config_path", "create_time", b"create_time", "name", b"name", "root", b"root", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

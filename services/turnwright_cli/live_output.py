@@ -1,0 +1,146 @@
+"""The output of commands while they run: the first lines as they come, the last ones when the command ends.
+
+Pieces say where they begin, so what comes twice is shown once. How many lines there are in between is counted and said.
+Source: rows RU171, RU174, RU245.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from turnwright.executor.v1 import event_pb2
+from turnwright.types.v1 import entry_pb2
+
+from turnwright_cli.plain import safe_text
+from turnwright_core.streams import record_of_channel
+
+HEAD_LINES: Final = 12
+"""Lines of a command that are shown as they come."""
+
+TAIL_LINES: Final = 4
+"""Lines that are shown when it ends, of those that were not."""
+
+LINE_CHARS_MAX: Final = 4096
+"""A line that goes on beyond so many characters is taken for several."""
+
+TAB_CHARS: Final = 4
+"""Distance of the places that tabs go to."""
+
+ERRORS: Final = 2
+"""The channel that is shown as errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLine:
+    """One line of output, without anything that moves a cursor."""
+
+    text: str
+    is_error: bool = False
+
+
+@dataclass(slots=True)
+class _Command:
+    """What was shown of one command, and what is kept for its end."""
+
+    shown: int = 0
+    hidden: int = 0
+    tail: deque[OutputLine] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
+
+
+@dataclass(slots=True)
+class _Channel:
+    """How far a channel was read, in bytes, and the line that has no end yet."""
+
+    record: str
+    is_error: bool
+    bytes_: int = 0
+    open_line: str = ""
+
+
+class LiveOutput:
+    """What is known of the commands that run. `show` prints a line."""
+
+    def __init__(self, show: Callable[[OutputLine], None]) -> None:
+        """Nothing runs yet."""
+        self._show = show
+        self._channels: dict[str, _Channel] = {}
+        self._commands: dict[str, _Command] = {}
+
+    def entered(self, entry: entry_pb2.Entry) -> None:
+        """A channel as it is now: its body, of which only what was not read yet is new."""
+        place = record_of_channel(entry.path)
+        if place is None:
+            return
+        if entry.path not in self._channels:
+            if entry.state != entry_pb2.STATE_STREAMING:
+                return
+            self._channels[entry.path] = _Channel(place[0], place[1] == ERRORS)
+            self._commands.setdefault(place[0], _Command())
+        channel = self._channels[entry.path]
+        self._read(channel, 0, entry.body)
+        if entry.body_bytes > channel.bytes_:
+            # An event carries no more of a body than its beginning.
+            self._skip(channel, entry.body_bytes)
+
+    def grew(self, piece: event_pb2.OutputAppended) -> None:
+        """A piece of a channel; one of a channel that nobody told of is passed over."""
+        if channel := self._channels.get(piece.path):
+            self._read(channel, piece.offset, piece.text)
+
+    def ended(self, record: str) -> None:
+        """The last lines of a command, and how many there are in between."""
+        for path in [path for path, channel in self._channels.items() if channel.record == record]:
+            channel = self._channels.pop(path)
+            if channel.open_line:
+                self._line(channel, channel.open_line)
+        command = self._commands.pop(record, None)
+        if command is None:
+            return
+        if left_out := command.hidden - len(command.tail):
+            self._show(OutputLine(f"... {left_out:,} more line{'' if left_out == 1 else 's'}"))
+        for line in command.tail:
+            self._show(line)
+
+    def hidden(self) -> str:
+        """How many lines of running commands were not shown, in words; empty where all were."""
+        count = sum(command.hidden for command in self._commands.values())
+        return f"running, {count:,} more line{'' if count == 1 else 's'} of output" if count else ""
+
+    def _read(self, channel: _Channel, offset: int, text: str) -> None:
+        data = text.encode()
+        end = offset + len(data)
+        if end <= channel.bytes_:
+            return
+        if offset > channel.bytes_:
+            self._skip(channel, offset)
+        fresh = data[max(0, channel.bytes_ - offset) :].decode(errors="ignore")
+        channel.bytes_ = end
+        *lines, rest = (channel.open_line + fresh).split("\n")
+        while len(rest) > LINE_CHARS_MAX:
+            lines.append(rest[:LINE_CHARS_MAX])
+            rest = rest[LINE_CHARS_MAX:]
+        channel.open_line = rest
+        for line in lines:
+            self._line(channel, line)
+
+    def _skip(self, channel: _Channel, offset: int) -> None:
+        """Go on at a later place than the one that was read; what was missed stays missed."""
+        if channel.open_line:
+            self._line(channel, channel.open_line)
+        self._line(channel, "...")
+        channel.open_line, channel.bytes_ = "", offset
+
+    def _line(self, channel: _Channel, text: str) -> None:
+        # What a carriage return writes over is not seen on a terminal either.
+        text = safe_text(text.rstrip("\r").rpartition("\r")[2]).expandtabs(TAB_CHARS).rstrip()
+        line = OutputLine(text, channel.is_error)
+        command = self._commands[channel.record]
+        if command.shown < HEAD_LINES:
+            command.shown += 1
+            self._show(line)
+            return
+        command.hidden += 1
+        command.tail.append(line)

@@ -1,0 +1,30 @@
+"""A servicer that is made when its first call comes.
+
+Half of what a process loads before it is ready is there for turns: to put packets together, to call models. Many
+processes never take one, such as a command that lists runs on a stack of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+
+class OnDemand:
+    """Has every method of the servicer that `make` returns; calls it once, in the event loop of the first call."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        """Nothing is made yet."""
+        self._make = make
+
+    @cached_property
+    def _servicer(self) -> Any:
+        return self._make()
+
+    def __getattr__(self, method: str) -> Any:
+        def call(request: Any, context: Any) -> Any:
+            """What the servicer returns: an answer to await, or a stream."""
+            return getattr(self._servicer, method)(request, context)
+
+        return call

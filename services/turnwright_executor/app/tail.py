@@ -1,0 +1,50 @@
+"""The newest events of a run, bounded by count and bytes. A watcher is a position in it and holds nothing else.
+
+Source: architecture 7 (the retained tail); rows RE01-RE08.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from dataclasses import dataclass
+
+from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
+
+
+@dataclass(frozen=True, slots=True)
+class TailBounds:
+    """How much a tail keeps: so many events, and so many bytes of them."""
+
+    events: int
+    bytes_: int
+
+
+class Tail:
+    """Events with consecutive numbers; the oldest are forgotten first."""
+
+    def __init__(self, bounds: TailBounds, seq: int = 0) -> None:
+        """Empty, behind the event with this number."""
+        self.seq = seq
+        """Number of the newest event."""
+        self._bounds = bounds
+        self._kept: deque[tuple[int, WatchRunResponse]] = deque()
+        self._bytes = 0
+
+    @property
+    def base(self) -> int:
+        """The earliest position from which nothing is missing."""
+        return self.seq - len(self._kept)
+
+    def add(self, event: WatchRunResponse) -> None:
+        """Keep the next event."""
+        self.seq += 1
+        size = event.ByteSize()
+        self._kept.append((size, event))
+        self._bytes += size
+        while len(self._kept) > self._bounds.events or self._bytes > self._bounds.bytes_:
+            self._bytes -= self._kept.popleft()[0]
+
+    def after(self, position: int) -> list[WatchRunResponse]:
+        """The events behind a position that is not before the base."""
+        return [event for _, event in itertools.islice(self._kept, max(0, position - self.base), None)]

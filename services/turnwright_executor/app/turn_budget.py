@@ -1,0 +1,50 @@
+"""After DISPATCH: what a turn brought is summarized where the next packet would not fit.
+
+The assembler knows, but it is asked only where the turn may have brought too much: what it wrote is counted from above
+as it is written, and what fits is known since its packet was made. What it summarizes is written with the turn's end.
+Source: architecture 2 (CheckBudget); rows RU142, RU143; decisions C4, C16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import isfinite
+
+from turnwright_core.entries import EntryWrite
+from turnwright_core.runs import Turn
+from turnwright_executor.app.note import CallNote
+from turnwright_executor.app.pending import Pending
+from turnwright_executor.app.records import Record
+from turnwright_executor.domain.footprint import Footprint, room_chars
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.packets import Packet, Packets
+
+
+def room_left(packet: Packet, calibration: float, losses: Iterable[EntryWrite]) -> int | None:
+    """Code points that a turn may bring and that surely fit, beside what is written with its packet and its reply."""
+    chars = sum(len(piece) for message in packet.messages for piece in message.pieces)
+    room = room_chars(packet.tokens, chars, packet.ceiling, calibration)
+    written = Footprint()
+    written.wrote((*packet.effects, *losses))
+    return int(room - written.chars) if room is not None and isfinite(written.chars) else None
+
+
+def may_exceed(note: CallNote, records: Sequence[Record], footprint: Footprint, *, is_left: bool) -> bool:
+    """Whether a turn may have brought more than fits.
+
+    `is_left`: an earlier owner carried out commands of it, and what they brought is not in the footprint.
+    """
+    if is_left:
+        footprint.miss()
+    for record in records:
+        footprint.record(record.path, record.body, record.attributes)
+    return bool(records) and (note.room_chars is None or footprint.chars > note.room_chars)
+
+
+async def demote_turn(packets: Packets, address: RunAddress, turn: Turn, calibration: float, pending: Pending) -> bool:
+    """Summarize what a turn brought if it is too much, and tell whether it was. Raises TurnwrightError."""
+    # The assembler has to see it.
+    await pending.flush()
+    effects = await packets.check_budget(address, turn, pending.cursor, calibration)
+    pending.add(*effects)
+    return bool(effects)

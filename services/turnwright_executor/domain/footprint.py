@@ -1,0 +1,138 @@
+"""What the commands of a turn may add to the next packet, at most: where that cannot reach the ceiling, nobody asks.
+
+An estimate from above, in code points. Each entry that the turn wrote counts as if it were new: its tag, both of its
+forms where two may stand, and its body where it may be visible. What is not known counts without end.
+Source: row RU142; architecture 12.1 (count RPCs).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any, Final
+
+from turnwright_core.entries import AppendEntry, Entry, EntryWrite, RemoveEntry, SetEntry, Visibility
+from turnwright_core.limits import SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
+
+QUIET_TOOLS: Final = frozenset({"think", "update", "ask_user"})
+"""Tools whose commands write nothing but their records."""
+
+FRAME_CHARS: Final = 400
+"""Names, figures, sentinels and newlines of the tag around an entry, beside its path, target and summary."""
+
+CONDENSED_CHARS: Final = 700
+"""Longest condensed body of an entry, with the cue to what is missing."""
+
+SLACK_CHARS: Final = 1024
+"""What the sections of a packet grow by beside entries: their own tags, lines of the budget."""
+
+_ESCAPE_CHARS: Final = 6
+"""What a character grows by at most when it is escaped in an attribute."""
+
+_PARSED_CHARS_MAX: Final = 4096
+"""Longest attributes that are looked into; longer ones count as if target and summary were as long as they may be."""
+
+_ESCAPED: Final = re.compile('[\x00-\x1f\x7f\x85\u2028\u2029&<>"]')
+_SHOWN_CHARS_MAX: Final = (TARGET_CHARS_MAX + SUMMARY_CHARS_MAX) * (1 + _ESCAPE_CHARS)
+_HIDDEN: Final = frozenset({Visibility.SUMMARIZED, Visibility.ARCHIVED})
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One entry. `body` is infinite where nobody knows how long it is."""
+
+    shown: int
+    body: float
+    is_visible: bool = True
+
+    @property
+    def chars(self) -> float:
+        return 2 * (FRAME_CHARS + self.shown) + CONDENSED_CHARS + (self.body if self.is_visible else 0)
+
+
+class Footprint:
+    """The entries that a turn wrote, and the lengths of those that it read. Mutable: grows with the turn."""
+
+    def __init__(self) -> None:
+        """Nothing is read or written."""
+        self._read: dict[str, int] = {}
+        self._parts: dict[str, _Part] = {}
+        self._is_unknown = False
+
+    def read(self, entries: Iterable[Entry]) -> None:
+        """Take the lengths of entries: a command may show what it has read."""
+        self._read.update((entry.path, entry.body_bytes) for entry in entries)
+
+    def miss(self) -> None:
+        """Somebody else wrote a part of it that is not known here."""
+        self._is_unknown = True
+
+    def record(self, path: str, body: str, attributes: dict[str, Any]) -> None:
+        """Take the record of a command as it is in the end."""
+        self._parts[path] = _Part(_shown(path, attributes), len(body))
+
+    def wrote(self, writes: Iterable[EntryWrite]) -> None:
+        """Take writes in their order."""
+        for write in writes:
+            match write.change:
+                case RemoveEntry():
+                    self._parts.pop(write.path, None)
+                case AppendEntry(text):
+                    part = self._part(write.path)
+                    self._parts[write.path] = replace(part, body=part.body + len(text))
+                case SetEntry():
+                    self._set(write.path, write.change)
+                case _:
+                    self.miss()
+
+    def _part(self, path: str) -> _Part:
+        return self._parts.get(path) or _Part(_chars(path) * 3 + _SHOWN_CHARS_MAX, self._read.get(path, inf))
+
+    def _set(self, path: str, change: SetEntry) -> None:
+        part = self._part(path)
+        # A body that stays as it is shows nothing that was not shown.
+        is_visible = part.is_visible if path in self._parts else change.body is not None
+        if change.attributes_json is not None:
+            part = replace(part, shown=_shown_in(path, change.attributes_json))
+        if change.body is not None:
+            part = replace(part, body=len(change.body))
+        if change.visibility is not Visibility.UNSPECIFIED:
+            is_visible = change.visibility not in _HIDDEN
+        self._parts[path] = replace(part, is_visible=is_visible)
+
+    @property
+    def chars(self) -> float:
+        """Code points that the next packet is longer, at most; infinite where nobody knows."""
+        return inf if self._is_unknown else SLACK_CHARS + sum(part.chars for part in self._parts.values())
+
+
+def _shown_in(path: str, attributes_json: str) -> int:
+    if len(attributes_json) > _PARSED_CHARS_MAX:
+        return _chars(path) * 3 + _SHOWN_CHARS_MAX
+    return _shown(path, json.loads(attributes_json or "{}"))
+
+
+def _shown(path: str, attributes: dict[str, Any]) -> int:
+    """What a tag shows of an entry that may be long: the path also stands in both sentinels."""
+    target = str(attributes.get("target") or "")[:TARGET_CHARS_MAX]
+    summary = str(attributes.get("summary") or "")[:SUMMARY_CHARS_MAX]
+    return _chars(path) * 3 + _chars(target) + _chars(summary)
+
+
+def _chars(text: str) -> int:
+    """Code points of a text in an attribute."""
+    return len(text) + _ESCAPE_CHARS * len(_ESCAPED.findall(text))
+
+
+def room_chars(tokens: int, chars: int, ceiling: int, calibration: float) -> int | None:
+    """Code points by which a packet may grow and surely still fit; None where its ceiling is not known.
+
+    `tokens` and `chars` are those of the packet, `calibration` is reported over estimated tokens, 0 unknown.
+    """
+    if not ceiling or not tokens:
+        return None
+    # A token has at least so many code points on average: the estimate is rounded up. Figures round once more.
+    return int(((ceiling - 1) / (calibration or 1.0) - tokens - 2) * (chars / tokens))

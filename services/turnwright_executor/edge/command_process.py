@@ -1,0 +1,189 @@
+"""The processes of one command, as its executor holds them.
+
+Two ways. Supervised: a process of ours stands between and adopts whatever the command starts, so that nothing gets
+away (`supervisor`). Otherwise the command is a session: enough in a sandbox, whose processes end with it, and all that
+there is where the system has no such adoption; what leaves the session with setsid is out of reach there.
+Source: architecture 11; row RU163; decision C36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from turnwright_executor.edge import process_group, supervisor
+
+IS_SUPERVISED: Final = sys.platform == "linux" and bool(sys.executable)
+"""Whether this system lets a process adopt the descendants that lose their parents, and there is one to do so."""
+
+SUPERVISOR: Final = (sys.executable, "-I", "-S", supervisor.__file__)
+"""The program that a command's program follows as its arguments."""
+
+KILL_S: Final = 5.0
+"""Seconds that a supervisor has to kill all there is; a process that the system cannot end holds it up."""
+
+_OURS: Final = 1
+"""Processes of a session that are ours and stay: the watcher, or the supervisor."""
+
+_FAMILY_EVERY: Final = 10
+"""Counts of a session, which are cheap, between two of all that a supervisor holds, which are not."""
+
+
+class CommandProcess(Protocol):
+    """A command that was started."""
+
+    async def wait(self) -> None:
+        """Wait for the end of the command's shell; what it started may go on."""
+        ...
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of the shell, negative for a signal; None while it runs."""
+        ...
+
+    def is_crowd(self, most: int) -> bool:
+        """Whether more processes of the command live than that."""
+        ...
+
+    def has_any(self) -> bool:
+        """Whether any process of the command lives."""
+        ...
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to all of them."""
+        ...
+
+    async def kill(self) -> None:
+        """Leave none of them, and no zombie."""
+        ...
+
+
+@dataclass(slots=True)
+class Launch:
+    """How a command is started: where, with which environment and descriptors."""
+
+    root: str | Path
+    environment: Mapping[str, str]
+    control: int
+    """Its other end is the executor's: when that is closed, the command ends."""
+    outputs: tuple[int, int]
+
+    async def start(self, argv: Sequence[str]) -> asyncio.subprocess.Process:
+        """A process in a session of its own. Raises OSError."""
+        return await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=self.control,
+            stdout=self.outputs[0],
+            stderr=self.outputs[1],
+            cwd=self.root,
+            env=dict(self.environment),
+            start_new_session=True,
+        )
+
+
+@dataclass(slots=True)
+class Session:
+    """A command that is a session of its own, with a watcher of ours in it."""
+
+    process: asyncio.subprocess.Process
+    spared: Collection[str] = ()
+    """Names of processes that hold the sandbox: the command ends before them."""
+
+    async def wait(self) -> None:
+        """Wait for the leader."""
+        await self.process.wait()
+
+    @property
+    def exit_code(self) -> int | None:
+        """The leader's."""
+        return self.process.returncode
+
+    def is_crowd(self, most: int) -> bool:
+        """All of the session but the watcher count."""
+        return process_group.count(self.process.pid, most + _OURS + 1) > most + _OURS
+
+    def has_any(self) -> bool:
+        """Whether any but the watcher lives."""
+        return self.is_crowd(0)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to all that are not spared."""
+        process_group.send(self.process.pid, number, self.spared)
+
+    async def kill(self) -> None:
+        """Kill the session. Once only: its number may then be another's."""
+        process_group.kill(self.process.pid)
+        await self.process.wait()
+
+
+class Supervised:
+    """A command below a supervisor."""
+
+    def __init__(self, process: asyncio.subprocess.Process, control: socket.socket) -> None:
+        """`control` is the executor's end of the supervisor's standard input; it does not block."""
+        self._process = process
+        self._control = control
+        self._told = b""
+        self._counts = 0
+        self._group = 0
+        self.exit_code: int | None = None
+
+    async def wait(self) -> None:
+        """Wait until the supervisor tells the end of the command, or is gone."""
+        while self.exit_code is None:
+            # The supervisor tells the command's group and its end in a few bytes, each once.
+            piece = await asyncio.get_running_loop().sock_recv(self._control, 32)
+            self._take(piece)
+            if not piece:
+                await self._process.wait()
+                if self.exit_code is None:
+                    self.exit_code = self._process.returncode or -signal.SIGKILL
+
+    def _take(self, piece: bytes) -> None:
+        *lines, self._told = (self._told + piece).split(b"\n")
+        for number in map(int, lines):
+            if self._group:
+                self.exit_code = number
+            else:
+                self._group = number
+
+    def is_crowd(self, most: int) -> bool:
+        """All below the supervisor count: at once while they stay in the session, else a little later."""
+        if process_group.count(self._process.pid, most + _OURS + 1) > most + _OURS:
+            return True
+        self._counts += 1
+        return self._counts % _FAMILY_EVERY == 0 and len(supervisor.descendants(self._process.pid)) > most
+
+    def has_any(self) -> bool:
+        """Whether any process below the supervisor lives."""
+        return bool(supervisor.descendants(self._process.pid))
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to all below the supervisor."""
+        supervisor.send(self._process.pid, number)
+
+    async def kill(self) -> None:
+        """Have the supervisor kill all below it, and end."""
+        if self.exit_code is None and self._group and process_group.session_of(self._group) == self._process.pid:
+            # The supervisor has to get its turn first, among processes that may multiply meanwhile.
+            process_group.send_group(self._group, signal.SIGKILL)
+        with suppress(OSError):
+            self._control.shutdown(socket.SHUT_WR)
+        try:
+            async with asyncio.timeout(KILL_S):
+                await self.wait()
+                await self._process.wait()
+        except TimeoutError:
+            # Something cannot be ended, or the supervisor is stopped.
+            process_group.kill(self._process.pid)
+            await self._process.wait()
+        if self._process.returncode:
+            # The supervisor was killed itself: what is left of its session is all that is still known.
+            process_group.kill(self._process.pid)

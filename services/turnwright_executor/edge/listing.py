@@ -1,0 +1,257 @@
+"""Which files a project has, as git or else a walk says, asked again only where the answer may be another one.
+
+Theory of operation. The answer depends on the names in the folders that were looked through, on the rules that say what
+is ignored, and on git's index. Of each folder its names are kept, with its times: while the times stay nothing was
+added, removed or renamed in it; where they changed, as they do when a file is replaced by an edit, its names are
+compared. So a turn costs one `stat` a folder, and git is started only when a name came or went, or a rule changed.
+
+Names are taken before git is asked: what comes in between then differs from them the next time. Folders that are seen
+for the first time are looked at after it; if one of them is so young that its times may not tell a second change apart,
+the answer is not kept.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from turnwright_executor.edge.git_work_tree import GitWorkTree, Inputs, entries_above
+
+SKIPPED_FOLDERS: Final = frozenset({"node_modules", "__pycache__", "venv", "site-packages"})
+"""Folders that a walk without version control leaves out, beside hidden ones."""
+
+SECRET_FILES: Final = frozenset({".env", ".netrc", ".npmrc", ".pypirc"})
+"""Files that it leaves out because they hold secrets by custom; so it does with `.env.*`."""
+
+RACY_NS: Final = 2_000_000_000
+"""Nanoseconds within which two changes may leave the same times: the coarsest clock of file systems in use."""
+
+FOLDERS_MAX: Final = 50_000
+"""Folders whose names are kept; the answer for a project with more is not."""
+
+IGNORE_FILE: Final = ".gitignore"
+REPOSITORY: Final = ".git"
+
+Signature = tuple[int, ...]
+_YOUNG: Final[Signature] = (-1,)
+"""The signature of what changed so lately that its times prove nothing."""
+_ABSENT: Final[Signature] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """What a folder held when it was looked at."""
+
+    signature: Signature
+    names: frozenset[str]
+    folders: frozenset[str]
+    """Those of the names that are folders, links left out."""
+
+    def is_as(self, other: Folder) -> bool:
+        """Whether both held the same names, folders under the same of them."""
+        return self is other or (self.names, self.folders) == (other.names, other.folders)
+
+
+@dataclass(slots=True)
+class Look:
+    """What an answer depends on: folders and files by their paths, as they were at one moment."""
+
+    now_ns: int
+    folders: dict[str, Folder] = field(default_factory=dict)
+    files: dict[str, Signature] = field(default_factory=dict)
+    is_settled: bool = True
+    """Whether a change after this moment is sure to be seen."""
+
+    def again(self, now_ns: int) -> Look:
+        """The same folders and files, now; those that are gone are left out."""
+        look = Look(now_ns)
+        for path, before in self.folders.items():
+            if found := look_into(path, now_ns, before):
+                look.folders[path] = found
+        look.files = {path: signature_of(path, now_ns) for path in self.files}
+        return look
+
+    def is_as(self, other: Look) -> bool:
+        """Whether whatever the answer depends on was the same at both moments."""
+        if not self.is_settled or _YOUNG in self.files.values() or self.files != other.files:
+            return False
+        return len(self.folders) == len(other.folders) and all(
+            folder.is_as(other.folders[path]) for path, folder in self.folders.items()
+        )
+
+    def at(self, path: str) -> Folder | None:
+        """A folder as the look knows it, looked at now if it is new to it; None where there is none."""
+        found = self.folders.get(path)
+        if found is None and (found := look_into(path, self.now_ns, None)):
+            self.is_settled &= found.signature != _YOUNG and len(self.folders) < FOLDERS_MAX
+            self.folders[path] = found
+            if IGNORE_FILE in found.names:
+                self.depend_on(os.path.join(path, IGNORE_FILE))  # noqa: PTH118
+        return found
+
+    def depend_on(self, *files: str) -> None:
+        """Take note of files, there or not."""
+        for file in files:
+            self.files.setdefault(file, signature_of(file, self.now_ns))
+
+
+class ProjectListing:
+    """The paths of one project's files, relative to its root."""
+
+    def __init__(self, root: str, git_timeout_s: float, walked_max: int) -> None:
+        """Nothing is read before the first question. A walk stops at so many paths: the root may be a whole disk."""
+        self._root = root
+        self._git = GitWorkTree(root, git_timeout_s)
+        self._walked_max = walked_max
+        self._look: Look | None = None
+        self._paths: Sequence[str] = ()
+        self._inputs: Inputs | None = None
+        self._ignored: dict[str, bool] = {}
+
+    def paths(self, now_ns: int) -> Sequence[str]:
+        """The paths as of now; the same object while they are the same. Raises OSError when the root cannot be read."""
+        os.stat(self._root)  # noqa: PTH116 - raises where there is no root
+        before = self._look
+        look = before.again(now_ns) if before else Look(now_ns)
+        if before is None or not before.is_as(look):
+            if before is None or not self._has_rules_of(before, look):
+                self._inputs, self._ignored = None, {}
+            self._look = None
+            self._paths = tuple(self._asked(Look(now_ns, look.folders)))
+        else:
+            # With the times of folders in which files were only replaced.
+            self._look = look
+        return self._paths
+
+    def _has_rules_of(self, before: Look, look: Look) -> bool:
+        """Whether nothing was said anew of what is ignored, and of where that is said."""
+        index = self._inputs.index if self._inputs else ""
+        return all(
+            look.files[path] == signature != _YOUNG for path, signature in before.files.items() if path != index
+        ) and _with_rules(before.folders) == _with_rules(look.folders)
+
+    def _asked(self, look: Look) -> Sequence[str]:
+        look.depend_on(*entries_above(self._root))
+        look.depend_on(*(os.path.join(path, IGNORE_FILE) for path in _with_rules(look.folders)))  # noqa: PTH118
+        try:
+            listed = self._by_git(look)
+        except (OSError, subprocess.SubprocessError):
+            # No git, or none that answers: the next scan tries again.
+            return list(self._walked(Look(look.now_ns)))
+        paths = listed or list(self._walked(look))
+        self._look = look
+        return paths
+
+    def _by_git(self, look: Look) -> list[str]:
+        """What git lists; nothing without a repository, outside of a work tree, or for an ignored folder."""
+        if all(look.files[entry] == _ABSENT for entry in entries_above(self._root)):
+            return []
+        self._inputs = self._inputs or self._git.inputs()
+        if self._inputs:
+            look.depend_on(self._inputs.index, *self._inputs.rules)
+        look.is_settled = self._inputs is not None
+        listed = self._git.files() or []
+        kept = self._looked_through(look, listed)
+        look.folders = {path: look.folders[path] for path in map(self._full, kept) if path in look.folders}
+        return listed
+
+    def _looked_through(self, look: Look, listed: Iterable[str]) -> set[str]:
+        """The folders in which git looks for files: those that hold some, and others that are not ignored."""
+        kept = _folders_of(listed)
+        unknown = [inner for folder in tuple(kept) for inner in self._inside(look, folder) if inner not in kept]
+        while unknown and len(kept) <= FOLDERS_MAX:
+            below = self._not_ignored(unknown)
+            kept.update(below)
+            unknown = [inner for folder in below for inner in self._inside(look, folder)]
+        return kept
+
+    def _not_ignored(self, folders: Iterable[str]) -> list[str]:
+        new = [folder for folder in folders if folder not in self._ignored]
+        ignored = self._git.ignored(new)
+        self._ignored.update({folder: folder in ignored for folder in new})
+        return [folder for folder in folders if not self._ignored[folder]]
+
+    def _inside(self, look: Look, folder: str) -> list[str]:
+        """The folders in a folder; of another repository inside of this one git tells nothing."""
+        found = look.at(self._full(folder))
+        if found is None or (REPOSITORY in found.names and folder):
+            return []
+        return [os.path.join(folder, name) for name in sorted(found.folders) if name != REPOSITORY]  # noqa: PTH118
+
+    def _walked(self, look: Look) -> Iterator[str]:
+        """The paths without hidden and generated folders, never through a link; at most as many as are wanted."""
+        waiting, count = [""], 0
+        while waiting and count < self._walked_max and len(look.folders) < FOLDERS_MAX:
+            folder = waiting.pop()
+            found = look.at(self._full(folder))
+            # A virtual environment under any name.
+            if found is None or (folder and "pyvenv.cfg" in found.names):
+                continue
+            names = (name for name in sorted(found.names - found.folders) if not _is_secret(name))
+            for name in names:
+                count += 1
+                yield os.path.join(folder, name)  # noqa: PTH118
+            inner = (name for name in sorted(found.folders, reverse=True) if _is_walked(name))
+            waiting += [os.path.join(folder, name) for name in inner]  # noqa: PTH118
+
+    def _full(self, folder: str) -> str:
+        return os.path.join(self._root, folder) if folder else self._root  # noqa: PTH118
+
+
+def look_into(path: str, now_ns: int, before: Folder | None) -> Folder | None:
+    """A folder now; the same object where its times say that it is as before. None where there is none."""
+    signature = signature_of(path, now_ns, folder=True)
+    if before is not None and before.signature == signature != _YOUNG:
+        return before
+    if signature == _ABSENT:
+        return None
+    try:
+        with os.scandir(path) as found:
+            kinds = {entry.name: entry.is_dir(follow_symlinks=False) for entry in found}
+    except OSError:
+        return None
+    return Folder(signature, frozenset(kinds), frozenset(name for name, is_folder in kinds.items() if is_folder))
+
+
+def signature_of(path: str, now_ns: int, *, folder: bool = False) -> Signature:
+    """What tells a change of a file, or of a folder's names, apart; empty where there is none."""
+    try:
+        status = os.stat(path, follow_symlinks=not folder)  # noqa: PTH116
+    except OSError:
+        return _ABSENT
+    is_folder = stat.S_ISDIR(status.st_mode)
+    if folder != is_folder:
+        # Of a repository's own folder only which one it is matters.
+        return (status.st_ino, status.st_dev) if is_folder else _ABSENT
+    if max(status.st_mtime_ns, status.st_ctime_ns) >= now_ns - RACY_NS:
+        return _YOUNG
+    size = 0 if folder else status.st_size
+    return (status.st_mtime_ns, status.st_ctime_ns, size, status.st_ino, status.st_dev)
+
+
+def _with_rules(folders: Mapping[str, Folder]) -> set[str]:
+    """The folders with a file that says what is ignored."""
+    return {path for path, folder in folders.items() if IGNORE_FILE in folder.names}
+
+
+def _folders_of(paths: Iterable[str]) -> set[str]:
+    """The folders that hold the paths, and those above, the root as the empty text."""
+    folders = {""}
+    for path in paths:
+        folder = os.path.dirname(path)  # noqa: PTH120
+        while folder not in folders:
+            folders.add(folder)
+            folder = os.path.dirname(folder)  # noqa: PTH120
+    return folders
+
+
+def _is_secret(name: str) -> bool:
+    return name in SECRET_FILES or name.startswith(".env.")
+
+
+def _is_walked(name: str) -> bool:
+    return not name.startswith(".") and name not in SKIPPED_FOLDERS

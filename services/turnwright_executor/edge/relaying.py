@@ -1,0 +1,152 @@
+"""One stream of a run's events from the executor that has the run, for all who watch it through this one.
+
+Theory of operation. A relay begins behind an event that a watcher was given by the owner itself, and keeps the newest
+events that follow as the owner's own tail does. A watcher is a position in it. One whose position the relay does not
+have, because it comes anew or was too slow, is answered by a stream of its own until it has come to a moment from
+which the relay goes on. So every snapshot is the owner's, numbers and bytes are the owner's, and a relay needs to
+know nothing of a run but its newest events.
+Source: architecture 7 (one upstream watch per run).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+
+from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
+from turnwright.executor.v1.task_pb2 import EventCursor
+
+from turnwright_core.errors import TurnwrightError
+from turnwright_executor.app.tail import Tail, TailBounds
+from turnwright_executor.ports.address import RunAddress
+
+Key = tuple[RunAddress, str]
+"""A run, and the address of the executor that has it."""
+
+Upstream = Callable[[EventCursor], AsyncGenerator[WatchRunResponse, None]]
+"""Opens a run's events behind a cursor."""
+
+
+class FellBehindError(Exception):
+    """The relay does not have what follows a watcher's position."""
+
+
+class MovedError(Exception):
+    """The run of a watch is worked on elsewhere by now: no fault, the watch goes on there."""
+
+
+class Relay:
+    """The newest events of a run at another executor, and those who wait for more."""
+
+    def __init__(self, after: EventCursor, bounds: TailBounds) -> None:
+        """Empty, behind this event."""
+        self.holders = 0
+        self._epoch = after.epoch
+        self._tail = Tail(bounds, after.seq)
+        self._heartbeat: WatchRunResponse | None = None
+        self._changed = asyncio.Event()
+        self._cause: Exception | None = None
+        self._ended = False
+        self._task: asyncio.Task[None] | None = None
+
+    def reaches(self, position: EventCursor) -> bool:
+        """Whether all that follows a position comes by."""
+        return not self._ended and position.epoch == self._epoch and position.seq >= self._tail.base
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more comes."""
+        return self._ended
+
+    def start(self, events: AsyncGenerator[WatchRunResponse, None], name: str) -> None:
+        """Take over these events from now on."""
+        self._task = asyncio.create_task(self._run(events), name=name)
+
+    async def stop(self) -> None:
+        """Let go of the owner."""
+        if self._task:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self, events: AsyncGenerator[WatchRunResponse, None]) -> None:
+        """Take over the events until they end; why they did is what the watchers hear."""
+        try:
+            async with contextlib.aclosing(events):
+                async for event in events:
+                    self._take(event)
+        except (TurnwrightError, MovedError, FellBehindError) as error:
+            self._cause = error
+        finally:
+            self._ended = True
+            self._wake()
+
+    def _take(self, event: WatchRunResponse) -> None:
+        if event.WhichOneof("event") == "heartbeat":
+            self._heartbeat = event
+        elif event.cursor.epoch == self._epoch and event.cursor.seq == self._tail.seq + 1:
+            self._tail.add(event)
+        else:
+            # A snapshot: the owner has no longer what follows. Whoever watches gets one of its own.
+            raise FellBehindError
+        self._wake()
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def watch(self, position: int) -> AsyncGenerator[WatchRunResponse, None]:
+        """The events behind a position until the owner's stream ends, with its heartbeats where there is nothing else.
+
+        Raises FellBehindError, and what ended the owner's stream.
+        """
+        heartbeat = self._heartbeat
+        while True:
+            changed = self._changed
+            if position < self._tail.base:
+                raise FellBehindError
+            for event in self._tail.after(position):
+                yield event
+                position = event.cursor.seq
+            if position < self._tail.seq:
+                continue
+            if self._heartbeat is not heartbeat and self._heartbeat:
+                heartbeat = self._heartbeat
+                yield heartbeat
+            elif self._ended:
+                break
+            else:
+                await changed.wait()
+        if self._cause:
+            raise self._cause
+
+
+class Relays:
+    """The relays that somebody watches; each ends with the last of its watchers."""
+
+    def __init__(self, bounds: TailBounds) -> None:
+        """`bounds` are those of each relay's tail."""
+        self._bounds = bounds
+        self._relays: dict[Key, Relay] = {}
+
+    def can_join(self, key: Key, position: EventCursor) -> bool:
+        """Whether a relay goes on from a position: one that is there, or one that begins there."""
+        relay = self._relays.get(key)
+        return relay is None or relay.has_ended or relay.reaches(position)
+
+    @contextlib.asynccontextmanager
+    async def hold(self, key: Key, position: EventCursor, upstream: Upstream) -> AsyncIterator[Relay]:
+        """The relay of a run, kept meanwhile; where there is none it begins at the position."""
+        relay = self._relays.get(key)
+        if relay is None or relay.has_ended:
+            relay = self._relays[key] = Relay(position, self._bounds)
+            relay.start(upstream(position), f"relay {key[0].run}")
+        relay.holders += 1
+        try:
+            yield relay
+        finally:
+            relay.holders -= 1
+            if not relay.holders:
+                if self._relays.get(key) is relay:
+                    del self._relays[key]
+                await relay.stop()

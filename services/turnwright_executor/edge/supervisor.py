@@ -1,0 +1,177 @@
+"""A process between the executor and one command, from which nothing that the command starts gets away.
+
+It adopts what loses its parent, so that every process of the command stays its descendant, whatever session or group
+that process makes for itself. When the command's shell has ended it says so, and stays; when the executor has nothing
+to say any more, or is dead, it kills all its descendants and ends. Control is its standard input, a socket: it writes
+the command's process group and later its exit code, each a number and a newline, and reads the end.
+
+It runs alone, as a script on the interpreter's bare modules: each command waits for its start, and `os`, `signal` and
+`ctypes` would double that. Linux only.
+Source: architecture 11 (children die with their executor).
+"""
+
+from __future__ import annotations
+
+import _ctypes
+import _signal as signal  # type: ignore[import-not-found]
+import posix
+import select
+import sys
+import time
+
+TYPE_CHECKING = False  # as typing has it, which takes longer to import than all of this
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PR_SET_CHILD_SUBREAPER = 36
+"""Of prctl(2): whoever sets it becomes the parent of its descendants that lose theirs."""
+
+ROUND_S = 0.002
+"""Seconds after the first round of killing; each later wait is twice the one before, up to ROUND_S_MAX."""
+
+ROUND_S_MAX = 0.5
+
+_IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_DEFAULT_IN_CHILD = (*_IGNORED, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
+_DEAD = frozenset(("Z", "X"))
+
+
+def descendants(root: int) -> list[tuple[int, int]]:
+    """The living processes below one, each with its group, nearest first; empty where the system does not tell."""
+    children: dict[int, list[tuple[int, int, bool]]] = {}
+    try:
+        names = posix.listdir("/proc")
+    except OSError:
+        return []
+    for name in names:
+        if name.isdecimal() and (found := _stat(name)):
+            state, parent, group = found
+            children.setdefault(parent, []).append((int(name), group, state not in _DEAD))
+    below = children.get(root, [])
+    for process, *_ in below:
+        below += children.get(process, ())
+    return [(process, group) for process, group, is_alive in below if is_alive]
+
+
+def _stat(name: str) -> tuple[str, int, int] | None:
+    """State, parent and group of a process; None where it is gone."""
+    try:
+        # Paths would cost ten times more, and there may be thousands.
+        with open(f"/proc/{name}/stat", errors="replace") as file:  # noqa: PTH123
+            state, parent, group = file.read().rpartition(")")[2].split(maxsplit=3)[:3]
+    except (OSError, ValueError):
+        return None
+    return state, int(parent), int(group)
+
+
+def send(root: int, number: int) -> bool:
+    """Send a signal to all below a process, whose group is its own; whether there was anybody.
+
+    By groups: who is hit together does not fork meanwhile.
+    """
+    below = descendants(root)
+    for group in dict.fromkeys(group for _, group in below):
+        if group != root:
+            _send(posix.killpg, group, number)
+    for process in (process for process, group in below if group == root):
+        _send(posix.kill, process, number)
+    return bool(below)
+
+
+def _send(kill: Callable[[int, int], None], target: int, number: int) -> None:
+    try:
+        kill(target, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def main() -> None:
+    """Run the command of the arguments until the control ends."""
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
+    _ctypes.call_function(prctl, (PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+    control, wake = posix.dup(0), _wake_descriptor()
+    nothing = posix.open("/dev/null", posix.O_RDONLY)
+    posix.dup2(nothing, 0)
+    posix.close(nothing)
+    # A group of its own: what the command sends to its group does not reach this process.
+    argv = sys.argv[1:]
+    child = posix.posix_spawn(argv[0], argv, _environment(), setpgroup=0, setsigdef=_DEFAULT_IN_CHILD)
+    _tell(control, child)
+    status = _serve(control, wake, child)
+    _end(control, child, status)
+
+
+def _environment() -> dict[bytes, bytes]:
+    """The environment as it was given: the interpreter adds a locale to its own where it finds none."""
+    with open("/proc/self/environ", "rb") as file:  # noqa: PTH123 - as above
+        pairs = (line.partition(b"=") for line in file.read().split(b"\0"))
+    return {name: value for name, _, value in pairs if name}
+
+
+def _wake_descriptor() -> int:
+    """Readable whenever a child has ended."""
+    reader, writer = posix.pipe()
+    posix.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    return reader
+
+
+def _serve(control: int, wake: int, child: int) -> int | None:
+    """Reap until the control ends; the exit code of the command where it has ended."""
+    status: int | None = None
+    poller = select.poll()
+    poller.register(control, select.POLLIN)
+    poller.register(wake, select.POLLIN)
+    while True:
+        for descriptor, _ in poller.poll():
+            if descriptor == control:
+                return status
+            posix.read(wake, 4096)
+            if (ended := _reap(child)) is not None:
+                status = ended
+                _tell(control, status)
+
+
+def _reap(child: int) -> int | None:
+    """Bury the dead; the exit code of the command if it is among them."""
+    status = None
+    while True:
+        try:
+            process, ended = posix.waitpid(-1, posix.WNOHANG)
+        except ChildProcessError:
+            return status
+        if not process:
+            return status
+        if process == child:
+            status = posix.waitstatus_to_exitcode(ended)
+
+
+def _tell(control: int, number: int) -> None:
+    try:
+        posix.write(control, b"%d\n" % number)
+    except OSError:
+        return  # nobody hears it any more
+
+
+def _end(control: int, child: int, status: int | None) -> None:
+    """Kill until nobody is left: others may still fork until they are hit."""
+    wait_s = ROUND_S
+    while send(posix.getpid(), signal.SIGKILL):
+        time.sleep(wait_s)
+        wait_s = min(2 * wait_s, ROUND_S_MAX)
+        status = _last(child, status)
+    status = _last(child, status)
+    _tell(control, -signal.SIGKILL if status is None else status)
+    posix._exit(0)  # noqa: SLF001 - nothing is left to tidy up
+
+
+def _last(child: int, status: int | None) -> int | None:
+    ended = _reap(child)
+    return status if ended is None else ended
+
+
+if __name__ == "__main__":
+    main()

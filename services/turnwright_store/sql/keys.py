@@ -1,0 +1,40 @@
+"""Keys of versions: made of the entry and the revision of its scope, so that both name the row.
+
+Source: docs/adr/0010.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, and_, literal_column
+
+from turnwright_store.sql.tables import REVISIONS_OF_ENTRY, versions
+
+_REVISIONS: Final[ColumnElement[int]] = literal_column(str(REVISIONS_OF_ENTRY))
+
+
+def version_key(entry: int, revision: int) -> int:
+    """The key of the version that an entry got at a revision of its scope."""
+    return entry * REVISIONS_OF_ENTRY + revision
+
+
+def key_in_sql(entry: ColumnElement[int], revision: ColumnElement[int]) -> ColumnElement[int]:
+    """The same of two columns."""
+    return entry * _REVISIONS + revision
+
+
+def is_version(entry: ColumnElement[int], revision: ColumnElement[int], table: Any = versions) -> ColumnElement[bool]:
+    """Whether a row is the version of an entry at a revision; one step into the table."""
+    found: ColumnElement[bool] = table.c.id == key_in_sql(entry, revision)
+    return found
+
+
+def is_of(entry: ColumnElement[int], table: Any = versions) -> ColumnElement[bool]:
+    """Whether a row is a version of an entry: these stand together, in the order of their revisions."""
+    return and_(table.c.id >= entry * _REVISIONS, table.c.id < entry * _REVISIONS + _REVISIONS)
+
+
+def newest(entry: ColumnElement[int], until: ColumnElement[int], table: Any) -> ColumnElement[bool]:
+    """Whether a row is a version of an entry that was there at a revision."""
+    return and_(table.c.id >= entry * _REVISIONS, table.c.id <= entry * _REVISIONS + until)

@@ -1,0 +1,86 @@
+"""What falls of a turn whose results are too much. Rows RU142, RU143, RU177; decisions C4, C16."""
+
+import grpc
+import pytest
+
+from contract.assembler.stack import at, part
+from turnwright_core.entries import SetEntry, State, Visibility
+from turnwright_core.kit.errors import from_rpc
+from turnwright_core.wire.entries import write_from_pb
+from unit.assembler.entries import entry
+
+pytestmark = pytest.mark.asyncio
+
+BIG = "fact " * 400
+PROMPT = entry("prompt://1", "mend it", position=1, turn=1, mode="act")
+TURN = [
+    entry("known://new", BIG, position=4, turn=2),
+    entry("src/a.py", BIG, position=5, turn=2),
+    entry("log://turn_2/get/a", BIG, position=6, turn=2, tool="get", state=State.FAILED, outcome="not_found:404"),
+    entry("sh://turn_2/live_1", BIG, position=7, turn=2, state=State.STREAMING),
+]
+ROWS = [PROMPT, entry("known://old", BIG, position=2, turn=1), *TURN]
+
+
+def effects(answer):
+    return [write_from_pb(write) for write in answer.effects]
+
+
+async def test_a_turn_whose_results_fit_keeps_them(store, client):
+    store.says(part(*ROWS, cursor=at(1)))
+    answer = await client.check_budget(turn=2)
+    assert (effects(answer), answer.ceiling) == ([], 90_000)
+
+
+async def test_what_the_turn_brought_is_summarized_and_nothing_else_of_it_changes(store, client):
+    # RU142, RU143, RU177: visibility alone, of this turn alone, whatever the state
+    store.says(part(*ROWS, cursor=at(1)))
+    answer = await client.check_budget(turn=2, context_length=4_000)
+    *demotions, told = effects(answer)
+    assert [(write.path, write.change) for write in demotions] == [
+        (one.path, SetEntry(visibility=Visibility.SUMMARIZED)) for one in TURN
+    ]
+    assert (told.path, told.change.state, told.change.outcome, told.change.visibility) == (
+        "log://turn_2/error/budget_turn", State.FAILED, "budget:413", Visibility.VISIBLE,
+    )  # fmt: skip
+    assert all(f"* {one.path}" in told.change.body for one in TURN)
+    assert f"{answer.tokens} tokens, {answer.tokens - 3600} over the ceiling of 3600" in told.change.body
+
+
+async def test_a_turn_that_is_at_the_ceiling_fits(store, client):
+    for _ in range(2):
+        store.says(part(*ROWS, cursor=at(1)))
+    tokens = (await client.check_budget(turn=2)).tokens
+    # the figures of the budget section are part of what they count
+    exact = await client.check_budget(turn=2, context_length=tokens * 10 // 9 + 1)
+    assert (effects(exact), exact.ceiling >= exact.tokens) == ([], True)
+
+
+async def test_the_prompt_of_the_loop_and_plans_stay_as_they_are(store, client):
+    # C4, C34
+    rows = [PROMPT, entry("plan://main", BIG, position=2, turn=1), entry("known://a", BIG, position=3, turn=1)]
+    store.says(part(*rows, cursor=at(1)))
+    answer = await client.check_budget(turn=1, context_length=600)
+    assert [write.path for write in effects(answer)] == ["known://a", "log://turn_1/error/budget_turn"]
+
+
+async def test_a_turn_that_brought_nothing_leaves_no_error(store, client):
+    store.says(part(*ROWS, cursor=at(1)))
+    answer = await client.check_budget(turn=3, context_length=2_000)
+    assert (effects(answer), answer.tokens > answer.ceiling) == ([], True)
+
+
+async def test_what_the_vendor_counted_decides(store, client):
+    # C16
+    for _ in range(3):
+        store.says(part(*ROWS, cursor=at(1)))
+    tight = (await client.check_budget(turn=2)).tokens * 10 // 9 + 2
+    plain = await client.check_budget(turn=2, context_length=tight)
+    calibrated = await client.check_budget(turn=2, context_length=tight, calibration=1.5)
+    assert (len(effects(plain)), len(effects(calibrated))) == (0, 5)
+
+
+async def test_a_malformed_question_is_refused_before_anything_is_read(store, client):
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await client.check_budget(turn=0)
+    assert (from_rpc(refused.value, "assembler", "here").metadata["field"], store.requests) == ("turn", [])

@@ -1,0 +1,108 @@
+"""Two executors on one store in the test's process, what the first one is called with, and how tests watch."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import grpc
+
+from services import SECRET, running
+from turnwright_client import Client
+from turnwright_client.client import loop_in
+from turnwright_core.entries import Tier
+from turnwright_core.errors import TurnwrightError
+from turnwright_core.kit.auth import derive_token
+from turnwright_core.kit.server import RunningServer
+from turnwright_core.runs import LOOP_ENDED
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.wiring import build as build_executor
+
+DONE = '<update status="200">All is done.</update>'
+SLOW = f"=== reply chunk_chars=4 delay_ms=40 ===\nA long thought, and then some more of it.\n{DONE}\n"
+
+
+class Seen(grpc.aio.ServerInterceptor):
+    """Keeps what each call came with, and counts the watches that are open."""
+
+    def __init__(self):
+        self.calls = []
+        self.watches_open = 0
+
+    async def intercept_service(self, continuation, details):
+        name = details.method.rpartition("/")[2]
+        self.calls.append((name, dict(details.invocation_metadata)))
+        handler = await continuation(details)
+        return self._counted(handler) if name == "WatchRun" else handler
+
+    def of(self, method):
+        return [metadata for name, metadata in self.calls if name == method]
+
+    def _counted(self, handler):
+        async def watch(request, context):
+            self.watches_open += 1
+            try:
+                async for event in handler.unary_stream(request, context):
+                    yield event
+            finally:
+                self.watches_open -= 1
+
+        return grpc.unary_stream_rpc_method_handler(
+            watch,
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+
+
+@contextlib.asynccontextmanager
+async def two_executors(root, **second: Any):
+    """The owner of every run, a client of another executor that never looks for work, and what the owner was called.
+
+    Keywords are settings of the other one.
+    """
+    seen = Seen()
+    # With so long a lease no renewal is what tells the owner of an abort.
+    async with running(root, [seen], owner_poll_s=0.1, lease_s=60) as services:
+        at = f"unix:{root}/second.sock"
+        peers = {name: services.addresses[name] for name in ("store", "provider", "assembler")}
+        settings = ExecutorSettings(
+            home=root / "home", token=SECRET, log_level="error", listen=at, recover=False, owner_poll_s=0.1, **peers,
+            **second,
+        )  # fmt: skip
+        server = RunningServer(build_executor(settings, SECRET), at, SECRET, 1.0)
+        await server.start()
+        async with Client.connect(at, derive_token(SECRET, Tier.CLIENT, "alice")) as other:
+            yield services, other, seen
+        await server.stop()
+
+
+async def eventually(condition):
+    """What the condition answers, once it is anything."""
+    for _ in range(600):
+        if answer := await condition():
+            return answer
+        await asyncio.sleep(0.02)
+    raise AssertionError("it never came")
+
+
+async def begun(services, client):
+    """Wait until the run's first turn has begun."""
+
+    async def has_turn():
+        with contextlib.suppress(TurnwrightError):
+            return (await client.get_run(services.project, "r")).run.turn
+
+    await eventually(has_turn)
+
+
+async def watched(client, project, run, kind="", after=None):
+    """The events up to the end of the run's loop, or to the first one of a kind."""
+    events = []
+    async with asyncio.timeout(20), contextlib.aclosing(client.watch(project, run, after)) as stream:
+        async for event in stream:
+            events.append(event)
+            loop = loop_in(event)
+            if event.WhichOneof("event") == kind or (not kind and loop and loop.status in LOOP_ENDED):
+                return events
+    raise AssertionError("the watch ended")

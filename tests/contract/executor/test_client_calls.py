@@ -1,0 +1,191 @@
+"""Commands of clients go the way of the model's: gate, filters, dispatch, failure as data. Rows RU127, RU131, RU134."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+
+import pytest
+from turnwright.store.v1 import ledger_pb2, store_service_pb2_grpc, write_pb2
+
+from services import SECRET, running
+from turnwright_core.entries import Tier
+from turnwright_core.errors import ExistsError, UnavailableError
+from turnwright_core.kit.auth import derive_token
+from turnwright_core.kit.peer import Peer
+
+pytestmark = pytest.mark.asyncio
+
+DONE = '<update status="200">Done.</update>'
+
+GUARD = """
+from turnwright_executor.hooks import ENTRY_CREATED, ENTRY_RECORDING, PROPOSAL_ACCEPTED, PROPOSAL_ACCEPTING, Command
+
+HEARD = []
+
+
+def register(registry):
+    registry.filter(ENTRY_RECORDING, guard)
+    registry.filter(PROPOSAL_ACCEPTING, accepting)
+    for hook in (ENTRY_CREATED, PROPOSAL_ACCEPTED):
+        registry.on(hook, told(hook.name))
+
+
+def guard(recording, context):
+    command = recording.command
+    HEARD.append(("recording", context.principal, command.name))
+    if command.name == "sh" and "rm " in command.attributes["command"]:
+        return recording.refused("permission:403", "Nothing is removed here.")
+    if command.attributes.get("path") == "b.txt":
+        return recording.with_command(Command("get", {"path": "a.txt"}))
+    return recording
+
+
+def accepting(acceptance, proposal):
+    return acceptance.vetoed("permission:403", "Not that file.") if proposal.command.body == "bad" else acceptance
+
+
+def told(hook):
+    return lambda event: HEARD.append((hook, getattr(event, "path", "") or event.proposal.path))
+"""
+
+
+async def worked(services) -> None:
+    """A run that has taken a task to its end."""
+    services.script(DONE, DONE)
+    await services.until(await services.act())
+
+
+async def listed(services, pattern):
+    """The paths that match and hold something, or are records."""
+    entries = services.client.list_entries(services.project, "r", pattern)
+    return [one.path async for one in entries if one.body or one.path.startswith("log://")]
+
+
+async def pid_in(services):
+    file = services.files / "pid"
+    return file.exists() and file.read_text().strip()
+
+
+async def until(condition):
+    """What the condition comes to; a test's own limit ends the wait."""
+    while not (found := await condition()):  # noqa: ASYNC110 - it looks from outside, where nobody tells
+        await asyncio.sleep(0.02)
+    return found
+
+
+async def test_a_filter_refuses_a_command_of_a_client_which_is_stored_and_never_dispatched(plugin, tmp_path) -> None:
+    # RU127, RU131, RU155
+    async with running(tmp_path, hooks=plugin("guard_of_calls", GUARD)) as services:
+        (services.files / "keep").write_text("x")
+        await worked(services)
+        call = services.client.call_tool
+        refused = await call(services.project, "r", "sh", {"command": "rm keep"})
+        assert (refused.status, refused.outcome, refused.body) == (403, "permission:403", "Nothing is removed here.")
+        assert (services.files / "keep").exists()
+    heard = sys.modules["guard_of_calls"].HEARD
+    assert ("recording", "", "update") in heard
+    asked = [principal for what, principal, *tool in heard if what == "recording" and tool == ["sh"]]
+    assert len(asked) == 1
+    assert asked[0]
+
+
+async def test_a_filter_gives_a_command_of_a_client_another_form_which_a_repeated_call_finds(plugin, tmp_path) -> None:
+    # RU127, RU131
+    async with running(tmp_path, hooks=plugin("guard_of_forms", GUARD)) as services:
+        (services.files / "a.txt").write_text("text of a")
+        await worked(services)
+        call = services.client.call_tool
+        record = await call(services.project, "r", "get", {"path": "b.txt"}, request_id="1")
+        again = await call(services.project, "r", "get", {"path": "b.txt"}, request_id="1")
+        assert (record.status, json.loads(record.attributes_json)["target"]) == (200, "a.txt")
+        assert record == again
+        with pytest.raises(ExistsError):
+            await call(services.project, "r", "get", {"path": "a.txt"}, request_id="1")
+
+
+async def test_a_veto_holds_for_what_a_client_changes_and_observers_hear_of_the_rest(plugin, tmp_path) -> None:
+    # RU127, RU252
+    async with running(tmp_path, hooks=plugin("guard_of_files", GUARD)) as services:
+        (services.files / "a.txt").write_text("old\n")
+        await worked(services)
+        call = services.client.call_tool
+        vetoed = await call(services.project, "r", "set", {"path": "a.txt"}, "bad")
+        assert (vetoed.status, vetoed.body, (services.files / "a.txt").read_text()) == (403, "Not that file.", "old\n")
+        written = await call(services.project, "r", "set", {"path": "a.txt"}, "good")
+        assert (written.status, (services.files / "a.txt").read_text()) == (200, "good\n")
+    heard = sys.modules["guard_of_files"].HEARD
+    made = [path for hook, path, *_ in heard if hook == "entry.created" and path.startswith("log://call_")]
+    accepted = [path for hook, path, *_ in heard if hook == "proposal.accepted"]
+    assert (made, accepted) == ([vetoed.path, written.path], [written.path])
+
+
+async def test_the_record_of_a_client_says_what_its_interruption_would_mean(services) -> None:
+    # RU127; architecture 11
+    await worked(services)
+    call = services.client.call_tool
+    shell = await call(services.project, "r", "sh", {"command": "true"})
+    entry = await call(services.project, "r", "set", {"path": "known://a"}, "x")
+    classes = [json.loads(one.attributes_json)["effect_class"] for one in (shell, entry)]
+    assert classes == ["outside", "idempotent"]
+
+
+async def test_a_command_of_a_client_that_is_longer_than_a_record_fails_as_data(services) -> None:
+    # RU127, RU137
+    await worked(services)
+    call = services.client.call_tool
+    first = await call(services.project, "r", "set", {"path": "known://a"}, '"' * 400_000, request_id="1")
+    again = await call(services.project, "r", "set", {"path": "known://a"}, '"' * 400_000, request_id="1")
+    assert (first.status, first.outcome, again) == (413, "too_large:413", first)
+
+
+async def test_output_that_somebody_cancels_ends_the_command_of_a_client(services) -> None:
+    # RU127, RU237
+    await worked(services)
+    command = {"command": "echo begun; sleep 30"}
+    calling = asyncio.create_task(services.client.call_tool(services.project, "r", "sh", command, request_id="1"))
+    await until(lambda: listed(services, "sh://**"))
+    [path] = await listed(services, "log://call_*/**")
+    await services.client.cancel_stream(services.project, "r", path)
+    record = await calling
+    assert (record.status, "cancelled after" in record.body) == (499, True)
+
+
+async def test_a_command_of_a_client_may_be_silent_for_long(tmp_path, monkeypatch) -> None:
+    # RU127, RU237: no lease holds it, so it says itself that it lives
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    monkeypatch.setenv("TURNWRIGHT_STREAM_GRACE_S", "0.4")
+    async with running(tmp_path, sh_beat_s=0.1) as services:
+        await worked(services)
+        record = await services.client.call_tool(services.project, "r", "sh", {"command": "sleep 1.5; echo done"})
+        assert (record.status, "exit=0" in record.body) == (200, True)
+
+
+async def test_an_executor_that_ends_tells_whoever_calls_a_tool_and_ends_the_command(services) -> None:
+    # RU127; architecture 11
+    await worked(services)
+    command = {"command": "echo $$ > pid; exec sleep 30"}
+    calling = asyncio.create_task(services.client.call_tool(services.project, "r", "sh", command, request_id="1"))
+    await until(lambda: pid_in(services))
+    await services.restart("executor")
+    with pytest.raises(UnavailableError, match="call again"):
+        await calling
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((services.files / "pid").read_text()), 0)
+    again = await services.client.call_tool(services.project, "r", "sh", command, request_id="1")
+    assert (again.status, again.outcome) == (500, "indeterminate:500")
+
+
+async def test_a_plugin_writes_to_the_store_itself_and_no_tool_hears_of_it(services) -> None:
+    # RU127
+    await worked(services)
+    token = derive_token(SECRET, Tier.PLUGIN, "indexer")
+    peer = Peer("store", services.addresses["store"], token, 5.0)
+    write = write_pb2.EntryWrite(path="known://fact", set=write_pb2.SetEntry(body="Written."), writer=Tier.PLUGIN)
+    request = ledger_pb2.WriteEntriesRequest(project=services.project, run="r", writes=[write])
+    before = await listed(services, "log://**")
+    await peer.call(store_service_pb2_grpc.StoreServiceStub(peer.channel).WriteEntries, request)
+    await peer.close()
+    assert ((await services.entry("known://fact")).body, await listed(services, "log://**")) == ("Written.", before)

@@ -1,0 +1,152 @@
+"""Many watchers of a run at an executor that does not have it: one stream from its owner for all. Architecture 7."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+import pytest_asyncio
+
+from contract.executor.replicas import DONE, begun, eventually, two_executors, watched
+from services import SECRET
+from turnwright_client import RunView
+from turnwright_client.client import loop_in
+from turnwright_core.runs import LOOP_ENDED
+from turnwright_executor.edge.routing import FORWARDED
+
+pytestmark = pytest.mark.asyncio
+
+LONG = f"=== reply chunk_chars=4 delay_ms=40 ===\n{'A long thought, and then some more. ' * 4}\n{DONE}\n"
+WATCHERS = 8
+
+
+@pytest_asyncio.fixture
+async def pair(tmp_path, monkeypatch):
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    async with two_executors(tmp_path) as made:
+        yield made
+
+
+def forwarded(seen) -> list[dict[str, str]]:
+    """The watches that the other executor opened at the owner."""
+    return [metadata for metadata in seen.of("WatchRun") if FORWARDED in metadata]
+
+
+class Watcher:
+    """A client's watch, read in the background."""
+
+    def __init__(self, client, services, after=None):
+        self.events = []
+        self._reading = asyncio.create_task(self._read(client.watch(services.project, "r", after)))
+
+    async def _read(self, stream) -> None:
+        async with contextlib.aclosing(stream) as events:
+            async for event in events:
+                self.events.append(event)
+                loop = loop_in(event)
+                if loop and loop.status in LOOP_ENDED:
+                    return
+
+    async def has_deltas(self) -> bool:
+        return sum(event.WhichOneof("event") == "stream_delta" for event in self.events) > 3
+
+    async def ended(self):
+        """All events up to the loop's end."""
+        await asyncio.wait_for(self._reading, 20)
+        return self.events
+
+
+async def test_many_watchers_share_one_stream_and_all_have_the_owners_bytes(pair):
+    services, other, seen = pair
+    (services.root / "m.txt").write_text(LONG)
+    queued = await services.act()
+    await begun(services, other)
+    watchers = [Watcher(other, services) for _ in range(WATCHERS)]
+    for watcher in watchers:
+        await eventually(watcher.has_deltas)
+    shared = seen.watches_open
+    here = {
+        event.cursor.seq: event.SerializeToString()
+        for event in await watched(services.client, services.project, "r", after=queued.cursor)
+    }
+    assert shared == 1
+    for watcher in watchers:
+        first, *events = await watcher.ended()
+        assert first.WhichOneof("event") == "snapshot"
+        assert [event.SerializeToString() for event in events] == [
+            here[seq] for seq in range(first.cursor.seq + 1, max(here) + 1)
+        ]
+
+
+async def test_the_shared_stream_is_asked_for_in_the_executors_own_name_and_ends_with_its_last_watcher(pair):
+    services, other, seen = pair
+    (services.root / "m.txt").write_text(LONG)
+    await services.act()
+    await begun(services, other)
+    watchers = [Watcher(other, services) for _ in range(2)]
+    for watcher in watchers:
+        await eventually(watcher.has_deltas)
+    own = [call for call in forwarded(seen) if call["authorization"] == f"Bearer {SECRET}"]
+    assert [(call["turnwright-tier"], call[FORWARDED]) for call in own] == [("client", "1")]
+    for watcher in watchers:
+        await watcher.ended()
+
+    async def nobody_watches():
+        return seen.watches_open == 0
+
+    assert await eventually(nobody_watches)
+
+
+async def test_many_watchers_ask_who_has_the_run_as_often_as_one(pair):
+    services, other, seen = pair
+    (services.root / "m.txt").write_text(LONG)
+    await services.act()
+    await begun(services, other)
+    watchers = [Watcher(other, services) for _ in range(WATCHERS)]
+    for watcher in watchers:
+        await eventually(watcher.has_deltas)
+    before = len(seen.of("GetLease"))
+    await asyncio.sleep(0.5)
+    asked = len(seen.of("GetLease")) - before
+    for watcher in watchers:
+        await watcher.ended()
+    assert asked < WATCHERS
+
+
+async def test_who_comes_back_with_a_cursor_joins_without_a_word_to_the_owner(pair):
+    services, other, seen = pair
+    (services.root / "m.txt").write_text(LONG)
+    await services.act()
+    await begun(services, other)
+    watcher = Watcher(other, services)
+    await eventually(watcher.has_deltas)
+    asked, last = len(forwarded(seen)), watcher.events[-3]
+    again = await Watcher(other, services, last.cursor).ended()
+    assert again == (await watcher.ended())[watcher.events.index(last) + 1 :]
+    assert len(forwarded(seen)) == asked
+
+
+async def test_a_watcher_with_an_older_cursor_misses_nothing(pair):
+    services, other, _ = pair
+    (services.root / "m.txt").write_text(LONG)
+    queued = await services.act()
+    await begun(services, other)
+    await eventually(Watcher(other, services).has_deltas)
+    events = await Watcher(other, services, queued.cursor).ended()
+    numbers = [event.cursor.seq for event in events]
+    assert numbers == list(range(queued.cursor.seq + 1, numbers[-1] + 1))
+
+
+async def test_a_watcher_of_another_time_gets_a_snapshot_while_others_go_on(pair):
+    services, other, _ = pair
+    (services.root / "m.txt").write_text(LONG)
+    await services.act()
+    await begun(services, other)
+    watcher = Watcher(other, services)
+    await eventually(watcher.has_deltas)
+    stale = type(watcher.events[0].cursor)(epoch="another", seq=3)
+    events = await Watcher(other, services, stale).ended()
+    assert [event.WhichOneof("event") for event in events].count("snapshot") == 1
+    assert [event.WhichOneof("event") for event in await watcher.ended()].count("snapshot") == 1
+    assert RunView().apply_all(events).entries == RunView().apply_all(watcher.events).entries

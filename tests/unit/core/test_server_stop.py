@@ -1,0 +1,25 @@
+"""A service that hangs while it is stopped is left behind: whoever stops it waits for its end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from log_lines import logged
+from turnwright_core.kit.server import RunningServer, Service
+
+
+@pytest.mark.parametrize("step", ["drain", "close"])
+@pytest.mark.asyncio
+async def test_a_step_that_hangs_is_given_up_and_told(tmp_path, step):
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    service = Service("store", "some.Service", lambda _: None, **{step: hang})
+    running = RunningServer(service, f"unix:{tmp_path}/s.sock", "secret", 0.05, stop_s_more=0.05)
+    await running.start()
+    with logged("warning") as lines:
+        async with asyncio.timeout(10):
+            await running.stop()
+    assert [(line["event"], line["step"]) for line in lines] == [("stop_overdue", step)]

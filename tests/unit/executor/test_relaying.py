@@ -1,0 +1,169 @@
+"""A relay by itself: what those get who keep pace, those who do not, and all of them when the owner's stream ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+from turnwright.executor.v1.event_pb2 import Heartbeat, Notice, Snapshot
+from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
+from turnwright.executor.v1.task_pb2 import EventCursor
+
+from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_executor.app.tail import TailBounds
+from turnwright_executor.edge.relaying import FellBehindError, Relays
+from turnwright_executor.ports.address import RunAddress
+
+pytestmark = pytest.mark.asyncio
+
+KEY = (RunAddress("p", "r"), "there:1")
+KEPT = 16
+
+
+def at(seq: int, epoch: str = "e") -> EventCursor:
+    return EventCursor(epoch=epoch, seq=seq)
+
+
+def event(seq: int, epoch: str = "e", **kind) -> WatchRunResponse:
+    return WatchRunResponse(cursor=at(seq, epoch), **(kind or {"notice": Notice(text=str(seq))}))
+
+
+class Owner:
+    """An owner's stream, told what to send; `opened` are the cursors that it was asked for."""
+
+    def __init__(self) -> None:
+        self.opened: list[EventCursor] = []
+        self.closed = 0
+        self._sent: asyncio.Queue[WatchRunResponse | Exception | None] = asyncio.Queue()
+
+    def send(self, *sent: WatchRunResponse | Exception | None) -> None:
+        for one in sent:
+            self._sent.put_nowait(one)
+
+    async def upstream(self, after: EventCursor):
+        self.opened.append(after)
+        try:
+            while sent := await self._sent.get():
+                if isinstance(sent, Exception):
+                    raise sent
+                yield sent
+        finally:
+            self.closed += 1
+
+
+@contextlib.asynccontextmanager
+async def relayed(owner: Owner, after: int = 0, relays: Relays | None = None):
+    relays = relays or Relays(TailBounds(KEPT, 1_000_000))
+    async with relays.hold(KEY, at(after), owner.upstream) as relay:
+        yield relay
+
+
+async def taken(events, count: int) -> list[int]:
+    """The numbers of the next events."""
+    return [(await asyncio.wait_for(anext(events), 5)).cursor.seq for _ in range(count)]
+
+
+async def test_each_watcher_goes_on_from_its_own_place() -> None:
+    owner = Owner()
+    async with relayed(owner) as relay:
+        owner.send(*map(event, range(1, 6)))
+        first, second = relay.watch(0), relay.watch(3)
+        assert await taken(first, 5) == [1, 2, 3, 4, 5]
+        assert await taken(second, 2) == [4, 5]
+    assert owner.opened == [at(0)]
+
+
+async def test_who_is_ahead_of_the_relay_hears_nothing_twice() -> None:
+    owner = Owner()
+    async with relayed(owner) as relay:
+        ahead = relay.watch(3)
+        owner.send(*map(event, range(1, 6)))
+        assert await taken(ahead, 2) == [4, 5]
+
+
+async def test_a_slow_watcher_falls_behind_and_holds_up_nobody() -> None:
+    owner = Owner()
+    async with relayed(owner) as relay:
+        slow, quick = relay.watch(0), relay.watch(0)
+        owner.send(event(1))
+        assert await taken(slow, 1) == await taken(quick, 1) == [1]
+        for seq in range(2, KEPT + 10):
+            owner.send(event(seq))
+            assert await taken(quick, 1) == [seq]
+        with pytest.raises(FellBehindError):
+            await taken(slow, 1)
+        assert not relay.reaches(at(1))
+        assert relay.reaches(at(KEPT))
+
+
+@pytest.mark.parametrize("sent", [event(7, snapshot=Snapshot(last=True)), event(2, epoch="later"), event(4)])
+async def test_what_does_not_follow_sends_every_watcher_to_the_owner(sent) -> None:
+    """The owner had no longer what follows, or is another one: its snapshot is for each watcher by itself."""
+    owner = Owner()
+    async with relayed(owner) as relay:
+        owner.send(event(1), sent)
+        for _ in range(2):
+            watcher = relay.watch(0)
+            assert await taken(watcher, 1) == [1]
+            with pytest.raises(FellBehindError):
+                await taken(watcher, 1)
+
+
+async def test_the_owners_heartbeats_reach_who_has_heard_all() -> None:
+    owner = Owner()
+    async with relayed(owner) as relay:
+        watchers = [relay.watch(0) for _ in range(2)]
+        owner.send(event(1))
+        for watcher in watchers:
+            assert await taken(watcher, 1) == [1]
+        waiting = [asyncio.ensure_future(anext(watcher)) for watcher in watchers]
+        await asyncio.sleep(0)
+        owner.send(event(1, heartbeat=Heartbeat()))
+        kinds = [(await asyncio.wait_for(heard, 5)).WhichOneof("event") for heard in waiting]
+    assert kinds == ["heartbeat", "heartbeat"]
+
+
+async def test_what_ends_the_owners_stream_is_told_to_all_once_they_have_heard_the_rest() -> None:
+    owner = Owner()
+    async with relayed(owner) as relay:
+        watchers = [relay.watch(0) for _ in range(2)]
+        owner.send(event(1), fault(Reason.DRAINING, "It ends."))
+        for watcher in watchers:
+            assert await taken(watcher, 1) == [1]
+            with pytest.raises(TurnwrightError) as ended:
+                await taken(watcher, 1)
+            assert ended.value.reason is Reason.DRAINING
+        assert relay.has_ended
+
+
+async def test_a_stream_that_just_ends_ends_every_watch() -> None:
+    owner = Owner()
+    async with relayed(owner) as relay:
+        owner.send(event(1), None)
+        assert [one.cursor.seq async for one in relay.watch(0)] == [1]
+
+
+async def test_a_relay_ends_with_its_last_watcher_and_begins_anew_with_the_next() -> None:
+    owner, relays = Owner(), Relays(TailBounds(KEPT, 1_000_000))
+    async with relayed(owner, 0, relays) as first:
+        async with relayed(owner, 5, relays) as second:
+            assert second is first
+        assert owner.closed == 0
+        await asyncio.sleep(0)
+    assert owner.closed == 1
+    async with relayed(owner, 5, relays) as third:
+        assert third is not first
+        await asyncio.sleep(0)
+    assert owner.opened == [at(0), at(5)]
+
+
+async def test_a_relay_that_ended_is_replaced_while_others_still_hold_it() -> None:
+    owner, relays = Owner(), Relays(TailBounds(KEPT, 1_000_000))
+    async with relayed(owner, 0, relays) as ended:
+        owner.send(event(1), None)
+        assert [one.cursor.seq async for one in ended.watch(0)] == [1]
+        assert relays.can_join(KEY, at(9))
+        async with relayed(owner, 9, relays) as anew:
+            owner.send(event(10))
+            assert await taken(anew.watch(9), 1) == [10]
