@@ -169,7 +169,7 @@ async def test_a_stream_ends_at_its_deadline(called):
 
 async def test_a_stream_that_nobody_reads_on_is_ended(called):
     async with contextlib.aclosing(called.view("hangs")) as stream:
-        await anext(stream)
+        assert (await anext(stream)).removed_paths == ["0"]
     await asyncio.wait_for(called.probe.cancelled.wait(), 5)
 
 
