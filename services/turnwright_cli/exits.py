@@ -68,9 +68,10 @@ def advice_after(loop_reason: str) -> str:
 
 
 _ENDINGS: Final[Mapping[str, str]] = {
-    "BUDGET_EXHAUSTED": "Give it more with the next task (--max-turns, ...), or with `turnwright config RUN` where it is "
-    "the run's limit.",
-    "EXPIRED": "Nobody decided on the proposal in time. Give the run its task again; `turnwright inbox` lists what waits.",
+    "BUDGET_EXHAUSTED": "Give it more with the next task (--max-turns, ...), or with `turnwright config RUN` where it "
+    "is the run's limit.",
+    "EXPIRED": "Nobody decided on the proposal in time. Give the run its task again; `turnwright inbox` lists what "
+    "waits.",
 }
 """What to do about the reasons of loops that are no reasons of errors."""
 

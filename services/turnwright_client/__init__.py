@@ -4,11 +4,35 @@ Answers are the messages of the contract (`turnwright.*.v1`); errors are `turnwr
 `RunView` folds the events of a run into its state, `locate` finds the stack that serves a home.
 """
 
-from turnwright_client.client import Client, QueuedLoop, pending_proposals
-from turnwright_client.control import Board, RunsMessage
-from turnwright_client.discovery import StackRecord, locate, read_record
-from turnwright_client.fold import Partial, RunView
-from turnwright_client.watch import WatchPolicy
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from turnwright_client.client import Client, QueuedLoop, pending_proposals
+    from turnwright_client.control import Board, RunsMessage
+    from turnwright_client.discovery import StackRecord, locate, read_record
+    from turnwright_client.fold import Partial, RunView
+    from turnwright_client.watch import WatchPolicy
+
+_WHERE: Final = {
+    **dict.fromkeys(("Client", "QueuedLoop", "pending_proposals"), "turnwright_client.client"),
+    **dict.fromkeys(("Board", "RunsMessage"), "turnwright_client.control"),
+    **dict.fromkeys(("StackRecord", "locate", "read_record"), "turnwright_client.discovery"),
+    **dict.fromkeys(("Partial", "RunView"), "turnwright_client.fold"),
+    "WatchPolicy": "turnwright_client.watch",
+}
+"""The names of this package by their modules: a stack that serves needs the record only, and no client."""
+
+
+def __getattr__(name: str) -> Any:
+    """A name of this package at its first use (PEP 562)."""
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_WHERE[name]), name)
+    return found
+
 
 __all__ = [
     "Board",

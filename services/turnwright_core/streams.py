@@ -1,6 +1,7 @@
 """Streams: where the channels of a record stand, `log://turn_N/{tool}/{slug}` -> `{tool}://turn_N/{slug}_{number}`.
 
-The record of a command that a client called has `call_{id}` in the place of `turn_N`, and so have its channels. Numbers are those of Unix descriptors: 1 is the main output, 2 the one for errors, others are auxiliary.
+The record of a command that a client called has `call_{id}` in the place of `turn_N`, and so have its channels.
+Numbers are those of Unix descriptors: 1 is the main output, 2 the one for errors, others are auxiliary.
 Source: rows RU081, RU172, RU173, RU178.
 """
 

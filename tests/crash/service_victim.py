@@ -9,6 +9,7 @@ its process id and its exit status are told through `{name}.out`.
 import asyncio
 import contextlib
 import functools
+import importlib
 import inspect
 import json
 import os
@@ -34,6 +35,18 @@ from turnwright_provider.config import ProviderSettings
 from turnwright_provider.wiring import build as build_provider
 from turnwright_store.config import StoreSettings
 from turnwright_store.wiring import build as build_store
+
+ON_DEMAND = (
+    "turnwright_assembler.rpc.assembler_servicer",
+    "turnwright_core.patterns.compiled",
+    "turnwright_grammar.edits.apply",
+    "turnwright_grammar.native",
+    "turnwright_grammar.reader.walk",
+    "turnwright_provider.rpc.provider_servicer",
+    "turnwright_provider.vendors.openai",
+    "turnwright_provider.vendors.scripted",
+)
+"""What services load when they first need it: here before all lives, so that none of the many loads it again."""
 
 SERVICES = {
     "store": (StoreSettings, build_store),
@@ -119,6 +132,8 @@ def keep(name, service, folder, environment):
 
 def main(plan):
     """Everything is imported once, for all services: each is kept by a fork, and each of its lives is a fork of that."""
+    for module in ON_DEMAND:
+        importlib.import_module(module)
     # Each life inherits this: it may be told to count before it is ready to, and then ends when its time is over.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     for name, service, environment in json.loads(plan.read_text()):

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Protocol
-
-import regex
+from typing import TYPE_CHECKING, Protocol
 
 from turnwright_core.patterns.bounds import Deadline, check_length
-from turnwright_core.patterns.compiled import Compiled, compiled
 from turnwright_core.patterns.replacing import Replaced, replace_region
 from turnwright_core.patterns.selection import NO_DOCUMENT, Selection
 from turnwright_core.patterns.shapes import Shape
-from turnwright_core.patterns.template import Template
+
+if TYPE_CHECKING:
+    import regex
+
+    from turnwright_core.patterns.compiled import Compiled
 
 
 class _Paths(Protocol):
@@ -34,7 +35,7 @@ def match(pattern: str, string: str | None) -> bool:
     """
     if string is None:
         return False
-    ready = compiled(pattern)
+    ready = _compiled(pattern)
     if ready.shape is not Shape.REGEX and pattern == string:
         return True
     if ready.shape in (Shape.JSONPATH, Shape.XPATH):
@@ -50,7 +51,7 @@ def search(pattern: str, string: str | None) -> bool:
     """Return whether some part of `string` fits `pattern`. Raises PatternError. Source: RU273."""
     if string is None:
         return False
-    if compiled(pattern).inverted:
+    if _compiled(pattern).inverted:
         return find(pattern[1:], string) is None
     return find(pattern, string) is not None
 
@@ -61,7 +62,7 @@ def find(pattern: str, string: str) -> str | None:
     For an xpath or jsonpath it is the text of the first thing selected. In a text that is no document
     they are looked for as they are written: `//TODO` is an xpath by shape, and a comment in code.
     """
-    ready = compiled(pattern)
+    ready = _compiled(pattern)
     deadline = Deadline(pattern)
     for one in ready.part:
         found = deadline.bound(partial(_searched, one, string))
@@ -87,7 +88,7 @@ def replace(pattern: str, replacement: str, string: str) -> str:
     Except for regexes `$` and backslashes mean themselves. Raises PatternError, also (`unsupported`) when
     a path selects something that cannot be replaced without touching bytes beside it.
     """
-    ready = compiled(pattern)
+    ready = _compiled(pattern)
     match ready.shape:
         case Shape.LITERAL:
             return _literally(pattern, replacement, string)
@@ -99,6 +100,13 @@ def replace(pattern: str, replacement: str, string: str) -> str:
             for one in ready.part:
                 string = deadline.bound(partial(_replaced, ready, one, replacement, string))
             return string
+
+
+def _compiled(pattern: str) -> Compiled:
+    # The engines of globs and regexes are loaded with the first pattern: many processes match none.
+    from turnwright_core.patterns.compiled import compiled  # noqa: PLC0415
+
+    return compiled(pattern)
 
 
 def _literally(pattern: str, replacement: str, string: str) -> str:
@@ -137,5 +145,7 @@ def _searched(one: regex.Pattern[str], string: str, limit_s: float) -> regex.Mat
 
 
 def _replaced(ready: Compiled, one: regex.Pattern[str], replacement: str, string: str, limit_s: float) -> str:
+    from turnwright_core.patterns.template import Template  # noqa: PLC0415 - as above
+
     template = Template(ready.source, replacement, len(string), literal=ready.shape is not Shape.REGEX)
     return str(one.sub(template.fill, string, count=0 if ready.every else 1, timeout=limit_s))

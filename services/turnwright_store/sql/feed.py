@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 from sqlalchemy import CompoundSelect, Connection, Select, and_, func, literal_column, or_, select, union_all
@@ -17,7 +18,7 @@ from turnwright_store.sql.keys import newest
 from turnwright_store.sql.moments import AT_RUN, ENDED_SINCE, FROM_REV, OPEN_STILL, SHOWN_AT, Moment, number
 from turnwright_store.sql.runs import Standing
 from turnwright_store.sql.tables import entries, versions, views
-from turnwright_store.sql.views import ENTRY, KINDS, SHOWN_COLUMNS, Kind, Shown, Wanted, filter_values, fits
+from turnwright_store.sql.views import ENTRY, SHOWN_COLUMNS, Kind, Shown, Wanted, filter_values, fits
 
 Place = tuple[int, int]
 """A revision, and an id inside of it: what is behind it comes next."""
@@ -65,6 +66,7 @@ def _left(kind: Kind) -> Any:
     )
 
 
+@cache
 def _own(kind: Kind) -> CompoundSelect[Any]:
     shown = SHOWN_AT.with_only_columns(views.c.from_rev.label("at_rev"), views.c.id.label("row"), *SHOWN_COLUMNS)
     behind = or_(views.c.from_rev > number("place_rev"), views.c.id > number("place_id"))
@@ -90,6 +92,7 @@ _HEAD_AT: Final = (
 )
 
 
+@cache
 def _moved(kind: Kind) -> CompoundSelect[Any]:
     shown = (
         select(versions.c.from_rev.label("at_rev"), views.c.id.label("row"), *SHOWN_COLUMNS)
@@ -108,10 +111,6 @@ def _moved(kind: Kind) -> CompoundSelect[Any]:
         )
     )
     return union_all(shown.where(OPEN_STILL), shown.where(ENDED_SINCE)).order_by("at_rev", "row").limit(number("page"))
-
-
-OWN: Final = {kind: _own(kind) for kind in KINDS}
-MOVED: Final = {kind: _moved(kind) for kind in KINDS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +141,8 @@ class Feed:
         before, up to the revision `to`, though the run's view is older.
         """
         if not scope:
-            return self._changed(OWN[self._kind], place, page)
-        return self._changed(MOVED[self._kind], place, page, scope=scope, at_shared=to)
+            return self._changed(_own(self._kind), place, page)
+        return self._changed(_moved(self._kind), place, page, scope=scope, at_shared=to)
 
     def _changed(self, statement: CompoundSelect[Any], place: Place, page: int, **values: int) -> Changed:
         given = {**self._values, **values, "place_rev": place[0], "place_id": place[1], "page": page}

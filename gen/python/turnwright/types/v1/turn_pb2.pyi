@@ -89,7 +89,7 @@ class TurnResult(_message.Message):
     status: _builtins.int
     """The verdict: 102 goes on, anything else is the status that the loop ended with."""
     reason: _builtins.str
-    """Why, in a word: `continue`, `update`, `plain_text`, `max_strikes`, `rejected`, ..."""
+    """Why, in a word: `continue`, `update`, `plain_text`, `max_strikes`, `rejected`, `expired`, ..."""
     strikes: _builtins.int
     """Strikes in a row after this turn; 0 after a clean one."""
     fingerprint: _builtins.str
