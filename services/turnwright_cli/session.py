@@ -23,8 +23,9 @@ from turnwright_core.kit.logs import configure_logs, get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import PAGE_SIZE_MAX
 
-JOINED_RETRIES_MAX = 3
-"""Reconnects to a stack that another command embeds: when that command ends, we start our own."""
+JOINED_RETRIES_MAX = 1
+"""Reconnects to a stack that another command embeds: when that command ends, we start our own. One is enough for a
+moment's trouble, because each waits for the connection to come back."""
 JOIN_POLL_S = 0.2
 """Seconds between two tries to get the database or to find who has it."""
 LOG_FILE = "turnwright.log"

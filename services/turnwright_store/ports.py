@@ -88,6 +88,8 @@ class Stats:
     """Commits of the writer."""
     requests: int
     """Requests that those commits carried."""
+    trips: int = 0
+    """How often the writer waited for a database behind a network."""
 
 
 class RowsOf(Sequence[Mapping[str, Any]]):

@@ -12,6 +12,8 @@ from pathlib import Path
 import grpc
 
 ECHO_METHOD = "/floor.Echo/Call"
+IMPATIENT = (("grpc.initial_reconnect_backoff_ms", 20), ("grpc.max_reconnect_backoff_ms", 20))
+"""Options of a channel that tries again at once: the default waits a second, and then longer, for who starts."""
 
 
 async def serve_echo(address: str) -> None:
@@ -34,7 +36,7 @@ async def process(*command: str, address: str, **environment: str) -> AsyncItera
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TURNWRIGHT_")}
     running = await asyncio.create_subprocess_exec(sys.executable, *command, env={**kept, **environment})
     try:
-        async with grpc.aio.insecure_channel(address) as channel:
+        async with grpc.aio.insecure_channel(address, options=IMPATIENT) as channel:
             await asyncio.wait_for(channel.channel_ready(), 30)
         yield running.pid
     finally:

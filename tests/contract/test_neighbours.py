@@ -21,6 +21,9 @@ pytestmark = pytest.mark.asyncio
 
 SECRET = "s3cret"
 
+CLEANUP_S = 2.0
+"""What some handlers take to end."""
+
 
 class Probe(store_service_pb2_grpc.StoreServiceServicer):
     """A store that does what a test asks for by the name of a run, and remembers what became of it."""
@@ -38,6 +41,10 @@ class Probe(store_service_pb2_grpc.StoreServiceServicer):
                 raise fault(Reason.RUN_NOT_FOUND, "There is no such run.", run="refused")
             case "broken":
                 raise ZeroDivisionError("a secret")
+            case "clings":
+                return await self._cling()
+            case "bitter":
+                return await self._embitter()
         return await self._hang()
 
     async def ReadView(self, request, context):
@@ -46,6 +53,8 @@ class Probe(store_service_pb2_grpc.StoreServiceServicer):
                 raise fault(Reason.RUN_NOT_FOUND, "It is gone.", run="fails")
             if request.run == "hangs" and number == 1:
                 await self._hang()
+            if request.run == "clings" and number == 1:
+                await self._cling()
             self.sent += 1
             yield read_pb2.ReadViewResponse(removed_paths=[str(number)])
 
@@ -54,6 +63,18 @@ class Probe(store_service_pb2_grpc.StoreServiceServicer):
             await asyncio.Event().wait()
         finally:
             self.cancelled.set()
+
+    async def _cling(self):
+        try:
+            await self._hang()
+        finally:
+            await asyncio.sleep(CLEANUP_S)
+
+    async def _embitter(self):
+        try:
+            await self._hang()
+        except asyncio.CancelledError:
+            raise fault(Reason.RUN_NOT_FOUND, "It failed to clean up.", run="bitter") from None
 
 
 class Called:
@@ -147,6 +168,31 @@ async def test_a_caller_that_leaves_ends_its_handler(called):
     with pytest.raises(asyncio.CancelledError):
         await task
     await asyncio.wait_for(called.probe.cancelled.wait(), 5)
+
+
+@pytest.mark.parametrize("run", ["hangs", "clings", "bitter"])
+async def test_a_caller_is_cancelled_however_its_handler_ends(called, run):
+    task = asyncio.create_task(called.run(run))
+    await asyncio.sleep(0.1)
+    task.cancel()
+    async with asyncio.timeout(CLEANUP_S / 2):
+        await asyncio.wait((task,))
+    assert task.cancelled()
+    await asyncio.wait_for(called.probe.cancelled.wait(), 5)
+
+
+@pytest.mark.parametrize("run", ["clings", "bitter"])
+async def test_a_deadline_holds_however_the_handler_ends(called, run):
+    async with asyncio.timeout(CLEANUP_S / 2):
+        error = await refused(called.run(run, timeout_s=0.2))
+    assert error.reason is Reason.SERVICE_UNAVAILABLE
+
+
+async def test_a_stream_that_is_late_does_not_wait_for_its_handler(called):
+    stream = called.view("clings", timeout_s=0.3)
+    await anext(stream)
+    async with asyncio.timeout(CLEANUP_S / 2):
+        assert (await refused(anext(stream))).reason is Reason.SERVICE_UNAVAILABLE
 
 
 async def test_a_stream_comes_in_order_and_whole(called):

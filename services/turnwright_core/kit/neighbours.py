@@ -87,8 +87,14 @@ class LocalServer:
         """Run a call in a task of its own: who calls is known by the task's context."""
         task = asyncio.create_task(call)
         self._calls.add(task)
-        task.add_done_callback(self._calls.discard)
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._calls.discard(task)
+        if not task.cancelled():
+            # Looked at here, so that nobody reports the error of a call whose caller has left.
+            task.exception()
 
 
 class LocalChannel:
@@ -125,17 +131,18 @@ class LocalChannel:
 
 
 async def _within(timeout_s: float | None, task: asyncio.Task[Any]) -> Any:
-    """What a call answers in time. Raises AioRpcError; a caller that leaves takes the call along."""
+    """What a call answers in time. Raises AioRpcError; a caller that leaves or is out of time takes the call along."""
     try:
-        async with asyncio.timeout(timeout_s):
-            return await task
-    except TimeoutError:
-        raise _late() from None
-    except asyncio.CancelledError:
-        current = asyncio.current_task()
-        if current and current.cancelling():
-            raise
-        raise _error(grpc.StatusCode.CANCELLED, "the service stopped") from None
+        await asyncio.wait((task,), timeout=timeout_s)
+        is_late = not task.done()
+    finally:
+        # Nobody waits for the end of it: how a handler cleans up, or fails to, is not its caller's cancellation.
+        task.cancel()
+    if is_late:
+        raise _late()
+    if error := _error_of(task):
+        raise error
+    return task.result()
 
 
 class LocalStream:
@@ -147,22 +154,27 @@ class LocalStream:
         """Begin the call."""
         self._messages: asyncio.Queue[Any] = asyncio.Queue()
         self._room = asyncio.Semaphore(MESSAGES_AHEAD)
-        self._task = server.begin(self._run(server, method, request, timeout_s, metadata))
+        self._has_ended = False
+        self._task = server.begin(self._run(server, method, request, metadata))
+        self._task.add_done_callback(lambda task: self._end(_error_of(task)))
+        self._deadline: asyncio.TimerHandle | None = None
+        if timeout_s is not None:
+            self._deadline = asyncio.get_running_loop().call_later(timeout_s, self._expire)
 
-    async def _run(
-        self, server: LocalServer, method: str, request: Any, timeout_s: float | None, metadata: Metadata
-    ) -> None:
-        end: grpc.aio.AioRpcError | None = _error(grpc.StatusCode.CANCELLED, "the service stopped")
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._take(server.find(method).unary_stream(request, _Context(metadata)))
-            end = None
-        except TimeoutError:
-            end = _late()
-        except grpc.aio.AioRpcError as error:
-            end = error
-        finally:
-            self._messages.put_nowait(_End(end))
+    async def _run(self, server: LocalServer, method: str, request: Any, metadata: Metadata) -> None:
+        await self._take(server.find(method).unary_stream(request, _Context(metadata)))
+
+    def _expire(self) -> None:
+        self._end(_late())
+        self._task.cancel()
+
+    def _end(self, error: grpc.aio.AioRpcError | None) -> None:
+        """Tell the reader, behind all messages; what ended the call first is what it hears."""
+        if not self._has_ended:
+            self._has_ended = True
+            self._messages.put_nowait(_End(error))
+            if self._deadline:
+                self._deadline.cancel()
 
     async def _take(self, messages: AsyncGenerator[Any, None]) -> None:
         async with contextlib.aclosing(messages):
@@ -188,6 +200,14 @@ class _End:
     """The end of a stream, and why where it failed."""
 
     error: grpc.aio.AioRpcError | None
+
+
+def _error_of(task: asyncio.Task[Any]) -> grpc.aio.AioRpcError | None:
+    """How a call failed; None for one that did not. Handlers are guarded: they raise nothing else."""
+    if task.cancelled():
+        return _error(grpc.StatusCode.CANCELLED, "the service stopped")
+    error = task.exception()
+    return error if isinstance(error, grpc.aio.AioRpcError) else None
 
 
 def _late() -> grpc.aio.AioRpcError:

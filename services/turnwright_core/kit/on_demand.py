@@ -7,7 +7,6 @@ processes never take one, such as a command that lists runs on a stack of its ow
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 
@@ -17,14 +16,13 @@ class OnDemand:
     def __init__(self, make: Callable[[], Any]) -> None:
         """Nothing is made yet."""
         self._make = make
-
-    @cached_property
-    def _servicer(self) -> Any:
-        return self._make()
+        self._servicer: Any = None
 
     def __getattr__(self, method: str) -> Any:
         def call(request: Any, context: Any) -> Any:
             """What the servicer returns: an answer to await, or a stream."""
+            if self._servicer is None:
+                self._servicer = self._make()
             return getattr(self._servicer, method)(request, context)
 
         return call

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any, Final, TypeVar, cast
 
 import grpc
@@ -90,8 +90,11 @@ class Peer:
         method: grpc.aio.UnaryStreamMultiCallable[Request, Response],
         request: Request,
         timeout_s: float | None,
-    ) -> AsyncIterator[Response]:
-        """The answers as they come; without a deadline the caller bounds the wait. Raises TurnwrightError."""
+    ) -> AsyncGenerator[Response, None]:
+        """The answers as they come; without a deadline the caller bounds the wait. Raises TurnwrightError.
+
+        Whoever does not read to the end closes it: the call ends then, and not when the garbage is collected.
+        """
         await self._reconnected()
         call: Any = method(request, timeout=timeout_s, metadata=self._metadata)
         try:

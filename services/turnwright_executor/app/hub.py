@@ -90,12 +90,10 @@ class RunHub:
 
     async def close(self) -> None:
         """Stop following; watchers end."""
-        self._closed = True
-        self._wake()
+        self._end()
         if self._feed:
             self._feed.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._feed
+            await asyncio.gather(self._feed, return_exceptions=True)
 
     # Writing side ---------------------------------------------------------------------------------------------
 
@@ -154,11 +152,16 @@ class RunHub:
             except TurnwrightError as error:
                 if error.reason in (Reason.CURSOR_FOREIGN, Reason.RUN_NOT_FOUND):
                     _log.warning("feed_ended", run=self.address.run, reason=error.reason.name)
-                    self._closed = True
-                    self._wake()
-                    return
+                    return self._end()
+            except Exception as error:  # noqa: BLE001 - watchers begin anew with a snapshot; silence would hold them forever
+                _log.error("feed_crashed", run=self.address.run, exc_info=error)
+                return self._end()
             await asyncio.sleep(FEED_BACKOFF_S[min(failures, len(FEED_BACKOFF_S) - 1)])
             failures += 1
+
+    def _end(self) -> None:
+        self._closed = True
+        self._wake()
 
     async def _publish_changes(self, changes: Changes) -> None:
         """Facts as events: turns that began, entries, turns that ended, and the run last: it tells that all came."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 
 from turnwright_core.entries import Cursor
 from turnwright_core.runs import Run
@@ -12,6 +13,14 @@ from turnwright_executor.app.hub import RunHub
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Ledger
+
+
+@dataclass(slots=True)
+class _Line:
+    """Those who want the hub of one run at once: the first opens it."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    callers: int = 0
 
 
 class Hubs:
@@ -24,7 +33,7 @@ class Hubs:
         self._settings = settings
         self._opened = 0
         self._hubs: dict[RunAddress, RunHub] = {}
-        self._opening: dict[RunAddress, asyncio.Lock] = {}
+        self._opening: dict[RunAddress, _Line] = {}
         self._lingering: dict[RunAddress, asyncio.TimerHandle] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -42,24 +51,33 @@ class Hubs:
                 self._lingering[address] = loop.call_later(self._settings.linger_s, self._evict, address, hub)
 
     async def _get(self, address: RunAddress, fresh: tuple[Run, Cursor] | None) -> RunHub:
-        lock = self._opening.setdefault(address, asyncio.Lock())
-        async with lock:
-            if timer := self._lingering.pop(address, None):
-                timer.cancel()
-            hub = self._hubs.get(address)
-            if hub is None or hub.is_closed:
-                self._opened += 1
-                hub = RunHub(address, f"{self._owner}-{self._opened}", self._ledger, self._settings)
-                await hub.open(fresh)
-                self._hubs[address] = hub
+        line = self._opening.setdefault(address, _Line())
+        line.callers += 1
+        try:
+            async with line.lock:
+                return await self._open(address, fresh)
+        finally:
+            line.callers -= 1
+            if not line.callers:
+                del self._opening[address]
+
+    async def _open(self, address: RunAddress, fresh: tuple[Run, Cursor] | None) -> RunHub:
+        if timer := self._lingering.pop(address, None):
+            timer.cancel()
+        hub = self._hubs.get(address)
+        if hub is None or hub.is_closed:
+            # The one that has ended goes even if there is none to follow it.
+            self._hubs.pop(address, None)
+            self._opened += 1
+            hub = RunHub(address, f"{self._owner}-{self._opened}", self._ledger, self._settings)
+            await hub.open(fresh)
+            self._hubs[address] = hub
         return hub
 
     def _evict(self, address: RunAddress, hub: RunHub) -> None:
         self._lingering.pop(address, None)
         if hub.holders == 0 and self._hubs.get(address) is hub:
             del self._hubs[address]
-            if not self._opening[address].locked():
-                del self._opening[address]
             task = asyncio.create_task(hub.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)

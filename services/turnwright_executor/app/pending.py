@@ -80,7 +80,7 @@ class Pending:
         """Write everything now. Raises TurnwrightError."""
         # One at a time: the two channels of a command grow at once, and nothing may be written twice.
         async with self._flushing:
-            self._ahead.clear()
+            self._ahead = {}
             while self._groups or run_status:
                 written = list(map(id, self._groups))
                 try:
@@ -91,6 +91,7 @@ class Pending:
                     if not self.blame(error):
                         raise
                     continue
+                self._ahead = {}
                 self.cursor = ack.cursor
                 self._groups = [group for group in self._groups if id(group) not in written]
                 run_status = 0
@@ -132,11 +133,23 @@ class Pending:
         self._foreseen = tuple(dict.fromkeys(paths))[:PATHS_AHEAD_MAX]
 
     async def _read_ahead(self, paths: Sequence[str]) -> list[Entry]:
-        if not self._ahead.keys() >= set(paths):
+        known = self._ahead
+        if not known.keys() >= set(paths):
             wanted = tuple(dict.fromkeys((*paths, *self._foreseen)))
-            found = {entry.path: entry for entry in await self._ledger.get_entries(self._address, wanted)}
-            self._ahead = {path: found.get(path) for path in wanted}
-        return [entry for path in paths if (entry := self._ahead[path])]
+            try:
+                found = {entry.path: entry for entry in await self._ledger.get_entries(self._address, wanted)}
+            except TurnwrightError as error:
+                if error.reason is not Reason.LIMIT_EXCEEDED:
+                    raise
+                # Together they are more than an answer carries: each command reads its own.
+                self._foreseen = ()
+                return await self._ledger.get_entries(self._address, paths)
+            ahead = {path: found.get(path) for path in wanted}
+            if self._ahead is known:
+                # Nothing was written meanwhile.
+                self._ahead = ahead
+            known = ahead
+        return [entry for path in paths if (entry := known[path])]
 
     async def find(
         self, pattern: str, body_pattern: str = "", *, limit: int = 1000, bodies: bool = True

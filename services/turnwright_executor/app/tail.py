@@ -46,5 +46,6 @@ class Tail:
             self._bytes -= self._kept.popleft()[0]
 
     def after(self, position: int) -> list[WatchRunResponse]:
-        """The events behind a position that is not before the base."""
-        return [event for _, event in itertools.islice(self._kept, max(0, position - self.base), None)]
+        """The events behind a position that is not before the base; what they cost is their number, not the tail's."""
+        newest = itertools.islice(reversed(self._kept), max(0, self.seq - position))
+        return [event for _, event in newest][::-1]

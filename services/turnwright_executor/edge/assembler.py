@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import aclosing
 
 from turnwright.assembler.v1 import assembler_service_pb2 as pb
 from turnwright.assembler.v1 import assembler_service_pb2_grpc, budget_pb2
@@ -50,13 +51,14 @@ class AssemblerPackets:
         )
         changes: dict[int, list[Copied | str]] = {}
         roles: dict[int, str] = {}
-        async for part in self._peer.stream(self._stub.Assemble, request, self._peer.timeout_s):
-            if part.WhichOneof("part") == "report":
-                known = base.pieces if base else ()
-                messages = tuple(_message(roles[index], changes[index], known) for index in sorted(changes))
-                return _packet(messages, part.report)
-            roles.setdefault(part.pieces.index, _ROLES.get(part.pieces.role, "assistant"))
-            changes.setdefault(part.pieces.index, []).extend(map(piece_from_pb, part.pieces.pieces))
+        async with aclosing(self._peer.stream(self._stub.Assemble, request, self._peer.timeout_s)) as parts:
+            async for part in parts:
+                if part.WhichOneof("part") == "report":
+                    known = base.pieces if base else ()
+                    messages = tuple(_message(roles[index], changes[index], known) for index in sorted(changes))
+                    return _packet(messages, part.report)
+                roles.setdefault(part.pieces.index, _ROLES.get(part.pieces.role, "assistant"))
+                changes.setdefault(part.pieces.index, []).extend(map(piece_from_pb, part.pieces.pieces))
         raise fault(Reason.INTERNAL, "The assembler ended its answer without a report.", error_id="assembler")
 
     async def check_budget(
@@ -77,7 +79,11 @@ class AssemblerPackets:
 
 
 def _message(role: str, changes: Sequence[Copied | str], base: Sequence[str]) -> PacketMessage:
-    return PacketMessage(role, tuple(whole(changes, base)), tuple(changes))
+    try:
+        return PacketMessage(role, tuple(whole(changes, base)), tuple(changes))
+    except IndexError:
+        message = "The assembler copies pieces that the packet before does not have; continue the run to send it whole."
+        raise fault(Reason.INTERNAL, message, error_id="assembler") from None
 
 
 def _packet(messages: tuple[PacketMessage, ...], report: pb.PacketReport) -> Packet:

@@ -91,7 +91,7 @@ class PostgresDatabase:
     def stats(self) -> Stats:
         """What was done so far."""
         statements = sum(connection.link.statements for connection in (self._writing, *self._reading))
-        return Stats(statements, self._writer.transactions, self._writer.requests)
+        return Stats(statements, self._writer.transactions, self._writer.requests, self._writing.link.trips)
 
     def _post(self, batch: list[Job[Any]], done: Callable[[], None]) -> None:
         self._writing.post(lambda _link: self._writer.write(batch), done)

@@ -172,6 +172,11 @@ class PostgresLink:
         """How many statements use cases have sent, on lost connections too."""
         return self._counted + (self._direct.executed if self._direct is not None else 0)
 
+    @property
+    def trips(self) -> int:
+        """How often this connection was waited for."""
+        return self._pipe.trips if self._pipe is not None else 0
+
     def open(self) -> None:
         """Connect. Raises DatabaseUnreachableError."""
         try:

@@ -151,6 +151,8 @@ class Pipe:
 
     def __init__(self, raw: psycopg.Connection[Any]) -> None:
         """On a connection that nobody else uses but between `leave` and the next statement."""
+        self.trips = 0
+        """How often everything that was sent was waited for."""
         self._pgconn = raw.pgconn
         self._names: dict[str, bytes] = {}
         self._numbers = count(1)
@@ -187,6 +189,7 @@ class Pipe:
 
     def push(self) -> None:
         """Have everything done that was sent, without waiting for it."""
+        self.trips += 1
         self._pgconn.pipeline_sync()
         self._coming.append(None)
         self._flush()

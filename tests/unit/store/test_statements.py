@@ -1,5 +1,6 @@
 """How many statements a phase of a turn costs: few, and no more for more writes (architecture 12.1)."""
 
+import contextlib
 from functools import partial
 
 import pytest
@@ -24,6 +25,8 @@ from turnwright_store.app.opening import open_store
 from turnwright_store.app.reading import Address, find
 from turnwright_store.domain.basis import Basis
 from turnwright_store.edge.database import SqliteDatabase
+from turnwright_store.edge.postgres import PostgresDatabase
+from turnwright_store.edge.postgres_link import Server
 from turnwright_store.ports import Durability
 from turnwright_store.sql.views import Wanted, load_entries
 
@@ -40,12 +43,13 @@ class Store:
     def __init__(self, database, basis):
         self.database = database
         self.basis = basis
-        self.spent = 0
+        self.spent = self.trips = 0
 
     async def write(self, work, **fields):
-        before = self.database.stats().statements
-        result = await self.database.write(partial(work, **fields), Durability.NORMAL, ())
-        self.spent = self.database.stats().statements - before
+        before = self.database.stats()
+        result = await self.database.write(partial(work, **fields), Durability.NORMAL, {"run:p/r"})
+        after = self.database.stats()
+        self.spent, self.trips = after.statements - before.statements, after.trips - before.trips
         return result
 
     async def entries(self, *writes, status=0):
@@ -75,7 +79,20 @@ class Store:
 
 @pytest_asyncio.fixture
 async def store(tmp_path):
-    database = SqliteDatabase(tmp_path / "x.db", lambda: 1, queue_max=9, batch_max=9, readers=1)
+    async with working(SqliteDatabase(tmp_path / "x.db", lambda: 1, queue_max=9, batch_max=9, readers=1)) as one:
+        yield one
+
+
+@pytest_asyncio.fixture
+async def distant(postgres_url):
+    """The same behind a network."""
+    server = Server(postgres_url, 5.0, 30.0, 10.0)
+    async with working(PostgresDatabase(server, queue_max=9, batch_max=9, readers=1, poll_s=60)) as one:
+        yield one
+
+
+@contextlib.asynccontextmanager
+async def working(database):
     await database.start()
     opening = partial(
         open_store,
@@ -100,6 +117,15 @@ def records(turn, count, state=State.RECORDED):
     return [
         EntryWrite(f"log://turn_{turn}/get/{n}", SetEntry("b", "{}", state=state), Tier.SYSTEM) for n in range(count)
     ]
+
+
+@pytest.mark.parametrize("count", [1, 64])
+async def test_a_lone_write_waits_three_times_whatever_it_writes(distant, count):
+    """For its run, for what is there, and for the commit. Numbers of entries are there from the writes before."""
+    await distant.entries(*records(0, count))
+    assert distant.trips == 3
+    await distant.entries(*records(0, count, State.RESOLVED))
+    assert distant.trips == 3
 
 
 async def test_a_turn_costs_few_statements(store):

@@ -67,7 +67,16 @@ NARROWED = {
 }
 """Indexes that PostgreSQL takes for one question only."""
 
-KEY_OF_VERSION = "entry_id * 4294967296 + from_rev"
+KEYS_OF_VERSIONS = """
+UPDATE versions SET id = entry_id * 4294967296 + from_rev, stored_bytes = body_bytes,
+    hash = decode(convert_from(hash, 'UTF8'), 'hex')
+"""
+VERSIONS_AGAIN = """
+INSERT INTO versions
+SELECT entry_id * 4294967296 + from_rev, entry_id, from_rev, writer, actor, create_ms, hash, body_bytes, body_bytes,
+    attributes_bytes, attributes, body
+FROM versions_before ORDER BY entry_id, from_rev
+"""
 
 VERSIONS = """
 CREATE TABLE versions (
@@ -91,7 +100,7 @@ CREATE TABLE versions (
 )
 """
 VERSION_CHECKS = {
-    "key": f"id = {KEY_OF_VERSION}",
+    "key": "id = entry_id * 4294967296 + from_rev",
     "from_rev": "from_rev BETWEEN 0 AND 4294967295",
 }
 CHANGED = "CREATE INDEX ix_entries_changed ON entries (scope_id, shared_rev) WHERE shared_rev > 0"
@@ -140,7 +149,8 @@ UPDATE runs SET next_loop = coalesce(CASE
         WHERE loops.run_id = runs.id AND loops.sequence = runs.loop_active AND (
             loops.status <> 202 OR runs.abort_requested OR NOT EXISTS (
                 SELECT 1 FROM views
-                WHERE views.run_id = runs.id AND views.turn = runs.turn_open AND views.to_rev IS NULL AND views.state = 2
+                WHERE views.run_id = runs.id AND views.turn = runs.turn_open AND views.to_rev IS NULL
+                AND views.state = 2
             )
         )
     )
@@ -185,7 +195,8 @@ def _entries() -> None:
     """What changed is looked for in shared scopes alone: the others keep no index of it."""
     op.execute("DROP INDEX ix_entries_changed")
     op.execute(
-        "ALTER TABLE entries ADD COLUMN shared_rev BIGINT CONSTRAINT ck_entries_shared_rev CHECK (shared_rev = head_rev)"
+        "ALTER TABLE entries ADD COLUMN shared_rev BIGINT "
+        "CONSTRAINT ck_entries_shared_rev CHECK (shared_rev = head_rev)"
     )
     op.execute("UPDATE entries SET shared_rev = head_rev WHERE scope_id NOT IN (SELECT scope_id FROM runs)")
     op.execute(CHANGED)
@@ -205,10 +216,7 @@ def _versions(*, is_sqlite: bool) -> None:
     op.execute("ALTER TABLE versions ALTER COLUMN id DROP DEFAULT")
     op.execute("DROP SEQUENCE versions_id_seq")
     # Digests were kept as the bytes of their hexadecimal text here. As text on SQLite: that one tells by its type.
-    op.execute(
-        f"UPDATE versions SET id = {KEY_OF_VERSION}, stored_bytes = body_bytes, "
-        "hash = decode(convert_from(hash, 'UTF8'), 'hex')"
-    )
+    op.execute(KEYS_OF_VERSIONS)
     for name, condition in VERSION_CHECKS.items():
         op.create_check_constraint(op.f(f"ck_versions_{name}"), "versions", condition)
     op.execute(immutable + "FOR EACH ROW EXECUTE FUNCTION turnwright_refuse('versions are immutable')")
@@ -218,10 +226,7 @@ def _versions_anew() -> None:
     op.execute("DROP TRIGGER version_immutable")
     op.execute("ALTER TABLE versions RENAME TO versions_before")
     op.execute(VERSIONS)
-    op.execute(
-        f"INSERT INTO versions SELECT {KEY_OF_VERSION}, entry_id, from_rev, writer, actor, create_ms, hash, body_bytes, "
-        "body_bytes, attributes_bytes, attributes, body FROM versions_before ORDER BY entry_id, from_rev"
-    )
+    op.execute(VERSIONS_AGAIN)
     op.execute("DROP TABLE versions_before")
 
 

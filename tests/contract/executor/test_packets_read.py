@@ -1,0 +1,84 @@
+"""What the executor makes of the assembler's answers, in front of an assembler that says what a test wrote down."""
+
+from __future__ import annotations
+
+import pytest
+import pytest_asyncio
+from turnwright.assembler.v1 import assembler_service_pb2 as pb
+from turnwright.assembler.v1 import assembler_service_pb2_grpc
+from turnwright.provider.v1 import provider_service_pb2
+
+from turnwright_core.differences import Copied
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.kit.peer import Peer
+from turnwright_core.kit.server import RunningServer, Service
+from turnwright_core.runs import Turn, TurnRequest
+from turnwright_core.wire.packets import piece_to_pb
+from turnwright_executor.edge.assembler import AssemblerPackets
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.packets import PacketMessage, StoredPacket
+
+pytestmark = pytest.mark.asyncio
+
+SECRET = "s3cret"
+ADDRESS = RunAddress("p", "r")
+TURN = Turn(7, 2, TurnRequest("m", "vendor-m", 1000, 0.0, ()))
+BASE = StoredPacket(6, "0" * 64, ("one", "two"))
+REPORT = pb.AssembleResponse(report=pb.PacketReport(digest="1" * 64, tokens=3))
+
+
+class Scripted(assembler_service_pb2_grpc.AssemblerServiceServicer):
+    """Answers Assemble with these parts."""
+
+    def __init__(self) -> None:
+        self.parts: list[pb.AssembleResponse] = []
+
+    async def Assemble(self, request, context):
+        for part in self.parts:
+            yield part
+
+
+def said(*pieces: Copied | str) -> pb.AssembleResponse:
+    user = provider_service_pb2.ROLE_USER
+    return pb.AssembleResponse(pieces=pb.MessagePieces(index=0, role=user, pieces=map(piece_to_pb, pieces)))
+
+
+@pytest_asyncio.fixture
+async def scripted(tmp_path):
+    script = Scripted()
+
+    def register(server) -> None:
+        assembler_service_pb2_grpc.add_AssemblerServiceServicer_to_server(script, server)
+
+    service = Service("assembler", "turnwright.assembler.v1.AssemblerService", register)
+    server = RunningServer(service, f"unix:{tmp_path}/a.sock", SECRET, 0.1)
+    await server.start()
+    script.peer = Peer("assembler", server.address, SECRET, 10.0)
+    yield script
+    await script.peer.close()
+    await server.stop()
+
+
+async def assembled(scripted, base: StoredPacket | None, *parts: pb.AssembleResponse):
+    scripted.parts = list(parts)
+    return await AssemblerPackets(scripted.peer).assemble(ADDRESS, TURN, None, 0.0, base)
+
+
+async def test_copied_pieces_are_those_of_the_packet_before(scripted):
+    packet = await assembled(scripted, BASE, said("zero"), said(Copied(1, 1)), REPORT)
+    assert packet.messages == (PacketMessage("user", ("zero", "two"), ("zero", Copied(1, 1))),)
+
+
+@pytest.mark.parametrize(
+    ("base", "copied"), [(BASE, Copied(1, 2)), (BASE, Copied(2**32 - 1, 2**32 - 1)), (None, Copied(0, 1))]
+)
+async def test_pieces_that_the_packet_before_has_not_are_a_fault_that_says_so(scripted, base, copied):
+    with pytest.raises(TurnwrightError, match="copies pieces that the packet before does not have") as caught:
+        await assembled(scripted, base, said("zero", copied), REPORT)
+    assert caught.value.reason is Reason.INTERNAL
+
+
+async def test_an_answer_that_ends_before_its_report_is_a_fault(scripted):
+    with pytest.raises(TurnwrightError, match="without a report") as caught:
+        await assembled(scripted, BASE, said("zero"))
+    assert caught.value.reason is Reason.INTERNAL
