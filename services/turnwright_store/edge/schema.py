@@ -1,8 +1,9 @@
 """Brings a database to the schema that this code needs.
 
-The revision is read with two statements; a new file of SQLite is made from a snapshot of what the migrations make; Alembic
-is imported only when there is something to migrate, because its import costs more than everything else at the start. Schemas expand before they contract: a database of a later schema
-says in `min_code` which level of code still works on it, so that replicas can be replaced one after the other.
+The revision is read with two statements; a new file of SQLite is made from a snapshot of what the migrations make;
+Alembic is imported only when there is something to migrate, because its import costs more than everything else at the
+start. Schemas expand before they contract: a database of a later schema says in `min_code` which level of code still
+works on it, so that replicas can be replaced one after the other.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def loaded(home: Path, *arguments: str) -> set[str]:
         (["runs", "--server", "127.0.0.1:1"], ("sqlalchemy", *SERVICES, *NEVER[1:])),
         (
             ["serve", *(f"--listen={name}=127.0.0.1:0" for name in ("store", "provider", "assembler", "executor"))],
-            NEVER,
+            set(NEVER) - {"structlog", "rich.console"},
         ),
     ],
     ids=["help", "act", "runs", "serve"],
