@@ -138,7 +138,7 @@ def _printable(_logger: Any, _name: str, event: MutableMapping[str, Any]) -> Mut
     """Text as it is, unless it holds what a terminal would obey."""
     for key, value in event.items():
         if isinstance(value, str) and not value.isprintable():
-            event[key] = repr(value)
+            event[key] = repr(value)[1:-1]
     return event
 
 
