@@ -44,6 +44,11 @@ class Packet:
         return (("system", _short((self.system,))), ("user", _short(self.pieces)))
 
     @property
+    def chars(self) -> int:
+        """Code points of both messages."""
+        return len(self.system) + sum(map(len, self.pieces))
+
+    @property
     def tokens(self) -> int:
         """Estimated tokens of both messages."""
         return self.figures.usage

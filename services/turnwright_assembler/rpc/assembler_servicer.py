@@ -75,5 +75,6 @@ def _report(assembled: Assembled) -> assembler_service_pb2.PacketReport:
         digest=assembled.digest,
         tokens=assembled.packet.tokens,
         ceiling=assembled.ceiling,
+        chars=assembled.packet.chars,
         cursor=cursor_to_pb(assembled.cursor),
     )

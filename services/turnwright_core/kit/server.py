@@ -122,16 +122,18 @@ class RunningServer:
         server, self._server = self._server, None
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         stopping = asyncio.gather(server.stop(self._drain_s), self.local.stop(self._drain_s))
-        await self._in_time("drain", self.service.drain())
-        await self._in_time("stop", stopping)
-        await self._in_time("close", self.service.close())
+        async with contextlib.AsyncExitStack() as steps:
+            # The last one first: a step that fails keeps none of those after it from being taken.
+            steps.push_async_callback(self._in_time, "close", self.service.close)
+            steps.push_async_callback(self._in_time, "stop", lambda: stopping)
+            steps.push_async_callback(self._in_time, "drain", self.service.drain)
         _log.info("stopped", service=self.service.name)
 
-    async def _in_time(self, step: str, work: Awaitable[Any]) -> None:
+    async def _in_time(self, step: str, work: Callable[[], Awaitable[Any]]) -> None:
         """A step of stopping; one that hangs is left behind, because whoever stops a service waits for its end."""
         try:
             async with asyncio.timeout(self._step_s_max):
-                await work
+                await work()
         except TimeoutError:
             tasks = sorted(task.get_name() for task in asyncio.all_tasks())
             _log.error("stop_overdue", service=self.service.name, step=step, tasks=tasks)

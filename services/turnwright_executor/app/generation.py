@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final, assert_never
 
@@ -84,20 +85,24 @@ class Generation:
         begin_s = self._clock_s()
         hub.publish(events.progress(RunProgress.PHASE_THINKING, turn.number, model.vendor_model))
         hub.publish(events.stream_started(turn.number))
-        stream = self._models.generate(model, messages, turn.request.temperature, call_index)
-        async for event in stream:
-            if not draft.first_delta_ms and isinstance(event, TextDelta | CallsDelta):
-                draft.first_delta_ms = _elapsed_ms(begin_s, self._clock_s())
-            _publish(hub, turn.number, event)
-            _fold(draft, event)
-            if draft.bytes_ > self._reply_bytes_max:
-                raise fault(
-                    Reason.VENDOR_PROTOCOL,
-                    f"The reply is longer than {self._reply_bytes_max} bytes and does not end; it was given up.",
-                    detail="reply_bytes_max",
-                )
+        call = self._models.generate(model, messages, turn.request.temperature, call_index)
+        async with aclosing(call) as stream:
+            async for event in stream:
+                if not draft.first_delta_ms and isinstance(event, TextDelta | CallsDelta):
+                    draft.first_delta_ms = _elapsed_ms(begin_s, self._clock_s())
+                _publish(hub, turn.number, event)
+                _fold(draft, event)
+                self._check_length(draft)
         draft.model_ms = _elapsed_ms(begin_s, self._clock_s())
         hub.publish(events.stream_finished(turn.number, draft.finish, draft.usage))
+
+    def _check_length(self, draft: Draft) -> None:
+        if draft.bytes_ > self._reply_bytes_max:
+            raise fault(
+                Reason.VENDOR_PROTOCOL,
+                f"The reply is longer than {self._reply_bytes_max} bytes and does not end; it was given up.",
+                detail="reply_bytes_max",
+            )
 
 
 def _elapsed_ms(begin_s: float, end_s: float) -> int:

@@ -87,6 +87,7 @@ class RunHub:
             self._entries = {entry.path: entry_to_pb(entry) for entry in entries}
             self._run = run_to_pb(await self._ledger.get_run(self.address))
         self._feed = asyncio.create_task(self._follow(), name=f"feed {self.address.run}")
+        self._feed.add_done_callback(self._fed)
 
     async def close(self) -> None:
         """Stop following; watchers end."""
@@ -153,11 +154,14 @@ class RunHub:
                 if error.reason in (Reason.CURSOR_FOREIGN, Reason.RUN_NOT_FOUND):
                     _log.warning("feed_ended", run=self.address.run, reason=error.reason.name)
                     return self._end()
-            except Exception as error:  # noqa: BLE001 - watchers begin anew with a snapshot; silence would hold them forever
-                _log.error("feed_crashed", run=self.address.run, exc_info=error)
-                return self._end()
             await asyncio.sleep(FEED_BACKOFF_S[min(failures, len(FEED_BACKOFF_S) - 1)])
             failures += 1
+
+    def _fed(self, feed: asyncio.Task[None]) -> None:
+        """A feed that crashed ends the hub: its watchers begin anew with a snapshot, in silence they would wait."""
+        if not feed.cancelled() and (error := feed.exception()):
+            _log.error("feed_crashed", run=self.address.run, exc_info=error)
+            self._end()
 
     def _end(self) -> None:
         self._closed = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 
 from turnwright.assembler.v1 import assembler_service_pb2 as pb
@@ -12,12 +12,15 @@ from turnwright.provider.v1 import provider_service_pb2
 from turnwright_core.differences import Copied, whole
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.runs import Turn
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, write_from_pb
 from turnwright_core.wire.packets import piece_from_pb
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.packets import Packet, PacketMessage, StoredPacket
+
+_log = get_logger("assembler")
 
 _ROLES = {provider_service_pb2.ROLE_SYSTEM: "system", provider_service_pb2.ROLE_USER: "user"}
 
@@ -49,14 +52,27 @@ class AssemblerPackets:
             calibration=calibration,
             base_digest=base.digest if base else "",
         )
+        packet = await self._assembled(request, base.pieces if base else ())
+        if packet is None:
+            # Not the packet that the assembler means: then it is not told by what differs, but whole.
+            _log.warning("packet_base_differs", run=address.run, turn=turn.number)
+            request.base_digest = ""
+            packet = await self._assembled(request, ())
+        if packet is None:
+            message = "The assembler's pieces do not make the packet that it reports."
+            raise fault(Reason.INTERNAL, message, error_id="assembler")
+        return packet
+
+    async def _assembled(self, request: pb.AssembleRequest, base: Sequence[str]) -> Packet | None:
+        """The packet; None where the pieces are not those that were meant."""
         changes: dict[int, list[Copied | str]] = {}
         roles: dict[int, str] = {}
         async with aclosing(self._peer.stream(self._stub.Assemble, request, self._peer.timeout_s)) as parts:
             async for part in parts:
                 if part.WhichOneof("part") == "report":
-                    known = base.pieces if base else ()
-                    messages = tuple(_message(roles[index], changes[index], known) for index in sorted(changes))
-                    return _packet(messages, part.report)
+                    messages = _messages(roles, changes, base)
+                    chars = sum(len(piece) for message in messages for piece in message.pieces)
+                    return _packet(messages, part.report) if chars == part.report.chars else None
                 roles.setdefault(part.pieces.index, _ROLES.get(part.pieces.role, "assistant"))
                 changes.setdefault(part.pieces.index, []).extend(map(piece_from_pb, part.pieces.pieces))
         raise fault(Reason.INTERNAL, "The assembler ended its answer without a report.", error_id="assembler")
@@ -78,12 +94,17 @@ class AssemblerPackets:
         return tuple(map(write_from_pb, answer.effects))
 
 
-def _message(role: str, changes: Sequence[Copied | str], base: Sequence[str]) -> PacketMessage:
+def _messages(
+    roles: Mapping[int, str], changes: Mapping[int, Sequence[Copied | str]], base: Sequence[str]
+) -> tuple[PacketMessage, ...]:
+    """The messages in order; none where they copy what the base has not."""
     try:
-        return PacketMessage(role, tuple(whole(changes, base)), tuple(changes))
+        return tuple(
+            PacketMessage(roles[index], tuple(whole(changes[index], base)), tuple(changes[index]))
+            for index in sorted(changes)
+        )
     except IndexError:
-        message = "The assembler copies pieces that the packet before does not have; continue the run to send it whole."
-        raise fault(Reason.INTERNAL, message, error_id="assembler") from None
+        return ()
 
 
 def _packet(messages: tuple[PacketMessage, ...], report: pb.PacketReport) -> Packet:

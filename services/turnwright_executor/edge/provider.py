@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 
 from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.provider.v1 import provider_service_pb2_grpc
@@ -28,7 +29,7 @@ class ProviderModels:
 
     async def generate(
         self, model: Model, messages: Sequence[PacketMessage], temperature: float, call_index: int
-    ) -> AsyncIterator[ModelEvent]:
+    ) -> AsyncGenerator[ModelEvent, None]:
         """One model call as it streams."""
         request = pb.GenerateRequest(
             model=model_to_pb(model),
@@ -36,10 +37,11 @@ class ProviderModels:
             temperature=temperature,
             call_index=call_index,
         )
-        async for part in self._peer.stream(self.stub.Generate, request, self._deadline_s):
-            event = _event_from_pb(part)
-            if event is not None:
-                yield event
+        async with aclosing(self._peer.stream(self.stub.Generate, request, self._deadline_s)) as parts:
+            async for part in parts:
+                event = _event_from_pb(part)
+                if event is not None:
+                    yield event
 
 
 def _event_from_pb(part: pb.GenerateResponse) -> ModelEvent | None:

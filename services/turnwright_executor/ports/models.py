@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -58,6 +58,6 @@ class Models(Protocol):
 
     def generate(
         self, model: Model, messages: Sequence[PacketMessage], temperature: float, call_index: int
-    ) -> AsyncIterator[ModelEvent]:
-        """One model call as it streams; ends after Finished. Raises TurnwrightError."""
+    ) -> AsyncGenerator[ModelEvent, None]:
+        """One model call as it streams; ends after Finished. Close it where you leave it. Raises TurnwrightError."""
         ...

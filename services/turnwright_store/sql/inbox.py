@@ -7,7 +7,7 @@ Source: architecture 7, 11 (a proposal stays pending); rows RU009, RU244.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -107,11 +107,3 @@ def list_overdue(connection: Connection, wait_ms: int, page: int) -> list[tuple[
     """Project, run and path of what has waited for so long by the database's clock."""
     rows = connection.execute(_OVERDUE, {"wait_ms": wait_ms, "page": page})
     return [(project, run, path) for project, run, path in rows]
-
-
-def names_of(connection: Connection, ids: Collection[int]) -> dict[int, tuple[str, str]]:
-    """Project and alias of runs, by their ids; those that were removed are left out."""
-    found: dict[int, tuple[str, str]] = {}
-    for part in parts(ids):
-        found |= {id_: (project, run) for id_, project, run in connection.execute(_RUNS, {"ids": part})}
-    return found

@@ -24,17 +24,22 @@ SECRET = "s3cret"
 ADDRESS = RunAddress("p", "r")
 TURN = Turn(7, 2, TurnRequest("m", "vendor-m", 1000, 0.0, ()))
 BASE = StoredPacket(6, "0" * 64, ("one", "two"))
-REPORT = pb.AssembleResponse(report=pb.PacketReport(digest="1" * 64, tokens=3))
+
+
+def report(chars: int) -> pb.AssembleResponse:
+    return pb.AssembleResponse(report=pb.PacketReport(digest="1" * 64, tokens=3, chars=chars))
 
 
 class Scripted(assembler_service_pb2_grpc.AssemblerServiceServicer):
-    """Answers Assemble with these parts."""
+    """Answers each Assemble with the next row of parts, and remembers which base it was asked with."""
 
     def __init__(self) -> None:
-        self.parts: list[pb.AssembleResponse] = []
+        self.answers: list[list[pb.AssembleResponse]] = []
+        self.bases: list[str] = []
 
     async def Assemble(self, request, context):
-        for part in self.parts:
+        self.bases.append(request.base_digest)
+        for part in self.answers.pop(0):
             yield part
 
 
@@ -59,26 +64,33 @@ async def scripted(tmp_path):
     await server.stop()
 
 
-async def assembled(scripted, base: StoredPacket | None, *parts: pb.AssembleResponse):
-    scripted.parts = list(parts)
+async def assembled(scripted, base: StoredPacket | None, *answers: list[pb.AssembleResponse]):
+    scripted.answers = list(answers)
     return await AssemblerPackets(scripted.peer).assemble(ADDRESS, TURN, None, 0.0, base)
 
 
 async def test_copied_pieces_are_those_of_the_packet_before(scripted):
-    packet = await assembled(scripted, BASE, said("zero"), said(Copied(1, 1)), REPORT)
+    packet = await assembled(scripted, BASE, [said("zero"), said(Copied(1, 1)), report(7)])
     assert packet.messages == (PacketMessage("user", ("zero", "two"), ("zero", Copied(1, 1))),)
 
 
-@pytest.mark.parametrize(
-    ("base", "copied"), [(BASE, Copied(1, 2)), (BASE, Copied(2**32 - 1, 2**32 - 1)), (None, Copied(0, 1))]
-)
-async def test_pieces_that_the_packet_before_has_not_are_a_fault_that_says_so(scripted, base, copied):
-    with pytest.raises(TurnwrightError, match="copies pieces that the packet before does not have") as caught:
-        await assembled(scripted, base, said("zero", copied), REPORT)
+@pytest.mark.parametrize("copied", [Copied(1, 2), Copied(2**32 - 1, 2**32 - 1), Copied(0, 2)])
+async def test_a_packet_that_is_based_on_another_one_is_asked_for_whole(scripted, copied):
+    """Beyond the end of the packet before, or inside of it but not as long as the one that was meant."""
+    answers = [said("zero", copied), report(99)], [said("zero", "two"), report(7)]
+    packet = await assembled(scripted, BASE, *answers)
+    assert packet.messages == (PacketMessage("user", ("zero", "two"), ("zero", "two")),)
+    assert scripted.bases == [BASE.digest, ""]
+
+
+async def test_pieces_that_do_not_make_the_packet_are_a_fault_that_says_so(scripted):
+    answers = [[said("zero", Copied(0, 1)), report(7)], [said("zero"), report(7)]]
+    with pytest.raises(TurnwrightError, match="do not make the packet") as caught:
+        await assembled(scripted, None, *answers)
     assert caught.value.reason is Reason.INTERNAL
 
 
 async def test_an_answer_that_ends_before_its_report_is_a_fault(scripted):
     with pytest.raises(TurnwrightError, match="without a report") as caught:
-        await assembled(scripted, BASE, said("zero"))
+        await assembled(scripted, BASE, [said("zero")])
     assert caught.value.reason is Reason.INTERNAL

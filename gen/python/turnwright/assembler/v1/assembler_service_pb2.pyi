@@ -156,6 +156,7 @@ class PacketReport(_message.Message):
     TOKENS_FIELD_NUMBER: _builtins.int
     CEILING_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
+    CHARS_FIELD_NUMBER: _builtins.int
     overflow: _builtins.bool
     """True when the packet does not fit even so: the turn must end with 413."""
     digest: _builtins.str
@@ -164,6 +165,8 @@ class PacketReport(_message.Message):
     """Tokens that the packet is estimated at."""
     ceiling: _builtins.int
     """Tokens that it may have."""
+    chars: _builtins.int
+    """Code points of all messages: whoever puts copied pieces together can tell by it that they are those that were meant."""
     @_builtins.property
     def effects(self) -> _containers.RepeatedCompositeFieldContainer[_write_pb2.EntryWrite]:
         """Writes that the caller shall commit before it calls the model: demotions and error entries. Often none."""
@@ -181,10 +184,11 @@ class PacketReport(_message.Message):
         tokens: _builtins.int = ...,
         ceiling: _builtins.int = ...,
         cursor: _cursor_pb2.Cursor | None = ...,
+        chars: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ceiling", b"ceiling", "cursor", b"cursor", "digest", b"digest", "effects", b"effects", "overflow", b"overflow", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ceiling", b"ceiling", "chars", b"chars", "cursor", b"cursor", "digest", b"digest", "effects", b"effects", "overflow", b"overflow", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
