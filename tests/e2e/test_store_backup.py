@@ -185,7 +185,7 @@ async def test_after_a_restore_postgresql_gives_out_keys_that_no_row_has(bench, 
     backed_up(bench, file)
     bench.run("store", "restore", str(file), "--db", empty_postgres_url)
     with psycopg.connect(empty_postgres_url) as connection:
-        for name in ("scopes", "entries", "versions", "views", "loops", "blocks"):
+        for name in ("scopes", "entries", "views", "loops", "blocks"):
             (top,) = connection.execute(f"SELECT coalesce(max(id), 0) FROM {name}").fetchone()
             (key,) = connection.execute(f"SELECT nextval(pg_get_serial_sequence('{name}', 'id'))").fetchone()
             assert key == top + 1, name
