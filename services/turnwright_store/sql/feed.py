@@ -35,7 +35,7 @@ _now_entries: Final = entries.alias("now_entries")
 def _left(kind: Kind) -> Any:
     """Paths that were shown and are not any more: neither they nor what followed them passes the filter."""
     now: Select[Any] = (
-        select(literal_column("1"))
+        select(func.count())
         .select_from(_now_views)
         .join(_now_entries, _now_entries.c.id == _now_views.c.entry_id)
         .where(
@@ -60,8 +60,9 @@ def _left(kind: Kind) -> Any:
             views.c.to_rev <= AT_RUN,
             number("after") >= FROM_REV,
             fits(kind),
-            ~now.where(_now_views.c.to_rev.is_(None)).exists(),
-            ~now.where(_now_views.c.to_rev > AT_RUN).exists(),
+            # Counted for each path that was left: of NOT EXISTS PostgreSQL makes a join, and may walk all views for it.
+            now.where(_now_views.c.to_rev.is_(None)).scalar_subquery() == literal_column("0"),
+            now.where(_now_views.c.to_rev > AT_RUN).scalar_subquery() == literal_column("0"),
         )
     )
 
