@@ -118,7 +118,7 @@ class Pending:
         """The entries that exist among these paths, with what earlier commands wrote."""
         if not self._unwritten_paths().isdisjoint(paths):
             await self.flush()
-        if not self._foreseen or (self._ahead.keys().isdisjoint(paths) and set(self._foreseen).isdisjoint(paths)):
+        if set(self._foreseen).isdisjoint(paths):
             found = await self._ledger.get_entries(self._address, paths)
         else:
             found = await self._read_ahead(paths)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from typing import Any
 
 from turnwright.assembler.v1 import assembler_service_pb2 as pb
 from turnwright.assembler.v1 import assembler_service_pb2_grpc, budget_pb2
@@ -42,16 +43,8 @@ class AssemblerPackets:
         base: StoredPacket | None,
     ) -> Packet:
         """The packet of a turn."""
-        request = pb.AssembleRequest(
-            project=address.project,
-            run=address.run,
-            turn=turn.number,
-            loop=turn.loop,
-            context_length=turn.request.context_length,
-            at_least=cursor_to_pb(at_least) if at_least else None,
-            calibration=calibration,
-            base_digest=base.digest if base else "",
-        )
+        asked = _asked(address, turn, at_least, calibration)
+        request = pb.AssembleRequest(**asked, base_digest=base.digest if base else "")
         packet = await self._assembled(request, base.pieces if base else ())
         if packet is None:
             # Not the packet that the assembler means: then it is not told by what differs, but whole.
@@ -81,17 +74,22 @@ class AssemblerPackets:
         self, address: RunAddress, turn: Turn, at_least: Cursor | None, calibration: float
     ) -> tuple[EntryWrite, ...]:
         """What to write where a turn brought too much."""
-        request = budget_pb2.CheckBudgetRequest(
-            project=address.project,
-            run=address.run,
-            turn=turn.number,
-            loop=turn.loop,
-            context_length=turn.request.context_length,
-            at_least=cursor_to_pb(at_least) if at_least else None,
-            calibration=calibration,
-        )
+        request = budget_pb2.CheckBudgetRequest(**_asked(address, turn, at_least, calibration))
         answer = await self._peer.call(self._stub.CheckBudget, request)
         return tuple(map(write_from_pb, answer.effects))
+
+
+def _asked(address: RunAddress, turn: Turn, at_least: Cursor | None, calibration: float) -> dict[str, Any]:
+    """What every request says of the turn that it is about."""
+    return {
+        "project": address.project,
+        "run": address.run,
+        "turn": turn.number,
+        "loop": turn.loop,
+        "context_length": turn.request.context_length,
+        "at_least": cursor_to_pb(at_least) if at_least else None,
+        "calibration": calibration,
+    }
 
 
 def _messages(

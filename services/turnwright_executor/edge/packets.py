@@ -12,13 +12,16 @@ from typing import Any
 
 from turnwright.store.v1 import read_pb2, write_pb2
 
+from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor
 from turnwright_core.wire.packets import piece_to_pb
 from turnwright_executor.ports.packets import Packet, PacketMessage
 
 
 def packet_to_pb(turn: int, packet: Packet, base_turn: int) -> write_pb2.PacketRecord:
-    """The packet for the store: by what differs from the packet of `base_turn`, or whole."""
+    """The packet for the store: by what differs from the packet of `base_turn`, or whole where it copies nothing."""
+    if not any(isinstance(piece, Copied) for message in packet.messages for piece in message.changes):
+        base_turn = 0
     return write_pb2.PacketRecord(
         turn=turn,
         messages=[

@@ -98,7 +98,7 @@ def check_copies(packet: Packet, base_length: int) -> None:
 
 def base_missing(run: str, turn: int) -> Exception:
     """What a caller is told who copies from a packet that is not stored."""
-    message = f"The packet of turn {turn} is not stored; send this packet whole."
+    message = f"The packet of turn {turn} is not the run's latest before this one; send this packet whole."
     return fault(Reason.PACKET_BASE_MISSING, message, run=run, turn=turn)
 
 

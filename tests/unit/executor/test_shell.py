@@ -164,10 +164,13 @@ async def test_a_process_that_left_the_session_is_stopped_with_a_command_over_it
     assert await gone(int(out.split()[0]))
 
 
-@pytest.mark.parametrize("escape", ESCAPES.values(), ids=ESCAPES)
+@pytest.mark.parametrize(
+    "command",
+    [*(f"{escape} sleep 300" for escape in ESCAPES.values()), 'trap "" TERM; echo $$; sleep 300; sleep 300'],
+    ids=[*ESCAPES, "deaf"],
+)
 @pytest.mark.asyncio
-async def test_a_process_that_left_the_session_does_not_outlive_its_executor(tmp_path, escape):
-    command = f"{escape} sleep 300"
+async def test_no_process_of_a_command_outlives_its_executor(tmp_path, command):
     program = (
         "import asyncio\n"
         "from turnwright_executor.edge.shell import LocalShell\n"
@@ -202,22 +205,6 @@ async def test_waiting_for_all_children_does_not_wait_for_the_runtime(tmp_path):
     script = "import os\ntry:\n  os.wait()\nexcept ChildProcessError:\n  print('no children')"
     _, out, _ = await run(tmp_path, f'wait; exec {sys.executable} -c "{script}"')
     assert out == "no children\n"
-
-
-@pytest.mark.asyncio
-async def test_a_command_does_not_outlive_its_executor(tmp_path):
-    program = (
-        "import asyncio\n"
-        "from turnwright_executor.edge.shell import LocalShell\n"
-        "async def keep(channel, text): print(text, end='', flush=True)\n"
-        f"asyncio.run(LocalShell({str(tmp_path)!r}).run('trap \"\" TERM; echo $$; sleep 300; sleep 300', 600, keep))\n"
-    )
-    executor = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
-    pid = int(await executor.stdout.readline())
-    assert is_alive(pid)
-    executor.kill()
-    await executor.wait()
-    assert await gone(pid)
 
 
 @pytest.mark.asyncio
