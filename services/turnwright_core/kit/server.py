@@ -75,7 +75,7 @@ class RunningServer:
         observers: Sequence[grpc.aio.ServerInterceptor] = (),
         stop_s_more: float = STOP_S_MORE,
     ) -> None:
-        """Prepare; `drain_s` are the seconds that calls have when it stops, observers see those over the network first."""
+        """Prepare. `drain_s` are the seconds that calls have when it stops; observers see those of a network."""
         self.service = service
         self.address = address
         self._wanted = address
