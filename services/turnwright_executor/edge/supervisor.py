@@ -92,12 +92,15 @@ def main() -> None:
     prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
     _ctypes.call_function(prctl, (PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
     control, wake = posix.dup(0), _wake_descriptor()
-    nothing = posix.open("/dev/null", posix.O_RDONLY)
+    nothing = posix.open("/dev/null", posix.O_RDWR)
     posix.dup2(nothing, 0)
-    posix.close(nothing)
     # A group of its own: what the command sends to its group does not reach this process.
     argv = sys.argv[1:]
     child = posix.posix_spawn(argv[0], argv, _environment(), setpgroup=0, setsigdef=_DEFAULT_IN_CHILD)
+    # Whoever reads the command's output waits for its end, which is not this process's.
+    posix.dup2(nothing, 1)
+    posix.dup2(nothing, 2)
+    posix.close(nothing)
     _tell(control, child)
     status = _serve(control, wake, child)
     _end(control, child, status)

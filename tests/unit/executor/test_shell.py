@@ -219,6 +219,14 @@ async def test_of_a_long_output_beginning_and_end_are_kept_and_the_command_goes_
 
 
 @pytest.mark.asyncio
+@pytest.mark.timeout(30)
+async def test_a_command_that_leaves_nothing_behind_ends_at_once(tmp_path):
+    """The time for background processes is for those only: whatever holds the command holds no output of it."""
+    end, out, _ = await run(tmp_path, "echo x", limits=ShellLimits(close_grace_s=60.0))
+    assert (end.exit_code, out) == (0, "x\n")
+
+
+@pytest.mark.asyncio
 async def test_output_of_exactly_the_limit_is_not_cut(tmp_path):
     limits = ShellLimits(output_bytes=1000, close_grace_s=0.2)
     end, out, _ = await run(tmp_path, "head -c 1000 /dev/zero | tr '\\0' x", limits=limits)
