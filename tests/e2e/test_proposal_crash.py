@@ -51,6 +51,8 @@ def test_an_accepted_effect_is_completed_by_the_next_executor(bench, meanwhile, 
         "PYTHONPATH": str(bench.root / "plugins"),
         "TURNWRIGHT_HOOKS": "slow:register",
         "TURNWRIGHT_HOOK_DEADLINE_S": "90",
+        # The run is free for the next one when this lease has passed.
+        "TURNWRIGHT_LEASE_S": "1",
     }
     with bench.running("serve", *PORTS, **plugged) as served:
         served.wait_for("executor", "err")
