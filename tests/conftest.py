@@ -24,9 +24,9 @@ def postgres():
 @pytest.fixture
 def postgres_url(postgres):
     """A database with the schema."""
-    url = postgres.create()
+    url = postgres.take()
     yield url
-    postgres.drop(url)
+    postgres.give_back(url)
 
 
 @pytest.fixture

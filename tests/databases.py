@@ -1,4 +1,7 @@
-"""Databases on the PostgreSQL server that TURNWRIGHT_TEST_POSTGRES names: one for each test, thrown away afterwards."""
+"""Databases on the PostgreSQL server that TURNWRIGHT_TEST_POSTGRES names: a test has one for itself.
+
+To make one costs more than most tests do, so one that is used no more is emptied for the next test.
+"""
 
 import os
 import secrets
@@ -26,6 +29,53 @@ def server_url():
     pytest.skip(HOW)
 
 
+ROWS_MAX = 2000
+"""Rows that are deleted to empty a database; one with more is thrown away, for dead rows slow down who comes later."""
+
+SCHEMA = """
+    SELECT c.relname, c.relkind, a.attname, a.atttypid, a.attnotnull
+    FROM pg_class c LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+    WHERE c.relnamespace = 'public'::regnamespace ORDER BY c.relname, a.attname
+"""
+TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename"
+SEQUENCES = "SELECT sequencename FROM pg_sequences WHERE schemaname = 'public'"
+END_OTHERS = """
+    SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+
+
+class Fresh:
+    """What a database holds that nobody has used."""
+
+    def __init__(self, connection):
+        self.schema = connection.execute(SCHEMA).fetchall()
+        tables = [name for (name,) in connection.execute(TABLES)]
+        self.rows = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in tables}
+        sequences = [name for (name,) in connection.execute(SEQUENCES)]
+        self.sequences = {
+            name: connection.execute(f"SELECT last_value, is_called FROM {name}").fetchone() for name in sequences
+        }
+
+    def restore(self, connection):
+        """Have a used database hold that alone; False where it is not worth it."""
+        connection.execute(END_OTHERS)
+        if connection.execute(SCHEMA).fetchall() != self.schema:
+            return False
+        with connection.transaction():
+            # In one statement: rows that refer to one another go together.
+            deletes = ", ".join(f"{name}_gone AS (DELETE FROM {name} RETURNING 1)" for name in self.rows)
+            counts = " + ".join(f"(SELECT count(*) FROM {name}_gone)" for name in self.rows)
+            (deleted,) = connection.execute(f"WITH {deletes} SELECT {counts}").fetchone()
+            for name, rows in self.rows.items():
+                for row in rows:
+                    values = ", ".join(["%s"] * len(row))
+                    connection.execute(f"INSERT INTO {name} OVERRIDING SYSTEM VALUE VALUES ({values})", row)
+            for name, state in self.sequences.items():
+                connection.execute(f"SELECT setval('{name}', %s, %s)", state)
+        return deleted <= ROWS_MAX
+
+
 class Databases:
     """The databases of one session of tests, copies of one that is migrated once."""
 
@@ -33,10 +83,13 @@ class Databases:
         self.url = url
         self.prefix = f"turnwright_test_{secrets.token_hex(4)}"
         self.count = 0
+        self.free = []
         self.server = psycopg.connect(url, autocommit=True)
         self.template = f"{self.prefix}_template"
         self.server.execute(f"CREATE DATABASE {self.template}")
         migrate(self.url_of(self.template))
+        with psycopg.connect(self.url_of(self.template), autocommit=True) as connection:
+            self.fresh = Fresh(connection)
 
     def url_of(self, name):
         return urlsplit(self.url)._replace(path=f"/{name}").geturl()
@@ -48,11 +101,22 @@ class Databases:
         self.server.execute(f"CREATE DATABASE {name} TEMPLATE {'template0' if empty else self.template}")
         return self.url_of(name)
 
+    def take(self):
+        """The URL of a database with the schema, as good as new."""
+        return self.free.pop() if self.free else self.create()
+
+    def give_back(self, url):
+        """Keep a database for another test, or drop it."""
+        with psycopg.connect(url, autocommit=True) as connection:
+            is_fresh = self.fresh.restore(connection)
+        self.free.append(url) if is_fresh else self.drop(url)
+
     def drop(self, url):
         self.server.execute(f"DROP DATABASE {urlsplit(url).path[1:]} WITH (FORCE)")
 
     def close(self):
-        self.drop(self.url_of(self.template))
+        for url in (*self.free, self.url_of(self.template)):
+            self.drop(url)
         self.server.close()
 
 
