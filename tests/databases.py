@@ -33,10 +33,18 @@ ROWS_MAX = 2000
 """Rows that are deleted to empty a database; one with more is thrown away, for dead rows slow down who comes later."""
 
 SCHEMA = """
-    SELECT c.relname, c.relkind, a.attname, a.atttypid, a.attnotnull
+    SELECT c.relname, a.attname, a.atttypid::text
     FROM pg_class c LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
-    WHERE c.relnamespace = 'public'::regnamespace ORDER BY c.relname, a.attname
+    WHERE c.relnamespace = 'public'::regnamespace
+    UNION ALL SELECT proname, NULL, prosrc FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+    UNION ALL SELECT tgname, NULL, NULL FROM pg_trigger WHERE NOT tgisinternal
+    UNION ALL SELECT conname, NULL, NULL FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+    UNION ALL SELECT 'settings', NULL, setconfig::text FROM pg_db_role_setting
+    WHERE setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())
+    ORDER BY 1, 2, 3
 """
+"""Everything that a test may have made or set beside rows."""
+
 TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename"
 SEQUENCES = "SELECT sequencename FROM pg_sequences WHERE schemaname = 'public'"
 END_OTHERS = """
