@@ -14,6 +14,9 @@ from typing import Any, Final, Protocol, TypeVar, overload
 
 from sqlalchemy import Connection
 
+from turnwright_core.limits import CHUNK_BYTES
+from turnwright_store.domain.slots import Slot
+
 T = TypeVar("T")
 
 
@@ -40,6 +43,37 @@ def no_entry_ids(_count: int) -> Sequence[int]:
     raise NotImplementedError("this transaction makes no entries")
 
 
+def followed_by_nobody(_scope: int) -> bool:
+    """Follow nothing."""
+    return False
+
+
+NEWS_BYTES_MAX: Final = CHUNK_BYTES
+"""Most that a follower keeps of what it was told and has not taken: what one message holds."""
+
+NEWS_MAX: Final = 32
+"""Most commits that a follower keeps."""
+
+
+class News(Protocol):
+    """All that a commit has changed of a scope, for those who follow it."""
+
+    @property
+    def weight_bytes(self) -> int:
+        """About how many bytes it takes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a moment of a transaction has written to the entries of a run, by the revision of its scope."""
+
+    scope: int
+    revision: int
+    now_ms: int
+    slots: Sequence[Slot]
+
+
 @dataclass(slots=True)
 class Transaction:
     """One request's part of a write: the connection, the time of the write, and the scopes it has raised."""
@@ -48,7 +82,9 @@ class Transaction:
     clock_ms: Callable[[], int]
     """Gives `now_ms`; asked once."""
     raised: dict[int, int] = field(default_factory=dict)
-    """The scopes whose revision this request has raised, and to what; their watchers are woken after the commit."""
+    """The scopes whose revision this moment of the request has raised, and to what."""
+    passed: set[int] = field(default_factory=set)
+    """The scopes that earlier moments of the request have raised."""
     entry_ids: EntryIds = no_entry_ids
     """Gives numbers for new entries."""
     places: dict[int, int] = field(default_factory=dict)
@@ -58,6 +94,12 @@ class Transaction:
 
     What was read before the lock may be old: read it again.
     """
+    is_followed: Callable[[int], bool] = followed_by_nobody
+    """Whether somebody follows a scope, who can be told what this transaction changes of it."""
+    stored: list[Stored] = field(default_factory=list)
+    """The entries that were written, of scopes that are followed."""
+    told: dict[int, News] = field(default_factory=dict)
+    """By scope: all that this transaction has changed."""
     _now_ms: int | None = None
 
     @property
@@ -66,6 +108,19 @@ class Transaction:
         if self._now_ms is None:
             self._now_ms = self.clock_ms()
         return self._now_ms
+
+    def next_moment(self) -> None:
+        """Let what is written from now on stand at later revisions, and a later time, than what was written so far.
+
+        Time is what ties the revisions of a run to those of what it shares.
+        """
+        self.passed |= self.raised.keys()
+        self.raised = {}
+        self._now_ms = self.now_ms + 1
+
+    def all_raised(self) -> set[int]:
+        """The scopes whose watchers are woken after the commit."""
+        return self.passed | self.raised.keys()
 
 
 BRIEF_BYTES_MAX: Final = 128 * 1024
@@ -122,6 +177,13 @@ class Subscription(Protocol):
         """Set by each commit that raised one of the scopes; the subscriber clears it before it reads."""
         ...
 
+    def take_news(self) -> Sequence[News] | None:
+        """What the followed scope's commits have told since the last call; None: one of them has told nothing.
+
+        Empty where nothing was committed.
+        """
+        ...
+
     def take(self) -> frozenset[int] | None:
         """For a subscriber to ANY_SCOPE: the scopes that were raised since the last call; None: some may be missing."""
         ...
@@ -152,8 +214,8 @@ class Database(Protocol):
         """
         ...
 
-    def subscribe(self, scopes: Collection[int]) -> Subscription:
-        """Be woken by commits that raise one of these scopes."""
+    def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> Subscription:
+        """Be woken by commits that raise one of these scopes; `follows` is one of them whose news are wanted."""
         ...
 
     def stats(self) -> Stats:

@@ -16,7 +16,7 @@ Source: architecture 2, 11; rows RU128-RU138, RU149-RU157; decisions C20, C26.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -82,7 +82,7 @@ class Room:
 async def dispatch(room: Room, records: Sequence[Record]) -> Progress:
     """Settle the records in order, as far as decisions allow. Raises TurnwrightError when the store does."""
     broken = False
-    room.pending.foresee(_targets(records))
+    room.pending.foresee(named_paths(records))
     for record in records:
         # An update speaks about the turn, failed commands included: the verdict refutes it where it has to (RU140).
         if broken and record.tool != UPDATE:
@@ -105,12 +105,10 @@ async def dispatch(room: Room, records: Sequence[Record]) -> Progress:
     return Progress.SETTLED
 
 
-def _targets(records: Sequence[Record]) -> Iterator[str]:
+def named_paths(records: Sequence[Record]) -> list[str]:
     """What the commands that are left name by its very path."""
-    for record in records:
-        path = record.command.attributes.get("path", "")
-        if path and not record.state.is_settled and shape_of(path) is Shape.LITERAL:
-            yield path
+    left = (record.command.attributes.get("path", "") for record in records if not record.state.is_settled)
+    return list(dict.fromkeys(path for path in left if path and shape_of(path) is Shape.LITERAL))
 
 
 async def _park(room: Room, record: Record) -> Progress:
@@ -131,7 +129,7 @@ async def _step(room: Room, record: Record) -> Done | None:
     context = _context(room, record)
     if record.is_accepted or record.attributes.get(DISPATCHED):
         return await _take_up(room, record, context)
-    prepared = await _prepared(room, room.tools[record.tool], record, context)
+    prepared = await _prepared(room, record, context)
     if isinstance(prepared, Done):
         return prepared
     record.body = prepared.body
@@ -173,6 +171,7 @@ def _context(room: Room, record: Record) -> Context:
         ended=room.hub.ended,
         key=str(record.attributes.get(KEY, "")),
         epoch=room.epoch,
+        no_web=room.loop.settings.no_web,
     )
 
 
@@ -188,7 +187,10 @@ async def _interrupted(room: Room, record: Record) -> Done | None:
     return None
 
 
-async def _prepared(room: Room, tool: Tool, record: Record, context: Context) -> Done | Proposed:
+async def _prepared(room: Room, record: Record, context: Context) -> Done | Proposed:
+    tool = room.tools.get(record.tool)
+    if tool is None:
+        return _uninstalled(record)
     try:
         return await tool.prepare(record.command, context)
     except Exception as error:
@@ -229,13 +231,21 @@ async def _perform(room: Room, record: Record, effect: Effect, context: Context)
         # What a client does is no progress of the run's loop.
         detail = f"{record.tool} {record.attributes.get('target', '')}".strip()
         room.hub.publish(events.progress(RunProgress.PHASE_PROCESSING, room.turn, detail))
+    tool = room.tools.get(record.tool)
+    if tool is None:
+        return _uninstalled(record)
     try:
-        return await room.tools[record.tool].perform(effect, record.command, context)
+        return await tool.perform(effect, record.command, context)
     except Exception as error:
         if is_passing(error):
             # Whoever goes on finds how far the command came.
             raise
         return _crash(room, record, error)
+
+
+def _uninstalled(record: Record) -> Done:
+    """The end of a command that an executor recorded which had more plugins than this one."""
+    return failed("not_found:404", f"The tool {record.tool} is not installed where this run is worked on now.")
 
 
 def _crash(room: Room, record: Record, error: Exception) -> Done:

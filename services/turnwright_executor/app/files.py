@@ -6,9 +6,10 @@ Source: rows RU115, RU165-RU169, RU204; architecture 3.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from turnwright_core.constraints import Constraints
 from turnwright_core.entries import (
     EntryWrite,
     RemoveEntry,
@@ -18,7 +19,7 @@ from turnwright_core.entries import (
     Visibility,
     to_attributes_json,
 )
-from turnwright_executor.domain.tokens import token_count
+from turnwright_executor.domain.tokens import TOKEN_DIVISOR, token_count
 from turnwright_executor.ports.workspaces import FileScanner
 from turnwright_executor.tools.ports import ScannedFile
 
@@ -32,33 +33,67 @@ BATCH_WRITES: Final = 2000
 class FileSync:
     """What one run knows of the project's files."""
 
-    def __init__(self, scanner: FileScanner, known: Mapping[str, str]) -> None:
-        """`known` maps the paths that the run sees to the hashes of their bodies."""
+    def __init__(
+        self,
+        scanner: FileScanner,
+        known: Mapping[str, str],
+        constraints: Constraints | None = None,
+        token_divisor: int = TOKEN_DIVISOR,
+    ) -> None:
+        """`known` maps the paths that the run sees to the hashes of their bodies; the project says the constraints."""
         self._scanner = scanner
+        self._divisor = token_divisor
+        self._constraints = constraints or Constraints()
         self._known = dict(known)
         self._tokens: dict[str, int] = {}
         self._has_scanned = False
-        self.is_spoiled = False
-        """Whether writes may not have reached the store: what is known here is not to be trusted then."""
+        self._is_waiting = self._is_doubted = False
+
+    @property
+    def is_spoiled(self) -> bool:
+        """Whether writes may not have reached the store: it is not to be gone by any more."""
+        return self._is_waiting or self._is_doubted
+
+    def written(self) -> None:
+        """What was given last has reached the store."""
+        self._is_waiting = False
+
+    def doubt(self) -> None:
+        """Something that others were to write has not reached the store."""
+        self._is_doubted = True
 
     async def writes(self) -> list[EntryWrite]:
         """The writes that bring the run's view to what is on disk now; none when nothing changed.
 
         Raises OSError when the project's root cannot be read.
         """
+        self._is_waiting = True
         scan = await self._scanner.scan()
         # The first scan has nothing to compare with: what the run knows and the disk has not is gone.
         found = {file.path for file in scan.changed}
         gone = scan.removed if self._has_scanned else tuple(path for path in self._known if path not in found)
         self._has_scanned = True
-        writes = [_file_write(file) for file in scan.changed if self._known.get(file.path) != _body_hash(file)]
+        writes = [self._write(file) for file in scan.changed if self._known.get(file.path) != _body_hash(file)]
         writes += [EntryWrite(path, RemoveEntry(), Tier.PLUGIN) for path in gone if path in self._known]
         for path in gone:
             self._known.pop(path, None)
             self._tokens.pop(path, None)
         self._known.update({file.path: _body_hash(file) for file in scan.changed})
-        self._tokens.update({file.path: token_count(file.text or "") for file in scan.changed})
+        self._tokens.update({file.path: token_count(file.text or "", self._divisor) for file in scan.changed})
         return writes
+
+    def _write(self, file: ScannedFile) -> EntryWrite:
+        """Archived until somebody asks for it, unless the project asks for it itself (RU115, RU168)."""
+        is_added = self._constraints.is_added(file.path)
+        return _file_write(file, Visibility.VISIBLE if is_added else Visibility.ARCHIVED)
+
+    def mirrored(self, writes: Iterable[EntryWrite]) -> None:
+        """Others have brought these entries to what they made of their files: only what differs is written again."""
+        for path, change in ((write.path, write.change) for write in writes):
+            if isinstance(change, RemoveEntry):
+                self._known.pop(path, None)
+            elif isinstance(change, SetEntry) and change.body is not None:
+                self._known[path] = hashlib.sha256(change.body.encode()).hexdigest()
 
     def manifest(self) -> EntryWrite:
         """The list of all files, written once in a run (RU165, RU166)."""
@@ -87,12 +122,12 @@ def in_batches(writes: Sequence[EntryWrite]) -> Iterator[list[EntryWrite]]:
         yield batch
 
 
-def _file_write(file: ScannedFile) -> EntryWrite:
+def _file_write(file: ScannedFile, initial: Visibility) -> EntryWrite:
     attributes = {"bytes": file.bytes_} if file.text is not None else {"bytes": file.bytes_, "binary": True}
     change = SetEntry(
         body=file.text or "",
         attributes_json=to_attributes_json(attributes),
-        initial_visibility=Visibility.ARCHIVED,
+        initial_visibility=initial,
         state=State.RESOLVED,
     )
     return EntryWrite(file.path, change, Tier.PLUGIN)

@@ -10,23 +10,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from turnwright_core.entries import Cursor, EntryWrite, State
+from turnwright_core.entries import Cursor, Entry, EntryWrite, State
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.runs import PROPOSED, RUNNING, Loop, LoopEnd, Model, Turn, TurnResult, Usage
-from turnwright_executor.app import opening
 from turnwright_executor.app.accepting import Proposals
 from turnwright_executor.app.announcing import Announcer
+from turnwright_executor.app.beginning import Beginning
 from turnwright_executor.app.budgets import Purse
-from turnwright_executor.app.dispatch import Progress, Room, dispatch
-from turnwright_executor.app.files import FileSync, in_batches
+from turnwright_executor.app.dispatch import Progress, Room, dispatch, named_paths
+from turnwright_executor.app.files import FileSync
 from turnwright_executor.app.generation import Draft, Generation, empty
 from turnwright_executor.app.hub import RunHub
 from turnwright_executor.app.judging import facts_of, judge, limits_of
 from turnwright_executor.app.note import CallNote, note_from_entry, note_of
-from turnwright_executor.app.pending import Pending
+from turnwright_executor.app.opening import turn_request
+from turnwright_executor.app.pending import PATHS_AHEAD_MAX, Pending
 from turnwright_executor.app.recording import (
     Gate,
     Reading,
@@ -97,6 +98,8 @@ class _OpenTurn:
     """Whether an earlier owner carried out commands of which this one does not know what they brought."""
     is_demoted: bool = False
     """Whether what it brought did not fit and was summarized."""
+    ahead: dict[str, Entry | None] = field(default_factory=dict)
+    """What was read with the records: entries that the commands name, None for those that are not there."""
 
 
 class LoopDriver:
@@ -124,12 +127,15 @@ class LoopDriver:
         self._loop = loop
         self._place = place
         self._model = _model_of(claim, loop)
-        self._tools = resolve_tools(loop.settings)
+        self._tools = resolve_tools(loop.settings, services.hooks.offers)
         self._recent = [turn.result for turn in claim.recent_turns if turn.result]
         self._turns_ended = loop.turns
         self._stored_packet: StoredPacket | None = None
         self._announcer = Announcer(services.hooks, address, loop)
         self._purse = Purse(services.ledger, address, claim.run, loop, time.monotonic)
+        docs = {name: services.tool_docs[name] for name in self._tools}
+        request = turn_request(claim.run, self._model, tuple(docs), services.settings.temperature)
+        self._beginning = Beginning(services.ledger, address, claim, loop, request, docs, place.files)
 
     async def drive(self) -> LoopOutcome:
         """Turn after turn, until the loop ends or waits.
@@ -151,9 +157,10 @@ class LoopDriver:
                 return LoopOutcome.PARKED
             self._announcer.dispatched(open_turn.turn.number, open_turn.records)
             await self._check_budget(open_turn, room.pending)
-            if await self._conclude(open_turn, room.pending):
+            concluded = await self._conclude(open_turn, room.pending)
+            if isinstance(concluded, LoopEnd):
                 return LoopOutcome.ENDED
-            open_turn = None
+            open_turn = concluded
 
     # Begin ------------------------------------------------------------------------------------------------------
 
@@ -175,37 +182,15 @@ class LoopDriver:
         return _OpenTurn(turn, None, records, note, Reading(), [], is_left=is_left)
 
     async def _begin(self) -> _OpenTurn:
-        """Open the next turn; with it goes what changed on disk, and with a loop's first turn its prompt."""
+        """Open the next turn by itself."""
         self._purse.begin_turn()
-        empty(self.draft)
-        standing: list[EntryWrite] = []
-        if not self._turns_ended:
-            standing = [
-                opening.instructions_write(self._claim.run, self._tools, self._services.tool_docs),
-                opening.prompt_write(self._loop),
-            ]
-        request = opening.turn_request(self._claim.run, self._model, self._tools)
-        try:
-            writes = [*await self._synced_files(), *standing]
-            turn, ack = await self._services.ledger.begin_turn(self._address, self._claim.epoch, request, writes)
-        except BaseException:
-            if self._place.files:
-                self._place.files.is_spoiled = True
-            raise
-        self._announcer.begun(turn.number, first=not self._turns_ended)
-        return _OpenTurn(turn, ack.cursor, [], CallNote(), Reading(), [])
+        turn, cursor = await self._beginning.begin(is_first=not self._turns_ended)
+        return self._begun(turn, cursor)
 
-    async def _synced_files(self) -> list[EntryWrite]:
-        """The project's files as they are now: what does not fit the turn's own write is written before it."""
-        files = self._place.files
-        if files is None:
-            return []
-        batches = list(in_batches(await files.writes()))
-        for batch in batches[:-1]:
-            await self._services.ledger.write(self._address, self._claim.epoch, batch)
-        writes = batches[-1] if batches else []
-        is_first = self._claim.run.turn == 0 and not self._turns_ended
-        return [*writes, files.manifest()] if is_first else writes
+    def _begun(self, turn: Turn, cursor: Cursor) -> _OpenTurn:
+        empty(self.draft)
+        self._announcer.begun(turn.number, first=not self._turns_ended)
+        return _OpenTurn(turn, cursor, [], CallNote(), Reading(), [])
 
     # Reply ------------------------------------------------------------------------------------------------------
 
@@ -222,7 +207,7 @@ class LoopDriver:
             self._place.hub, turn, self._model, packet.messages, self._turns_ended, self.draft
         )
         self._announcer.replied(turn.number, self.draft)
-        reading = read_draft(self.draft, self._services.settings.max_commands)
+        reading = read_draft(self.draft, self._services.settings.max_commands, self._services.tools)
         open_turn.reading = reading
         mark, losses = fingerprint(reading.commands), len(reading.losses)
         calibration = self._calibration_now(self.draft.usage, packet.tokens)
@@ -261,7 +246,10 @@ class LoopDriver:
         if not open_turn.records:
             open_turn.unwritten = writes
             return
-        ack = await self._services.ledger.write(self._address, self._claim.epoch, writes, full=True)
+        paths = named_paths(open_turn.records)[:PATHS_AHEAD_MAX]
+        ack = await self._services.ledger.write(self._address, self._claim.epoch, writes, full=True, read_paths=paths)
+        if ack.read is not None:
+            open_turn.ahead = dict.fromkeys(paths) | {entry.path: entry for entry in ack.read}
         for record, path in zip(open_turn.records, ack.paths[-len(open_turn.records) :], strict=True):
             record.path = path
         self._announcer.recorded(number, open_turn.records)
@@ -296,6 +284,7 @@ class LoopDriver:
         turn = open_turn.turn.number
         pending = Pending(self._services.ledger, self._address, self._claim.epoch, turn, self._loop.sequence)
         pending.add(*open_turn.unwritten)
+        pending.know(open_turn.ahead)
         return Room(
             turn=turn,
             loop=self._loop,
@@ -318,8 +307,11 @@ class LoopDriver:
             packets, turn = self._services.packets, open_turn.turn
             open_turn.is_demoted = await demote_turn(packets, self._address, turn, calibration, pending)
 
-    async def _conclude(self, open_turn: _OpenTurn, pending: Pending) -> bool:
-        """Give the verdict and end the turn; True when the loop has ended with it."""
+    async def _conclude(self, open_turn: _OpenTurn, pending: Pending) -> LoopEnd | _OpenTurn | None:
+        """Give the verdict and end the turn.
+
+        The loop's end, or the turn that was opened with the end of this one; None where it is to begin by itself.
+        """
         while True:
             verdict = await self._judge(open_turn)
             result = replace(
@@ -327,21 +319,32 @@ class LoopDriver:
             )
             result = self._purse.charged(result)
             loop_end = None if verdict.continue_ else LoopEnd(verdict.status, verdict.reason, verdict.summary)
+            self._beginning.mirrored(pending.mirrored)
+            goes_on = loop_end is None and not self._purse.exhausted_by(result)
+            next_turn = await self._beginning.with_end() if goes_on else None
             writes = (*pending.writes(), *_refuted(open_turn.records, verdict))
             try:
-                await self._services.ledger.end_turn(
-                    self._address, self._claim.epoch, open_turn.turn.number, result, writes, loop_end
+                opened, ack = await self._services.ledger.end_turn(
+                    self._address, self._claim.epoch, open_turn.turn.number, result, writes, loop_end, next_turn
                 )
             except TurnwrightError as error:
                 # A command whose write the store refuses has failed, and the verdict has to hear of it.
                 if not pending.blame(error):
                     raise
+                self._beginning.doubt()
                 continue
-            self._recent.append(result)
-            self._purse.end_turn(result)
-            self._turns_ended += 1
-            self._announcer.concluded(open_turn.turn.number, result, loop_end)
-            return loop_end is not None
+            self._concluded(open_turn.turn.number, result, loop_end)
+            if opened is None:
+                return loop_end
+            self._purse.begin_turn()
+            self._beginning.begun()
+            return self._begun(opened, ack.cursor)
+
+    def _concluded(self, turn: int, result: TurnResult, loop_end: LoopEnd | None) -> None:
+        self._recent.append(result)
+        self._purse.end_turn(result)
+        self._turns_ended += 1
+        self._announcer.concluded(turn, result, loop_end)
 
     async def _judge(self, open_turn: _OpenTurn) -> Verdict:
         facts = facts_of(

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
-from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT, TEMPERATURE_DEFAULT
+from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 from turnwright_core.runs import Loop, Model, Run, TurnRequest
 
 
-def turn_request(run: Run, model: Model, tools: Sequence[str]) -> TurnRequest:
+def turn_request(run: Run, model: Model, tools: Sequence[str], temperature_default: float) -> TurnRequest:
     """The settings that a turn runs with; the smaller of the model's window and the run's limit counts."""
     window = model.context_length or CONTEXT_LENGTH_DEFAULT
     limit = run.settings.context_limit
@@ -21,7 +21,7 @@ def turn_request(run: Run, model: Model, tools: Sequence[str]) -> TurnRequest:
         model=model.alias,
         vendor_model=model.vendor_model,
         context_length=min(window, limit) if limit else window,
-        temperature=TEMPERATURE_DEFAULT if temperature is None else temperature,
+        temperature=temperature_default if temperature is None else temperature,
         tools=tuple(tools),
     )
 
@@ -38,12 +38,12 @@ def prompt_write(loop: Loop) -> EntryWrite:
     return EntryWrite("prompt://{turn}", change, Tier.PLUGIN)
 
 
-def instructions_write(run: Run, tools: Sequence[str], docs: Mapping[str, str]) -> EntryWrite:
+def instructions_write(run: Run, tools: Mapping[str, str]) -> EntryWrite:
     """The run's instructions: tool set, tool documentation, persona. The assembler makes the system message of them."""
     attributes = {
         "persona": run.settings.persona,
         "tools": list(tools),
-        "tool_docs": {name: docs[name] for name in tools},
+        "tool_docs": dict(tools),
     }
     change = SetEntry(body="", attributes_json=to_attributes_json(attributes), state=State.RESOLVED)
     return EntryWrite("instructions://system", change, Tier.SYSTEM)

@@ -10,13 +10,14 @@ Source: architecture 2 ("few, fat RPCs"), 12.1; rows RU157, RP04.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from turnwright_core.entries import Cursor, Entry, EntryWrite
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.schemes import Scheme
+from turnwright_core.text import scheme_of
 from turnwright_executor.app.records import Record, record_write
 from turnwright_executor.domain.footprint import Footprint
 from turnwright_executor.ports.address import RunAddress
@@ -35,6 +36,11 @@ PATHS_AHEAD_MAX: Final = 32
 class _Group:
     record: Record | None
     writes: tuple[EntryWrite, ...]
+
+    @property
+    def paths(self) -> set[str]:
+        """What it writes."""
+        return {write.path for write in self.writes}
 
 
 class Pending:
@@ -55,11 +61,14 @@ class Pending:
         """What the commands brought so far, beside their records."""
         self.cursor: Cursor | None = None
         """The moment of the latest write."""
+        self.mirrored: list[EntryWrite] = []
+        """What was written of project files, or is going to be."""
 
     def settle(self, record: Record, done: Done) -> None:
         """The record's outcome, and what changes with it."""
         record.settle(done)
         self.footprint.wrote(done.writes)
+        self.mirrored += [write for write in done.writes if not scheme_of(write.path)]
         self._groups.append(_Group(record, (record_write(record), *map(self._stamped, done.writes))))
 
     def add(self, *writes: EntryWrite) -> None:
@@ -104,6 +113,7 @@ class Pending:
         for index, group in enumerate(self._groups):
             if group.record and any(write.path == path for write in group.writes[1:]):
                 group.record.settle(failed(error.metadata.get("outcome", "invalid:400"), error.message))
+                self.mirrored = [write for write in self.mirrored if write.path not in group.paths]
                 self._groups[index] = _Group(group.record, (record_write(group.record),))
                 return True
         return False
@@ -131,6 +141,10 @@ class Pending:
         What was read so is forgotten with the next write, so an effect on the world never stands between.
         """
         self._foreseen = tuple(dict.fromkeys(paths))[:PATHS_AHEAD_MAX]
+
+    def know(self, ahead: Mapping[str, Entry | None]) -> None:
+        """What was read of foreseen paths with the latest write; None for those that are not there."""
+        self._ahead = dict(ahead)
 
     async def _read_ahead(self, paths: Sequence[str]) -> list[Entry]:
         known = self._ahead

@@ -114,8 +114,9 @@ class StoreControl:
         """The runs of a project as they change, until the caller ends it."""
         request = control_pb2.WatchRunsRequest(project=project)
         # No deadline: it lives as long as somebody looks; keepalive bounds the silence.
-        async for message in self._peer.stream(self._rows.WatchRuns, request, None):
-            yield message
+        async with self._peer.stream(self._rows.WatchRuns, request, None) as messages:
+            async for message in messages:
+                yield message
 
     async def project_root(self, name: str) -> str:
         """The directory of a project. Raises PROJECT_NOT_FOUND."""
@@ -141,9 +142,11 @@ class OutsideLedger(StoreLedger):
         *,
         full: bool = False,
         run_status: int = 0,
+        read_paths: Sequence[str] = (),
     ) -> WriteAck:
         """Write entries; `full` survives the loss of power."""
         assert not run_status, "only the owner moves a run"
+        assert not read_paths, "only the owner reads with what it writes"
         request = ledger_pb2.WriteEntriesRequest(
             project=address.project,
             run=address.run,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Final
 
 from turnwright.store.v1 import (
@@ -21,7 +21,7 @@ from turnwright_core.entries import Cursor, Entry, EntryWrite
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, PAGE_SIZE_MAX
-from turnwright_core.runs import LoopEnd, Run, Spending, Turn, TurnRequest, TurnResult
+from turnwright_core.runs import LoopEnd, Run, Spending, Turn, TurnResult
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, entry_from_pb, write_to_pb
 from turnwright_core.wire.runs import (
@@ -36,7 +36,7 @@ from turnwright_core.wire.runs import (
 from turnwright_executor.edge.packets import packet_from_parts, packet_to_pb
 from turnwright_executor.edge.schemes import KnownSchemes
 from turnwright_executor.ports.address import RunAddress
-from turnwright_executor.ports.ledger import Changes, Claim, Holding, LeaseState, Renewal, WriteAck
+from turnwright_executor.ports.ledger import Changes, Claim, Holding, LeaseState, NewTurn, Renewal, WriteAck
 from turnwright_executor.ports.packets import Packet
 
 WHOLE_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -141,22 +141,19 @@ class StoreLedger:
         )
         await self._peer.call(self.stub.ReleaseRun, request)
 
-    async def begin_turn(
-        self, address: RunAddress, epoch: int, request: TurnRequest, writes: Sequence[EntryWrite]
-    ) -> tuple[Turn, WriteAck]:
+    async def begin_turn(self, address: RunAddress, epoch: int, new: NewTurn) -> tuple[Turn, WriteAck]:
         """Open the next turn."""
         message = ledger_pb2.BeginTurnRequest(
             project=address.project,
             run=address.run,
             fence=write_pb2.Fence(epoch=epoch),
-            request=turn_request_to_pb(request),
-            writes=[write_to_pb(write) for write in writes],
+            request=turn_request_to_pb(new.request),
+            writes=[write_to_pb(write) for write in new.writes],
             schemes_version=self._schemes.version,
         )
         answer = await self._peer.call(self.stub.BeginTurn, message)
         self._schemes.learn(answer)
-        ack = WriteAck((), cursor_from_pb(answer.cursor))
-        return turn_from_pb(answer.turn), ack
+        return turn_from_pb(answer.turn), WriteAck((), cursor_from_pb(answer.cursor))
 
     async def write(
         self,
@@ -166,8 +163,9 @@ class StoreLedger:
         *,
         full: bool = False,
         run_status: int = 0,
+        read_paths: Sequence[str] = (),
     ) -> WriteAck:
-        """Write entries; `full` survives the loss of power."""
+        """Write entries; `full` survives the loss of power. `read_paths` are read with it."""
         message = ledger_pb2.WriteEntriesRequest(
             project=address.project,
             run=address.run,
@@ -175,9 +173,11 @@ class StoreLedger:
             writes=[write_to_pb(write) for write in writes],
             durability=write_pb2.DURABILITY_FULL if full else write_pb2.DURABILITY_NORMAL,
             run_status=run_status,
+            read_paths=read_paths,
         )
         answer = await self._peer.call(self.stub.WriteEntries, message)
-        return WriteAck(tuple(answer.paths), cursor_from_pb(answer.cursor))
+        read = tuple(map(entry_from_pb, answer.read.entries)) if answer.HasField("read") else None
+        return WriteAck(tuple(answer.paths), cursor_from_pb(answer.cursor), read)
 
     async def write_packet(
         self, address: RunAddress, epoch: int, turn: int, packet: Packet, base_turn: int
@@ -203,7 +203,8 @@ class StoreLedger:
         """What the model was to be sent in a turn."""
         request = read_pb2.ReadPacketRequest(project=address.project, run=address.run, turn=turn)
         try:
-            return await packet_from_parts(self._peer.stream(self.stub.ReadPacket, request, self._peer.timeout_s))
+            async with self._peer.stream(self.stub.ReadPacket, request, self._peer.timeout_s) as parts:
+                return await packet_from_parts(parts)
         except TurnwrightError as error:
             if error.reason is Reason.TURN_NOT_FOUND:
                 return None
@@ -217,8 +218,9 @@ class StoreLedger:
         result: TurnResult,
         writes: Sequence[EntryWrite],
         loop_end: LoopEnd | None,
-    ) -> WriteAck:
-        """End a turn, and the loop with it where `loop_end` says so."""
+        next_turn: NewTurn | None = None,
+    ) -> tuple[Turn | None, WriteAck]:
+        """End a turn, and the loop with it where `loop_end` says so; or open the next turn."""
         message = ledger_pb2.EndTurnRequest(
             project=address.project,
             run=address.run,
@@ -226,13 +228,19 @@ class StoreLedger:
             turn=turn,
             result=turn_result_to_pb(result),
             writes=[write_to_pb(write) for write in writes],
+            schemes_version=self._schemes.version,
         )
         if loop_end:
             message.loop_end.CopyFrom(
                 ledger_pb2.LoopEnd(status=loop_end.status, reason=loop_end.reason, summary=loop_end.summary)
             )
+        if next_turn:
+            message.next.request.CopyFrom(turn_request_to_pb(next_turn.request))
+            message.next.writes.extend(write_to_pb(write) for write in next_turn.writes)
         answer = await self._peer.call(self.stub.EndTurn, message)
-        return WriteAck((), cursor_from_pb(answer.cursor))
+        self._schemes.learn(answer)
+        opened = turn_from_pb(answer.next) if answer.HasField("next") else None
+        return opened, WriteAck((), cursor_from_pb(answer.cursor))
 
     async def get_entries(self, address: RunAddress, paths: Sequence[str]) -> list[Entry]:
         """The entries that exist among the paths."""
@@ -286,13 +294,14 @@ class StoreLedger:
         )
         entries: list[Entry] = []
         cursor = Cursor("", 0, 0, 0)
-        async for part in self._peer.stream(self.stub.ReadView, request, self._peer.timeout_s):
-            entries.extend(entry_from_pb(entry) for entry in part.entries)
-            if part.HasField("cursor"):
-                cursor = cursor_from_pb(part.cursor)
+        async with self._peer.stream(self.stub.ReadView, request, self._peer.timeout_s) as parts:
+            async for part in parts:
+                entries.extend(entry_from_pb(entry) for entry in part.entries)
+                if part.HasField("cursor"):
+                    cursor = cursor_from_pb(part.cursor)
         return entries, cursor
 
-    async def watch(self, address: RunAddress, after: Cursor, body_bytes_max: int) -> AsyncIterator[Changes]:
+    async def watch(self, address: RunAddress, after: Cursor, body_bytes_max: int) -> AsyncGenerator[Changes, None]:
         """What changes in the timeline, until the caller ends it."""
         request = read_pb2.WatchChangesRequest(
             project=address.project,
@@ -302,8 +311,9 @@ class StoreLedger:
             body_bytes_max=body_bytes_max,
         )
         # No deadline: the stream lives as long as somebody looks at the run; keepalive bounds the silence.
-        async for message in self._peer.stream(self.stub.WatchChanges, request, None):
-            yield _changes_from_pb(message)
+        async with self._peer.stream(self.stub.WatchChanges, request, None) as messages:
+            async for message in messages:
+                yield _changes_from_pb(message)
 
     async def get_run(self, address: RunAddress) -> Run:
         """The run."""

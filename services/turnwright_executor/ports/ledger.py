@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -63,6 +63,16 @@ class WriteAck:
 
     paths: tuple[str, ...]
     cursor: Cursor
+    read: tuple[Entry, ...] | None = None
+    """The entries that exist among the paths that were to be read with it; None where the store did not read them."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTurn:
+    """What a turn begins with: what it runs with, and what is written with it."""
+
+    request: TurnRequest
+    writes: Sequence[EntryWrite]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +116,7 @@ class Ledger(Protocol):
         """Give a run back."""
         ...
 
-    async def begin_turn(
-        self, address: RunAddress, epoch: int, request: TurnRequest, writes: Sequence[EntryWrite]
-    ) -> tuple[Turn, WriteAck]:
+    async def begin_turn(self, address: RunAddress, epoch: int, new: NewTurn) -> tuple[Turn, WriteAck]:
         """Open the next turn."""
         ...
 
@@ -120,8 +128,9 @@ class Ledger(Protocol):
         *,
         full: bool = False,
         run_status: int = 0,
+        read_paths: Sequence[str] = (),
     ) -> WriteAck:
-        """Write entries; `full` survives the loss of power."""
+        """Write entries; `full` survives the loss of power. `read_paths` are read with it, at most 64."""
         ...
 
     async def write_packet(
@@ -145,8 +154,9 @@ class Ledger(Protocol):
         result: TurnResult,
         writes: Sequence[EntryWrite],
         loop_end: LoopEnd | None,
-    ) -> WriteAck:
-        """End a turn, and the loop with it where `loop_end` says so."""
+        next_turn: NewTurn | None = None,
+    ) -> tuple[Turn | None, WriteAck]:
+        """End a turn, and the loop with it where `loop_end` says so; or open the next turn, which is returned."""
         ...
 
     async def get_entries(self, address: RunAddress, paths: Sequence[str]) -> list[Entry]:
@@ -173,8 +183,8 @@ class Ledger(Protocol):
         """What a project says of its files."""
         ...
 
-    def watch(self, address: RunAddress, after: Cursor, body_bytes_max: int) -> AsyncIterator[Changes]:
-        """What changes in the timeline, until the caller ends it."""
+    def watch(self, address: RunAddress, after: Cursor, body_bytes_max: int) -> AsyncGenerator[Changes, None]:
+        """What changes in the timeline, until the caller closes it."""
         ...
 
     async def get_run(self, address: RunAddress) -> Run:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlalchemy import Connection
 
 from turnwright_core.entries import Entry, State, Tier, Visibility
-from turnwright_core.limits import PAGE_SIZE_MAX
+from turnwright_core.limits import CHUNK_BYTES, PAGE_SIZE_MAX
 from turnwright_core.text import LineSlice, slice_lines
 from turnwright_store.app.moments import NUMBER_MAX, At, Sighting, moment_of_cursor, sighting
 from turnwright_store.app.packets import packet_messages
@@ -25,12 +25,15 @@ from turnwright_store.domain.checks import check_count, over_limit
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX
 from turnwright_store.sql.forks import home_of
 from turnwright_store.sql.moments import find_shown_at
-from turnwright_store.sql.runs import get_standing
+from turnwright_store.sql.runs import Standing, get_standing
 from turnwright_store.sql.turns import find_turn
 from turnwright_store.sql.views import Loaded, Shown, Wanted, find_shown, find_whole, load_entries
 
 FEW_PATHS: Final = 8
 """Paths up to which they are read whole by one statement."""
+
+BESIDE_PATHS_MAX: Final = 64
+"""Paths that are read with a write at most."""
 
 _SENT: Final = re.compile(r"(system|user)://([1-9][0-9]{0,9})")
 _BETWEEN_MESSAGES: Final = "\n\n"
@@ -75,6 +78,9 @@ def get_entries(connection: Connection, basis: Basis, address: Address, wish: Wi
         then = Sighting(run, moment_of_cursor(run, run.cursor(basis.incarnation)), run.cursor(basis.incarnation))
         if wish.bodies and len(paths) <= FEW_PATHS:
             found, loaded = find_whole(connection, run.id, paths)
+            if not wish.lines and len(found) == len(paths) and (entries := _at_once(connection, run, found, loaded)):
+                few = {entry.path: Got(entry, None) for entry in entries}
+                return [few[path] for path in wish.paths]
         else:
             found = find_shown(connection, run.id, paths)
     else:
@@ -82,6 +88,30 @@ def get_entries(connection: Connection, basis: Basis, address: Address, wish: Wi
         found = find_shown_at(connection, then.run, then.moment, paths)
     got = _got(connection, then, found, wish, loaded)
     return _within_limit([got[path] for path in wish.paths if path in got])
+
+
+def entries_beside(connection: Connection, run: Standing, paths: Sequence[str]) -> list[Entry] | None:
+    """Entries that a run sees, for a transaction that has just written to it: few, and at once.
+
+    None where that is not to be had: bodies that are long, or are put together first.
+    """
+    asked = list(dict.fromkeys(paths))
+    if any(map(_SENT.fullmatch, asked)):
+        return None
+    found, loaded = find_whole(connection, run.id, asked)
+    return _at_once(connection, run, {path: found[path] for path in asked if path in found}, loaded)
+
+
+def _at_once(
+    connection: Connection, run: Standing, found: dict[str, Shown], loaded: dict[int, Loaded]
+) -> list[Entry] | None:
+    """Entries that were read whole already; None where one was not, or where they are much."""
+    wanted = Wanted()
+    shown = list(found.values())
+    is_whole = all(one.content in loaded for one in shown)
+    if not is_whole or sum(weight_of(one, wanted) for one in shown) > CHUNK_BYTES:
+        return None
+    return load_entries(connection, run, shown, wanted, loaded)
 
 
 def _got(

@@ -29,6 +29,7 @@ from turnwright_core.runs import (
     may_move,
     run_status_after,
 )
+from turnwright_store.app.news import tell
 from turnwright_store.app.packets import record_packet
 from turnwright_store.app.reading import Address
 from turnwright_store.app.writing import Turning, Written, apply_writes, check_writes, written_paths
@@ -86,6 +87,14 @@ def raised(tx: Transaction, run: RunRow) -> RunRow:
 
 
 @dataclass(frozen=True, slots=True)
+class NewTurn:
+    """What a turn is to begin with: what it runs with, and the entries that are written with it."""
+
+    request: TurnRequest
+    writes: Sequence[EntryWrite] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Begun:
     """An opened turn."""
 
@@ -94,35 +103,37 @@ class Begun:
     abort_requested: bool
 
 
-def begin_turn(
-    tx: Transaction,
-    basis: Basis,
-    caller: Caller,
-    address: Address,
-    epoch: int,
-    request: TurnRequest,
-    writes: Sequence[EntryWrite],
-) -> Begun:
+def begin_turn(tx: Transaction, basis: Basis, caller: Caller, address: Address, epoch: int, new: NewTurn) -> Begun:
     """Open the next turn of the active loop and write entries with it."""
     check_floor(caller, Tier.SYSTEM, "BeginTurn")
-    if not 0 <= request.temperature <= 2:
-        raise invalid("temperature", f"temperature must be 0 to 2; it is {request.temperature}.")
+    _check_new(new)
     run = get_run(tx.connection, address.project, address.run)
     check_fence(run, epoch)
+    before = run.revision_run
+    run, turn = _opened(tx, basis, caller, run, new)
+    run = write_run(tx.connection, run, run.revision_run, tx.now_ms, goes_on=True)
+    tell(tx, before, run, [turn])
+    return Begun(turn, run.cursor(basis.incarnation), run.abort_requested)
+
+
+def _check_new(new: NewTurn) -> None:
+    if not 0 <= new.request.temperature <= 2:
+        raise invalid("temperature", f"temperature must be 0 to 2; it is {new.request.temperature}.")
+
+
+def _opened(tx: Transaction, basis: Basis, caller: Caller, run: RunRow, new: NewTurn) -> tuple[RunRow, Turn]:
+    """The next turn, and the run with it, which is still to be stored."""
     loop = _running_loop(run)
     number = run.turn + 1
-    named = [_named(write, number) for write in writes]
-    checked = check_writes(basis, caller, named)
+    checked = check_writes(basis, caller, [_named(write, number) for write in new.writes])
     run = apply_writes(tx, basis, run, checked, caller.principal, Turning(number, loop.sequence)).run
     run = raised(tx, run)
-    turn = Turn(number, loop.sequence, request, None, tx.now_ms, 0, run.revision_run)
+    turn = Turn(number, loop.sequence, new.request, None, tx.now_ms, 0, run.revision_run)
     turn_rows.add_turn(tx.connection, run.id, turn)
     if not loop.first_turn:
         loop = replace(loop, first_turn=number, revision=run.revision_run)
         loop_rows.write_loop(tx.connection, run.id, loop)
-    run = replace(run, turn=number, turn_open=number, run=replace(run.run, turn=number, loop=loop))
-    run = write_run(tx.connection, run, run.revision_run, tx.now_ms, goes_on=True)
-    return Begun(turn, run.cursor(basis.incarnation), run.abort_requested)
+    return replace(run, turn=number, turn_open=number, run=replace(run.run, turn=number, loop=loop)), turn
 
 
 def _named(write: EntryWrite, number: int) -> EntryWrite:
@@ -190,62 +201,97 @@ def _follow(tx: Transaction, run: RunRow, status: int) -> RunRow:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnEnd:
+    """How a turn ends: its number, 0 for a loop without one; its result; what is written with it; what follows.
+
+    `loop_end` ends the loop too, `next` opens the turn after it.
+    """
+
+    number: int
+    result: TurnResult | None = None
+    writes: Sequence[EntryWrite] = ()
+    loop_end: LoopEnd | None = None
+    next: NewTurn | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
-    """An ended turn."""
+    """An ended turn, and the one that was opened with its end."""
 
     run: Run
     loop: Loop
     cursor: Cursor
     abort_requested: bool
+    next: Turn | None = None
 
 
-def end_turn(
-    tx: Transaction,
-    basis: Basis,
-    caller: Caller,
-    address: Address,
-    epoch: int,
-    number: int,
-    result: TurnResult | None,
-    writes: Sequence[EntryWrite],
-    end: LoopEnd | None,
-) -> Ended:
-    """End a turn, and the loop where the request says so; number 0 ends a loop that has no open turn."""
+def end_turn(tx: Transaction, basis: Basis, caller: Caller, address: Address, epoch: int, end: TurnEnd) -> Ended:
+    """End a turn, and the loop where the request says so, or open the next turn."""
     check_floor(caller, Tier.SYSTEM, "EndTurn")
-    _check_end(number, result, end)
-    checked = check_writes(basis, caller, writes)
+    _check_end(end)
     run = get_run(tx.connection, address.project, address.run)
     check_fence(run, epoch)
+    before = run.revision_run
+    run = _closed(tx, basis, caller, run, end)
+    loop = run.run.loop
+    assert loop
+    goes_on = not end.loop_end and loop.status == RUNNING
+    opened = None
+    if end.next:
+        # Whoever goes back to the end of this turn does not see what the next one began with.
+        tx.next_moment()
+        run, opened = _opened(tx, basis, caller, run, end.next)
+    run = write_run(tx.connection, run, run.revision_run, tx.now_ms, goes_on=goes_on)
+    if not end.loop_end and tx.is_followed(run.scope):
+        # A run whose loop has ended shows another one.
+        ended = turn_rows.get_turn(tx.connection, run.id, end.number)
+        tell(tx, before, run, [ended, opened] if opened else [ended])
+    return Ended(run.run, run.run.loop or loop, run.cursor(basis.incarnation), run.abort_requested, opened)
+
+
+def _closed(tx: Transaction, basis: Basis, caller: Caller, run: RunRow, end: TurnEnd) -> RunRow:
+    """The run after its open turn has ended, which is still to be stored."""
+    number = end.number
     if number != run.turn_open:
         raise forbidden("turn", run.turn_open, number, f"Turn {number} is not open; turn {run.turn_open} is (0: none).")
     loop = run.active
     if loop is None:
-        raise forbidden("loop", run.run.status, end.status if end else RUNNING, "The run has no active loop.")
+        status = end.loop_end.status if end.loop_end else RUNNING
+        raise forbidden("loop", run.run.status, status, "The run has no active loop.")
+    checked = check_writes(basis, caller, end.writes)
     run = raised(tx, apply_writes(tx, basis, run, checked, caller.principal).run)
     loop = replace(loop, revision=run.revision_run)
-    if number and result:
-        turn_rows.end_turn(tx.connection, run.id, number, result, tx.now_ms, run.cursor(basis.incarnation))
-        loop = replace(loop, turns=loop.turns + 1, usage=added(loop.usage, result.usage))
+    if number and end.result:
+        turn_rows.end_turn(tx.connection, run.id, number, end.result, tx.now_ms, run.cursor(basis.incarnation))
+        loop = replace(loop, turns=loop.turns + 1, usage=added(loop.usage, end.result.usage))
     run = replace(run, turn_open=0, run=replace(run.run, loop=loop))
-    if end:
-        run = _ended(run, loop, end, tx.now_ms)
-    loop = run.run.loop or loop
-    loop_rows.write_loop(tx.connection, run.id, loop)
-    goes_on = not end and loop.status == RUNNING
-    run = write_run(tx.connection, run, run.revision_run, tx.now_ms, goes_on=goes_on)
-    return Ended(run.run, loop, run.cursor(basis.incarnation), run.abort_requested)
+    if end.loop_end:
+        run = _ended(run, loop, end.loop_end, tx.now_ms)
+    loop_rows.write_loop(tx.connection, run.id, run.run.loop or loop)
+    return run
 
 
-def _check_end(number: int, result: TurnResult | None, end: LoopEnd | None) -> None:
-    if number and result is None:
+def _check_end(end: TurnEnd) -> None:
+    if end.number and end.result is None:
         raise invalid("result", "The end of a turn needs its result.")
-    if not number and end is None:
+    if not end.number and end.loop_end is None:
         raise invalid("turn", "Without a turn only a loop can end: give loop_end.")
-    cost = result.usage.cost_usd if result else None
+    cost = end.result.usage.cost_usd if end.result else None
     if cost is not None and not isfinite(cost):
         raise invalid("cost_usd", "cost_usd must be a finite number.")
-    if end is None:
-        return
+    if end.next:
+        _check_next(end, end.next)
+    if end.loop_end:
+        _check_loop_end(end.loop_end)
+
+
+def _check_next(end: TurnEnd, new: NewTurn) -> None:
+    if end.loop_end or not end.number:
+        raise invalid("next", "Another turn follows only a turn whose loop goes on: leave loop_end out.")
+    _check_new(new)
+
+
+def _check_loop_end(end: LoopEnd) -> None:
     if end.status not in LOOP_ENDED:
         raise invalid("loop_end.status", f"A loop ends at {', '.join(map(str, sorted(LOOP_ENDED)))}; not {end.status}.")
     check_bytes("loop_end.reason", end.reason, REASON_BYTES_MAX)

@@ -7,14 +7,14 @@ loop as it is, and what the transaction as a whole raises is for the database's 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 import sqlalchemy
 
 from turnwright_store.edge.thread import Kept
-from turnwright_store.ports import Durability, Transaction, Work
+from turnwright_store.ports import Durability, News, Transaction, Work
 
 T = TypeVar("T")
 
@@ -32,6 +32,8 @@ class Job(Generic[T]):
     result: T | None = None
     error: Exception | None = None
     raised: set[int] = field(default_factory=set)
+    told: Mapping[int, News] = field(default_factory=dict)
+    """What followers of the scopes are told of it."""
 
     def reply(self) -> None:
         """Hand over what the thread left here; a caller that has gone away misses it."""
@@ -45,6 +47,11 @@ class Job(Generic[T]):
 
 class Session(Protocol):
     """The transaction of a writer, as its database spells it."""
+
+    @property
+    def is_followed(self) -> Callable[[int], bool]:
+        """Whether somebody in this process is to be told what changes of a scope."""
+        ...
 
     @property
     def core(self) -> sqlalchemy.Connection:
@@ -87,15 +94,21 @@ def run_batch(session: Session, batch: Sequence[Job[Any]]) -> None:
     """Run all requests in one transaction and commit. Raises what ends the transaction; nothing is written then."""
     clock_ms = session.begin(batch)
     for job in batch:
-        job.result, job.error, job.raised = None, None, set()
-        transaction = Transaction(session.core, clock_ms, entry_ids=session.entry_ids, try_lock=session.try_lock)
+        job.result, job.error, job.raised, job.told = None, None, set(), {}
+        transaction = Transaction(
+            session.core,
+            clock_ms,
+            entry_ids=session.entry_ids,
+            try_lock=session.try_lock,
+            is_followed=session.is_followed,
+        )
         if len(batch) == 1:
             # Alone, a request needs no savepoint: the transaction is its own to undo.
             job.result = job.work(transaction)
         else:
             _part(session, transaction, job)
         if job.error is None:
-            job.raised = set(transaction.raised)
+            job.raised, job.told = transaction.all_raised(), transaction.told
     session.commit(raised_by(batch))
 
 
@@ -119,4 +132,4 @@ def fail_all(batch: Iterable[Job[Any]], error: Exception) -> None:
     """Nothing of the batch was written: whoever has no error of its own hears this one."""
     for job in batch:
         job.error = job.error or error
-        job.raised = set()
+        job.raised, job.told = set(), {}

@@ -14,8 +14,9 @@ from turnwright_core.runs import LoopEnd
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
 from turnwright_store.app import commands, ledger, steering
+from turnwright_store.app.getting import BESIDE_PATHS_MAX, entries_beside
 from turnwright_store.app.reading import Address
-from turnwright_store.domain.checks import invalid
+from turnwright_store.domain.checks import check_count, invalid
 from turnwright_store.domain.locks import packets_lock, paths_of, project_lock, run_lock, write_locks
 from turnwright_store.ports import Durability, Transaction
 from turnwright_store.rpc.calls import Calls, copies, is_small, writes_of
@@ -86,8 +87,7 @@ class LedgerRpcs(Calls):
             caller=current_caller(),
             address=_address(request),
             epoch=request.fence.epoch,
-            request=wire.turn_request_from_pb(request.request),
-            writes=writes,
+            new=ledger.NewTurn(wire.turn_request_from_pb(request.request), writes),
         )
         locks = self._locks(request, writes)
         begun = await self._database.write(work, Durability.NORMAL, locks, brief=is_small(request))
@@ -108,16 +108,19 @@ class LedgerRpcs(Calls):
         packet = packet_of(request.packet) if request.HasField("packet") else None
         if packet:
             locks.add(packets_lock(request.project))
+        _check_read(request)
 
         def work(tx: Transaction, caller: Caller) -> ledger_pb2.WriteEntriesResponse:
             done = steering.write_entries(
                 tx, self._basis, caller, _address(request), epoch, writes, request.run_status, packet
             )
+            read = entries_beside(tx.connection, done.run, request.read_paths) if request.read_paths else None
             return ledger_pb2.WriteEntriesResponse(
                 revisions=done.revisions,
                 paths=done.paths,
                 cursor=entry_wire.cursor_to_pb(done.run.cursor(self._basis.incarnation)),
                 abort_requested=done.run.abort_requested,
+                read=None if read is None else ledger_pb2.ReadEntries(entries=map(entry_wire.entry_to_pb, read)),
             )
 
         durability = durability_of(request.durability)
@@ -133,24 +136,44 @@ class LedgerRpcs(Calls):
 
     async def EndTurn(self, request: ledger_pb2.EndTurnRequest, _context: Any) -> ledger_pb2.EndTurnResponse:
         """See StoreService."""
-        end = request.loop_end
-        writes = writes_of(request.writes)
+        end = _end_of(request)
         work = partial(
             ledger.end_turn,
             basis=self._basis,
             caller=current_caller(),
             address=_address(request),
             epoch=request.fence.epoch,
-            number=request.turn,
-            result=wire.turn_result_from_pb(request.result) if request.HasField("result") else None,
-            writes=writes,
-            end=LoopEnd(end.status, end.reason, end.summary) if request.HasField("loop_end") else None,
+            end=end,
         )
-        locks = self._locks(request, writes)
+        locks = self._locks(request, [*end.writes, *(end.next.writes if end.next else ())])
         ended = await self._database.write(work, Durability.FULL, locks, brief=is_small(request))
         return ledger_pb2.EndTurnResponse(
             run=wire.run_to_pb(ended.run),
             loop=wire.loop_to_pb(ended.loop),
             cursor=entry_wire.cursor_to_pb(ended.cursor),
             abort_requested=ended.abort_requested,
+            next=wire.turn_to_pb(ended.next) if ended.next else None,
+            schemes=self._service.news(self._basis, request.schemes_version) if ended.next else None,
         )
+
+
+def _check_read(request: ledger_pb2.WriteEntriesRequest) -> None:
+    """Refuse to read beside a write that is no owner's: its answer would be kept for a repetition."""
+    if not request.read_paths:
+        return
+    check_count("read_paths", len(request.read_paths), BESIDE_PATHS_MAX)
+    if request.request_id or not request.HasField("fence"):
+        raise invalid("read_paths", "read_paths needs the fence and no request_id; GetEntries reads for everybody.")
+
+
+def _end_of(request: ledger_pb2.EndTurnRequest) -> ledger.TurnEnd:
+    end, new = request.loop_end, request.next
+    return ledger.TurnEnd(
+        number=request.turn,
+        result=wire.turn_result_from_pb(request.result) if request.HasField("result") else None,
+        writes=writes_of(request.writes),
+        loop_end=LoopEnd(end.status, end.reason, end.summary) if request.HasField("loop_end") else None,
+        next=ledger.NewTurn(wire.turn_request_from_pb(new.request), writes_of(new.writes))
+        if request.HasField("next")
+        else None,
+    )

@@ -1,4 +1,4 @@
-"""Scopes and their revisions: raised once by each transaction that touches them."""
+"""Scopes and their revisions: raised once by each moment of a transaction that touches them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _META: Final = select(meta.c.value).where(meta.c.key == bindparam("key"))
 def raise_revision(tx: Transaction, scope: int, places: int = 0) -> tuple[int, int]:
     """The scope's revision in this transaction, and the last of so many new places in its timeline.
 
-    The first call of a transaction raises the revision by one; later ones keep it.
+    The first call of a transaction's moment raises the revision by one; later ones keep it.
     """
     step = 0 if scope in tx.raised else 1
     revision, last_place = tx.connection.execute(_RAISE, {"scope": scope, "step": step, "places": places}).one()
@@ -54,7 +54,7 @@ class Reached:
 def raise_known(tx: Transaction, scope: int, before: Reached, places: int) -> Reached:
     """Raise a scope that was read in this transaction, and take so many new places; no answer is waited for.
 
-    The first call of a transaction raises the revision by one; later ones keep it.
+    The first call of a transaction's moment raises the revision by one; later ones keep it.
     """
     now = Reached(tx.raised.get(scope, before.revision), tx.places.get(scope, before.places))
     after = Reached(now.revision if scope in tx.raised else now.revision + 1, now.places + places)

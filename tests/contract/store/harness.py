@@ -1,5 +1,6 @@
 """A store over a real channel, and a driver of one run as its owner uses it."""
 
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,8 +72,10 @@ class Client:
     async def call(self, rpc: str, **fields: Any) -> Any:
         return await self.peer.call(getattr(self.stub, rpc), request_of(rpc, fields))
 
-    def stream(self, rpc: str, **fields: Any) -> Any:
-        return self.peer.stream(getattr(self.stub, rpc), request_of(rpc, fields), None)
+    async def stream(self, rpc: str, **fields: Any) -> AsyncGenerator[Any, None]:
+        async with self.peer.stream(getattr(self.stub, rpc), request_of(rpc, fields), None) as messages:
+            async for message in messages:
+                yield message
 
     async def close(self) -> None:
         await self.peer.close()
@@ -113,6 +116,11 @@ def request(**fields: Any) -> turn_pb2.TurnRequest:
     return turn_pb2.TurnRequest(**{"model": "fast", "vendor_model": "scripted/a", "temperature": 0.1, **fields})
 
 
+def next_turn(*writes: write_pb2.EntryWrite, **fields: Any) -> ledger_pb2.NextTurn:
+    """A turn that is opened with the end of the one before."""
+    return ledger_pb2.NextTurn(request=request(**fields), writes=writes)
+
+
 def act(**fields: Any) -> settings_pb2.LoopSettings:
     """Settings of a loop that may act."""
     return settings_pb2.LoopSettings(**{"mode": settings_pb2.MODE_ACT, "model": "fast", **fields})
@@ -150,7 +158,12 @@ class Run:
         return await self.client.call("WriteEntries", **self.address, fence=self.fence, writes=writes, **more)
 
     async def end(
-        self, turn: int, *writes: write_pb2.EntryWrite, loop: tuple[int, str, str] | None = None, **result: Any
+        self,
+        turn: int,
+        *writes: write_pb2.EntryWrite,
+        loop: tuple[int, str, str] | None = None,
+        follows: ledger_pb2.NextTurn | None = None,
+        **result: Any,
     ) -> ledger_pb2.EndTurnResponse:
         end = ledger_pb2.LoopEnd(status=loop[0], reason=loop[1], summary=loop[2]) if loop else None
         return await self.client.call(
@@ -161,6 +174,7 @@ class Run:
             result=turn_pb2.TurnResult(**result) if turn else None,
             writes=writes,
             loop_end=end,
+            next=follows,
         )
 
     async def get(self) -> Any:

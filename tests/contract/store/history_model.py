@@ -342,13 +342,17 @@ class Begin:
 
 @dataclass(frozen=True)
 class End:
-    """EndTurn of the open turn, or of none; `project_revision` is what its packet was made from."""
+    """EndTurn of the open turn, or of none; `project_revision` is what its packet was made from.
+
+    `opens_next` begins the next turn with it, with its prompt.
+    """
 
     alias: str
     epoch: int
     turn: int
     project_revision: int
     ends_loop: bool
+    opens_next: bool = False
 
     def apply(self, world: World) -> tuple[World, Any]:
         run = world.at(self.alias)
@@ -359,7 +363,10 @@ class End:
         moments = {**run.moments, run.turn: Moment(run.seen, max(world.revision, self.project_revision))}
         active = 0 if self.ends_loop else run.active
         run = replace(run, revision=run.revision + 1, turn_open=False, moments=moments, active=active)
-        return world.with_run(self.alias, run), (run.revision, world.revision)
+        ended = world.with_run(self.alias, run)
+        if not self.opens_next:
+            return ended, (0, run.revision, world.revision)
+        return Begin(self.alias, self.epoch).apply(ended)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from contract.store.harness import (
     append,
     new_project,
     new_run,
+    next_turn,
     remove,
     request,
     set_,
@@ -189,8 +190,9 @@ class Driver:
             turn=asked.turn,
             result=turn_pb2.TurnResult(status=200 if asked.ends_loop else 102, cursor=cursor),
             loop_end=end,
+            next=next_turn(set_("prompt://{turn}", "go on")) if asked.opens_next else None,
         )
-        return self._moment(asked.alias, answer.cursor)
+        return (answer.next.number, *self._moment(asked.alias, answer.cursor))
 
     async def _fork(self, asked):
         made = await self.client.call("ForkRun", **self.at(asked.alias), new_run=asked.child, turn=asked.turn)
@@ -237,7 +239,7 @@ def request_of(world, wish, known_revision):
             turns = [0, *run.moments]
             return Fork(alias, f"f{next(numbers)}", 99 if number == 9 else turns[number % len(turns)])
     if run.turn_open:
-        return End(alias, run.epoch, run.turn, known_revision(alias), number < 3)
+        return End(alias, run.epoch, run.turn, known_revision(alias), number < 3, opens_next=number > 6)
     if run.active:
         return Begin(alias, run.epoch)
     return Claim(alias) if run.queued else Enqueue(alias, f"task {place}")

@@ -58,12 +58,12 @@ class Store:
 
     async def begin(self, *writes):
         request = TurnRequest("fast", "v/m", 1, 0.1, ())
-        fields = {"basis": self.basis, "caller": SYSTEM, "address": ADDRESS, "epoch": 1, "request": request}
-        return await self.write(ledger.begin_turn, **fields, writes=writes)
+        fields = {"basis": self.basis, "caller": SYSTEM, "address": ADDRESS, "epoch": 1}
+        return await self.write(ledger.begin_turn, **fields, new=ledger.NewTurn(request, writes))
 
     async def end(self, number):
-        fields = {"basis": self.basis, "caller": SYSTEM, "address": ADDRESS, "epoch": 1, "number": number}
-        return await self.write(ledger.end_turn, **fields, result=TurnResult(), writes=(), end=None)
+        fields = {"basis": self.basis, "caller": SYSTEM, "address": ADDRESS, "epoch": 1}
+        return await self.write(ledger.end_turn, **fields, end=ledger.TurnEnd(number, TurnResult()))
 
     async def read(self, after):
         before = self.database.stats().statements
@@ -188,9 +188,10 @@ class Watcher:
 
 
 async def test_a_wake_of_a_watcher_costs_few_statements(store):
-    """One for the run, one for its views, one for bodies; loops and turns are asked for where the run changed."""
+    """One for the run, one for its views, one for bodies; loops and turns where the run changed; none for what is told."""
     watcher = Watcher(store)
-    spent = {"start": (await watcher.next())[1]}
+    start, spent_first = await watcher.next()
+    spent = {"start": spent_first}
     await store.entries(*records(1, 5))
     spent["records"] = (await watcher.next())[1]
     await store.entries(EntryWrite("log://turn_1/get/1", RemoveEntry(), Tier.SYSTEM))
@@ -199,8 +200,11 @@ async def test_a_wake_of_a_watcher_costs_few_statements(store):
     spent["begin"] = (await watcher.next())[1]
     await store.end(1)
     spent["end"] = (await watcher.next())[1]
-    assert spent == {"start": 2, "records": 3, "removal": 2, "begin": 5, "end": 4}
+    late = Watcher(store, start.cursor)
+    spent["all of it, later"] = (await late.next())[1]
+    assert spent == {"start": 2, "records": 3, "removal": 2, "begin": 0, "end": 0, "all of it, later": 6}
     await watcher.changes.aclose()
+    await late.changes.aclose()
 
 
 async def test_a_slow_watcher_costs_no_more_than_what_it_takes(store):

@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from turnwright.store.v1 import write_pb2 as _write_pb2
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
+from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
 from turnwright.types.v1 import scheme_pb2 as _scheme_pb2
@@ -192,6 +193,7 @@ class WriteEntriesRequest(_message.Message):
     RUN_STATUS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     PACKET_FIELD_NUMBER: _builtins.int
+    READ_PATHS_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -219,6 +221,12 @@ class WriteEntriesRequest(_message.Message):
     def packet(self) -> _write_pb2.PacketRecord:
         """What the model is sent in the open turn, kept for audit and for resending after a crash. Needs the fence."""
 
+    @_builtins.property
+    def read_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Paths to read after the writes, in the same transaction, as GetEntries reads them; at most 64. Needs the fence, and
+        goes with no request_id.
+        """
+
     def __init__(
         self,
         *,
@@ -230,10 +238,11 @@ class WriteEntriesRequest(_message.Message):
         run_status: _builtins.int = ...,
         request_id: _builtins.str = ...,
         packet: _write_pb2.PacketRecord | None = ...,
+        read_paths: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_packet", b"_packet", "fence", b"fence", "packet", b"packet"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_packet", b"_packet", "durability", b"durability", "fence", b"fence", "packet", b"packet", "project", b"project", "request_id", b"request_id", "run", b"run", "run_status", b"run_status", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_packet", b"_packet", "durability", b"durability", "fence", b"fence", "packet", b"packet", "project", b"project", "read_paths", b"read_paths", "request_id", b"request_id", "run", b"run", "run_status", b"run_status", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__fence: _TypeAlias = _typing.Literal["fence"]  # noqa: Y015
     _WhichOneofArgType__fence: _TypeAlias = _typing.Literal["_fence", b"_fence"]  # noqa: Y015
@@ -256,6 +265,7 @@ class WriteEntriesResponse(_message.Message):
     PATHS_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
     ABORT_REQUESTED_FIELD_NUMBER: _builtins.int
+    READ_FIELD_NUMBER: _builtins.int
     abort_requested: _builtins.bool
     """True when somebody has asked that the active loop ends."""
     @_builtins.property
@@ -270,6 +280,12 @@ class WriteEntriesResponse(_message.Message):
     def cursor(self) -> _cursor_pb2.Cursor:
         """The run's cursor after the writes."""
 
+    @_builtins.property
+    def read(self) -> Global___ReadEntries:
+        """The entries that exist among `read_paths`. Absent where none was asked for, and where their bodies are more than
+        256 KiB together: ask GetEntries for them.
+        """
+
     def __init__(
         self,
         *,
@@ -277,14 +293,41 @@ class WriteEntriesResponse(_message.Message):
         paths: _abc.Iterable[_builtins.str] | None = ...,
         cursor: _cursor_pb2.Cursor | None = ...,
         abort_requested: _builtins.bool = ...,
+        read: Global___ReadEntries | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_read", b"_read", "cursor", b"cursor", "read", b"read"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort_requested", b"abort_requested", "cursor", b"cursor", "paths", b"paths", "revisions", b"revisions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_read", b"_read", "abort_requested", b"abort_requested", "cursor", b"cursor", "paths", b"paths", "read", b"read", "revisions", b"revisions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__read: _TypeAlias = _typing.Literal["read"]  # noqa: Y015
+    _WhichOneofArgType__read: _TypeAlias = _typing.Literal["_read", b"_read"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__read) -> _WhichOneofReturnType__read | None: ...
+
+Global___WriteEntriesResponse: _TypeAlias = WriteEntriesResponse  # noqa: Y015
+
+@_typing.final
+class ReadEntries(_message.Message):
+    """Entries that were read with a write."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
+        """The entries that the run sees among the paths that were asked for, in their order."""
+
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[_entry_pb2.Entry] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WriteEntriesResponse: _TypeAlias = WriteEntriesResponse  # noqa: Y015
+Global___ReadEntries: _TypeAlias = ReadEntries  # noqa: Y015
 
 @_typing.final
 class LoopEnd(_message.Message):
@@ -331,12 +374,16 @@ class EndTurnRequest(_message.Message):
     RESULT_FIELD_NUMBER: _builtins.int
     WRITES_FIELD_NUMBER: _builtins.int
     LOOP_END_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    SCHEMES_VERSION_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
     """Alias of the run."""
     turn: _builtins.int
     """Number of the turn. 0 ends a loop that has no open turn."""
+    schemes_version: _builtins.str
+    """`version` of the SchemeRegistry that the caller knows, for `next`; empty: the built-in schemes only."""
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
         """The owner's fence."""
@@ -353,6 +400,12 @@ class EndTurnRequest(_message.Message):
     def loop_end(self) -> Global___LoopEnd:
         """Ends the loop too. Absent: the loop goes on."""
 
+    @_builtins.property
+    def next(self) -> Global___NextTurn:
+        """Opens the turn that follows, in the same transaction and at a revision after that of the end. Only for a turn whose
+        loop goes on. Absent: BeginTurn opens it.
+        """
+
     def __init__(
         self,
         *,
@@ -363,16 +416,53 @@ class EndTurnRequest(_message.Message):
         result: _turn_pb2.TurnResult | None = ...,
         writes: _abc.Iterable[_write_pb2.EntryWrite] | None = ...,
         loop_end: Global___LoopEnd | None = ...,
+        next: Global___NextTurn | None = ...,
+        schemes_version: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "fence", b"fence", "loop_end", b"loop_end", "result", b"result"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "fence", b"fence", "loop_end", b"loop_end", "next", b"next", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "fence", b"fence", "loop_end", b"loop_end", "project", b"project", "result", b"result", "run", b"run", "turn", b"turn", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "fence", b"fence", "loop_end", b"loop_end", "next", b"next", "project", b"project", "result", b"result", "run", b"run", "schemes_version", b"schemes_version", "turn", b"turn", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__loop_end: _TypeAlias = _typing.Literal["loop_end"]  # noqa: Y015
     _WhichOneofArgType__loop_end: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end"]  # noqa: Y015
+    _WhichOneofReturnType__next: _TypeAlias = _typing.Literal["next"]  # noqa: Y015
+    _WhichOneofArgType__next: _TypeAlias = _typing.Literal["_next", b"_next"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__loop_end) -> _WhichOneofReturnType__loop_end | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__next) -> _WhichOneofReturnType__next | None: ...
 
 Global___EndTurnRequest: _TypeAlias = EndTurnRequest  # noqa: Y015
+
+@_typing.final
+class NextTurn(_message.Message):
+    """A turn that is opened with the end of the one before."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    WRITES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def request(self) -> _turn_pb2.TurnRequest:
+        """What the turn runs with."""
+
+    @_builtins.property
+    def writes(self) -> _containers.RepeatedCompositeFieldContainer[_write_pb2.EntryWrite]:
+        """Entries to write with it, as in BeginTurn."""
+
+    def __init__(
+        self,
+        *,
+        request: _turn_pb2.TurnRequest | None = ...,
+        writes: _abc.Iterable[_write_pb2.EntryWrite] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request", b"request", "writes", b"writes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NextTurn: _TypeAlias = NextTurn  # noqa: Y015
 
 @_typing.final
 class EndTurnResponse(_message.Message):
@@ -384,6 +474,8 @@ class EndTurnResponse(_message.Message):
     LOOP_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
     ABORT_REQUESTED_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    SCHEMES_FIELD_NUMBER: _builtins.int
     abort_requested: _builtins.bool
     """True when somebody has asked that the active loop ends."""
     @_builtins.property
@@ -396,7 +488,15 @@ class EndTurnResponse(_message.Message):
 
     @_builtins.property
     def cursor(self) -> _cursor_pb2.Cursor:
-        """The run's cursor after the writes."""
+        """The run's cursor after the writes, those of `next` too."""
+
+    @_builtins.property
+    def next(self) -> _turn_pb2.Turn:
+        """The turn that was opened, where `next` asked for one."""
+
+    @_builtins.property
+    def schemes(self) -> _scheme_pb2.SchemeRegistry:
+        """With `next`: the registered schemes, where they are not those that the caller knows."""
 
     def __init__(
         self,
@@ -405,11 +505,20 @@ class EndTurnResponse(_message.Message):
         loop: _loop_pb2.Loop | None = ...,
         cursor: _cursor_pb2.Cursor | None = ...,
         abort_requested: _builtins.bool = ...,
+        next: _turn_pb2.Turn | None = ...,
+        schemes: _scheme_pb2.SchemeRegistry | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "loop", b"loop", "run", b"run"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_next", b"_next", "_schemes", b"_schemes", "cursor", b"cursor", "loop", b"loop", "next", b"next", "run", b"run", "schemes", b"schemes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort_requested", b"abort_requested", "cursor", b"cursor", "loop", b"loop", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next", b"_next", "_schemes", b"_schemes", "abort_requested", b"abort_requested", "cursor", b"cursor", "loop", b"loop", "next", b"next", "run", b"run", "schemes", b"schemes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__next: _TypeAlias = _typing.Literal["next"]  # noqa: Y015
+    _WhichOneofArgType__next: _TypeAlias = _typing.Literal["_next", b"_next"]  # noqa: Y015
+    _WhichOneofReturnType__schemes: _TypeAlias = _typing.Literal["schemes"]  # noqa: Y015
+    _WhichOneofArgType__schemes: _TypeAlias = _typing.Literal["_schemes", b"_schemes"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__next) -> _WhichOneofReturnType__next | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__schemes) -> _WhichOneofReturnType__schemes | None: ...
 
 Global___EndTurnResponse: _TypeAlias = EndTurnResponse  # noqa: Y015

@@ -1,0 +1,131 @@
+"""What the calls of a turn do beside their own work: EndTurn opens the next turn, WriteEntries reads with its writes."""
+
+import pytest
+
+from contract.store.harness import RECORDED, STREAMING, Run, append, next_turn, set_
+from contract.store.watcher import Watcher
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.limits import CHUNK_BYTES
+
+pytestmark = pytest.mark.asyncio
+
+UPDATE = (200, "update", "done")
+
+
+async def refused(call) -> TurnwrightError:
+    with pytest.raises(TurnwrightError) as caught:
+        await call
+    return caught.value
+
+
+async def read(run: Run, *paths: str, **fields):
+    """What is read with a write; None where the store leaves that to GetEntries."""
+    answer = await run.write(set_("log://turn_1/get/a", "", state=RECORDED), read_paths=paths, **fields)
+    return [(entry.path, entry.body) for entry in answer.read.entries] if answer.HasField("read") else None
+
+
+async def test_the_end_of_a_turn_opens_the_next_one(run):
+    await run.begin()
+    ended = await run.end(1, set_("known://a", "x"), follows=next_turn(set_("prompt://{turn}", "go on")))
+    opened = ended.next
+    assert (opened.number, opened.loop, opened.request.model) == (2, ended.loop.sequence, "fast")
+    assert (ended.run, ended.run.turn, ended.loop.turns) == (await run.get(), 2, 1)
+    prompt = await run.entry("prompt://2")
+    assert (prompt.body, prompt.turn, prompt.revision) == ("go on", 2, ended.cursor.run)
+    listed = (await run.client.call("ListTurns", **run.address)).turns
+    assert [(turn.number, bool(turn.end_time.seconds)) for turn in listed] == [(2, False), (1, True)]
+    assert (await run.claim()).open_turn == opened
+
+
+async def test_what_a_turn_began_with_is_not_of_the_end_before_it(run):
+    await run.begin()
+    await run.end(1, set_("known://a", "old"), follows=next_turn(set_("known://a", "new"), set_("known://b", "x")))
+    earlier = await run.view(at={"turn": 1})
+    child = (await run.client.call("ForkRun", **run.address, new_run="child", turn=1)).run
+    assert earlier.bodies["known://a"] == "old"
+    assert "known://b" not in earlier.bodies
+    assert (await Run(run.client, run.project, child.run).view()).bodies == earlier.bodies
+    assert (await run.entry("known://a")).body == "new"
+
+
+async def test_the_history_of_a_shared_entry_tells_the_end_and_the_begin_apart(run):
+    await run.begin(set_("a.txt", "first"))
+    await run.end(1, set_("a.txt", "by the turn"), follows=next_turn(set_("a.txt", "before the next")))
+    told = await run.client.call("ListEntryHistory", **run.address, path="a.txt")
+    assert [one.entry.body for one in told.intervals] == ["before the next", "by the turn", "first"]
+
+
+async def test_a_watcher_hears_of_both_turns(run):
+    await run.begin()
+    watcher = Watcher(run)
+    await watcher.next()
+    ended = await run.end(1, follows=next_turn(set_("prompt://{turn}", "x")))
+    message = await watcher.next()
+    assert message.cursor == ended.cursor
+    assert [turn.number for turn in message.turns] == [1, 2]
+    assert [entry.path for entry in message.entries] == ["prompt://2"]
+    await watcher.close()
+
+
+@pytest.mark.parametrize(
+    ("turn", "fields", "field"),
+    [
+        (1, {"loop": UPDATE, "follows": next_turn()}, "next"),
+        (0, {"loop": UPDATE, "follows": next_turn()}, "next"),
+        (1, {"follows": next_turn(temperature=3)}, "temperature"),
+    ],
+)
+async def test_a_turn_that_cannot_follow_leaves_the_open_one_open(run, turn, fields, field):
+    await run.begin()
+    error = await refused(run.end(turn, set_("known://a", "x"), **fields))
+    assert (error.reason, error.metadata["field"]) == (Reason.INVALID_FIELD, field)
+    assert await run.entry("known://a") is None
+    assert (await run.end(1, loop=UPDATE)).run.turn == 1
+
+
+async def test_only_the_owner_opens_the_next_turn(run):
+    await run.begin()
+    stale = Run(run.client, run.project, run.alias, run.epoch + 1)
+    assert (await refused(stale.end(1, follows=next_turn()))).reason is Reason.LEASE_LOST
+    assert (await run.end(1, follows=next_turn())).next.number == 2
+
+
+async def test_entries_are_read_with_a_write_as_they_are_after_it(run):
+    await run.begin(set_("known://a", "old"), set_("known://b", "b"))
+    answer = await run.write(set_("known://a", "new"), read_paths=["known://b", "known://none", "known://a"])
+    assert [(entry.path, entry.body) for entry in answer.read.entries] == [("known://b", "b"), ("known://a", "new")]
+    entries = (await run.client.call("GetEntries", **run.address, paths=["known://b", "known://a"])).entries
+    assert list(answer.read.entries) == list(entries)
+
+
+async def test_a_streaming_body_is_read_as_far_as_it_has_come(run):
+    await run.begin(set_("sh://turn_1/x_1", "one ", state=STREAMING))
+    await run.write(append("sh://turn_1/x_1", "two"))
+    assert await read(run, "sh://turn_1/x_1") == [("sh://turn_1/x_1", "one two")]
+
+
+@pytest.mark.parametrize("path", ["known://long", "user://1"])
+async def test_what_takes_long_to_read_is_left_to_a_reader(run, path):
+    await run.begin(set_("known://long", "x" * (CHUNK_BYTES + 1)), set_("known://a", "a"))
+    assert await read(run, "known://a", path) is None
+    assert await read(run, "known://a") == [("known://a", "a")]
+
+
+@pytest.mark.parametrize(
+    ("paths", "fields", "reason"),
+    [
+        (["known://a"], {"request_id": "one"}, Reason.INVALID_FIELD),
+        ([f"known://{number}" for number in range(65)], {}, Reason.LIMIT_EXCEEDED),
+    ],
+)
+async def test_reading_with_a_write_has_its_bounds(run, paths, fields, reason):
+    await run.begin()
+    assert (await refused(read(run, *paths, **fields))).reason is reason
+
+
+async def test_nobody_but_the_owner_reads_with_a_write(run):
+    error = await refused(
+        run.client.call("WriteEntries", **run.address, writes=[set_("known://a", "x")], read_paths=["known://a"])
+    )
+    assert (error.reason, error.metadata["field"]) == (Reason.INVALID_FIELD, "read_paths")
+    assert await run.entry("known://a") is None
