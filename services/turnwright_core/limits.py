@@ -106,3 +106,9 @@ REPLY_RESERVE_TOKENS: Final = 1024
 
 TEMPERATURE_DEFAULT: Final = 0.1
 """Sampling temperature of a run that names none (RU303)."""
+
+SHOWN_BYTES_MIN: Final = 256
+"""Shortest body, in bytes, of which a piece of a packet says that it shows it; below, its name costs what it saves."""
+
+SHOWN_BYTES_MAX: Final = 32 * 1024
+"""Longest such body: the store reads it whenever it reads the piece."""

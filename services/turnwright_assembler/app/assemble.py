@@ -7,6 +7,7 @@ Source: architecture 2, 4, 12; RU142, RU199, RU204, RU214.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +20,7 @@ from turnwright_assembler.domain.effects import effects_of, turn_effects
 from turnwright_assembler.domain.ladder import Budget, climb, turn_demotion
 from turnwright_assembler.domain.tokens import ceiling_of
 from turnwright_assembler.ports import RunReader
+from turnwright_assembler.sections.plugged import NOTHING, Plugged
 from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.errors import RangeError, Reason, fault
@@ -55,6 +57,8 @@ class Assembled:
     digest: str
     messages: tuple[tuple[str, tuple[Copied | str, ...]], ...]
     """Roles, each with the pieces of its message; copied ones are those of the packet that the caller has."""
+    shows: Mapping[str, str]
+    """Texts among the pieces that show the body of an entry, each with the path of that; for the store."""
     effects: tuple[EntryWrite, ...]
     overflow: bool
     ceiling: int
@@ -73,8 +77,9 @@ class Checked:
 class Assembler:
     """Makes packets; reads, and never writes."""
 
-    def __init__(self, reader: RunReader, cache: RunCache, rules: Rules) -> None:
-        """Read through this reader, and keep rows in this cache between turns."""
+    def __init__(self, reader: RunReader, cache: RunCache, rules: Rules, plugged: Plugged = NOTHING) -> None:
+        """Read through this reader, and keep rows in this cache between turns; `plugged` is what plugins bring."""
+        self.plugged = plugged
         self._reader = reader
         self._cache = cache
         self._rules = rules
@@ -110,7 +115,7 @@ class Assembler:
                 return await self._read_into(ask, held.rows)
             except (RangeError, OtherRulesError):
                 held.rows = None
-        held.rows = await self._read_into(ask, RunRows(self._rules.token_divisor))
+        held.rows = await self._read_into(ask, RunRows(self._rules.token_divisor, self.plugged))
         return held.rows
 
     async def _read_into(self, ask: Ask, rows: RunRows) -> RunRows:
@@ -127,7 +132,8 @@ class Assembler:
         return ceiling_of(ask.context_length, self._rules.budget_ceiling)
 
     def _composed(self, ask: Ask, rows: RunRows, blocks: tuple[Block, ...]) -> Packet:
-        return compose(blocks, rows.system, ask.loop, self._ceiling(ask), self._rules.token_divisor)
+        ceiling, divisor = self._ceiling(ask), self._rules.token_divisor
+        return compose(blocks, rows.system, ask.loop, ceiling, divisor, rows.additions())
 
     def _checked(self, ask: Ask, rows: RunRows) -> Checked:
         blocks, ceiling = rows.ordered(), self._ceiling(ask)
@@ -152,6 +158,7 @@ class Assembler:
             packet=packet,
             digest=digest,
             messages=rows.told(packet.messages, digest, ask.base_digest),
+            shows=rows.shows(),
             effects=effects_of(
                 climbed,
                 prompt,

@@ -10,14 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from typing import Final
 
 from turnwright_assembler.domain.account import account_for
 from turnwright_assembler.domain.blocks import Block, Figures, active_prompt
-from turnwright_assembler.sections import SECTIONS, Draft
+from turnwright_assembler.sections import Draft
+from turnwright_assembler.sections.plugged import NO_ADDITIONS, Additions, Plugged, PluggedFilter
+from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
+from turnwright_core.packet_digest import packet_digest
 from turnwright_core.text import count_tokens, tokens_of
+
+ROUNDS_MAX: Final = 16
+"""Rounds in which the figures of a packet settle."""
 
 PIECE_CHARS_MAX: Final = (CHUNK_BYTES - 64) // 4
 """Code points of a piece: four bytes each at most, so that one fits into a part of an answer whatever its text."""
@@ -55,12 +60,7 @@ class Packet:
 
     def digest(self) -> str:
         """SHA-256 over roles, lengths and texts, in hexadecimal."""
-        digest = sha256()
-        for role, text in (("system", self.system), ("user", self.user)):
-            content = text.encode()
-            digest.update(f"{role}:{len(content)}\n".encode())
-            digest.update(content)
-        return digest.hexdigest()
+        return packet_digest((("system", self.system), ("user", self.user)))
 
 
 def _short(pieces: Sequence[str]) -> Sequence[str]:
@@ -71,45 +71,83 @@ def _short(pieces: Sequence[str]) -> Sequence[str]:
     ]
 
 
-def compose(blocks: tuple[Block, ...], system: str, loop: int, ceiling: int, divisor: int) -> Packet:
-    """The packet of a loop's next turn, from blocks in their order."""
+def compose(
+    blocks: tuple[Block, ...],
+    system: str,
+    loop: int,
+    ceiling: int,
+    divisor: int,
+    additions: Additions = NO_ADDITIONS,
+) -> Packet:
+    """The packet of a loop's next turn, from blocks in their order, with what plugins add. Raises PLUGIN_FAILED."""
     draft = Draft(
         blocks=blocks,
         prompt=active_prompt(blocks, loop),
         account=account_for(blocks),
         system_tokens=count_tokens(system, divisor),
         ceiling=ceiling,
+        loop=loop,
+        entries=additions.shown(blocks),
+        kept=additions.kept,
     )
-    fixed = [None if section.is_live else section.render(draft) for section in SECTIONS]
-    draft = _settled(draft, fixed, divisor)
-    return Packet(system, tuple(_pieces(draft, fixed)), draft.figures, draft.prompt)
+    plan = _plan(draft, additions.plugged)
+    draft = _settled(draft, plan, divisor)
+    return Packet(system, tuple(_pieces(draft, plan)), draft.figures, draft.prompt)
 
 
-def _pieces(draft: Draft, fixed: Sequence[Sequence[str] | None]) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The steps of the user message, and what each of them gives whatever the figures are; None: it depends."""
+
+    plugged: Plugged
+    fixed: tuple[Sequence[str] | None, ...]
+    still: int
+    """Code points of what is fixed."""
+
+
+def _plan(draft: Draft, plugged: Plugged) -> _Plan:
+    fixed = tuple(
+        None if isinstance(step, PluggedFilter) or step.is_live else step.render(draft) for step in plugged.steps
+    )
+    return _Plan(plugged, fixed, sum(len(piece) for pieces in fixed if pieces for piece in pieces))
+
+
+def _pieces(draft: Draft, plan: _Plan) -> list[str]:
     """The pieces of all sections; live ones are rendered from this draft. Nothing ends the last one."""
     pieces: list[str] = []
-    for section, rendered in zip(SECTIONS, fixed, strict=True):
-        pieces += section.render(draft) if rendered is None else rendered
+    for step, rendered in zip(plan.plugged.steps, plan.fixed, strict=True):
+        if isinstance(step, PluggedFilter):
+            pieces = step.changed(pieces, draft)
+        else:
+            pieces += step.render(draft) if rendered is None else rendered
     pieces[-1] = pieces[-1].removesuffix("\n")
     return pieces
 
 
-def _live_chars(draft: Draft) -> int:
-    """Code points of the live sections, without the newline at the end of the last one."""
-    return sum(len(piece) for section in SECTIONS if section.is_live for piece in section.render(draft)) - 1
+def _chars(draft: Draft, plan: _Plan) -> int:
+    """Code points of the message, without the newline at the end of the last section."""
+    if plan.plugged.has_filters:
+        return sum(map(len, _pieces(draft, plan)))
+    live = (step for step in plan.plugged.steps if not isinstance(step, PluggedFilter) and step.is_live)
+    return plan.still + sum(len(piece) for step in live for piece in step.render(draft)) - 1
 
 
-def _settled(draft: Draft, fixed: Sequence[Sequence[str] | None], divisor: int) -> Draft:
+def _settled(draft: Draft, plan: _Plan, divisor: int) -> Draft:
     """The draft with figures that its own text bears out."""
-    still = sum(len(piece) for pieces in fixed if pieces for piece in pieces)
     usage = 0
-    while True:
+    for _ in range(ROUNDS_MAX):
         draft = replace(draft, figures=Figures(usage, max(0, draft.ceiling - usage)))
-        chars = still + _live_chars(draft)
+        chars = _chars(draft, plan)
         needed = draft.system_tokens + tokens_of(chars, divisor)
         if needed <= usage:
             break
         usage = needed
+    else:
+        # Digits settle in a few rounds; only a filter can make text that grows with its own figures.
+        message = "The filters of plugins make a packet that grows with its own figures: no packet is made."
+        raise fault(
+            Reason.PLUGIN_FAILED, message, plugin=" ".join(plan.plugged.plugins), part="assembly.user", error_id=""
+        )
     if needed < usage:
         draft = replace(draft, filler=" " * ((usage - draft.system_tokens) * divisor - chars))
     return draft

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 from sys import getsizeof
-from typing import Final
+from typing import Any, Final
 
-from turnwright_assembler.domain.blocks import Block, make_block
+from turnwright_assembler.domain.blocks import Block, is_seen, make_block
 from turnwright_assembler.ports import ViewPart
+from turnwright_assembler.sections.plugged import NOTHING, Additions, Plugged
 from turnwright_assembler.sections.system import SYSTEM_PATH, render_system
 from turnwright_core.differences import Copied, Differences
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.schemes import BUILT_IN
 
 _ROW_BYTES: Final = 700
-"""What a row takes beside its two texts, in bytes: objects, path, place in the tables."""
+"""What a row takes beside its two texts, in bytes: objects, path, place in the tables and in the packet told last."""
+
+_SMALL_CHARS: Final = 4096
+"""Code points of pieces that are not looked at: beside its rows a packet has few of them."""
 
 
 class OtherRulesError(Exception):
@@ -25,17 +29,26 @@ class OtherRulesError(Exception):
 class RunRows:
     """Blocks by path and the system message, as of `cursor`; rendered when they arrive and not again."""
 
-    def __init__(self, divisor: int) -> None:
+    def __init__(self, divisor: int, plugged: Plugged = NOTHING) -> None:
         """Empty: what a snapshot is read into. `divisor` is that of the token estimate."""
+        self._plugged = plugged
+        self._entries: dict[str, Entry] = {}
+        """Those of the schemes that some plugin is given."""
+        self._kept: dict[str, Any] = {}
         self.cursor: Cursor | None = None
         self.schemes = BUILT_IN
-        self.system = render_system({})
+        self.system = plugged.system(render_system({}), {})
         self.size_bytes = getsizeof(self.system)
         self._divisor = divisor
         self._blocks: dict[str, Block] = {}
         self._ordered: tuple[Block, ...] | None = None
         self._told_digest = ""
         self._told: tuple[str, ...] = ()
+        self._told_bytes = 0
+        """What is kept of the packet told last beside texts of the rows."""
+        self._fresh: dict[str, Block] = {}
+        """Rows that came since the packet told last; once it is told, until others come."""
+        self._fresh_told = False
 
     def apply(self, part: ViewPart) -> None:
         """Take over what entered, changed or left. Parts of one read belong together: keep all or drop the rows.
@@ -46,10 +59,14 @@ class RunRows:
             if self.cursor or self._blocks:
                 raise OtherRulesError
             self.schemes = part.schemes
+        if part.entries and self._fresh_told:
+            self._fresh, self._fresh_told = {}, False
         for entry in part.entries:
             self._replace(entry.path, self._rendered(entry))
+            self._keep_entry(entry.path, entry)
         for path in part.removed:
             self._replace(path, None)
+            self._keep_entry(path, None)
         if part.cursor:
             self.cursor = part.cursor
 
@@ -65,18 +82,45 @@ class RunRows:
         """The messages of a packet by what differs from the packet told last, if that is the one named; else whole."""
         differences = Differences(self._told if base_digest and base_digest == self._told_digest else ())
         parts = tuple((role, tuple(differences.of(pieces))) for role, pieces in messages)
-        # Nearly all of them are texts of the rows: what is kept here are names of them.
-        self._told_digest, self._told = digest, tuple(chain.from_iterable(pieces for _, pieces in messages))
+        self._keep_told(digest, tuple(chain.from_iterable(pieces for _, pieces in messages)))
         return parts
+
+    def shows(self) -> dict[str, str]:
+        """The texts that are new in the packet told last and show the body of an entry, each with the path of that."""
+        self._fresh_told = True
+        return {text: path for path, block in self._fresh.items() for text in block.showing}
+
+    def _keep_told(self, digest: str, told: tuple[str, ...]) -> None:
+        """Nearly all pieces are texts of the rows, of which names are kept; the others, parts of long texts, count."""
+        large = [piece for piece in told if len(piece) > _SMALL_CHARS]
+        own = {id(text) for block in self._blocks.values() for text in (block.whole, block.condensed)} if large else ()
+        copies = (piece for piece in large if id(piece) not in own and piece is not self.system)
+        told_bytes = sum(map(getsizeof, copies))
+        self.size_bytes += told_bytes - self._told_bytes
+        self._told_digest, self._told, self._told_bytes = digest, told, told_bytes
 
     def __contains__(self, path: object) -> bool:
         return path in self._blocks
 
     def _rendered(self, entry: Entry) -> Block | None:
         if entry.path == SYSTEM_PATH:
-            self._set_system(render_system(entry.attributes))
+            attributes = entry.attributes
+            self._set_system(self._plugged.system(render_system(attributes), attributes))
             return None
-        return make_block(entry, self._divisor, self.schemes)
+        return make_block(entry, self._divisor, self.schemes, self._plugged.views)
+
+    def additions(self) -> Additions:
+        """What plugins bring to a packet of these rows."""
+        entries = sorted(self._entries.values(), key=lambda entry: (entry.position, entry.path))
+        return Additions(self._plugged, tuple(entries), self._kept)
+
+    def _keep_entry(self, path: str, entry: Entry | None) -> None:
+        """Keep an entry for plugins that are given its scheme, as far as a model may see it at all."""
+        if before := self._entries.pop(path, None):
+            self.size_bytes -= getsizeof(before.body)
+        if entry and entry.scheme in self._plugged.schemes and is_seen(entry, self.schemes.rules(entry.scheme)):
+            self._entries[path] = entry
+            self.size_bytes += getsizeof(entry.body)
 
     def _set_system(self, text: str) -> None:
         self.size_bytes += getsizeof(text) - getsizeof(self.system)
@@ -86,8 +130,9 @@ class RunRows:
         before = self._blocks.pop(path, None)
         if before:
             self.size_bytes -= _weight(before)
+        self._fresh.pop(path, None)
         if block:
-            self._blocks[path] = block
+            self._blocks[path] = self._fresh[path] = block
             self.size_bytes += _weight(block)
         if before or block:
             self._ordered = None

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from turnwright_assembler.domain.envelope import element, fenced, tag_name
-from turnwright_assembler.domain.projection import summarize
+from turnwright_assembler.domain.projection import OWN_VIEWS, Views
 from turnwright_core.entries import Entry, State, Visibility
-from turnwright_core.limits import SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
+from turnwright_core.limits import SHOWN_BYTES_MAX, SHOWN_BYTES_MIN, SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
 from turnwright_core.schemes import BUILT_IN, Scheme, Schemes
 from turnwright_core.text import tokens_of
 
@@ -25,6 +25,9 @@ SHOWN_CATEGORIES: Final = frozenset({"data", "logging", "unknown", "prompt"})
 
 _END: Final = "\n"
 """A block is a piece of its section, and pays for the newline that ends it."""
+
+SHOWN_SHARE_MAX: Final = 4
+"""How many times longer than a text a body may be that it is told to show: the store reads it with the text."""
 
 Attributes = dict[str, str | int]
 
@@ -65,6 +68,8 @@ class Block:
     s_tokens: int
     a_tokens: int
     prompt: PromptParts | None = None
+    body_chars: int = 0
+    """Code points of the entry's body."""
 
     @property
     def is_visible(self) -> bool:
@@ -76,27 +81,39 @@ class Block:
         """The block of an entry that stands once."""
         return self.whole if self.is_visible else self.condensed
 
+    @property
+    def showing(self) -> tuple[str, ...]:
+        """Those of its texts of which the body says so much that the store can keep them by it."""
+        if not SHOWN_BYTES_MIN <= self.body_chars <= SHOWN_BYTES_MAX:
+            return ()
+        texts = (self.whole, self.condensed)
+        return tuple(text for text in texts if text and self.body_chars <= SHOWN_SHARE_MAX * len(text))
+
 
 def stands_in_packet(entry: Entry, scheme: Scheme) -> bool:
     """Whether any section shows the entry, by the rules of its scheme. Source: RU086, RU187, RU200."""
+    return scheme.category in SHOWN_CATEGORIES and is_seen(entry, scheme)
+
+
+def is_seen(entry: Entry, scheme: Scheme) -> bool:
+    """Whether a model may be shown the entry at all, in whatever section."""
     return (
         scheme.model_visible
-        and scheme.category in SHOWN_CATEGORIES
         and entry.visibility in (Visibility.VISIBLE, Visibility.SUMMARIZED)
         and entry.state is not State.PROPOSED
     )
 
 
-def make_block(entry: Entry, divisor: int, schemes: Schemes = BUILT_IN) -> Block | None:
-    """The block of an entry, or None for one that no packet shows."""
+def make_block(entry: Entry, divisor: int, schemes: Schemes = BUILT_IN, views: Views = OWN_VIEWS) -> Block | None:
+    """The block of an entry, or None for one that no packet shows. Raises what a plugin's view of it raises."""
     scheme = schemes.rules(entry.scheme)
     if not stands_in_packet(entry, scheme):
         return None
     attributes = entry.attributes
     category = scheme.category
-    tag, shown = _tag(entry, category, attributes), _shown(entry, attributes)
-    body = fenced(entry.path, entry.body)
-    short = fenced(entry.path, summarize(entry.path, entry.scheme, entry.body, schemes))
+    tag, shown = _tag(entry, category, attributes, views.reserved), _shown(entry, attributes)
+    body = fenced(entry.path, views.visible(entry))
+    short = fenced(entry.path, views.summarized(entry, schemes))
     freed = (_second_block_tokens if category == "data" else _difference_tokens)(tag, shown, body, short, divisor)
     condensed = element(tag, shown | {"tokens": freed}, short) + _END
     s_tokens = tokens_of(len(condensed), divisor)
@@ -115,6 +132,7 @@ def make_block(entry: Entry, divisor: int, schemes: Schemes = BUILT_IN) -> Block
         s_tokens=s_tokens,
         a_tokens=freed,
         prompt=_prompt_parts(entry, attributes, body, short) if category == "prompt" else None,
+        body_chars=len(entry.body),
     )
 
 
@@ -142,14 +160,16 @@ def _second_block_tokens(tag: str, shown: Attributes, body: str, _short: str, di
 
 def _difference_tokens(tag: str, shown: Attributes, body: str, short: str, divisor: int) -> int:
     """Tokens between the tag around the whole body and around the condensed one; both show the same figure."""
-    return tokens_of(len(element(tag, shown, body)) - len(element(tag, shown, short)), divisor)
+    chars = len(element(tag, shown, body)) - len(element(tag, shown, short))
+    # What a plugin shows of a summarized entry may be longer than its body: then demoting it frees nothing.
+    return tokens_of(max(0, chars), divisor)
 
 
-def _tag(entry: Entry, category: str, attributes: dict[str, Any]) -> str:
+def _tag(entry: Entry, category: str, attributes: dict[str, Any], reserved: frozenset[str]) -> str:
     if category == "data":
-        return tag_name(entry.scheme or "file")
+        return tag_name(entry.scheme or "file", reserved)
     if category == "logging":
-        return tag_name(str(attributes.get("tool") or entry.scheme))
+        return tag_name(str(attributes.get("tool") or entry.scheme), reserved)
     return category
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import grpc
@@ -12,6 +12,7 @@ from turnwright.types.v1 import packet_pb2
 
 from turnwright_assembler.app.assemble import Assembled, Assembler
 from turnwright_assembler.rpc.checks import ask_from
+from turnwright_assembler.sections.plugged import Plugged
 from turnwright_core.differences import Copied
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.wire.entries import cursor_to_pb, write_to_pb
@@ -40,10 +41,10 @@ class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
         """The packet's pieces in parts, then the report."""
         assembled = await self._assembler.assemble(ask_from(request))
         for index, (role, pieces) in enumerate(assembled.messages):
-            for part in _parts(pieces):
+            for part in _parts(pieces, assembled.shows):
                 message = assembler_service_pb2.MessagePieces(index=index, role=_ROLES[role], pieces=part)
                 yield assembler_service_pb2.AssembleResponse(pieces=message)
-        yield assembler_service_pb2.AssembleResponse(report=_report(assembled))
+        yield assembler_service_pb2.AssembleResponse(report=_report(assembled, self._assembler.plugged))
 
     async def CheckBudget(
         self, request: budget_pb2.CheckBudgetRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -54,21 +55,22 @@ class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
         return budget_pb2.CheckBudgetResponse(effects=effects, tokens=checked.tokens, ceiling=checked.ceiling)
 
 
-def _parts(pieces: Iterable[Copied | str]) -> Iterator[list[packet_pb2.PacketPiece]]:
+def _parts(pieces: Iterable[Copied | str], shows: Mapping[str, str]) -> Iterator[list[packet_pb2.PacketPiece]]:
     """The pieces in parts of at most 256 KiB, at least one of them."""
     part: list[packet_pb2.PacketPiece] = []
     size = 0
     for piece in pieces:
-        more = _OVERHEAD_BYTES + (4 * len(piece) if isinstance(piece, str) else 0)
+        chars = len(piece) + len(shows.get(piece, "")) if isinstance(piece, str) else 0
+        more = _OVERHEAD_BYTES + 4 * chars
         if part and size + more > CHUNK_BYTES:
             yield part
             part, size = [], 0
-        part.append(piece_to_pb(piece))
+        part.append(piece_to_pb(piece, shows))
         size += more
     yield part
 
 
-def _report(assembled: Assembled) -> assembler_service_pb2.PacketReport:
+def _report(assembled: Assembled, plugged: Plugged) -> assembler_service_pb2.PacketReport:
     return assembler_service_pb2.PacketReport(
         effects=[write_to_pb(write) for write in assembled.effects],
         overflow=assembled.overflow,
@@ -77,4 +79,6 @@ def _report(assembled: Assembled) -> assembler_service_pb2.PacketReport:
         ceiling=assembled.ceiling,
         chars=assembled.packet.chars,
         cursor=cursor_to_pb(assembled.cursor),
+        render_version=plugged.render_version,
+        plugins=plugged.plugins,
     )

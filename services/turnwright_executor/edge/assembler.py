@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing
 from typing import Any
 
 from turnwright.assembler.v1 import assembler_service_pb2 as pb
@@ -17,7 +16,7 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.runs import Turn
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, write_from_pb
-from turnwright_core.wire.packets import piece_from_pb
+from turnwright_core.wire.packets import piece_from_pb, shown_in
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.packets import Packet, PacketMessage, StoredPacket
 
@@ -60,14 +59,16 @@ class AssemblerPackets:
         """The packet; None where the pieces are not those that were meant."""
         changes: dict[int, list[Copied | str]] = {}
         roles: dict[int, str] = {}
-        async with aclosing(self._peer.stream(self._stub.Assemble, request, self._peer.timeout_s)) as parts:
+        shows: dict[str, str] = {}
+        async with self._peer.stream(self._stub.Assemble, request, self._peer.timeout_s) as parts:
             async for part in parts:
                 if part.WhichOneof("part") == "report":
                     messages = _messages(roles, changes, base)
                     chars = sum(len(piece) for message in messages for piece in message.pieces)
-                    return _packet(messages, part.report) if chars == part.report.chars else None
+                    return _packet(messages, part.report, shows) if chars == part.report.chars else None
                 roles.setdefault(part.pieces.index, _ROLES.get(part.pieces.role, "assistant"))
                 changes.setdefault(part.pieces.index, []).extend(map(piece_from_pb, part.pieces.pieces))
+                shows |= shown_in((part.pieces,))
         raise fault(Reason.INTERNAL, "The assembler ended its answer without a report.", error_id="assembler")
 
     async def check_budget(
@@ -105,7 +106,7 @@ def _messages(
         return ()
 
 
-def _packet(messages: tuple[PacketMessage, ...], report: pb.PacketReport) -> Packet:
+def _packet(messages: tuple[PacketMessage, ...], report: pb.PacketReport, shows: Mapping[str, str]) -> Packet:
     return Packet(
         messages=messages,
         effects=tuple(write_from_pb(write) for write in report.effects),
@@ -114,4 +115,7 @@ def _packet(messages: tuple[PacketMessage, ...], report: pb.PacketReport) -> Pac
         tokens=report.tokens,
         ceiling=report.ceiling,
         cursor=cursor_from_pb(report.cursor),
+        shows=shows,
+        render_version=report.render_version,
+        plugins=tuple(report.plugins),
     )

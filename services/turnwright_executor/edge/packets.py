@@ -8,13 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import astuple
+from functools import partial
+from math import isfinite
 from typing import Any
 
 from turnwright.store.v1 import read_pb2, write_pb2
 
 from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor
+from turnwright_core.packet_digest import packet_digest
 from turnwright_core.wire.packets import piece_to_pb
+from turnwright_executor.domain.footprint import chars_of
 from turnwright_executor.ports.packets import Packet, PacketMessage
 
 
@@ -22,11 +26,12 @@ def packet_to_pb(turn: int, packet: Packet, base_turn: int) -> write_pb2.PacketR
     """The packet for the store: by what differs from the packet of `base_turn`, or whole where it copies nothing."""
     if not any(isinstance(piece, Copied) for message in packet.messages for piece in message.changes):
         base_turn = 0
+    encode = partial(piece_to_pb, shows=packet.shows)
     return write_pb2.PacketRecord(
         turn=turn,
         messages=[
             write_pb2.PacketMessage(
-                role=message.role, pieces=map(piece_to_pb, message.changes if base_turn else message.pieces)
+                role=message.role, pieces=map(encode, message.changes if base_turn else message.pieces)
             )
             for message in packet.messages
         ],
@@ -36,8 +41,10 @@ def packet_to_pb(turn: int, packet: Packet, base_turn: int) -> write_pb2.PacketR
 
 
 def _note_of(packet: Packet) -> str:
-    """What a turn's result says of the packet, beyond its text."""
-    note = {"digest": packet.digest, "tokens": packet.tokens, "cursor": astuple(packet.cursor)}
+    """What a turn's result says of the packet beyond its text, and what says how much the turn may bring."""
+    note: dict[str, Any] = {"tokens": packet.tokens, "cursor": astuple(packet.cursor)}
+    if isfinite(effects_chars := chars_of(packet.effects)):
+        note |= {"ceiling": packet.ceiling, "effects_chars": effects_chars}
     return json.dumps(note, separators=(",", ":"))
 
 
@@ -58,13 +65,16 @@ def _message(role: str, texts: Sequence[str]) -> PacketMessage:
 
 
 def _packet(messages: Iterable[PacketMessage], note: str) -> Packet:
-    known: dict[str, Any] = json.loads(note) if note else {"digest": "", "tokens": 0, "cursor": ("", 0, 0, 0)}
+    known: dict[str, Any] = json.loads(note) if note else {"tokens": 0, "cursor": ("", 0, 0, 0)}
+    told = tuple(messages)
     return Packet(
-        messages=tuple(messages),
+        messages=told,
         effects=(),
         overflow=False,
-        digest=known["digest"],
+        digest=packet_digest((message.role, message.text) for message in told),
         tokens=known["tokens"],
-        ceiling=0,
+        # 0, not known: then the assembler is asked what fits.
+        ceiling=known.get("ceiling", 0),
         cursor=Cursor(*known["cursor"]),
+        effects_chars=known.get("effects_chars", 0),
     )

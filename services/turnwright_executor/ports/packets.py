@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Protocol
 
@@ -37,7 +38,16 @@ class Packet:
     digest: str
     tokens: int
     ceiling: int
+    """Tokens that it may take; 0: not known."""
     cursor: Cursor
+    effects_chars: float = 0
+    """Code points that effects brought at most which were committed with it and are not listed any more."""
+    shows: Mapping[str, str] = field(default_factory=dict)
+    """Texts that are new in it and show the body of an entry, each with the path of that: for the store."""
+    render_version: str = ""
+    """What made its bytes, plugins among it; empty for one that was read back."""
+    plugins: tuple[str, ...] = ()
+    """Plugins that took part: what a turn brings may take more room then than is known here."""
 
 
 @dataclass(frozen=True, slots=True)

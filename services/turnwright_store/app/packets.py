@@ -5,7 +5,7 @@ Source: architecture 3 (what the model was sent), 11 (the stored packet is sent 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -32,6 +32,7 @@ from turnwright_store.domain.packets import (
 )
 from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql import packets as rows
+from turnwright_store.sql.blocks import add_blocks, ask_ahead, block_texts, known_blocks
 from turnwright_store.sql.forks import home_of
 from turnwright_store.sql.packets import PacketRow
 from turnwright_store.sql.runs import Standing, get_run
@@ -51,15 +52,27 @@ def record_packet(tx: Transaction, run: Standing, packet: Packet) -> None:
         raise fault(
             Reason.TRANSITION_FORBIDDEN, message, **{"from": run.turn_open, "to": packet.turn, "object": "packet"}
         )
-    before = rows.latest_packets(tx.connection, run.id, packet.turn, 2)
+    connection = tx.connection
+    texts = {digest_of(piece): piece for piece in packet.pieces if isinstance(piece, str)}
+    asked = ask_ahead(connection, run.id, run.project_id, texts, packet.shows)
+    base = _base(connection, run, packet)
+    ids = known_blocks(asked)
+    new = {digest: text for digest, text in texts.items() if digest not in ids}
+    ids |= add_blocks(connection, run.id, run.project_id, new, packet.shows, asked)
+    parts = _parts(packet, {text: ids[digest] for digest, text in texts.items()})
+    rows.add_packet(connection, run.id, _row(connection, run.id, packet, parts, base), packet.note)
+
+
+def _base(connection: Connection, run: Standing, packet: Packet) -> PacketRow | None:
+    """The packet of an earlier turn that this one may copy from; one of the same turn goes."""
+    before = rows.latest_packets(connection, run.id, packet.turn, 2)
     if before and before[0].turn == packet.turn:
-        rows.remove_packet(tx.connection, run.id, packet.turn)
+        rows.remove_packet(connection, run.id, packet.turn)
         before = before[1:]
     base = before[0] if before else None
     if packet.base_turn and (base is None or base.turn != packet.base_turn):
         raise base_missing(run.alias, packet.base_turn)
-    parts = _stored_texts(tx.connection, run.project_id, packet)
-    rows.add_packet(tx.connection, run.id, _row(tx.connection, run.id, packet, parts, base), packet.note)
+    return base
 
 
 def _row(
@@ -85,14 +98,10 @@ def _ids(connection: Connection, run_id: int, row: PacketRow) -> list[int]:
     return flat(_layout(rows.latest_packets(connection, run_id, row.turn, row.depth)))
 
 
-def _stored_texts(connection: Connection, project_id: int, packet: Packet) -> list[MessageParts]:
-    """The messages with ids of blocks in place of the texts; what is new among the texts is stored."""
-    texts = {piece: digest_of(piece) for piece in packet.pieces if isinstance(piece, str)}
-    ids = rows.known_blocks(connection, project_id, texts.values())
-    new = {digest: text for text, digest in texts.items() if digest not in ids}
-    ids |= rows.add_blocks(connection, project_id, new.items())
+def _parts(packet: Packet, ids: Mapping[str, int]) -> list[MessageParts]:
+    """The messages with ids of blocks in place of the texts."""
     return [
-        (message.role, [ids[texts[piece]] if isinstance(piece, str) else piece for piece in message.pieces])
+        (message.role, [ids[piece] if isinstance(piece, str) else piece for piece in message.pieces])
         for message in packet.messages
     ]
 
@@ -124,7 +133,7 @@ def packet_messages(connection: Connection, run: Standing, turn: int) -> tuple[t
 def _texts(connection: Connection, ids: Sequence[int]) -> Iterator[str]:
     for begin in range(0, len(ids), _BLOCKS_A_STATEMENT):
         part = ids[begin : begin + _BLOCKS_A_STATEMENT]
-        found = rows.block_texts(connection, sorted(set(part)))
+        found = block_texts(connection, sorted(set(part)))
         for block in part:
             yield found[block]
 

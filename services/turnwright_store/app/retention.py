@@ -1,16 +1,21 @@
 """Removal of runs: at once for everybody, then row by row behind the scenes.
 
 Theory of operation. A removed run keeps its row under another alias until nothing is left of it. What it saw goes
-first: views, turns, packets, loops. Its entries follow, but for the versions that a younger run of its family sees,
-now or at any moment of its own history. Which these are is asked before the entries are deleted, outside of the writer:
-the answer can only shrink, because a fork copies what a living run sees, and nobody can fork a removed one. Then go the
-blocks that no packet of the project names any more, and the versions of shared entries that were replaced before the
+first: views, turns, packets, loops; then the blocks that no packet of the project names any more. Its entries follow,
+but for the versions that a younger run of its family sees, now or at any moment of its own history. Which these are is
+asked before the entries are deleted, outside of the writer: the answer can only shrink, because a fork copies what a
+living run sees, and nobody can fork a removed one. Then go the versions of shared entries that were replaced before the
 eldest run was made. At last, when no fork needs it, the run's row and its scope.
+
+A block may lean on a version that goes, where another run was shown the same text: it is made whole in the transaction
+that deletes the version. None can begin to lean on it meanwhile. A run's packet leans on what the run sees in that
+moment, which is a part of its history, and what is in the history of a run that is there is not deleted.
 Source: architecture 3 (retention removes whole runs).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -97,13 +102,7 @@ class Purge:
         found = await self._database.write(self._find, Durability.NORMAL, ())
         self._settled = {run.id: kin for run, kin in found if self._is_settled(run, kin)}
         waiting = [(run, kin) for run, kin in found if run.id not in self._settled]
-        for run, kin in waiting:
-            await self._empty(run, kin)
-        for project_id, project in {run.project_id: run.project for run, _ in waiting}.items():
-            await sweep_blocks(self._database, project_id, project)
-            await sweep_versions(self._database, project_id, project_lock(project), self._after_ms)
-        if waiting:
-            await sweep_versions(self._database, None, GLOBAL_LOCK, self._after_ms)
+        await self._empty(waiting)
         # The youngest first: an elder stays for as long as somebody descends from it.
         for run, kin in sorted(waiting, key=lambda one: one[0].id, reverse=True):
             await self._write(run, partial(_drop_run, run=run))
@@ -120,9 +119,21 @@ class Purge:
         removed = rows.removed_runs(tx.connection, before_ms)
         return [(run, rows.younger_kin(tx.connection, run, before_ms)) for run in removed]
 
-    async def _empty(self, run: RemovedRun, kin: Kin) -> None:
-        while await self._write(run, partial(_drop_rows, run=run)):
-            pass
+    async def _empty(self, waiting: Sequence[tuple[RemovedRun, Kin]]) -> None:
+        projects = {run.project_id: run.project for run, _ in waiting}
+        for run, _ in waiting:
+            while await self._write(run, partial(_drop_rows, run=run)):
+                pass
+        for project_id, project in projects.items():
+            await sweep_blocks(self._database, project_id, project)
+        for run, kin in waiting:
+            await self._drop_versions(run, kin)
+        for project_id, project in projects.items():
+            await sweep_versions(self._database, project_id, project_lock(project), self._after_ms)
+        if waiting:
+            await sweep_versions(self._database, None, GLOBAL_LOCK, self._after_ms)
+
+    async def _drop_versions(self, run: RemovedRun, kin: Kin) -> None:
         held: Held = {}
         for one, is_reading in kin:
             if is_reading:

@@ -49,7 +49,7 @@ def paths_of(writes: Iterable[EntryWrite]) -> set[str]:
     paths = set()
     for write in writes:
         paths.add(write.path)
-        if isinstance(write.change, CopyEntry | MoveEntry):
+        if isinstance(write.change, (CopyEntry, MoveEntry)):
             paths.add(write.change.to)
     return paths
 
@@ -57,7 +57,7 @@ def paths_of(writes: Iterable[EntryWrite]) -> set[str]:
 def write_locks(basis: Basis, project: str, run: str, paths: Iterable[str]) -> set[str]:
     """What a write to entries of a run locks: the run, and the shared scopes that the schemes of the paths live in."""
     locks = {run_lock(project, run)}
-    for scope in {basis.scheme(scheme_of(path) or "").default_scope for path in paths}:
+    for scope in {basis.scheme(scheme or "").default_scope for scheme in set(map(scheme_of, paths))}:
         if scope == "project":
             locks.add(project_lock(project))
         elif scope == "global":

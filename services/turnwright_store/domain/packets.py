@@ -12,15 +12,15 @@ Source: architecture 3 (what the model was sent); C22.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
 from turnwright_core.differences import Copied, Differences
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import BODY_BYTES_MAX
-from turnwright_store.domain.checks import check_bytes, check_count, invalid
+from turnwright_store.domain.checks import check_bytes, check_count, check_path, invalid
 
 MESSAGES_MAX: Final = 16
 """Most messages of a packet."""
@@ -33,6 +33,9 @@ NOTE_BYTES_MAX: Final = 4096
 
 CHAIN_MAX: Final = 32
 """Layouts that reading a packet walks at most: one that stands for itself is kept as often."""
+
+_DIGEST_DIGITS: Final = 40
+"""Each block has its digest twice, in its row and in an index. Nobody finds two texts that share so much of it."""
 
 ROLES: Final = ("system", "user", "assistant")
 
@@ -55,6 +58,8 @@ class Packet:
     """The turn whose packet the copied pieces are of; 0: none are."""
     note: str = ""
     """What its owner wants to know of it later; opaque."""
+    shows: Mapping[str, str] = field(default_factory=dict)
+    """Texts of its own that show the body of an entry, each with the path of that."""
 
     @property
     def pieces(self) -> Iterable[Copied | str]:
@@ -76,6 +81,8 @@ def check_packet(packet: Packet) -> None:
     check_count("packet.messages", len(packet.messages), MESSAGES_MAX)
     check_bytes("packet.note", packet.note, NOTE_BYTES_MAX)
     check_count("packet.pieces", packet.length, BLOCKS_MAX)
+    for path in packet.shows.values():
+        check_path(path, field="packet.shows")
     if packet.base_turn and packet.base_turn >= packet.turn:
         raise invalid("packet.base_turn", f"base_turn must be before {packet.turn}; it is {packet.base_turn}.")
     for message in packet.messages:
@@ -103,8 +110,8 @@ def base_missing(run: str, turn: int) -> Exception:
 
 
 def digest_of(text: str) -> str:
-    """The SHA-256 of a text, in hexadecimal."""
-    return hashlib.sha256(text.encode()).hexdigest()
+    """What a project knows a text by: 160 bits of its SHA-256, in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_DIGITS]
 
 
 def flat(layout: Layout) -> list[int]:

@@ -1,4 +1,4 @@
--- 66608e4c67e4f839681448c0b66588d2f62310a93d650727223085b1ea055b34
+-- 048d97a78ef15591d05dcc6f102ad1dcb7c3eca461bfc41d5d039c90349bad7a
 CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
@@ -141,7 +141,7 @@ CREATE TABLE turns (
 	result TEXT, 
 	begin_ms BIGINT NOT NULL, 
 	end_ms BIGINT DEFAULT 0 NOT NULL, 
-	revision BIGINT NOT NULL, end_project_rev BIGINT DEFAULT 0 NOT NULL, end_global_rev BIGINT DEFAULT 0 NOT NULL, 
+	revision BIGINT NOT NULL, end_project_rev BIGINT DEFAULT 0 NOT NULL, end_global_rev BIGINT DEFAULT 0 NOT NULL, packet_digest BLOB, fingerprint BLOB, 
 	CONSTRAINT pk_turns PRIMARY KEY (run_id, number), 
 	CONSTRAINT ck_turns_request_json CHECK (request IS NULL OR json_valid(request)), 
 	CONSTRAINT ck_turns_result_json CHECK (result IS NULL OR json_valid(result)), 
@@ -279,11 +279,15 @@ CREATE TABLE blocks (
 	id INTEGER NOT NULL, 
 	project_id INTEGER NOT NULL, 
 	digest BLOB NOT NULL, 
+	version_id INTEGER, 
+	body_bytes BIGINT DEFAULT 0 NOT NULL, 
 	text TEXT NOT NULL, 
 	CONSTRAINT pk_blocks PRIMARY KEY (id), 
 	CONSTRAINT fk_blocks_project_id FOREIGN KEY(project_id) REFERENCES projects (id), 
 	CONSTRAINT uq_blocks_project_id_digest UNIQUE (project_id, digest)
 )
+;
+CREATE INDEX ix_blocks_version ON blocks (version_id) WHERE version_id IS NOT NULL
 ;
 CREATE TABLE packets (
 	run_id INTEGER NOT NULL, 

@@ -9,7 +9,7 @@ from turnwright.store.v1 import read_pb2, registry_pb2, write_pb2
 
 from turnwright_core.kit.auth import Caller
 from turnwright_core.wire import runs as wire
-from turnwright_core.wire.packets import piece_from_pb
+from turnwright_core.wire.packets import piece_from_pb, shown_in
 from turnwright_store.app import forks, packets, retention
 from turnwright_store.app.reading import Address
 from turnwright_store.domain.locks import project_lock, run_lock
@@ -21,7 +21,7 @@ from turnwright_store.rpc.calls import Calls
 def packet_of(record: write_pb2.PacketRecord) -> Packet:
     """A packet from the wire. Raises what is wrong with it by itself."""
     messages = tuple(Message(each.role, tuple(map(piece_from_pb, each.pieces))) for each in record.messages)
-    packet = Packet(record.turn, messages, record.base_turn, record.note)
+    packet = Packet(record.turn, messages, record.base_turn, record.note, shown_in(record.messages))
     check_packet(packet)
     return packet
 

@@ -6,12 +6,13 @@ Source: docs/adr/0006.
 
 from __future__ import annotations
 
-import threading
+import hashlib
 from typing import Any, Final
 
-import zstandard
 from sqlalchemy import BigInteger, CheckConstraint, Dialect, Integer, LargeBinary, Text
 from sqlalchemy.types import TypeDecorator, TypeEngine
+
+from turnwright_store.sql.packing import COMPRESSED_FROM_BYTES, is_compressed, packed, unpacked
 
 POSTGRESQL: Final = "postgresql"
 SQLITE: Final = "sqlite"
@@ -21,23 +22,6 @@ Key: Final = BigInteger().with_variant(Integer, SQLITE)
 
 Path: Final = Text().with_variant(Text(collation="C"), POSTGRESQL)
 """A text that is compared and sorted by its code points on every database."""
-
-COMPRESSED_FROM_BYTES: Final = 256
-"""Length from which a text is compressed; below, the frame eats the gain."""
-
-_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
-"""Begins every compressed text and no valid UTF-8, so that a stored value says by itself what it is."""
-
-
-class _Codecs(threading.local):
-    """Contexts of zstandard serve one thread at a time."""
-
-    def __init__(self) -> None:
-        self.compressor = zstandard.ZstdCompressor(level=1, write_checksum=False)
-        self.decompressor = zstandard.ZstdDecompressor()
-
-
-_codecs: Final = _Codecs()
 
 
 class Prose(TypeDecorator[str]):
@@ -59,33 +43,49 @@ class Prose(TypeDecorator[str]):
             return None
         if len(value) < COMPRESSED_FROM_BYTES:
             return value.encode() if dialect.name == POSTGRESQL else value
-        data = value.encode()
-        packed = _codecs.compressor.compress(data)
-        if len(packed) < len(data):
-            return packed
-        return data if dialect.name == POSTGRESQL else value
+        stored = packed(value)
+        return stored if is_compressed(stored) or dialect.name == POSTGRESQL else value
 
     def process_result_value(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002 - stored values say what they are
         """The text of what is stored."""
         if value is None or isinstance(value, str):
             return value
-        data = bytes(value)
-        return (_codecs.decompressor.decompress(data) if data.startswith(_ZSTD_MAGIC) else data).decode()
+        return unpacked(bytes(value))
+
+
+class Packed(Prose):
+    """What `packed_by` makes of a text, given and taken as it is; stored as a Prose is."""
+
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
+        """What is stored: on SQLite a text where it is not compressed."""
+        return value if value is None or dialect.name == POSTGRESQL or is_compressed(value) else value.decode()
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:  # noqa: ARG002 - stored values say what they are
+        """The bytes of what is stored."""
+        return value.encode() if isinstance(value, str) else value if value is None else bytes(value)
+
+
+_OF_NOTHING: Final = hashlib.sha256(b"").digest()
 
 
 class Digest(TypeDecorator[str]):
-    """A digest in hexadecimal, stored as its bytes; the empty text stays empty."""
+    """A digest in hexadecimal, stored as its bytes; the SHA-256 of nothing, which many bodies have, as none."""
 
     impl = LargeBinary
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> bytes | None:  # noqa: ARG002
         """What is stored of a digest."""
-        return None if value is None else bytes.fromhex(value)
+        if value is None:
+            return None
+        stored = bytes.fromhex(value)
+        return b"" if stored == _OF_NOTHING else stored
 
     def process_result_value(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002
         """The digest of what is stored; the first schema kept it as text."""
-        return value if value is None or isinstance(value, str) else bytes(value).hex()
+        return value if value is None or isinstance(value, str) else (bytes(value) or _OF_NOTHING).hex()
 
 
 def json_object(column: str) -> tuple[CheckConstraint, CheckConstraint]:

@@ -1,21 +1,14 @@
-"""Rows of packets: blocks, each stored once in a project, and the layout of each turn."""
+"""Rows of packets: the layout of each turn."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import Connection, bindparam, delete, insert, select
 
-from turnwright_store.sql.entries import parts
-from turnwright_store.sql.tables import blocks, packets
+from turnwright_store.sql.tables import packets
 
-_KNOWN: Final = select(blocks.c.digest, blocks.c.id).where(
-    blocks.c.project_id == bindparam("project"), blocks.c.digest.in_(bindparam("digests", expanding=True))
-)
-_ADD_BLOCKS: Final = insert(blocks).returning(blocks.c.digest, blocks.c.id)
-_TEXTS: Final = select(blocks.c.id, blocks.c.text).where(blocks.c.id.in_(bindparam("ids", expanding=True)))
 _ROW: Final = (packets.c.turn, packets.c.base_turn, packets.c.depth, packets.c.length, packets.c.layout)
 _LATEST: Final = (
     select(*_ROW)
@@ -42,31 +35,6 @@ class PacketRow:
     length: int
     """Blocks of the packet."""
     layout: str
-
-
-def known_blocks(connection: Connection, project_id: int, digests: Iterable[str]) -> dict[str, int]:
-    """The ids of those blocks that a project has, by digest."""
-    found: dict[str, int] = {}
-    for part in parts(digests):
-        found |= _pairs(connection.execute(_KNOWN, {"project": project_id, "digests": part}))
-    return found
-
-
-def add_blocks(connection: Connection, project_id: int, texts: Iterable[tuple[str, str]]) -> dict[str, int]:
-    """The ids of new blocks, by digest."""
-    values = [{"project_id": project_id, "digest": digest, "text": text} for digest, text in texts]
-    if not values:
-        return {}
-    return _pairs(connection.execute(_ADD_BLOCKS, values))
-
-
-def block_texts(connection: Connection, ids: Sequence[int]) -> dict[int, str]:
-    """The texts of blocks, by id."""
-    return _pairs(connection.execute(_TEXTS, {"ids": list(ids)}))
-
-
-def _pairs(rows: Any) -> dict[Any, Any]:
-    return dict(rows.all())
 
 
 def latest_packets(connection: Connection, run_id: int, up_to: int, page: int) -> list[PacketRow]:

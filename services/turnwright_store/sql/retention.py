@@ -27,6 +27,7 @@ from sqlalchemy import (
     update,
 )
 
+from turnwright_store.sql.blocks import make_whole
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.entries import parts
 from turnwright_store.sql.forks import of_family
@@ -233,6 +234,7 @@ def drop_versions(connection: Connection, among: Collection[int], held: Held, ro
     if cuts:
         values: list[dict[str, Any]] = [{"entry": entry, "rev": rev, "from_byte": end} for entry, rev, end in cuts]
         connection.execute(_DROP_CHUNKS, values)
+    make_whole(connection, (row[0] for row in unseen))
     _drop(connection, _DROP_VERSIONS, (row[0] for row in unseen))
     return len(found) < rows_max + len(kept)
 

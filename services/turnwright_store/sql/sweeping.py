@@ -7,6 +7,7 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, bindparam, delete, exists, func, or_, select
 
+from turnwright_store.sql.blocks import make_whole
 from turnwright_store.sql.entries import parts
 from turnwright_store.sql.keys import is_of
 from turnwright_store.sql.tables import blocks, entries, packets, projects, runs, scopes, versions
@@ -101,6 +102,7 @@ def replaced_versions(connection: Connection, entries: Iterable[int], before_ms:
 
 
 def drop_versions(connection: Connection, ids: Iterable[int]) -> None:
-    """Delete versions."""
+    """Delete versions; blocks that lean on them are made whole."""
     for part in parts(ids):
+        make_whole(connection, part)
         connection.execute(_DROP_VERSIONS, {"ids": part})

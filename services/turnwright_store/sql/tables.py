@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 
 from turnwright_store.sql.columns import belongs, key, named, not_zero, number, partial, prose, refers, words
-from turnwright_store.sql.dialect import Digest, Key, Path, Prose, json_object
+from turnwright_store.sql.dialect import Digest, Key, Packed, Path, Prose, json_object
 
 metadata: Final = named
 """All tables."""
@@ -201,6 +201,9 @@ turns = Table(
     # Revisions of the shared scopes at its end; that of the run's own scope is `revision`.
     number("end_project_rev"),
     number("end_global_rev"),
+    # Texts of the result, where they are digests; NULL: they stand in it.
+    Column("packet_digest", Digest),
+    Column("fingerprint", Digest),
     PrimaryKeyConstraint("run_id", "number"),
     *json_object("request"),
     *json_object("result"),
@@ -329,9 +332,15 @@ blocks = Table(
     key(),
     refers("project_id", "projects.id"),
     Column("digest", Digest, nullable=False),
-    prose("text"),
+    # The version whose body the text shows: the text is kept by what that does not say. NULL: it stands for itself.
+    # No foreign key: who deletes versions makes their blocks whole, or fails to read them.
+    Column("version_id", Key),
+    # How much of that body, from its beginning.
+    number("body_bytes"),
+    Column("text", Packed, nullable=False),
     UniqueConstraint("project_id", "digest"),
 )
+partial("ix_blocks_version", blocks.c.version_id, where=blocks.c.version_id.is_not(None))
 
 packets = Table(
     "packets",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any, Final
 
@@ -22,6 +23,8 @@ _TURN: Final = select(
     turns.c.begin_ms,
     turns.c.end_ms,
     turns.c.revision,
+    turns.c.packet_digest,
+    turns.c.fingerprint,
 ).where(turns.c.run_id == bindparam("run_id_is"))
 _ONE: Final = _TURN.where(turns.c.number == bindparam("number_is"))
 _PAGE: Final = (
@@ -40,18 +43,27 @@ _END: Final = (
     .values(
         {
             name: bindparam(f"new_{name}")
-            for name in ("result", "end_ms", "revision", "end_project_rev", "end_global_rev")
+            for name in (
+                "result",
+                "end_ms",
+                "revision",
+                "end_project_rev",
+                "end_global_rev",
+                "packet_digest",
+                "fingerprint",
+            )
         }
     )
 )
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
-def _json(value: TurnRequest | TurnResult) -> str:
-    """The fields that differ from their defaults: most of a result are zeros, and every turn keeps one."""
+def _json(value: TurnRequest | TurnResult, without: Container[str] = ()) -> str:
+    """The fields that differ from their defaults, some left out: most are zeros, and every turn keeps a result."""
     given = {
         name: asdict(item) if is_dataclass(item) and not isinstance(item, type) else item
         for name in (each.name for each in fields(value))
-        if (item := getattr(value, name)) != _DEFAULTS.get(name)
+        if name not in without and (item := getattr(value, name)) != _DEFAULTS.get(name)
     }
     return json.dumps(given, ensure_ascii=False, separators=(",", ":"))
 
@@ -60,21 +72,32 @@ _DEFAULTS: Final[dict[str, Any]] = {each.name: getattr(TurnResult(), each.name) 
 """What a field of a result is where nothing is stored; a request has no defaults, and shares no name with a result."""
 
 
+def _digests(result: TurnResult) -> dict[str, str]:
+    """Those texts of a result that are digests: they have columns of their own, where they take half the room."""
+    texts = {"packet_digest": result.packet_digest, "fingerprint": result.fingerprint}
+    return {name: text for name, text in texts.items() if _DIGEST.fullmatch(text)}
+
+
 def _request(text: str) -> TurnRequest:
     values: dict[str, Any] = json.loads(text)
     return TurnRequest(**{**values, "tools": tuple(values["tools"])})
 
 
-def _result(text: str) -> TurnResult:
+def _result(text: str, packet_digest: str | None, fingerprint: str | None) -> TurnResult:
     values: dict[str, Any] = json.loads(text)
+    if packet_digest:
+        values["packet_digest"] = packet_digest
+    if fingerprint:
+        values["fingerprint"] = fingerprint
     cursor = Cursor(**values["cursor"]) if values.get("cursor") else None
     usage = Usage(**values.get("usage") or {})
     return TurnResult(**{**values, "usage": usage, "cursor": cursor})
 
 
 def _turn(row: Sequence[Any]) -> Turn:
-    number, loop, request, result, begin_ms, end_ms, revision = row
-    return Turn(number, loop, _request(request), _result(result) if result else None, begin_ms, end_ms, revision)
+    number, loop, request, result, begin_ms, end_ms, revision, *digests = row
+    ended = _result(result, *digests) if result else None
+    return Turn(number, loop, _request(request), ended, begin_ms, end_ms, revision)
 
 
 def find_turn(connection: Connection, run_id: int, number: int) -> Turn | None:
@@ -123,12 +146,15 @@ def add_turn(connection: Connection, run_id: int, turn: Turn) -> None:
 
 def end_turn(connection: Connection, run_id: int, number: int, result: TurnResult, end_ms: int, end: Cursor) -> None:
     """Store how a turn ended, and at which revisions of the scopes that its run reads."""
+    digests = _digests(result)
     connection.execute(
         _END,
         {
             "run_id_is": run_id,
             "number_is": number,
-            "new_result": _json(result),
+            "new_result": _json(result, digests),
+            "new_packet_digest": digests.get("packet_digest"),
+            "new_fingerprint": digests.get("fingerprint"),
             "new_end_ms": end_ms,
             "new_revision": end.run,
             "new_end_project_rev": end.project,

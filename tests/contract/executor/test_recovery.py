@@ -21,6 +21,7 @@ from services import SECRET, running
 from turnwright_core.entries import State, Tier, Visibility
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.peer import Peer
+from turnwright_core.packet_digest import packet_digest
 from turnwright_executor.domain.effects import CommandEffect, FileEdit, FileEffect, effect_to_json
 from turnwright_executor.domain.records import record_attributes
 from turnwright_grammar import Command
@@ -123,7 +124,7 @@ def packet(*texts, note=""):
     return write_pb2.PacketRecord(turn=1, messages=[write_pb2.PacketMessage(role="user", pieces=pieces)], note=note)
 
 
-NOTE = json.dumps({"digest": "d" * 64, "tokens": 40, "cursor": ["", 0, 0, 0]})
+NOTE = json.dumps({"tokens": 40, "cursor": ["", 0, 0, 0]})
 
 
 async def packet_of(run, turn):
@@ -140,7 +141,8 @@ async def test_the_stored_packet_is_sent_again_and_never_assembled_again(tmp_pat
         assert await packet_of(it.run, 1) == "what was sent"
         turns = (await it.services.client.get_run(it.services.project, "r", turns_max=10)).turns
         told = {turn.number: turn.result for turn in turns if turn.HasField("result")}[1]
-        assert (told.packet_digest, told.packet_tokens, told.lost_tokens) == ("d" * 64, 40, 0)
+        digest = packet_digest([("user", "what was sent")])
+        assert (told.packet_digest, told.packet_tokens, told.lost_tokens) == (digest, 40, 0)
 
 
 async def test_a_turn_that_was_left_before_its_packet_was_stored_is_assembled(tmp_path):

@@ -263,31 +263,38 @@ async def test_an_alias_used_again_is_no_ancestor(store):
     assert (await child.get()).forked_from.run == "parent"
 
 
-@pytest.mark.parametrize(("days", "left"), [(0, {"old", "open", "written", "new"}), (2, {"open", "written", "new"})])
-async def test_runs_go_by_age(db, tmp_path, days, left):
-    """Counted from the last write, that of an entry too; not while a loop is open, and never at 0."""
+@pytest.mark.parametrize(
+    ("settings", "days", "left"),
+    [
+        ({"retention_days": 0}, 32, {"old", "younger", "open", "written", "new"}),
+        ({"retention_days": 2}, 3, {"younger", "open", "written", "new"}),
+        ({}, 32, {"younger", "open", "written", "new"}),
+    ],
+)
+async def test_runs_go_by_age(db, tmp_path, settings, days, left):
+    """RU302: counted from the last write, that of an entry too; not while a loop is open, never at 0, 31 days unless said."""
     async with serving(db, tmp_path) as store:
-        for alias in ("old", "open", "written", "new"):
+        for alias in ("old", "younger", "open", "written", "new"):
             run = await store.run(alias)
             if alias != "open":
                 await over(run)
-        aged(store, "old", "open", "written")
+        aged(store, days, "old", "open", "written")
+        aged(store, days - 2, "younger")
         await store.client.call("WriteEntries", project=store.project, run="written", writes=[set_("file.py", "x")])
-    async with serving(db, tmp_path, retention_days=days) as store:
+    async with serving(db, tmp_path, **settings) as store:
         for _ in range(20):
             runs = (await store.client.call("ListRuns", project=store.project)).runs
-            if days and {run.run for run in runs} == left:
+            if "old" not in left and {run.run for run in runs} == left:
                 break
             await asyncio.sleep(0.05)
     assert {run.run for run in runs} == left
 
 
-def aged(store: Store, *aliases: str) -> None:
-    """Make runs as if nobody had written them for three days."""
-    three_days = {"ms": 3 * 24 * 3600 * 1000}
+def aged(store: Store, days: int, *aliases: str) -> None:
+    """Make runs as if nobody had written them for some days."""
     with connected(store.db, store.home) as connection:
         for alias in aliases:
-            values = {"alias": alias, **three_days}
+            values = {"alias": alias, "ms": days * 24 * 3600 * 1000}
             connection.execute(text("UPDATE runs SET update_ms = update_ms - :ms WHERE alias = :alias"), values)
             connection.execute(
                 text(

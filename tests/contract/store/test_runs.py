@@ -275,6 +275,22 @@ async def test_the_loop_adds_up_its_turns(client, run):
     assert (turns[1].result.strikes, turns[1].result.usage, turns[1].request.model) == (1, usage, "fast")
 
 
+@pytest.mark.parametrize(
+    ("fingerprint", "packet_digest"),
+    [
+        ("0f" * 32, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
+        ("AB" * 32, "ab"),
+        ("", "0" * 64),
+    ],
+)
+async def test_texts_of_a_result_are_read_as_they_were_given(client, run, fingerprint, packet_digest):
+    """Digests are stored shorter than others."""
+    await run.begin()
+    await run.end(1, status=102, reason="continue", fingerprint=fingerprint, packet_digest=packet_digest)
+    [turn] = (await client.call("ListTurns", **run.address)).turns
+    assert (turn.result.fingerprint, turn.result.packet_digest) == (fingerprint, packet_digest)
+
+
 async def test_entries_of_an_end_are_written_with_it(run):
     begun = await run.begin()
     await run.end(1, set_("log://turn_1/update/done", "ok"))

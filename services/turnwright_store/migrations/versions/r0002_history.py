@@ -140,6 +140,8 @@ def _turns() -> None:
     for column, scope in (("end_project_rev", PROJECT_SCOPE), ("end_global_rev", GLOBAL_SCOPE)):
         op.add_column("turns", sa.Column(column, sa.BigInteger(), server_default=sa.text("0"), nullable=False))
         op.execute(ENDED_AT.format(column=column, scope=scope))
+    for column in ("packet_digest", "fingerprint"):
+        op.add_column("turns", sa.Column(column, sa.LargeBinary()))
 
 
 NEXT_LOOPS = """
@@ -258,11 +260,14 @@ def _packets() -> None:
         sa.Column("id", KEY, nullable=False),
         sa.Column("project_id", KEY, nullable=False),
         sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("version_id", KEY, nullable=True),
+        sa.Column("body_bytes", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("text", PROSE, nullable=False),
         sa.ForeignKeyConstraint(["project_id"], ["projects.id"], name="fk_blocks_project_id"),
         sa.PrimaryKeyConstraint("id", name="pk_blocks"),
         sa.UniqueConstraint("project_id", "digest", name="uq_blocks_project_id_digest"),
     )
+    op.execute("CREATE INDEX ix_blocks_version ON blocks (version_id) WHERE version_id IS NOT NULL")
     op.create_table(
         "packets",
         sa.Column("run_id", KEY, nullable=False),

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/types/v1/packet.proto\x12\x13turnwright.types.v1\"[\n\x0bPacketPiece\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x33\n\x06\x63opied\x18\x02 \x01(\x0b\x32!.turnwright.types.v1.CopiedPiecesH\x00\x42\x07\n\x05piece\",\n\x0c\x43opiedPieces\x12\r\n\x05\x66irst\x18\x01 \x01(\r\x12\r\n\x05\x63ount\x18\x02 \x01(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/types/v1/packet.proto\x12\x13turnwright.types.v1\"j\n\x0bPacketPiece\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x33\n\x06\x63opied\x18\x02 \x01(\x0b\x32!.turnwright.types.v1.CopiedPiecesH\x00\x12\r\n\x05shows\x18\x03 \x01(\tB\x07\n\x05piece\",\n\x0c\x43opiedPieces\x12\r\n\x05\x66irst\x18\x01 \x01(\r\x12\r\n\x05\x63ount\x18\x02 \x01(\rb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,7 +32,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.types.v1.packet_
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PACKETPIECE']._serialized_start=57
-  _globals['_PACKETPIECE']._serialized_end=148
-  _globals['_COPIEDPIECES']._serialized_start=150
-  _globals['_COPIEDPIECES']._serialized_end=194
+  _globals['_PACKETPIECE']._serialized_end=163
+  _globals['_COPIEDPIECES']._serialized_start=165
+  _globals['_COPIEDPIECES']._serialized_end=209
 # @@protoc_insertion_point(module_scope)

@@ -26,8 +26,14 @@ class PacketPiece(_message.Message):
 
     TEXT_FIELD_NUMBER: _builtins.int
     COPIED_FIELD_NUMBER: _builtins.int
+    SHOWS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """Text of its own; at most 16 MiB."""
+    shows: _builtins.str
+    """Path of the entry whose body the text shows, or a good part of it; empty: none, or nobody says. The store may then keep
+    of the text what the body does not say already. It is taken at its word nowhere: an entry that the run does not see, or
+    another body, costs room and nothing else. Not for copied pieces. INVALID_ARGUMENT for what is no path.
+    """
     @_builtins.property
     def copied(self) -> Global___CopiedPieces:
         """Pieces of the base."""
@@ -37,10 +43,11 @@ class PacketPiece(_message.Message):
         *,
         text: _builtins.str = ...,
         copied: Global___CopiedPieces | None = ...,
+        shows: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["copied", b"copied", "piece", b"piece", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["copied", b"copied", "piece", b"piece", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["copied", b"copied", "piece", b"piece", "shows", b"shows", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_piece: _TypeAlias = _typing.Literal["text", "copied"]  # noqa: Y015
     _WhichOneofArgType_piece: _TypeAlias = _typing.Literal["piece", b"piece"]  # noqa: Y015

@@ -1,0 +1,176 @@
+"""Rows of blocks: the texts that packets consist of, each stored once in a project.
+
+Most of a text is the body of the entry that it shows. Such a block leans on the version that holds the body: it keeps
+what the path and the body do not say. Paths stay, and bodies only ever grow, at their end: what a block leans on is
+there as long as its version is. A block whose version goes is made whole in the transaction that deletes it.
+Source: architecture 3 (what the model was sent).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from sqlalchemy import Connection, bindparam, insert, literal_column, select, update
+
+from turnwright_core.entries import State
+from turnwright_core.limits import SHOWN_BYTES_MAX, SHOWN_BYTES_MIN
+from turnwright_store.sql.entries import SEEN_VERSION, parts
+from turnwright_store.sql.packing import packed_by, unpacked_by
+from turnwright_store.sql.tables import blocks, entries, versions, views
+
+_SHORTER: Final = 4
+"""A block leans on a body where so many times less is left of its text."""
+
+_AT_ONCE: Final = 100
+"""Bodies that are in memory together."""
+
+_KNOWN: Final = select(blocks.c.digest, blocks.c.id).where(
+    blocks.c.project_id == bindparam("project"), blocks.c.digest.in_(bindparam("digests", expanding=True))
+)
+_ADD: Final = insert(blocks).returning(blocks.c.digest, blocks.c.id)
+_STORED: Final = (blocks.c.id, blocks.c.text, blocks.c.body_bytes, entries.c.path, versions.c.body)
+_TEXTS: Final = (
+    select(*_STORED)
+    .select_from(blocks)
+    .outerjoin(versions, versions.c.id == blocks.c.version_id)
+    .outerjoin(entries, entries.c.id == versions.c.entry_id)
+    .where(blocks.c.id.in_(bindparam("ids", expanding=True)))
+)
+_SHOWN: Final = (
+    select(entries.c.path, versions.c.id, versions.c.body)
+    .select_from(views)
+    .join(entries, entries.c.id == views.c.entry_id)
+    .join(versions, SEEN_VERSION)
+    .where(
+        views.c.run_id == bindparam("run_id"),
+        views.c.to_rev.is_(None),
+        views.c.path.in_(bindparam("paths", expanding=True)),
+        # What still grows may become long.
+        views.c.state != literal_column(str(int(State.STREAMING))),
+        versions.c.stored_bytes.between(SHOWN_BYTES_MIN, SHOWN_BYTES_MAX),
+    )
+)
+_LEANING: Final = (
+    select(*_STORED)
+    .select_from(blocks)
+    .join(versions, versions.c.id == blocks.c.version_id)
+    .join(entries, entries.c.id == versions.c.entry_id)
+    .where(blocks.c.version_id.in_(bindparam("ids", expanding=True)))
+)
+_MAKE_WHOLE: Final = (
+    update(blocks)
+    .where(blocks.c.id == bindparam("block"))
+    .values(text=bindparam("whole", type_=blocks.c.text.type), version_id=None, body_bytes=literal_column("0"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A body that a run sees."""
+
+    version: int
+    path: str
+    """Of its entry: what shows a body says whose it is, several times."""
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What is stored of a text."""
+
+    text: bytes
+    """As `packed_by` makes it, with the body that it leans on."""
+    version_id: int | None
+    """The version that holds the body; None: the block stands for itself."""
+    body_bytes: int
+    """How much of that body it leans on, from its beginning."""
+
+
+def block_of(text: str, shown: Shown | None) -> Block:
+    """A text by the body that it may show; for itself where that saves little."""
+    if shown is not None:
+        rest = packed_by(text, _example(shown.path, shown.body))
+        if len(rest) * _SHORTER < len(text):
+            return Block(rest, shown.version, len(shown.body))
+    return Block(packed_by(text), None, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the database was asked about the texts of a packet: where that is a trip, all of it is one."""
+
+    known: Sequence[Any]
+    shown: Any = None
+    """The bodies that the texts may show; None: these are asked for when it is known which texts are new."""
+
+
+def ask_ahead(
+    connection: Any, run_id: int, project_id: int, texts: Mapping[str, str], shows: Mapping[str, str]
+) -> Asked:
+    """Ask which of some texts, by digest, a project has, and what a run sees of the bodies that they show."""
+    known = [connection.ahead(_KNOWN, {"project": project_id, "digests": part}) for part in parts(texts)]
+    paths = _paths(texts.values(), shows) if getattr(connection, "is_remote", False) else ()
+    if not paths or len(paths) > _AT_ONCE:
+        return Asked(known)
+    return Asked(known, connection.ahead(_SHOWN, {"run_id": run_id, "paths": list(paths)}))
+
+
+def known_blocks(asked: Asked) -> dict[str, int]:
+    """The ids of those blocks that a project has, by digest."""
+    return {digest: block for rows in asked.known for digest, block in rows}
+
+
+def add_blocks(
+    connection: Connection,
+    run_id: int,
+    project_id: int,
+    texts: Mapping[str, str],
+    shows: Mapping[str, str],
+    asked: Asked,
+) -> dict[str, int]:
+    """The ids of new blocks, by digest; `shows` names by its text the path of what a run sees of a body in it."""
+    values: list[dict[str, Any]] = []
+    bodies = _bodies(asked.shown or ())
+    for some in parts(texts.items(), _AT_ONCE):
+        paths = _paths((text for _, text in some), shows) if asked.shown is None else ()
+        if paths:
+            bodies = _bodies(connection.execute(_SHOWN, {"run_id": run_id, "paths": list(paths)}))
+        for digest, text in some:
+            block = block_of(text, bodies.get(shows.get(text, "")))
+            values.append({"project_id": project_id, "digest": digest, **asdict(block)})
+    return dict(connection.execute(_ADD, values).all()) if values else {}
+
+
+def _paths(texts: Iterable[str], shows: Mapping[str, str]) -> set[str]:
+    """Of the entries whose body is worth a look: no text is by much shorter than that."""
+    return {path for text in texts if len(text) >= SHOWN_BYTES_MIN and (path := shows.get(text))} if shows else set()
+
+
+def _bodies(rows: Iterable[Any]) -> dict[str, Shown]:
+    return {path: Shown(version, path, body.encode()) for path, version, body in rows}
+
+
+def block_texts(connection: Connection, ids: Sequence[int]) -> dict[int, str]:
+    """The texts of blocks, by id."""
+    return {block: _whole(*row) for block, *row in connection.execute(_TEXTS, {"ids": list(ids)})}
+
+
+def make_whole(connection: Connection, version_ids: Iterable[int]) -> None:
+    """Have the blocks that lean on some versions stand for themselves: the versions are deleted next."""
+    for part in parts(version_ids, _AT_ONCE):
+        found = connection.execute(_LEANING, {"ids": part})
+        whole = [{"block": block, "whole": packed_by(_whole(*row))} for block, *row in found]
+        if whole:
+            connection.execute(_MAKE_WHOLE, whole)
+
+
+def _whole(text: bytes, body_bytes: int, path: str | None, body: str | None) -> str:
+    if path is None or body is None:
+        return unpacked_by(text)
+    return unpacked_by(text, _example(path, body.encode()[:body_bytes]))
+
+
+def _example(path: str, body: bytes) -> bytes:
+    return b"\n".join((path.encode(), body))

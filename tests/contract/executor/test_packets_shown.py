@@ -1,0 +1,62 @@
+"""A packet says whose bodies its texts show, and the store keeps of these what the bodies do not say."""
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from contract.executor.test_pipeline import DONE, Asked
+from services import running
+from turnwright_core.differences import Copied
+from turnwright_core.entries import Cursor
+from turnwright_core.wire.packets import shown_in
+from turnwright_executor.edge.packets import packet_to_pb
+from turnwright_executor.ports.packets import Packet, PacketMessage
+
+pytestmark = pytest.mark.asyncio
+
+SOURCE = "".join(f"def step_{number}(): return {number * 7919 % 1009}\n" for number in range(40))
+
+
+@pytest.fixture(autouse=True)
+def model(monkeypatch):
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+
+
+def leaning(file):
+    """Paths of the entries whose bodies blocks lean on."""
+    query = (
+        "SELECT path FROM blocks JOIN versions ON versions.id = version_id JOIN entries ON entries.id = entry_id "
+        "ORDER BY path"
+    )
+    with closing(sqlite3.connect(file)) as database:
+        return [path for (path,) in database.execute(query)]
+
+
+async def test_a_body_that_the_model_is_shown_is_stored_once(tmp_path):
+    """C22: with the entry, not again with the packet of each turn that shows it."""
+    writes = Asked("WriteEntries")
+    more = '<update status="102">More.</update>'
+    async with running(tmp_path, [writes]) as services:
+        (services.files / "a.py").write_text(SOURCE)
+        services.script(f'<get path="a.py"/>{more}', f'<set path="known://b">{SOURCE[::-1]}</set>{more}', more, DONE)
+        assert (await services.until(await services.act())).status == 200
+        sent = (await services.entry("user://4")).body
+        assert SOURCE in sent
+        assert SOURCE[::-1] in sent
+        assert set(leaning(tmp_path / "home" / "turnwright.db")) >= {"a.py", "known://b"}
+    packets = [request.packet for _, request in writes.asked if request.HasField("packet")]
+    named = [set(shown_in(packet.messages).values()) for packet in packets]
+    assert ["a.py" in paths for paths in named].count(True) == 1
+    assert ["known://b" in paths for paths in named].count(True) == 1
+    assert named[3] == set()
+
+
+@pytest.mark.parametrize("base_turn", [0, 1])
+async def test_what_the_assembler_says_of_its_texts_is_passed_on(base_turn):
+    message = PacketMessage("user", ("old", "new", "last"), (Copied(0, 1), "new", "last"))
+    cursor = Cursor("i", 1, 1, 1)
+    packet = Packet((message,), (), False, "0" * 64, 3, 100, cursor, shows={"new": "known://a"})
+    record = packet_to_pb(2, packet, base_turn)
+    assert shown_in(record.messages) == {"new": "known://a"}
+    assert [piece.shows for piece in record.messages[0].pieces] == ["", "known://a", ""]
