@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from turnwright_core.kit.settings import Settings, setting
+from turnwright_core.kit.settings import PREFIX, Settings, setting
 
 DEFAULT_LISTEN = "127.0.0.1:7443"
 PACKAGED_SCRIPTS = Path(__file__).parent / "scripts"
@@ -15,20 +15,50 @@ def _stripped(url: str) -> str:
     return url.strip().rstrip("/")
 
 
-class ProviderSettings(Settings):
-    """Settings of the provider. OPENAI_BASE_URL and OPENAI_API_KEY are read under their usual names too."""
+def _header(value: str) -> str:
+    if not value.isascii() or not value.isprintable():
+        raise ValueError("must be printable ASCII")
+    return value.strip()
 
-    openai_base_url: str = setting(
-        default="",
-        variables=("TURNWRIGHT_OPENAI_BASE_URL", "OPENAI_BASE_URL"),
-        check=_stripped,
-        description="Base URL of an OpenAI-compatible server, with /v1. Empty with a key: https://api.openai.com/v1.",
+
+def _base_url(vendor: str, description: str) -> Any:
+    """A vendor's base URL, with or without our prefix."""
+    name = f"{vendor.upper()}_BASE_URL"
+    return setting(default="", variables=(f"{PREFIX}{name}", name), check=_stripped, description=description)
+
+
+def _api_key(vendor: str, description: str) -> Any:
+    """A vendor's key, never shown, with or without our prefix."""
+    name = f"{vendor.upper()}_API_KEY"
+    return setting(default="", variables=(f"{PREFIX}{name}", name), repr=False, description=description)
+
+
+class ProviderSettings(Settings):
+    """Settings of the provider. URLs and keys of vendors are read under their usual names too."""
+
+    openai_base_url: str = _base_url(
+        "openai", "Base URL of an OpenAI-compatible server, with /v1. Empty with a key: https://api.openai.com/v1."
     )
-    openai_api_key: str = setting(
-        default="",
-        variables=("TURNWRIGHT_OPENAI_API_KEY", "OPENAI_API_KEY"),
-        repr=False,
-        description="Its key; may be empty for a server that asks for none.",
+    openai_api_key: str = _api_key("openai", "Its key; may be empty for a server that asks for none.")
+    openrouter_base_url: str = _base_url(
+        "openrouter", "Base URL of OpenRouter. Empty with a key: https://openrouter.ai/api/v1."
+    )
+    openrouter_api_key: str = _api_key("openrouter", "Key of OpenRouter.")
+    openrouter_referer: str = setting(
+        default="", check=_header, description="URL of the application that OpenRouter is told; empty: none."
+    )
+    openrouter_title: str = setting(
+        default="", check=_header, description="Name of the application that OpenRouter is told; empty: none."
+    )
+    ollama_base_url: str = _base_url(
+        "ollama", "Base URL of Ollama, such as http://127.0.0.1:11434; /v1 is added where it has no path."
+    )
+    ollama_api_key: str = _api_key("ollama", "Its key; empty for a server that asks for none.")
+    xai_base_url: str = _base_url("xai", "Base URL of xAI. Empty with a key: https://api.x.ai/v1.")
+    xai_api_key: str = _api_key("xai", "Key of xAI.")
+    think: bool = setting(
+        default=False,
+        description="Whether models are asked to reason before they answer; false leaves it to the vendor.",
     )
     scripted_dir: Path = setting(
         default=PACKAGED_SCRIPTS, description="Folder of the scripts that `scripted/{name}` replays."

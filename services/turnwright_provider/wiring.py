@@ -10,7 +10,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from turnwright.provider.v1 import provider_service_pb2, provider_service_pb2_grpc
@@ -22,12 +22,11 @@ from turnwright_provider.config import ProviderSettings
 if TYPE_CHECKING:
     from turnwright_provider.app.generate import Pace
     from turnwright_provider.domain.retry import RetryPolicy
-    from turnwright_provider.ports import Vendor
+    from turnwright_provider.ports import Transport, Vendor
     from turnwright_provider.rpc.provider_servicer import ProviderServicer
+    from turnwright_provider.vendors.compatible import Compatible
 
 Close = Callable[[], Awaitable[None]]
-
-OPENAI_SETTINGS: Final = ("OPENAI_BASE_URL", "OPENAI_API_KEY")
 
 
 def build(settings: ProviderSettings, secret: str) -> Service:
@@ -51,7 +50,7 @@ def _servicer(settings: ProviderSettings, closers: list[Close]) -> ProviderServi
     from turnwright_provider.app.generate import Chance, Generation
     from turnwright_provider.rpc.provider_servicer import ProviderServicer
 
-    vendors = {name: make(settings, closers) for name, make in VENDORS.items()}
+    vendors = _vendors(settings, closers)
     policy, pace = _policy(settings), _pace(settings)
     chance = Chance(time.monotonic, asyncio.sleep, random.SystemRandom().random)
     return ProviderServicer(vendors, lambda name, vendor: Generation(name, vendor, policy, pace, chance))
@@ -75,22 +74,35 @@ def _pace(settings: ProviderSettings) -> Pace:
     return Pace(settings.flush_ms / 1000, settings.flush_bytes, settings.outbox_bytes_max, settings.silence_timeout_s)
 
 
-def _scripted(settings: ProviderSettings, _closers: list[Close]) -> Vendor:
+def _scripted(settings: ProviderSettings) -> Vendor:
     from turnwright_provider.vendors.scripted import ScriptedVendor
 
     return ScriptedVendor(settings.scripted_dir, asyncio.sleep)
 
 
-def _openai(settings: ProviderSettings, closers: list[Close]) -> Vendor:
+def _compatible(service: Compatible, settings: ProviderSettings, closers: list[Close]) -> Vendor:
     from turnwright_provider.domain.think_tags import ThinkTags
     from turnwright_provider.ports import VendorState
-    from turnwright_provider.vendors.openai import DEFAULT_BASE_URL, OpenAiAccess, OpenAiVendor, public_url
+    from turnwright_provider.vendors.openai import OpenAiAccess, OpenAiVendor, public_url
     from turnwright_provider.vendors.unconfigured import UnconfiguredVendor
 
-    key = settings.openai_api_key.strip()
-    base_url = settings.openai_base_url or (DEFAULT_BASE_URL if key else "")
-    if problem := _openai_problem(base_url, key):
-        return UnconfiguredVendor(VendorState(public_url(base_url), problem, OPENAI_SETTINGS))
+    given, key = getattr(settings, f"{service.name}_base_url"), getattr(settings, f"{service.name}_api_key").strip()
+    if problem := _problem(service, given, key):
+        return UnconfiguredVendor(VendorState(public_url(given), problem, service.variables))
+    base_url = service.base_url(given, key)
+    access = OpenAiAccess(
+        base_url,
+        key,
+        settings.event_bytes_max,
+        settings.check_timeout_s,
+        ThinkTags(settings.think_tags),
+        service.thinking if settings.think else {},
+        _attribution(settings) if service.name == "openrouter" else {},
+    )
+    return OpenAiVendor(access, _transport(base_url, settings, closers), time.time)
+
+
+def _transport(base_url: str, settings: ProviderSettings, closers: list[Close]) -> Transport:
     # httpx and its TLS context cost a quarter of a second that a process without a vendor on the network saves.
     from turnwright_provider.edge.http import HttpLimits, HttpxTransport
 
@@ -99,26 +111,33 @@ def _openai(settings: ProviderSettings, closers: list[Close]) -> Vendor:
     )
     transport = HttpxTransport(base_url, limits, from_environment=settings.proxy_from_env)
     closers.append(transport.close)
-    think_tags = ThinkTags(settings.think_tags)
-    access = OpenAiAccess(base_url, key, settings.event_bytes_max, settings.check_timeout_s, think_tags)
-    return OpenAiVendor(access, transport, time.time)
+    return transport
 
 
-def _openai_problem(base_url: str, key: str) -> str:
-    """What keeps the vendor from being called, naming the setting; empty when nothing does."""
+def _attribution(settings: ProviderSettings) -> dict[str, str]:
+    """By what OpenRouter knows the application."""
+    said = {"http-referer": settings.openrouter_referer, "x-title": settings.openrouter_title}
+    return {name: value for name, value in said.items() if value}
+
+
+def _problem(service: Compatible, given: str, key: str) -> str:
+    """What keeps a service from being called, naming the setting; empty when nothing does."""
     from turnwright_provider.vendors.openai import is_base_url
 
-    if not base_url:
-        return "Set OPENAI_BASE_URL (an OpenAI-compatible server, with /v1) or OPENAI_API_KEY (for api.openai.com)."
-    if not is_base_url(base_url):
-        return "OPENAI_BASE_URL must be a URL such as http://127.0.0.1:8080/v1."
+    url_variable, key_variable = service.variables
+    if given and not is_base_url(given):
+        return f"{url_variable} must be a URL such as http://127.0.0.1:8080{service.bare_path or '/v1'}."
+    if not service.base_url(given, key):
+        return service.missing()
     if not key.isascii() or not key.isprintable():
-        return "OPENAI_API_KEY holds characters that no key has; copy it again."
+        return f"{key_variable} holds characters that no key has; copy it again."
     return ""
 
 
-VENDORS: Final[dict[str, Callable[[ProviderSettings, list[Close]], Vendor]]] = {
-    "openai": _openai,
-    "scripted": _scripted,
-}
-"""First segment of `vendor/model` -> how the vendor is made."""
+def _vendors(settings: ProviderSettings, closers: list[Close]) -> dict[str, Vendor]:
+    """First segment of `vendor/model` -> the vendor."""
+    from turnwright_provider.vendors.compatible import COMPATIBLE
+
+    found: dict[str, Vendor] = {service.name: _compatible(service, settings, closers) for service in COMPATIBLE}
+    found["scripted"] = _scripted(settings)
+    return found

@@ -13,9 +13,9 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
-import certifi
 import httpx
 
+from turnwright_core.kit.tls import tls_context
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.ports import HttpRequest
 
@@ -92,14 +92,6 @@ class HttpxTransport:
     async def close(self) -> None:
         """Close all connections."""
         await self._client.aclose()
-
-
-def tls_context() -> ssl.SSLContext:
-    """The system's authorities (SSL_CERT_FILE counts); certifi's where the system has none."""
-    context = ssl.create_default_context()
-    if not context.cert_store_stats()["x509_ca"]:
-        context.load_verify_locations(certifi.where())
-    return context
 
 
 @contextmanager

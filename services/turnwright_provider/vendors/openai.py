@@ -1,5 +1,7 @@
 """Any server that speaks OpenAI's chat completions: OpenAI, OpenRouter, Ollama, xAI, llama.cpp, vLLM, LiteLLM, ...
 
+What differs between those that have names of their own stands in `compatible.py`.
+
 The base URL includes `/v1`; `/chat/completions` and `/models` are appended. The key is optional. Redirects are not
 followed: they would carry the key elsewhere.
 Source: architecture 8, 15; research/wire 2.
@@ -10,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -27,9 +29,6 @@ from turnwright_provider.domain.redact import REDACTED
 from turnwright_provider.domain.sse import SseReader
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.ports import HttpReply, HttpRequest, Transport, VendorState
-
-DEFAULT_BASE_URL: Final = "https://api.openai.com/v1"
-"""Where a key alone belongs to."""
 
 ERROR_BYTES_MAX: Final = 64 * 1024
 """As much of an error body is read."""
@@ -52,13 +51,18 @@ TAIL_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class OpenAiAccess:
-    """Where and how the server is called. `check_timeout_s` bounds a look at its list of models."""
+    """Where and how the server is called. `check_timeout_s` bounds a look at its list of models.
+
+    `thinking` holds the fields of a request that ask for reasoning, `headers` what is sent beside our own.
+    """
 
     base_url: str
     api_key: str = field(repr=False)
     event_bytes_max: int
     check_timeout_s: float
     think_tags: ThinkTags
+    thinking: Mapping[str, object] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class OpenAiVendor:
@@ -86,16 +90,15 @@ class OpenAiVendor:
     async def _stream(self, call: ModelCall) -> AsyncGenerator[VendorEvent, None]:
         while True:
             without = self._refused.get(call.model, frozenset())
-            async with self._transport.open(
-                self._request("POST", "/chat/completions", chat_body(call, without))
-            ) as reply:
+            body = chat_body(call, without, self._access.thinking)
+            async with self._transport.open(self._request("POST", "/chat/completions", body)) as reply:
                 if reply.status == 200:
                     async with aclosing(self._read(reply)) as events:
                         async for event in events:
                             yield event
                     return
                 answer = await _start_of(reply, ERROR_BYTES_MAX)
-            refused = refused_field(reply.status, answer, call, without)
+            refused = refused_field(reply.status, answer, call, without, self._access.thinking)
             if refused is None:
                 raise VendorError(classify(reply.status, reply.headers, answer, self._wall_clock()))
             if len(self._refused) < MODELS_REMEMBERED_MAX or call.model in self._refused:
@@ -146,6 +149,7 @@ class OpenAiVendor:
     def _request(self, method: str, path: str, body: bytes) -> HttpRequest:
         headers = {"accept": "text/event-stream, application/json", "accept-encoding": "identity"}
         headers["user-agent"] = "turnwright"
+        headers.update(self._access.headers)
         if body:
             headers["content-type"] = "application/json"
         if self._access.api_key:

@@ -6,14 +6,18 @@ import os
 import signal
 import socket
 import sys
+from contextlib import AsyncExitStack
 
 import grpc
 import pytest
 from turnwright.provider.v1 import provider_service_pb2 as pb
 
-from contract.provider.conftest import SECRET, Client
+from contract.provider.conftest import SECRET, VENDOR_VARIABLES, Client
 from sse_server import SseServer, chat, error, json_answer, never
 from turnwright_provider.config import PACKAGED_SCRIPTS
+
+SERVICES = ("ollama", "openai", "openrouter", "xai")
+"""The vendors that speak OpenAI's chat completions."""
 
 
 @pytest.mark.asyncio
@@ -23,10 +27,14 @@ async def test_without_settings_only_the_scripts_are_configured(provider):
     vendors = await client.vendors()
     heard = await client.generate("openai/tiny")
 
-    assert sorted(vendors) == ["openai", "scripted"]
-    assert vendors["scripted"].configured
+    assert {name: vendor.configured for name, vendor in vendors.items()} == {
+        "ollama": False,
+        "openai": False,
+        "openrouter": False,
+        "scripted": True,
+        "xai": False,
+    }
     assert (vendors["scripted"].problem, vendors["scripted"].endpoint) == ("", str(PACKAGED_SCRIPTS))
-    assert not vendors["openai"].configured
     for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"):
         assert name in vendors["openai"].problem
         assert name in heard.error.message
@@ -36,9 +44,38 @@ async def test_without_settings_only_the_scripts_are_configured(provider):
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
+    ("vendor", "named"),
+    [("ollama", {"OLLAMA_BASE_URL"}), ("openrouter", {"OPENROUTER_BASE_URL", "OPENROUTER_API_KEY"}),
+     ("xai", {"XAI_BASE_URL", "XAI_API_KEY"})],
+)  # fmt: skip
+async def test_a_vendor_without_settings_is_inert_and_names_them(provider, vendor, named):
+    # RU306: the others stay as they are
+    async with SseServer([chat("still there")]) as server:
+        client = await provider(openai_base_url=server.url)
+        refused = await client.generate(f"{vendor}/some/model")
+        (check,) = await client.check(f"{vendor}/some/model")
+        heard = await client.generate("openai/tiny")
+
+    assert refused.reason == "VENDOR_NOT_CONFIGURED"
+    assert named <= set(refused.error.metadata["setting"].split(","))
+    assert all(name in refused.error.message and name in check.problem for name in named)
+    assert not check.usable
+    assert heard.text == "still there"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
     ("settings", "endpoint", "problem"),
     [
         ({"openai_api_key": "k" * 20}, "https://api.openai.com/v1", ""),
+        ({"openrouter_api_key": "k" * 20}, "https://openrouter.ai/api/v1", ""),
+        ({"openrouter_base_url": "https://proxy.example"}, "https://proxy.example/api/v1", ""),
+        ({"xai_api_key": "k" * 20}, "https://api.x.ai/v1", ""),
+        ({"xai_base_url": "https://eu.x.ai/v1/"}, "https://eu.x.ai/v1", ""),
+        ({"ollama_base_url": "http://127.0.0.1:11434/"}, "http://127.0.0.1:11434/v1", ""),
+        ({"ollama_base_url": "http://127.0.0.1:11434/v1"}, "http://127.0.0.1:11434/v1", ""),
+        ({"ollama_api_key": "k" * 20}, "", "OLLAMA_BASE_URL"),
+        ({"ollama_base_url": "127.0.0.1:11434"}, "", "OLLAMA_BASE_URL"),
         ({"openai_base_url": "http://user:pass@127.0.0.1:9/v1/?key=1"}, "http://127.0.0.1:9/v1/", ""),
         ({"openai_base_url": "localhost:9/v1"}, "", "OPENAI_BASE_URL"),
         ({"openai_base_url": "http://[::1/v1"}, "", "OPENAI_BASE_URL"),
@@ -47,7 +84,7 @@ async def test_without_settings_only_the_scripts_are_configured(provider):
     ],
 )  # fmt: skip
 async def test_a_vendor_tells_where_it_is_reached_and_what_is_wrong(provider, settings, endpoint, problem):
-    vendor = (await (await provider(**settings)).vendors())["openai"]
+    vendor = (await (await provider(**settings)).vendors())[next(iter(settings)).partition("_")[0]]
 
     assert vendor.configured is not bool(problem)
     assert problem in vendor.problem
@@ -66,12 +103,74 @@ async def test_a_scripts_folder_that_is_missing_is_named_with_its_setting(provid
 @pytest.mark.asyncio
 async def test_an_unknown_vendor_is_refused_with_those_there_are(provider):
     # RU307: the first segment picks the vendor
-    heard = await (await provider()).generate("openrouter/some/model")
+    heard = await (await provider()).generate("nobody/some/model")
 
     assert heard.reason == "VENDOR_NOT_CONFIGURED"
     assert heard.error.code is grpc.StatusCode.FAILED_PRECONDITION
-    assert "openai, scripted" in heard.error.message
-    assert heard.error.metadata["vendor"] == "openrouter"
+    assert "ollama, openai, openrouter, scripted, xai" in heard.error.message
+    assert heard.error.metadata["vendor"] == "nobody"
+
+
+@pytest.mark.asyncio
+async def test_the_first_segment_picks_the_vendor_and_the_rest_is_its_own_name(provider):
+    # RU306, RU307: each has its own server and its own key
+    async with AsyncExitStack() as stack:
+        servers = {name: await stack.enter_async_context(SseServer([chat(f"from {name}")])) for name in SERVICES}
+        settings = {f"{name}_base_url": server.url for name, server in servers.items()}
+        client = await provider(**settings, **{f"{name}_api_key": f"key-of-{name}" for name in SERVICES})
+        heard = {name: await client.generate(f"{name}/maker/model:small") for name in SERVICES}
+
+    assert {name: one.text for name, one in heard.items()} == {name: f"from {name}" for name in SERVICES}
+    for name, server in servers.items():
+        (request,) = server.requests
+        assert (request.path, request.json["model"]) == ("/v1/chat/completions", "maker/model:small")
+        assert request.headers["authorization"] == f"Bearer key-of-{name}"
+
+
+@pytest.mark.asyncio
+async def test_openrouter_is_told_of_the_application_and_nobody_else_is(provider):
+    async with SseServer([chat("one"), chat("two")]) as server:
+        client = await provider(
+            openrouter_base_url=server.url,
+            openai_base_url=server.url,
+            openrouter_referer="https://app.example",
+            openrouter_title="An App",
+        )
+        await client.generate("openrouter/m")
+        await client.generate("openai/m")
+
+    told = [(request.headers.get("http-referer"), request.headers.get("x-title")) for request in server.requests]
+    assert told == [("https://app.example", "An App"), (None, None)]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("vendor", "field"),
+    [("openai", {"reasoning_effort": "medium"}), ("openrouter", {"reasoning": {"enabled": True}}),
+     ("ollama", {"reasoning_effort": "medium"}), ("xai", {"reasoning_effort": "high"})],
+)  # fmt: skip
+async def test_a_model_is_asked_to_reason_where_that_is_set(provider, vendor, field):
+    # RU303: RUMMY_THINK, 0 when nothing is said
+    async with SseServer([chat("one"), chat("two")]) as server:
+        quiet = await provider(**{f"{vendor}_base_url": server.url})
+        await quiet.generate(f"{vendor}/m")
+        thinking = await provider(**{f"{vendor}_base_url": server.url}, think=True)
+        await thinking.generate(f"{vendor}/m")
+
+    unasked, asked = (request.json for request in server.requests)
+    assert {name: value for name, value in asked.items() if name not in unasked} == field
+    assert unasked.keys().isdisjoint({"reasoning", "reasoning_effort"})
+
+
+@pytest.mark.asyncio
+async def test_a_model_that_cannot_reason_is_asked_without_it_from_then_on(provider):
+    refusal = error(400, "Argument not supported on this model: reasoning_effort")
+    async with SseServer([refusal, chat("first"), chat("second")]) as server:
+        client = await provider(xai_base_url=server.url, think=True)
+        heard = [await client.generate("xai/grok") for _ in range(2)]
+
+    assert [one.text for one in heard] == ["first", "second"]
+    assert ["reasoning_effort" in request.json for request in server.requests] == [True, False, False]
 
 
 @pytest.mark.asyncio
@@ -184,15 +283,18 @@ async def test_more_models_than_the_limit_are_refused(provider):
 
 @pytest.mark.asyncio
 async def test_the_process_reads_the_usual_variables_and_stops_on_sigterm(tmp_path):
-    async with SseServer([chat("from a process")]) as server:
+    async with SseServer([chat("from a process"), chat("again")]) as server:
         address = f"unix:{tmp_path}/provider.sock"
         environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("TURNWRIGHT_", "OPENAI_"))},
+            **{name: value for name, value in os.environ.items() if not name.startswith("TURNWRIGHT_")},
+            **dict.fromkeys(VENDOR_VARIABLES, ""),
             "TURNWRIGHT_HOME": str(tmp_path),
             "TURNWRIGHT_TOKEN": SECRET,
             "TURNWRIGHT_LISTEN": address,
             "OPENAI_BASE_URL": server.url,
             "OPENAI_API_KEY": "key-of-the-environment",
+            "XAI_BASE_URL": server.url,
+            "XAI_API_KEY": "other-key-of-the-environment",
         }
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "turnwright_provider", env=environment, cwd=tmp_path, stderr=asyncio.subprocess.PIPE
@@ -200,10 +302,12 @@ async def test_the_process_reads_the_usual_variables_and_stops_on_sigterm(tmp_pa
         async with grpc.aio.insecure_channel(address) as channel:
             await channel.channel_ready()
             heard = await Client(address, channel).generate()
+            other = await Client(address, channel).generate("xai/tiny")
         process.send_signal(signal.SIGTERM)
         _, log = await process.communicate()
 
-    assert heard.text == "from a process"
-    assert server.requests[0].headers["authorization"] == "Bearer key-of-the-environment"
+    assert (heard.text, other.text) == ("from a process", "again")
+    keys = [request.headers["authorization"] for request in server.requests]
+    assert keys == ["Bearer key-of-the-environment", "Bearer other-key-of-the-environment"]
     assert process.returncode == 0
     assert b"key-of-the-environment" not in log

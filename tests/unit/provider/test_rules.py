@@ -111,6 +111,12 @@ def test_the_defaults_are_those_of_the_specification(monkeypatch):
     assert (deadlines, settings.backoff_s_max) == ((600.0, 30.0, 60.0), 30.0)
 
 
+def test_a_vendor_may_be_silent_for_five_minutes(monkeypatch):
+    # RU304: the timeout of a fetch
+    monkeypatch.delenv("TURNWRIGHT_SILENCE_TIMEOUT_S", raising=False)
+    assert load(ProviderSettings).silence_timeout_s == 300.0
+
+
 @pytest.mark.parametrize(
     ("kind", "deadline_s"),
     [

@@ -1,0 +1,15 @@
+"""Whom TLS connections to servers of others trust."""
+
+from __future__ import annotations
+
+import ssl
+
+
+def tls_context() -> ssl.SSLContext:
+    """The system's authorities (SSL_CERT_FILE counts); certifi's where the system has none."""
+    context = ssl.create_default_context()
+    if not context.cert_store_stats()["x509_ca"]:
+        import certifi  # noqa: PLC0415 - most systems have authorities of their own
+
+        context.load_verify_locations(certifi.where())
+    return context

@@ -1,0 +1,60 @@
+"""The services that speak OpenAI's chat completions, and in what each of them differs.
+
+    openai/gpt-5-mini    openrouter/anthropic/claude-sonnet-4.5    ollama/qwen3:8b    xai/grok-4
+
+The first segment picks the row, the rest is the service's own name for the model. A service whose settings are missing
+is inert: it is listed with what it lacks, and calls for it are refused.
+Source: RU306, RU303; architecture 8, 15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+
+@dataclass(frozen=True, slots=True)
+class Compatible:
+    """One of them. Its variables are `{NAME}_BASE_URL` and `{NAME}_API_KEY`."""
+
+    name: str
+    hosted_url: str
+    """Where a key without a base URL belongs to; empty where a base URL is always needed."""
+    bare_path: str
+    """The path of a base URL that has none; empty where such a URL is taken as it is."""
+    thinking: Mapping[str, object]
+    """The fields of a request that ask a model to reason."""
+
+    @property
+    def variables(self) -> tuple[str, str]:
+        """The names of its two variables: base URL and key."""
+        return f"{self.name.upper()}_BASE_URL", f"{self.name.upper()}_API_KEY"
+
+    def base_url(self, given: str, key: str) -> str:
+        """The URL that is called; empty when neither a URL nor a key says which."""
+        if not given:
+            return self.hosted_url if key else ""
+        parts = urlsplit(given)
+        return given if parts.path else urlunsplit(parts._replace(path=self.bare_path))
+
+    def missing(self) -> str:
+        """What to set so that it can be called."""
+        url, key = self.variables
+        either = f" or {key} (for {urlsplit(self.hosted_url).hostname})" if self.hosted_url else ""
+        path = self.bare_path or "/v1"
+        return f"Set {url} (an OpenAI-compatible server, with {path}){either}."
+
+
+_EFFORT: Final = {"reasoning_effort": "medium"}
+
+COMPATIBLE: Final = (
+    Compatible("openai", "https://api.openai.com/v1", "", _EFFORT),
+    Compatible("openrouter", "https://openrouter.ai/api/v1", "/api/v1", {"reasoning": {"enabled": True}}),
+    # Ollama's own clients are given a URL without a path.
+    Compatible("ollama", "", "/v1", _EFFORT),
+    # Knows `low` and `high` only.
+    Compatible("xai", "https://api.x.ai/v1", "/v1", {"reasoning_effort": "high"}),
+)
+"""All of them."""
