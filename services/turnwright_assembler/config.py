@@ -18,6 +18,11 @@ class AssemblerSettings(PeerSettings):
     budget_ceiling: float = setting(
         default=0.9, gt=0, le=1, description="Part of the model's context window that a packet may fill."
     )
+    sections: str = setting(
+        default="",
+        description="Plugins that take part in packets: entry points of `turnwright.sections`, or `module:function`, "
+        "with commas between. Empty: all that are installed; `none`: none.",
+    )
     assembler_cache_bytes_max: int = setting(
         default=256 * 1024 * 1024,
         ge=0,

@@ -9,13 +9,16 @@ from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2
 
 from turnwright_assembler.config import AssemblerSettings
 from turnwright_core.entries import Tier
+from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.neighbours import Neighbours
 from turnwright_core.kit.on_demand import OnDemand
 from turnwright_core.kit.peer import Peer
+from turnwright_core.kit.plugins import SECTIONS, chosen
 from turnwright_core.kit.server import Service
 
 if TYPE_CHECKING:
     from turnwright_assembler.rpc.assembler_servicer import AssemblerServicer
+    from turnwright_assembler.sections.plugged import Plugged
 
 GRPC_NAME: Final[str] = assembler_service_pb2.DESCRIPTOR.services_by_name["AssemblerService"].full_name
 
@@ -23,12 +26,21 @@ GRPC_NAME: Final[str] = assembler_service_pb2.DESCRIPTOR.services_by_name["Assem
 def build(settings: AssemblerSettings, secret: str, neighbours: Neighbours | None = None) -> Service:
     """The assembler, ready to be served. Its connection to the store opens with the first call."""
     peers: list[Peer] = []
+    plugged: list[Plugged] = []
+
+    async def start() -> None:
+        # Most have no plugins, and what makes packets of them is not loaded before there is a packet to be made.
+        if chosen(SECTIONS, settings.sections):
+            from turnwright_assembler.sections.registry import load_sections  # noqa: PLC0415
+
+            plugged.append(load_sections(settings.sections))
+            get_logger("assembler").info("plugins", render_version=plugged[0].render_version)
 
     def servicer() -> AssemblerServicer:
         # The channel belongs to the event loop that serves. It only reads: the tier of a client is enough for that.
         peer = Peer("store", settings.store, secret, settings.rpc_timeout_s, Tier.CLIENT, neighbours)
         peers.append(peer)
-        return _servicer(settings, peer)
+        return _servicer(settings, peer, *plugged)
 
     def register(server: grpc.aio.Server) -> None:
         on_demand: Any = OnDemand(servicer)
@@ -38,16 +50,18 @@ def build(settings: AssemblerSettings, secret: str, neighbours: Neighbours | Non
         for peer in peers:
             await peer.close()
 
-    return Service("assembler", GRPC_NAME, register, close=close)
+    return Service("assembler", GRPC_NAME, register, start=start, close=close)
 
 
-def _servicer(settings: AssemblerSettings, peer: Peer) -> AssemblerServicer:
+def _servicer(settings: AssemblerSettings, peer: Peer, plugged: Plugged | None = None) -> AssemblerServicer:
     # Loaded with the first turn: see OnDemand.
     from turnwright_assembler.app.assemble import Assembler, Rules  # noqa: PLC0415
     from turnwright_assembler.app.run_cache import RunCache  # noqa: PLC0415
     from turnwright_assembler.edge.store_reader import StoreReader  # noqa: PLC0415
     from turnwright_assembler.rpc.assembler_servicer import AssemblerServicer  # noqa: PLC0415
+    from turnwright_assembler.sections.plugged import NOTHING  # noqa: PLC0415
 
     cache = RunCache(settings.assembler_cache_bytes_max, settings.assembler_calls_per_run_max)
     rules = Rules(settings.token_divisor, settings.budget_ceiling)
-    return AssemblerServicer(Assembler(StoreReader(peer, settings.assembler_read_timeout_s), cache, rules))
+    reader = StoreReader(peer, settings.assembler_read_timeout_s)
+    return AssemblerServicer(Assembler(reader, cache, rules, plugged or NOTHING))

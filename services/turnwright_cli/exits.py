@@ -143,6 +143,7 @@ _RULES: Final[Mapping[Reason, tuple[int, Advice]]] = {
     Reason.TURN_NOT_FOUND: (USAGE, _say("`turnwright runs show RUN` lists the turns of a run.")),
     Reason.SCHEME_FIXED: (USAGE, _nothing),
     Reason.VERSION_MISMATCH: (FAILED, _say("Upgrade the older of the two.")),
+    Reason.PLUGIN_FAILED: (FAILED, _say("The assembler's log tells what the plugin raised.")),
     Reason.DATABASE_UNAVAILABLE: (
         FAILED,
         _say("Call again in a moment; the store's log tells what the database said."),

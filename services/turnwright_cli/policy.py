@@ -24,6 +24,7 @@ from turnwright_cli.output import complain, console, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_session
 from turnwright_client import Client, RunView
+from turnwright_core.kit.plugins import HOOKS, UNVERSIONED, Plugin, imported, register
 from turnwright_core.kit.settings import load
 from turnwright_core.wire.entries import entry_from_pb
 from turnwright_core.wire.runs import turn_from_pb
@@ -32,7 +33,7 @@ from turnwright_executor.app.replaying import Replayed, StoredTurns, replay, sto
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.verdict import Limits
 from turnwright_executor.hooks.chains import Hooks
-from turnwright_executor.hooks.plugins import imported, load_hooks, register_plugin
+from turnwright_executor.hooks.plugins import load_plugins
 from turnwright_executor.hooks.points import TURN_VERDICT
 from turnwright_executor.hooks.registry import Registry
 from turnwright_executor.ports.address import RunAddress
@@ -76,9 +77,10 @@ def _hooks(settings: ExecutorSettings, targets: Sequence[str]) -> Hooks:
     # A voter is mostly tried where it is written, and a console script does not look there by itself.
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
-    registry = load_hooks(settings.hooks)
+    registry = load_plugins(settings.hooks, settings.tools)
     for target in targets:
-        register_plugin(registry, target, partial(_register_of, target), "--hook")
+        plugin = Plugin(target, target, UNVERSIONED, partial(_register_of, target))
+        register(plugin, registry, "--hook", HOOKS.setting)
     return Hooks(registry, settings.hook_deadline_s)
 
 
@@ -88,10 +90,10 @@ def _register_of(target: str) -> Any:
     if len(inspect.signature(function).parameters) != 2:
         return function
 
-    def register(registry: Registry) -> None:
+    def register_voter(registry: Registry) -> None:
         registry.filter(TURN_VERDICT, function)
 
-    return register
+    return register_voter
 
 
 async def _addresses(client: Client, wanted: PolicyTest) -> AsyncIterator[RunAddress]:

@@ -67,6 +67,7 @@ class Reason(IntEnum):
     DATABASE_UNAVAILABLE = 37
     NOT_OWNER = 38
     VERSION_MISMATCH = 39
+    PLUGIN_FAILED = 40
 
 
 class TurnwrightError(Exception):
@@ -193,6 +194,7 @@ CLASS_OF_REASON: Final[dict[Reason, type[TurnwrightError]]] = {
     Reason.SCHEME_FIXED: PreconditionError,
     Reason.DATABASE_UNAVAILABLE: UnavailableError,
     Reason.VERSION_MISMATCH: PreconditionError,
+    Reason.PLUGIN_FAILED: PreconditionError,
     Reason.NOT_OWNER: PreconditionError,
 }
 """The class, and by it the canonical code, of every reason."""

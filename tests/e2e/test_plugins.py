@@ -1,6 +1,6 @@
 """Plugins as installed distributions, in real processes: found, named, refused; and voters tried over stored runs.
 
-Rows RU010, RU041, RU145, RU308.
+Rows RU010, RU041, RU145, RU148, RU308.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from e2e.cli_process import PORTS, Bench, loop_status
+from turnwright_core import __version__
 
 GO_ON = '<get path="a.txt"/><update status="102">Going on.</update>'
 DONE = '<update status="200">Done.</update>'
@@ -31,6 +32,26 @@ def broken(vote, facts):
     raise RuntimeError("no")
 """
 
+TIDE = """
+from turnwright_assembler.plugins import Item
+from turnwright_executor.plugins import Done, PluginTool
+
+
+class Tide(PluginTool):
+    name = "tide"
+    doc = "## <tide/> - tells the tide"
+
+    def prepare(self, command, context):
+        return Done("High at noon.")
+
+
+def bring(registry):
+    registry.tool(Tide())
+    registry.section("tides", lambda context: [Item("tide://today")], priority=90)
+"""
+
+HOOK = {"turnwright.hooks": "register"}
+
 
 def made_in(root: Path) -> Bench:
     made = Bench(root)
@@ -45,14 +66,15 @@ def bench(tmp_path) -> Bench:
     return made_in(tmp_path)
 
 
-def install(bench: Bench, name: str, module: str, text: str) -> None:
-    """A distribution with one module and one entry point, in a folder that every process of the bench looks into."""
+def install(bench: Bench, name: str, module: str, text: str, groups: dict[str, str] = HOOK) -> None:
+    """A distribution with one module and its entry points, in a folder that every process of the bench looks into."""
     site = bench.root / "site"
     about = site / f"{name}-1.0.dist-info"
     about.mkdir(parents=True)
     (site / f"{module}.py").write_text(text)
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(f"[turnwright.hooks]\n{name} = {module}:register\n")
+    points = [f"[{group}]\n{name} = {module}:{function}\n" for group, function in groups.items()]
+    (about / "entry_points.txt").write_text("".join(points))
     bench.environment["PYTHONPATH"] = str(site)
 
 
@@ -65,11 +87,15 @@ def log_of(home: Path) -> list[dict]:
 
 
 def test_an_installed_plugin_takes_part_until_it_is_left_out(bench) -> None:
-    install(bench, "hurry", "hurry_plugin", HURRY)
+    kinds = HOOK | {"turnwright.tools": "bring", "turnwright.sections": "bring"}
+    install(bench, "hurry", "hurry_plugin", HURRY + TIDE, kinds)
+    bench.script("m", "<tide/>" + GO_ON, GO_ON.replace("a.txt", "b.txt"), DONE)
     hurried = act(bench, "a", TURNWRIGHT_LOG_LEVEL="info")
     assert (hurried.returncode, loop_status(hurried.stdout)) == (3, 422)
-    [told] = [line for line in log_of(bench.home) if line["event"] == "hooks"]
-    assert told["active"] == {"hurry": ["turn.verdict"]}
+    assert "High at noon." in hurried.stdout
+    assembler, executor = (line for line in log_of(bench.home) if line["event"] == "plugins")
+    assert executor["active"] == {"hurry": ["<tide>", "turn.verdict"]}
+    assert assembler["render_version"] == f"{__version__} hurry=1.0"
 
     assert loop_status(act(bench, "b", TURNWRIGHT_HOOKS="none").stdout) == 200
     assert loop_status(act(bench, "c", TURNWRIGHT_HOOKS="hurry").stdout) == 422

@@ -16,7 +16,7 @@ The shape is never edit syntax, whose markers are bare capitals. Source: RU192; 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from hashlib import sha256
 from typing import Final
 
@@ -41,12 +41,12 @@ def escape(text: str) -> str:
     return well_formed(text).translate(_ESCAPES)
 
 
-def tag_name(name: str) -> str:
-    """A name as it may stand in a tag; anything else in it becomes `_`."""
+def tag_name(name: str, reserved: Container[str] = RESERVED) -> str:
+    """A name as it may stand in a tag; anything else in it becomes `_`. `reserved` are the tags of sections."""
     clean = _NO_NAME.sub("_", name)
     if not clean or not (clean[0].isalpha() or clean[0] == "_"):
         clean = f"_{clean}"
-    return f"{clean}_" if clean.lower() in RESERVED else clean
+    return f"{clean}_" if clean.lower() in reserved else clean
 
 
 def open_tag(name: str, attributes: Mapping[str, str | int], end: str = ">") -> str:

@@ -1,15 +1,19 @@
 """The condensed body of an entry that is summarized: informative, and never longer than the body itself.
 
-The visible projection of every entry is its body. The summarized one goes by what the entry is: the outline of a
-file, the end of a channel, the first line of a record, the beginning of everything else.
+The visible projection of every entry is its body, unless a plugin has one for its scheme. The summarized one goes by
+what the entry is: the outline of a file, the end of a channel, the first line of a record, the beginning of everything
+else.
 Source: RU063, RU185; packet_structure, token_accounting of the seed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
+from turnwright_assembler.domain.envelope import RESERVED
+from turnwright_core.entries import Entry
 from turnwright_core.schemes import BUILT_IN, Schemes
 
 SUMMARY_CHARS: Final = 500
@@ -31,6 +35,39 @@ _DEFINITIONS: Final = (
 )  # fmt: skip
 _HEADINGS: Final = ("# ", "## ", "### ")
 _TEXT_SUFFIXES: Final = (".md", ".markdown", ".txt", ".rst", ".adoc")
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """What a plugin shows of the entries of its scheme; None: what is shown of any other entry."""
+
+    visible: Callable[[Entry], str] | None = None
+    summarized: Callable[[Entry], str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """How entries are shown: by the projections of plugins, by scheme, and by the runtime's own for all others."""
+
+    projections: Mapping[str, Projection] = field(default_factory=dict)
+    reserved: frozenset[str] = RESERVED
+    """Tags of sections, which no entry can carry."""
+
+    def visible(self, entry: Entry) -> str:
+        """The body of an entry while it is visible."""
+        own = self.projections.get(entry.scheme)
+        return own.visible(entry) if own and own.visible else entry.body
+
+    def summarized(self, entry: Entry, schemes: Schemes) -> str:
+        """The body of an entry while it is summarized."""
+        own = self.projections.get(entry.scheme)
+        if own and own.summarized:
+            return own.summarized(entry)
+        return summarize(entry.path, entry.scheme, entry.body, schemes)
+
+
+OWN_VIEWS: Final = Views()
+"""Without plugins."""
 
 
 def summarize(path: str, scheme: str, body: str, schemes: Schemes = BUILT_IN) -> str:

@@ -36,13 +36,14 @@ class StoreReader:
             include_paths=[SYSTEM_PATH],
             schemes_version=schemes,
         )
-        async for part in self._peer.stream(self._stub.ReadView, request, self._timeout_s):
-            yield ViewPart(
-                entries=tuple(entry_from_pb(entry) for entry in part.entries),
-                removed=tuple(part.removed_paths),
-                cursor=cursor_from_pb(part.cursor) if part.HasField("cursor") else None,
-                schemes=self._registered(part.schemes) if part.HasField("schemes") else None,
-            )
+        async with self._peer.stream(self._stub.ReadView, request, self._timeout_s) as parts:
+            async for part in parts:
+                yield ViewPart(
+                    entries=tuple(entry_from_pb(entry) for entry in part.entries),
+                    removed=tuple(part.removed_paths),
+                    cursor=cursor_from_pb(part.cursor) if part.HasField("cursor") else None,
+                    schemes=self._registered(part.schemes) if part.HasField("schemes") else None,
+                )
 
     def _registered(self, registry: scheme_pb2.SchemeRegistry) -> Schemes:
         """The registry, the same one for all runs that go by it."""

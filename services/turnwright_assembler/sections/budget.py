@@ -13,6 +13,7 @@ from turnwright_assembler.sections.contract import Draft
 class BudgetSection:
     """Live figures, a table of visible entries by scheme, and three lines of totals. Numbers, never warnings."""
 
+    tag: str = "budget"
     priority: int = 175
     is_live: bool = True
 

@@ -6,12 +6,13 @@ Sections are placed by priority, lowest first, and know nothing of each other. S
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from turnwright_assembler.domain.account import Account
 from turnwright_assembler.domain.blocks import Block, Figures
+from turnwright_core.entries import Entry
 
 NOT_SETTLED: Final = Figures(0, 0)
 
@@ -30,10 +31,20 @@ class Draft:
     """Live figures; only live sections may read them."""
     filler: str = ""
     """Spaces that make a settled figure true to the token; only live sections may read them."""
+    loop: int = 0
+    entries: tuple[Entry, ...] = ()
+    """Entries of the schemes that plugins ask for, as the packet shows them, in the order of blocks."""
+    kept: dict[str, Any] = field(default_factory=dict)
+    """What plugins rendered of the run last, by tag; belongs to the run's rows, and is filled as packets are made."""
 
 
 class Section(Protocol):
     """One tag of the user message."""
+
+    @property
+    def tag(self) -> str:
+        """Its tag; no entry can carry it."""
+        ...
 
     @property
     def priority(self) -> int:

@@ -15,6 +15,7 @@ _TEXT: Final = f"<instructions>\n{text_of('instructions-user')}\n</instructions>
 class InstructionsSection:
     """The text of instructions-user.md."""
 
+    tag: str = "instructions"
     priority: int = 165
     is_live: bool = False
 

@@ -12,6 +12,7 @@ from turnwright_assembler.sections.contract import Draft, block_section
 class LogSection:
     """Every record, and the prompts of earlier loops at their place in time."""
 
+    tag: str = "log"
     priority: int = 100
     is_live: bool = False
 

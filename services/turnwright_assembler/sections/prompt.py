@@ -13,6 +13,7 @@ from turnwright_assembler.sections.contract import Draft
 class PromptSection:
     """The active prompt, with the figures of the loop's first packet: byte-equal through the loop."""
 
+    tag: str = "prompt"
     priority: int = 30
     is_live: bool = True
 

@@ -12,6 +12,7 @@ from turnwright_assembler.sections.contract import Draft, block_section
 class SummarySection:
     """Every data entry, condensed, in first-seen order: grows at its end, so that what stands above stays cached."""
 
+    tag: str = "summary"
     priority: int = 50
     is_live: bool = False
 

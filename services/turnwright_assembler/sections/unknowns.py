@@ -12,6 +12,7 @@ from turnwright_assembler.sections.contract import Draft, block_section
 class UnknownsSection:
     """Every unknown, as an `<unknown>` child."""
 
+    tag: str = "unknowns"
     priority: int = 150
     is_live: bool = False
 

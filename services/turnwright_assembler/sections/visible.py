@@ -12,6 +12,7 @@ from turnwright_assembler.sections.contract import Draft, block_section
 class VisibleSection:
     """Every visible data entry with its whole body, in first-seen order."""
 
+    tag: str = "visible"
     priority: int = 75
     is_live: bool = False
 

@@ -31,7 +31,6 @@ from turnwright_executor.app.pending import Pending
 from turnwright_executor.app.recording import Gate, new_record, record_writes
 from turnwright_executor.app.records import Record, record_from_entry, record_write
 from turnwright_executor.domain.records import target_of
-from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Ledger
@@ -160,10 +159,11 @@ class ToolCalls:
         """The record of the call, which an earlier one with the same id may have made."""
         if found := await self._found(call, folder):
             return found
-        gate = Gate(self._hooks, self._tools, announcer.at(turn), Mode.ACT, TOOL_ORDER, call.principal)
+        gate = Gate(self._hooks, self._tools, announcer.at(turn), Mode.ACT, tuple(self._tools), call.principal)
         recording = await gate.passed(call.command, 0)
         command = recording.command
-        path = f"{folder}/{slugify(command.name)}/{slugify(target_of(command)) or 'call'}"
+        target = target_of(command, gate.target_attribute(command.name))
+        path = f"{folder}/{slugify(command.name)}/{slugify(target) or 'call'}"
         record = new_record(gate, recording, path, {"principal": call.principal, REQUEST: call.digest()})
         ack = await self._ledger.write(call.address, 0, record_writes([record]), full=True)
         if ack.paths[0] != path:

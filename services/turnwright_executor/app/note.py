@@ -21,13 +21,14 @@ class CallNote:
     """Packet, consumption and times of a turn's model call.
 
     `commands` counts those of the reply, `losses` what could not be read of it. `lost_tokens` and `lost_cost_usd` are
-    charged for calls of the turn that ended with their executors.
+    charged for calls of the turn that ended with their executors. `render_version` is what made the packet's bytes.
     """
 
     finish: str = ""
     usage: Usage = field(default_factory=Usage)
     packet_digest: str = ""
     packet_tokens: int = 0
+    render_version: str = ""
     cursor: Cursor | None = None
     first_delta_ms: int = 0
     model_ms: int = 0
@@ -72,6 +73,7 @@ def note_of(
         usage=draft.usage,
         packet_digest=packet.digest,
         packet_tokens=packet.tokens,
+        render_version=packet.render_version,
         cursor=packet.cursor,
         first_delta_ms=draft.first_delta_ms,
         model_ms=draft.model_ms,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
@@ -24,11 +24,12 @@ from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.effect_class import EFFECT_CLASS, KEY, EffectClass
 from turnwright_executor.domain.policy import refusal
 from turnwright_executor.domain.records import record_attributes, record_path
-from turnwright_executor.domain.toolset import TOOL_ORDER
+from turnwright_executor.domain.toolset import TOOL_ORDER, Offer
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.payloads import Recording, RecordingContext
 from turnwright_executor.hooks.points import ENTRY_RECORDING
 from turnwright_executor.tools.contract import Tool, failed
+from turnwright_executor.tools.offering import Offered
 from turnwright_grammar import Command, ReadWarning
 
 LOST_KINDS: Final = frozenset(
@@ -80,12 +81,15 @@ class Reading:
         return tuple(warning for warning in self.warnings if warning.kind in LOST_KINDS)
 
 
-def read_draft(draft: Draft, commands_max: int) -> Reading:
-    """The commands of a reply, those in its text before its native calls. Never raises."""
+def read_draft(draft: Draft, commands_max: int, tools: Collection[str] = TOOL_ORDER) -> Reading:
+    """The commands of a reply, those in its text before its native calls; `tools` are all that there are.
+
+    Never raises.
+    """
     # Loaded with the first reply: an executor is ready to take work long before there is one.
     from turnwright_grammar import commands_from_call, read_reply  # noqa: PLC0415
 
-    known = frozenset(TOOL_ORDER)
+    known = frozenset(tools)
     reply = read_reply(draft.text, known_tools=known, commands_max=commands_max)
     commands, warnings = list(reply.commands), list(reply.warnings)
     is_cut = draft.finish in CUT_FINISHES and any(
@@ -158,8 +162,16 @@ class Gate:
         recording = await self.hooks.apply(ENTRY_RECORDING, Recording(command), context)
         if recording.command is command or recording.is_refused:
             return recording
-        refused = refusal(recording.command, self.mode, self.offered)
+        refused = refusal(recording.command, self.mode, self.offered, self._more())
         return recording.refused(refused.outcome, refused.body) if refused else recording
+
+    def _more(self) -> dict[str, Offer]:
+        return {name: tool.offer for name, tool in self.tools.items() if isinstance(tool, Offered)}
+
+    def target_attribute(self, name: str) -> str | None:
+        """The attribute that names what a command is about, for a tool of a plugin; None: the tool is another one."""
+        tool = self.tools.get(name)
+        return tool.offer.target if isinstance(tool, Offered) else None
 
 
 async def new_records(gate: Gate, reading: Reading) -> list[Record]:
@@ -168,7 +180,8 @@ async def new_records(gate: Gate, reading: Reading) -> list[Record]:
     for ordinal, command in enumerate(reading.commands):
         is_cut = reading.is_cut and ordinal == len(reading.commands) - 1
         recording = Recording(command) if is_cut else await gate.passed(command, ordinal)
-        path = record_path(gate.at.turn, recording.command, ordinal, {record.path for record in records})
+        command, taken = recording.command, {record.path for record in records}
+        path = record_path(gate.at.turn, command, ordinal, taken, gate.target_attribute(command.name))
         records.append(new_record(gate, recording, path, {ORDINAL: ordinal}))
         if is_cut:
             records[-1].settle(CUT)
@@ -178,7 +191,8 @@ async def new_records(gate: Gate, reading: Reading) -> list[Record]:
 def new_record(gate: Gate, recording: Recording, path: str, kept: Mapping[str, Any]) -> Record:
     """The record of a command that has gone through the gate; `kept` are attributes that it has whatever comes."""
     command = recording.command
-    attributes = {**record_attributes(command), **kept, **_class_of(gate.tools.get(command.name))}
+    told = record_attributes(command, gate.target_attribute(command.name))
+    attributes = {**told, **kept, **_class_of(gate.tools.get(command.name))}
     record = Record(path, command.name, command, attributes, State.RECORDED)
     if len(to_attributes_json(attributes).encode()) > COMMAND_BYTES_MAX:
         record.attributes = {"tool": command.name, "target": attributes["target"][:200], **kept}

@@ -85,7 +85,8 @@ def stored_turns(address: RunAddress, turns: Iterable[Turn], entries: Iterable[E
         if replies and not _ended_from_outside(result):
             at = TurnAddress(address.project, address.run, turn.loop, turn.number)
             written = by_turn.get(f"log://turn_{turn.number}", ())
-            facts = _facts(at, result, written, replies[0], recent, limits)
+            tools = frozenset(TOOL_ORDER) | frozenset(turn.request.tools)
+            facts = _facts(at, result, written, replies[0], recent, limits, tools)
             if facts is None:
                 found.incomplete += 1
             else:
@@ -111,6 +112,7 @@ def _facts(
     reply: Entry,
     recent: Sequence[TurnResult],
     limits: Limits,
+    tools: frozenset[str],
 ) -> TurnFacts | None:
     """The facts as the loop had them before the verdict; None where records are gone, as a model may remove them."""
     # Loaded when verdicts are given again, which few executors ever do.
@@ -121,7 +123,7 @@ def _facts(
     if len(records) != note.commands:
         return None
     records.sort(key=lambda record: int(record.attributes[ORDINAL]))
-    narration = read_reply(reply.body, known_tools=frozenset(TOOL_ORDER)).narration.strip()
+    narration = read_reply(reply.body, known_tools=tools).narration.strip()
     # What was spent is not in the turn; that it was too much is.
     exhausted = result.reason if result.reason.startswith(BUDGET_EXHAUSTED) else ""
     demoted = any(entry.path.startswith(f"log://turn_{at.turn}/{BUDGET_TURN}") for entry in entries)

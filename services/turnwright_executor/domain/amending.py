@@ -11,7 +11,7 @@ from typing import Final
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.patterns import unified_patch
-from turnwright_executor.domain.effects import CommandEffect, Effect, FileEdit, FileEffect, QuestionEffect
+from turnwright_executor.domain.effects import CallEffect, CommandEffect, Effect, FileEdit, FileEffect, QuestionEffect
 
 ONLY: Final = ""
 """Names the only thing that a proposal would write."""
@@ -24,6 +24,8 @@ def check_contents(effect: Effect, contents: Mapping[str, str]) -> None:
     """Raises InvalidError for contents that the effect has no place for."""
     if isinstance(effect, QuestionEffect) and contents:
         raise _invalid("A question has no content: give an answer.")
+    if isinstance(effect, CallEffect) and contents:
+        raise _invalid("What the tool does has no content that could be another one: accept it as it is, or reject it.")
     if isinstance(effect, CommandEffect):
         _check_command(contents)
     if isinstance(effect, FileEffect):

@@ -7,7 +7,8 @@ knows that the work is done, and whoever finds something else knows that it is a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -58,7 +59,14 @@ class QuestionEffect:
     answer: str = ""
 
 
-Effect = FileEffect | CommandEffect | QuestionEffect
+@dataclass(frozen=True, slots=True)
+class CallEffect:
+    """Something outside of the project that a tool does itself; `data` is all that it needs for that, as JSON."""
+
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+Effect = FileEffect | CommandEffect | QuestionEffect | CallEffect
 
 
 def effect_to_json(effect: Effect) -> dict[str, Any]:
@@ -69,6 +77,8 @@ def effect_to_json(effect: Effect) -> dict[str, Any]:
     if isinstance(effect, QuestionEffect):
         answered = {"answer": effect.answer} if effect.answer else {}
         return {"kind": "question", "question": effect.question, "options": list(effect.options)} | answered
+    if isinstance(effect, CallEffect):
+        return {"kind": "call", "data": dict(effect.data)}
     return {"kind": "files", "edits": [_edit_to_json(edit) for edit in effect.edits]}
 
 
@@ -84,6 +94,8 @@ def effect_from_json(value: dict[str, Any]) -> Effect:
         return CommandEffect(value["command"], value["timeout_s"], read_only, producer)
     if value["kind"] == "question":
         return QuestionEffect(value["question"], tuple(value["options"]), value.get("answer", ""))
+    if value["kind"] == "call":
+        return CallEffect(dict(value["data"]))
     return FileEffect(tuple(map(_edit_from_json, value["edits"])))
 
 

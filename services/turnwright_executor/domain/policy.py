@@ -8,15 +8,15 @@ Source: rows RU008, RU129, RU130, RU159, RU160; decisions C2, C26.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from turnwright_core.limits import TARGET_CHARS_MAX
 from turnwright_core.runs import Mode
 from turnwright_core.text import scheme_of
 from turnwright_executor.domain.records import has_target, target_attribute, target_of
-from turnwright_executor.domain.toolset import TOOL_ORDER
+from turnwright_executor.domain.toolset import TOOL_ORDER, Offer
 from turnwright_grammar import Command
 
 
@@ -35,11 +35,23 @@ class Case:
     command: Command
     mode: Mode
     tools: Collection[str]
+    more: Mapping[str, Offer] = field(default_factory=dict)
+    """The tools of plugins, by name, whether the loop offers them or not."""
+
+    @property
+    def target(self) -> str:
+        """The attribute that names what the command is about; empty where its tool has none."""
+        name = self.command.name
+        if name in self.more:
+            return self.more[name].target
+        return target_attribute(name) if has_target(name) else ""
 
 
-def refusal(command: Command, mode: Mode, tools: Collection[str]) -> Refusal | None:
+def refusal(
+    command: Command, mode: Mode, tools: Collection[str], more: Mapping[str, Offer] | None = None
+) -> Refusal | None:
     """Whether the command may be dispatched in a loop of this mode with these tools; None: it may."""
-    case = Case(command, mode, tools)
+    case = Case(command, mode, tools, more or {})
     return next((found for _, rule in GATE if (found := rule(case))), None)
 
 
@@ -49,7 +61,7 @@ def is_flagged(command: Command, *names: str) -> bool:
 
 
 def _unknown_tool(case: Case) -> Refusal | None:
-    if case.command.name in TOOL_ORDER:
+    if case.command.name in TOOL_ORDER or case.command.name in case.more:
         return None
     return Refusal("not_found:404", f"There is no tool <{case.command.name}>. The tools are {_listed(case.tools)}.")
 
@@ -64,15 +76,14 @@ def _unavailable_tool(case: Case) -> Refusal | None:
 
 
 def _bad_target(case: Case) -> Refusal | None:
-    name = case.command.name
-    if not has_target(name):
+    name, what = case.command.name, case.target
+    if not what:
         return None
-    what = target_attribute(name)
     for attribute in (what, "to"):
         value = case.command.attributes.get(attribute, "")
         if fault := _fault_of(value, lines_allowed=attribute == "command"):
             return Refusal("invalid:400", f"The {attribute} of <{name}> {fault}")
-    if not target_of(case.command).strip():
+    if not target_of(case.command, what).strip():
         return Refusal("invalid:400", f'<{name}> needs a {what}: <{name} {what}="..."/>.')
     return None
 

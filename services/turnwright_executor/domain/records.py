@@ -32,17 +32,21 @@ def target_attribute(tool: str) -> str:
     return _TARGET_ATTRIBUTE.get(tool, "path") or ""
 
 
-def target_of(command: Command) -> str:
-    """What a command is about: exactly one of path, command, question; empty when absent (RU129)."""
-    return command.attributes.get(target_attribute(command.name), "")
+def target_of(command: Command, attribute: str | None = None) -> str:
+    """What a command is about: exactly one of path, command, question; empty when absent (RU129).
+
+    `attribute` names what holds it for a tool of a plugin; empty: nothing does.
+    """
+    return command.attributes.get(target_attribute(command.name) if attribute is None else attribute, "")
 
 
-def record_path(turn: int, command: Command, ordinal: int, taken: Container[str]) -> str:
+def record_path(turn: int, command: Command, ordinal: int, taken: Container[str], attribute: str | None = None) -> str:
     """`log://turn_N/{tool}/{slug}` of a command; a path that is taken gets `+2`, `+3`, ...
 
-    The slug is that of the target. Tools without a target are numbered, from 1.
+    The slug is that of the target (see `target_of`). Tools without a target are numbered, from 1.
     """
-    return free_path(f"{_LOG}turn_{turn}/{slugify(command.name)}/{slugify(target_of(command)) or ordinal + 1}", taken)
+    slug = slugify(target_of(command, attribute)) or ordinal + 1
+    return free_path(f"{_LOG}turn_{turn}/{slugify(command.name)}/{slug}", taken)
 
 
 def error_path(turn: int, word: str, taken: Container[str]) -> str:
@@ -65,11 +69,11 @@ def free_path(path: str, taken: Container[str]) -> str:
     return candidate
 
 
-def record_attributes(command: Command) -> dict[str, Any]:
-    """What a record says of its command."""
+def record_attributes(command: Command, attribute: str | None = None) -> dict[str, Any]:
+    """What a record says of its command; `attribute` as in `target_of`."""
     return {
         "tool": command.name,
-        "target": target_of(command),
+        "target": target_of(command, attribute),
         "command": {"name": command.name, "attributes": dict(command.attributes), "body": command.body},
     }
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, Protocol
 
+from turnwright.store.v1 import registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import scheme_pb2
 
+from turnwright_core.kit.peer import Peer
 from turnwright_core.schemes import BUILT_IN, Scheme
-from turnwright_core.wire.schemes import registry_from_pb
+from turnwright_core.wire.schemes import registry_from_pb, scheme_from_pb, scheme_to_pb
 
 
 class Telling(Protocol):
@@ -43,3 +46,13 @@ class KnownSchemes:
         """Go by what an answer tells from now on; most tell nothing."""
         if answer.HasField("schemes"):
             self._known = registry_from_pb(answer.schemes)
+
+
+async def register_schemes(peer: Peer, wanted: Iterable[Scheme]) -> None:
+    """Have the store know these schemes; what it knows already is left as it is. Raises TurnwrightError."""
+    store = store_service_pb2_grpc.StoreServiceStub(peer.channel)
+    listed = await peer.call(store.ListSchemes, registry_pb2.ListSchemesRequest())
+    known = {one.name: scheme_from_pb(one) for one in listed.schemes}
+    for scheme in wanted:
+        if known.get(scheme.name) != scheme:
+            await peer.call(store.PutScheme, registry_pb2.PutSchemeRequest(scheme=scheme_to_pb(scheme)))

@@ -14,8 +14,9 @@ import asyncio
 import secrets
 from typing import Any, Final, TypeVar
 
+from turnwright_core.kit.calling import PluginCalls, PluginError
 from turnwright_core.kit.logs import get_logger
-from turnwright_executor.hooks.calling import PluginCalls, PluginError
+from turnwright_executor.domain.toolset import Offer
 from turnwright_executor.hooks.points import EVENTS, FILTERS, EventHook, FilterHook
 from turnwright_executor.hooks.registry import Registry, Subscription
 
@@ -51,8 +52,13 @@ class Hooks:
 
     @property
     def plugins(self) -> dict[str, tuple[str, ...]]:
-        """Which hooks each plugin takes part in."""
+        """Which hooks each plugin takes part in, and which tools it brings."""
         return self._registry.plugins()
+
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        """The tools of plugins, as far as the tool set of a loop is concerned."""
+        return tuple(self._registry.offers.values())
 
     async def apply(self, hook: FilterHook[V, C], value: V, context: C) -> V:
         """The value after the hook's chain. Never raises for a fault of a filter."""

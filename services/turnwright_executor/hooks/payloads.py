@@ -24,7 +24,8 @@ OUTCOME_CHARS_MAX: Final = 64
 def check_refusal(outcome: str, body: str) -> None:
     """Raises ValueError for a refusal that an entry cannot carry: `word:code` and a sentence for the model."""
     word, _, code = outcome.rpartition(":")
-    if not word or len(outcome) > OUTCOME_CHARS_MAX or not (len(code) == 3 and code.isascii() and code.isdecimal()):
+    is_code = len(code) == 3 and code.isascii() and code.isdecimal() and code[0] in "45"
+    if not word or len(outcome) > OUTCOME_CHARS_MAX or not is_code:
         raise ValueError(f"an outcome is `word:code` as in permission:403, and {outcome!r} is not")
     if not (isinstance(body, str) and _is_storable(body) and body.strip()):
         raise ValueError("a refusal says in its body, in text that UTF-8 can hold, what to do instead")

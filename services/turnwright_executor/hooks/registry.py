@@ -6,11 +6,18 @@ Source: rows RU041, RU042, RU145; architecture 6.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from turnwright_core.kit.calling import PluginCalls
+from turnwright_core.kit.plugins import ASSEMBLY, RUNTIME
+from turnwright_executor.domain.addresses import TurnAddress
+from turnwright_executor.domain.toolset import TOOL_ORDER, Offer
 from turnwright_executor.hooks.points import EVENTS, FILTERS, EventHook, FilterHook
+from turnwright_executor.tools.contract import Entries
+from turnwright_executor.tools.offering import Offered, PluginEntries, PluginTool, check_tool
+from turnwright_grammar.tools import DEFAULT_TOOLS
 
 P = TypeVar("P")
 V = TypeVar("V")
@@ -19,8 +26,8 @@ C = TypeVar("C")
 PRIORITY_DEFAULT: Final = 10
 """Place in a chain when none is named; lower goes first, equal ones in the order of registration (RU042)."""
 
-RUNTIME: Final = "turnwright"
-"""The name under which the runtime's own rules are registered."""
+TAKEN: Final = frozenset(TOOL_ORDER) | DEFAULT_TOOLS | {"error", "repo", "known", "unknown", "file", "plan", "event"}
+"""Names that no tool of a plugin can have: the runtime's tools, built or not, and tags that it writes itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +46,67 @@ class Subscription:
         return self.plugin == RUNTIME
 
 
-class Registry:
-    """Collects subscriptions. A plugin is given it as the argument of its `register(registry)`."""
+@dataclass(slots=True)
+class _Shared:
+    """What all plugins of an executor have registered. Mutable: filled at the start."""
 
-    def __init__(self, plugin: str = RUNTIME, _shared: list[Subscription] | None = None) -> None:
+    subscriptions: list[Subscription] = field(default_factory=list)
+    tools: dict[str, tuple[str, PluginTool]] = field(default_factory=dict)
+    open_entries: Callable[[TurnAddress], Entries] | None = None
+
+
+class Registry:
+    """Collects what plugins bring. A plugin is given it as the argument of its `register(registry)`.
+
+    A class may be several kinds of plugin at once: every service makes it and takes what concerns it, so what is for
+    the assembler (`section`, `projection`, filters `assembly.*`) is passed over here.
+    """
+
+    def __init__(self, plugin: str = RUNTIME, _shared: _Shared | None = None) -> None:
         """Register on behalf of this plugin."""
         self.plugin = plugin
-        self._all: list[Subscription] = [] if _shared is None else _shared
+        self._shared = _shared or _Shared()
 
     def of(self, plugin: str) -> Registry:
         """The same registry, on behalf of another plugin."""
-        return Registry(plugin, self._all)
+        return Registry(plugin, self._shared)
+
+    def tool(self, tool: PluginTool) -> None:
+        """Offer a tool. Raises ValueError where its name is taken, and for one that cannot be offered."""
+        check_tool(tool)
+        other = self._shared.tools.get(tool.name)
+        if other or tool.name in TAKEN:
+            raise ValueError(f"the name <{tool.name}> is taken, by {other[0] if other else 'the runtime'}")
+        self._shared.tools[tool.name] = (self.plugin, tool)
+
+    def section(self, *_section: object, **_options: object) -> None:
+        """For the assembler; nothing here."""
+
+    def projection(self, *_projection: object, **_options: object) -> None:
+        """For the assembler; nothing here."""
+
+    def entries(self, at: TurnAddress) -> Entries:
+        """The entries of a run, for an observer or a filter: read as the run sees them, written at plugin tier.
+
+        Raises RuntimeError before the executor has started.
+        """
+        if self._shared.open_entries is None:
+            raise RuntimeError("there is no store before the executor has started: ask when an event comes")
+        return PluginEntries(self._shared.open_entries(at))
+
+    def opened(self, open_entries: Callable[[TurnAddress], Entries]) -> None:
+        """Have the store at hand from now on: `open_entries` gives the entries of a run."""
+        self._shared.open_entries = open_entries
+
+    def offered(self, calls: PluginCalls) -> tuple[Offered, ...]:
+        """The tools of plugins, in the order of registration; `calls` bounds each of their steps."""
+        return tuple(Offered(tool, plugin, calls) for plugin, tool in self._shared.tools.values())
+
+    @property
+    def offers(self) -> Mapping[str, Offer]:
+        """What is to be known of these tools before a command of one is dispatched, by name."""
+        tools = (tool for _, tool in self._shared.tools.values())
+        return {tool.name: Offer(tool.name, tool.phase, tool.needs, tool.target) for tool in tools}
 
     def on(self, hook: EventHook[P] | str, observer: Callable[[P], object], priority: int = PRIORITY_DEFAULT) -> None:
         """Have a function told of an event; it may be async. Raises ValueError for a hook that is no event."""
@@ -60,9 +117,12 @@ class Registry:
         hook: FilterHook[V, C] | str,
         function: Callable[[V, C], V | Awaitable[V]],
         priority: int = PRIORITY_DEFAULT,
+        schemes: Sequence[str] = (),  # noqa: ARG002 - for the assembler
     ) -> None:
         """Put a function `(value, context) -> value` into a chain; it may be async. Raises ValueError as `on`."""
-        self._add(hook if isinstance(hook, str) else hook.name, FILTERS, function, priority)
+        name = hook if isinstance(hook, str) else hook.name
+        if not name.startswith(ASSEMBLY):
+            self._add(name, FILTERS, function, priority)
 
     def _add(self, hook: str, known: Any, call: Callable[..., Any], priority: int) -> None:
         if hook not in known:
@@ -70,13 +130,20 @@ class Registry:
         if not callable(call):
             raise TypeError(f"{hook}: {call!r} is not a function")
         name = str(getattr(call, "__qualname__", "") or type(call).__qualname__)
-        self._all.append(Subscription(hook, self.plugin, name, int(priority), call))
+        self._shared.subscriptions.append(Subscription(hook, self.plugin, name, int(priority), call))
 
     def chain(self, hook: str) -> tuple[Subscription, ...]:
         """The subscriptions of a hook, in order."""
-        return tuple(sorted((one for one in self._all if one.hook == hook), key=lambda one: one.priority))
+        return tuple(
+            sorted((one for one in self._shared.subscriptions if one.hook == hook), key=lambda one: one.priority)
+        )
 
     def plugins(self) -> dict[str, tuple[str, ...]]:
-        """Which hooks each plugin takes part in, the runtime itself left out."""
-        names = dict.fromkeys(one.plugin for one in self._all if not one.is_rule)
-        return {name: tuple(sorted({one.hook for one in self._all if one.plugin == name})) for name in names}
+        """Which hooks each plugin takes part in, and which tools it brings as `<name>`; the runtime is left out."""
+        taken: dict[str, set[str]] = {}
+        for one in self._shared.subscriptions:
+            if not one.is_rule:
+                taken.setdefault(one.plugin, set()).add(one.hook)
+        for name, (plugin, _) in self._shared.tools.items():
+            taken.setdefault(plugin, set()).add(f"<{name}>")
+        return {plugin: tuple(sorted(names)) for plugin, names in taken.items()}

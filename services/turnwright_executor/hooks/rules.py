@@ -17,14 +17,17 @@ from turnwright_executor.hooks.registry import Registry
 def register_rules(registry: Registry) -> None:
     """Register the validation gate and the rules of the verdict."""
     for priority, rule in GATE:
-        registry.filter(ENTRY_RECORDING, _recording(rule), priority)
+        registry.filter(ENTRY_RECORDING, _recording(rule, registry), priority)
     for priority, vote in RULES:
         registry.filter(TURN_VERDICT, vote, priority)
 
 
-def _recording(rule: Callable[[Case], Refusal | None]) -> Callable[[Recording, RecordingContext], Recording]:
+def _recording(
+    rule: Callable[[Case], Refusal | None], registry: Registry
+) -> Callable[[Recording, RecordingContext], Recording]:
     def check(value: Recording, context: RecordingContext) -> Recording:
-        refused = rule(Case(value.command, context.mode, context.tools))
+        # Read at each command: plugins register after the rules.
+        refused = rule(Case(value.command, context.mode, context.tools, registry.offers))
         return value.refused(refused.outcome, refused.body) if refused else value
 
     return check

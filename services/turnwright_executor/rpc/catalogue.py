@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from turnwright.executor.v1 import executor_service_pb2, watch_pb2
 
 from turnwright_core import __version__
-from turnwright_executor.domain.toolset import TOOL_ORDER
 
 _SERVICE = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"]
 _EVENTS = {
@@ -17,7 +16,7 @@ _EVENTS = {
 
 
 def catalogue(tool_docs: Mapping[str, str]) -> watch_pb2.DiscoverResponse:
-    """Methods, notifications, tools."""
+    """Methods, notifications, tools: these as they are given, in display order."""
     return watch_pb2.DiscoverResponse(
         version=__version__,
         methods=[
@@ -31,9 +30,5 @@ def catalogue(tool_docs: Mapping[str, str]) -> watch_pb2.DiscoverResponse:
             for method in _SERVICE.methods
         ],
         notifications=[f"{rpc}.{field.name}" for rpc, event in _EVENTS.items() for field in event.fields],
-        tools=[
-            watch_pb2.ToolDescription(name=name, documentation=tool_docs[name])
-            for name in TOOL_ORDER
-            if name in tool_docs
-        ],
+        tools=[watch_pb2.ToolDescription(name=name, documentation=text) for name, text in tool_docs.items()],
     )

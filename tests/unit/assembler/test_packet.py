@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from turnwright_assembler.app.packet import compose
 from turnwright_assembler.domain.account import account_for
-from turnwright_assembler.domain.blocks import make_block
-from turnwright_assembler.sections import SECTIONS
+from turnwright_assembler.domain.blocks import active_prompt, make_block
+from turnwright_assembler.sections import SECTIONS, Draft
+from turnwright_assembler.sections.budget import BudgetSection
 from turnwright_core.entries import State, Visibility
 from turnwright_core.text import count_tokens
 from unit.assembler.entries import DIVISOR, blocks, entry
@@ -52,6 +53,18 @@ def test_visible_data_stands_in_both_blocks_and_summarized_data_in_one():
     assert paths(user, "summary") == ["src/a.py", "known://a"]
     assert paths(user, "visible") == ["src/a.py"]
     assert [node.name for node in section(user, "summary").children] == ["file", "known"]
+
+
+# RU063, RU185, RU186, RU200
+def test_a_long_body_is_whole_in_visible_and_condensed_in_summary():
+    body = "\n".join(f"line {n} of the fact" for n in range(200))
+    rows = [entry(f"known://{n}", body, position=n, visibility=shown) for n, shown in enumerate((VISIBLE, SUMMARIZED))]
+    user = packet(*rows).user
+    whole = {node.attributes["path"]: node.body for node in section(user, "visible").children}
+    condensed = {node.attributes["path"]: node.body for node in section(user, "summary").children}
+    assert whole == {"known://0": body}
+    assert condensed.keys() == {"known://0", "known://1"}
+    assert all(len(text) < 600 and text.startswith("line 0 of the fact") for text in condensed.values())
 
 
 # RU185
@@ -237,6 +250,23 @@ def test_the_budget_is_a_table_of_visible_schemes_and_three_totals():
         f"Total: 3 visible + 1 summarized entries; tokenUsage {one.tokens} / ceiling 20000. {free} tokens free.",
         "",
     ]
+
+
+# RU211
+@pytest.mark.parametrize("place", range(len(SECTIONS)))
+def test_only_the_budget_reads_what_entries_cost(place):
+    made = blocks(*EVERY_KIND)
+    draft = Draft(made, active_prompt(made, 1), account_for(made), system_tokens=5, ceiling=CEILING)
+    other = replace(draft, account=account_for(()), system_tokens=6, ceiling=CEILING - 1)
+    part = SECTIONS[place]
+    assert (part.render(draft) == part.render(other)) is not isinstance(part, BudgetSection)
+
+
+# RU211
+def test_the_longest_known_entry_costs_more_in_a_packet_than_its_gate_allows():
+    """So the gate, which lets such a body pass, counts the body and not the packet."""
+    block = make_block(entry("known://a", "x" * 512 * DIVISOR), DIVISOR)
+    assert block.a_tokens + block.s_tokens > 512 == count_tokens("x" * 512 * DIVISOR, DIVISOR)
 
 
 # RU222

@@ -1,11 +1,12 @@
 """The incremental path: whatever happened, warm rows and a cold snapshot give the same bytes."""
 
 from dataclasses import replace
+from sys import getsizeof
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwright_assembler.app.packet import compose
+from turnwright_assembler.app.packet import PIECE_CHARS_MAX, compose
 from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections.system import SYSTEM_PATH, render_system
@@ -113,3 +114,23 @@ def test_an_entry_that_stops_standing_in_packets_is_dropped():
     rows.apply(ViewPart((entry("a.py"),), (), cursor(1)))
     rows.apply(ViewPart((entry("a.py", visibility=Visibility.ARCHIVED),), (), cursor(2)))
     assert (rows.ordered(), rows.size_bytes) == ((), RunRows(DIVISOR).size_bytes)
+
+
+def told(rows, digest):
+    """The rows' packet is told; what they take by that."""
+    before = rows.size_bytes
+    rows.told(compose(rows.ordered(), rows.system, 1, 5_000, DIVISOR).messages, digest, "")
+    return rows.size_bytes - before
+
+
+def test_what_is_kept_of_a_packet_beside_the_texts_of_its_rows_counts():
+    short, long = RunRows(DIVISOR), RunRows(DIVISOR)
+    short.apply(ViewPart((entry("a.py", "x" * (PIECE_CHARS_MAX // 2)),), (), cursor(1)))
+    long.apply(ViewPart((entry("a.py", "x" * (2 * PIECE_CHARS_MAX)),), (), cursor(1)))
+    whole = getsizeof("x" * PIECE_CHARS_MAX)
+    assert told(short, "one") < whole // 5
+    assert 2 * whole <= told(long, "one") < 2.2 * whole
+    # The next one takes the place of the last one.
+    assert told(long, "two") == 0
+    long.apply(ViewPart((), ("a.py",), cursor(2)))
+    assert told(long, "three") < -1.8 * whole

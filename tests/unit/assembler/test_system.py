@@ -1,5 +1,6 @@
 import json
 
+from turnwright_assembler.sections.registry import Registry
 from turnwright_assembler.sections.system import render_system
 
 DOCS = {"get": "## get\n\nReads.", "set": "## set\n\nWrites [%TOOLS%].", "sh": "## sh"}
@@ -52,3 +53,8 @@ def test_the_instructions_teach_commands_markers_and_the_end_of_a_turn():
         assert word in text
     for status in (102, 200, 204, 422):
         assert f'<update status="{status}">' in text
+
+
+# RU182
+def test_nobody_filters_the_system_message_unless_a_plugin_does():
+    assert Registry().plugged(()).system_filters == ()

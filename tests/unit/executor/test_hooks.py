@@ -38,7 +38,7 @@ from turnwright_executor.hooks import (
     TurnFacts,
     TurnStarted,
 )
-from turnwright_executor.hooks.plugins import load_hooks
+from turnwright_executor.hooks.plugins import load_plugins
 from turnwright_executor.hooks.points import EVENTS, FILTERS
 from turnwright_executor.hooks.rules import new_registry
 from turnwright_executor.ports.models import ToolCall
@@ -121,6 +121,10 @@ def makes_an_impossible_refusal(value, context):
     return value.refused("no code", "text")
 
 
+def refuses_with_a_success(value, context):
+    return value.refused("well:200", "text")
+
+
 def sleeps(value, context):
     time.sleep(5)
 
@@ -129,7 +133,7 @@ async def waits(value, context):
     await asyncio.sleep(5)
 
 
-FAULTS = (raises, exits, returns_nothing, makes_an_impossible_refusal, sleeps, waits)
+FAULTS = (raises, exits, returns_nothing, makes_an_impossible_refusal, refuses_with_a_success, sleeps, waits)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -356,13 +360,13 @@ async def test_every_hook_can_be_named_by_its_name():
 )
 async def test_a_plugin_that_cannot_be_loaded_is_told_by_name(enabled, word):
     with pytest.raises(SettingsError, match=r"^TURNWRIGHT_HOOKS: ") as refused:
-        load_hooks(enabled)
+        load_plugins(enabled, "none")
     assert word in str(refused.value)
 
 
 async def test_without_plugins_the_rules_alone_are_there():
-    assert load_hooks("none").plugins() == {}
-    assert [one.name for one in load_hooks("none").chain("turn.verdict")] == [
+    assert load_plugins("none", "none").plugins() == {}
+    assert [one.name for one in load_plugins("none", "none").chain("turn.verdict")] == [
         "plain_text", "update", "refuted", "commented", "strikes", "loop_turns", "budget", "rejected", "expired",
     ]  # fmt: skip
 

@@ -157,6 +157,8 @@ class PacketReport(_message.Message):
     CEILING_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
     CHARS_FIELD_NUMBER: _builtins.int
+    RENDER_VERSION_FIELD_NUMBER: _builtins.int
+    PLUGINS_FIELD_NUMBER: _builtins.int
     overflow: _builtins.bool
     """True when the packet does not fit even so: the turn must end with 413."""
     digest: _builtins.str
@@ -167,6 +169,10 @@ class PacketReport(_message.Message):
     """Tokens that it may have."""
     chars: _builtins.int
     """Code points of all messages: whoever puts copied pieces together can tell by it that they are those that were meant."""
+    render_version: _builtins.str
+    """What made the bytes: the release, and each plugin as `name=version`, with spaces between. Equal input gives equal bytes
+    where it is equal, and may not where it is not.
+    """
     @_builtins.property
     def effects(self) -> _containers.RepeatedCompositeFieldContainer[_write_pb2.EntryWrite]:
         """Writes that the caller shall commit before it calls the model: demotions and error entries. Often none."""
@@ -174,6 +180,12 @@ class PacketReport(_message.Message):
     @_builtins.property
     def cursor(self) -> _cursor_pb2.Cursor:
         """The moment that it shows."""
+
+    @_builtins.property
+    def plugins(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the plugins that take part. Where there are any, a turn may bring more than its entries' texts: ask
+        CheckBudget.
+        """
 
     def __init__(
         self,
@@ -185,10 +197,12 @@ class PacketReport(_message.Message):
         ceiling: _builtins.int = ...,
         cursor: _cursor_pb2.Cursor | None = ...,
         chars: _builtins.int = ...,
+        render_version: _builtins.str = ...,
+        plugins: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ceiling", b"ceiling", "chars", b"chars", "cursor", b"cursor", "digest", b"digest", "effects", b"effects", "overflow", b"overflow", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ceiling", b"ceiling", "chars", b"chars", "cursor", b"cursor", "digest", b"digest", "effects", b"effects", "overflow", b"overflow", "plugins", b"plugins", "render_version", b"render_version", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -112,6 +112,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION. The executor is of another major version than its client. Said by clients. Metadata: `version`,
     `client`.
     """
+    ERROR_REASON_PLUGIN_FAILED: _ErrorReason.ValueType  # 40
+    """FAILED_PRECONDITION. A plugin failed while the packet of a turn was made; its log line carries the id. Metadata:
+    `plugin`, `part`, `error_id`.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Every reason that an rpc of this product can fail with. On the wire it stands in google.rpc.ErrorInfo:
@@ -207,5 +211,9 @@ ERROR_REASON_NOT_OWNER: ErrorReason.ValueType  # 38
 ERROR_REASON_VERSION_MISMATCH: ErrorReason.ValueType  # 39
 """FAILED_PRECONDITION. The executor is of another major version than its client. Said by clients. Metadata: `version`,
 `client`.
+"""
+ERROR_REASON_PLUGIN_FAILED: ErrorReason.ValueType  # 40
+"""FAILED_PRECONDITION. A plugin failed while the packet of a turn was made; its log line carries the id. Metadata:
+`plugin`, `part`, `error_id`.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

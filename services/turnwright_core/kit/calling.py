@@ -17,6 +17,10 @@ THREADS_MAX: Final = 32
 """Plain functions of plugins that run at the same time."""
 
 
+class LateError(TimeoutError):
+    """A function of a plugin was not done within the deadline of its call."""
+
+
 class PluginError(Exception):
     """A function of a plugin failed: the exception, in words for whoever looks after the plugin."""
 
@@ -48,7 +52,7 @@ class PluginCalls:
             async with asyncio.timeout(self.deadline_s) as limit:
                 return await self._called(function, *arguments)
         except TimeoutError as error:
-            late = TimeoutError(f"no answer within {self.deadline_s:g} s") if limit.expired() else error
+            late = LateError(f"no answer within {self.deadline_s:g} s") if limit.expired() else error
             raise PluginError(late) from error
         except (Exception, SystemExit) as error:
             raise PluginError(error) from error
@@ -82,7 +86,7 @@ class PluginCalls:
             with suppress(RuntimeError):  # the loop may have ended since
                 loop.call_soon_threadsafe(settle, result, error)
 
-        threading.Thread(target=run, name="hook", daemon=True).start()
+        threading.Thread(target=run, name="plugin", daemon=True).start()
         return await answer
 
 

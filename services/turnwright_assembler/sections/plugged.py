@@ -1,0 +1,233 @@
+"""What plugins bring to packets, as packets are made of it: sections, projections, filters.
+
+A function of a plugin is a pure one: it is given rows, and returns text. It has no deadline, as nothing here waits for
+anything, and is not called again while what it was given is the same. Nothing is sent to a model that a plugin did not
+finish: one that raises, or returns something else than it should, fails the packet (PLUGIN_FAILED), as leaving out what
+it may be there to show, or to hide, would be worse than no turn.
+What a section or a projection returns is wrapped and fenced like any other content. What a filter returns is the
+message itself, and the plugin answers for it.
+Source: architecture 4; rows RU042-RU044, RU145, RU148.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from turnwright_assembler.domain.blocks import Block
+from turnwright_assembler.domain.envelope import element, fenced, tag_name, well_formed
+from turnwright_assembler.domain.projection import OWN_VIEWS, Projection, Views
+from turnwright_assembler.sections import SECTIONS
+from turnwright_assembler.sections.contract import Draft, Section, block_section
+from turnwright_core import __version__
+from turnwright_core.entries import Entry
+from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.calling import PluginError, call_plainly
+from turnwright_core.kit.logs import get_logger
+
+_log = get_logger("plugins")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing that a section shows: a tag with attributes, around a body between sentinels.
+
+    `path` is shown and names the sentinels; names and values become what may stand in a tag.
+    """
+
+    path: str
+    body: str = ""
+    tag: str = "item"
+    attributes: Mapping[str, str | int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PacketContext:
+    """What a section or a filter of the user message is given. It has no figures: these are settled last."""
+
+    loop: int
+    loop_start_turn: int
+    """The loop's first turn, from the path of its prompt; 0 where that is archived."""
+    mode: str
+    """`ask` or `act`; empty where the prompt is archived."""
+    entries: tuple[Entry, ...]
+    """Those of the schemes that it asked for, visible and summarized ones, in the order in which the run saw them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SystemContext:
+    """What a filter of the system message is given."""
+
+    tools: tuple[str, ...]
+    """Names of the tools on offer, in their order."""
+    persona: str | None
+    """The run's own persona; None: the default one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A function of a plugin, and what it is there for: `<weather>`, `assembly.user`."""
+
+    plugin: str
+    name: str
+    function: Callable[..., Any]
+
+    def guarded(self, work: Callable[..., Any], *given: object) -> Any:
+        """What the work returns, in which the function is called. Raises PLUGIN_FAILED; why stays in the log."""
+        try:
+            return call_plainly(work, *given)
+        except PluginError as error:
+            error_id = secrets.token_hex(8)
+            _log.error("plugin_failed", plugin=self.plugin, part=self.name, error_id=error_id, exc_info=error.fault)
+        message = (
+            f"The plugin {self.plugin} failed in {self.name} (error {error_id}): no packet is made without it. "
+            "Repair it, or leave it out with TURNWRIGHT_SECTIONS."
+        )
+        raise fault(Reason.PLUGIN_FAILED, message, plugin=self.plugin, part=self.name, error_id=error_id)
+
+
+@dataclass(frozen=True, slots=True)
+class PluggedSection:
+    """A section of a plugin; implements Section."""
+
+    part: Part
+    tag: str
+    priority: int
+    schemes: frozenset[str]
+    is_live: bool = False
+
+    def render(self, draft: Draft) -> Sequence[str]:
+        """Its items; what it rendered before where nothing that it is given has changed. Raises PLUGIN_FAILED."""
+        context = context_of(draft, self.schemes)
+        before, pieces = draft.kept.get(self.tag, (None, ()))
+        if before != context:
+            pieces = self.part.guarded(self._pieces, context)
+            draft.kept[self.tag] = (context, pieces)
+        return tuple(pieces)
+
+    def _pieces(self, context: PacketContext) -> tuple[str, ...]:
+        return tuple(block_section(self.tag, map(_piece, self.part.function(context))))
+
+
+@dataclass(frozen=True, slots=True)
+class PluggedFilter:
+    """A filter of the user message: it is given all pieces that stand before its place, and returns them."""
+
+    part: Part
+    priority: int
+    schemes: frozenset[str]
+
+    def changed(self, pieces: Sequence[str], draft: Draft) -> list[str]:
+        """The pieces from now on. Raises PLUGIN_FAILED."""
+        return list(self.part.guarded(self._changed, tuple(pieces), context_of(draft, self.schemes)))
+
+    def _changed(self, pieces: tuple[str, ...], context: PacketContext) -> tuple[str, ...]:
+        changed = self.part.function(pieces, context)
+        if isinstance(changed, str):
+            raise TypeError("it returned one text and not pieces")
+        return tuple(map(_text, changed))
+
+
+@dataclass(frozen=True, slots=True)
+class Plugged:
+    """All that plugins bring to packets."""
+
+    steps: tuple[Section | PluggedFilter, ...] = SECTIONS
+    """Sections and filters of the user message, in order."""
+    system_filters: tuple[Part, ...] = ()
+    views: Views = OWN_VIEWS
+    schemes: frozenset[str] = frozenset()
+    """Schemes whose entries some plugin is given."""
+    render_version: str = __version__
+    """What packets are made by: the release, and each plugin with its version. Only equal ones give equal bytes."""
+    plugins: tuple[str, ...] = ()
+    """Names of the plugins."""
+
+    @property
+    def has_filters(self) -> bool:
+        """Whether the text of sections may be another one in the end."""
+        return any(isinstance(step, PluggedFilter) for step in self.steps)
+
+    def system(self, text: str, attributes: Mapping[str, Any]) -> str:
+        """The system message after its filters. Raises PLUGIN_FAILED."""
+        if not self.system_filters:
+            return text
+        tools, persona = attributes.get("tools"), attributes.get("persona")
+        named = tuple(map(str, tools)) if isinstance(tools, list) else ()
+        context = SystemContext(named, persona if isinstance(persona, str) else None)
+        for part in self.system_filters:
+            text = part.guarded(lambda part=part, text=text: _text(part.function(text, context)))
+        return text
+
+
+NOTHING: Final = Plugged()
+"""Without plugins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Additions:
+    """What plugins bring to the packets of one run."""
+
+    plugged: Plugged = NOTHING
+    entries: tuple[Entry, ...] = ()
+    """Entries of the schemes that some plugin is given, in the order of blocks."""
+    kept: dict[str, Any] = field(default_factory=dict)
+    """See Draft."""
+
+    def shown(self, blocks: Iterable[Block]) -> tuple[Entry, ...]:
+        """The entries as a packet of these blocks shows them: what the ladder has summarized is summarized here too."""
+        if not self.entries:
+            return ()
+        seen = {block.path: block.visibility for block in blocks if block.scheme in self.plugged.schemes}
+        wanted = ((entry, seen.get(entry.path, entry.visibility)) for entry in self.entries)
+        return tuple(
+            entry if entry.visibility is visibility else replace(entry, visibility=visibility)
+            for entry, visibility in wanted
+        )
+
+
+NO_ADDITIONS: Final = Additions()
+"""Without plugins."""
+
+
+def context_of(draft: Draft, schemes: frozenset[str]) -> PacketContext:
+    """What a part of a plugin is given of a packet."""
+    prompt = draft.prompt
+    number = prompt.path.partition("://")[2] if prompt else ""
+    return PacketContext(
+        loop=draft.loop,
+        loop_start_turn=int(number) if number.isascii() and number.isdecimal() else 0,
+        mode=prompt.prompt.mode if prompt and prompt.prompt else "",
+        entries=tuple(entry for entry in draft.entries if entry.scheme in schemes),
+    )
+
+
+def projection(visible: Part | None, summarized: Part | None) -> Projection:
+    """The views of a scheme's entries, guarded."""
+    return Projection(_view(visible) if visible else None, _view(summarized) if summarized else None)
+
+
+def _view(part: Part) -> Callable[[Entry], str]:
+    def view(entry: Entry) -> str:
+        shown: str = part.guarded(lambda: _text(part.function(entry)))
+        return shown
+
+    return view
+
+
+def _text(value: object) -> str:
+    """The value if it is text, as UTF-8 can hold it. Raises TypeError."""
+    if not isinstance(value, str):
+        raise TypeError(f"it returned {type(value).__name__} and not text")
+    return well_formed(value)
+
+
+def _piece(item: object) -> str:
+    """Raises TypeError, AttributeError for what is no item."""
+    if not isinstance(item, Item):
+        raise TypeError(f"it returned {type(item).__name__} and not Item")
+    shown: dict[str, str | int] = {"path": _text(item.path)}
+    shown |= {tag_name(name, ()): value for name, value in item.attributes.items()}
+    return element(tag_name(item.tag), shown, fenced(item.path, _text(item.body))) + "\n"

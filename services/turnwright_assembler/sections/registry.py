@@ -1,0 +1,169 @@
+"""What plugins register with the assembler.
+
+Source: rows RU041-RU044, RU145, RU148; architecture 4.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from turnwright_assembler.domain.envelope import RESERVED
+from turnwright_assembler.domain.projection import Projection, Views
+from turnwright_assembler.sections import SECTIONS
+from turnwright_assembler.sections.plugged import (
+    Item,
+    PacketContext,
+    Part,
+    Plugged,
+    PluggedFilter,
+    PluggedSection,
+    projection,
+)
+from turnwright_core import __version__
+from turnwright_core.entries import Entry
+from turnwright_core.kit.plugins import ASSEMBLY, RUNTIME, Plugin, load_all
+from turnwright_core.kit.plugins import SECTIONS as KIND
+from turnwright_core.schemes import BY_NAME
+from turnwright_grammar.tools import DEFAULT_TOOLS
+
+SYSTEM: Final = "assembly.system"
+USER: Final = "assembly.user"
+
+PLACE_MIN: Final = 30
+"""The place of `<prompt>`, which is first: nothing stands before it."""
+PLACE_END: Final = 175
+"""The place of `<budget>`, which is last (C11)."""
+PRIORITY_DEFAULT: Final = 10
+"""Place of a filter of the system message when none is named (RU042)."""
+
+TAG: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
+TAKEN: Final = RESERVED | DEFAULT_TOOLS | set(BY_NAME) | {"file", "error", "item"}
+"""Tags that a section of a plugin cannot have: they mean something else already."""
+
+
+@dataclass(slots=True)
+class _Shared:
+    """What all plugins have registered. Mutable: filled at the start."""
+
+    steps: list[PluggedSection | PluggedFilter] = field(default_factory=list)
+    system: list[tuple[int, Part]] = field(default_factory=list)
+    projections: dict[str, tuple[str, Projection]] = field(default_factory=dict)
+
+
+class Registry:
+    """Collects what plugins bring to packets. A plugin is given it as the argument of its `register(registry)`.
+
+    A class may be several kinds of plugin at once: every service makes it and takes what concerns it, so what is for
+    the executor (`tool`, `on`, filters that are not `assembly.*`) is passed over here.
+    """
+
+    def __init__(self, plugin: str = RUNTIME, _shared: _Shared | None = None) -> None:
+        """Register on behalf of this plugin."""
+        self.plugin = plugin
+        self._shared = _shared or _Shared()
+
+    def of(self, plugin: str) -> Registry:
+        """The same registry, on behalf of another plugin."""
+        return Registry(plugin, self._shared)
+
+    def section(
+        self,
+        tag: str,
+        render: Callable[[PacketContext], Iterable[Item]],
+        *,
+        priority: int,
+        schemes: Sequence[str] = (),
+    ) -> None:
+        """Show a section `<tag>` with the items that `render` returns; without items there is none.
+
+        `priority` is its place, from 30 (behind the prompt) to 174 (before the budget), see architecture 4. `schemes`
+        are those whose entries it is given. Raises ValueError where the tag is taken, or the place is none.
+        """
+        if not TAG.fullmatch(tag):
+            raise ValueError(f"{tag!r} is no tag: a lower-case letter, then letters, digits or _")
+        owner = {one.tag: one.part.plugin for one in self._shared.steps if isinstance(one, PluggedSection)}.get(tag)
+        if owner or tag in TAKEN:
+            raise ValueError(f"the tag <{tag}> is taken, by {owner or 'the runtime'}")
+        part = self._part(f"<{tag}>", render)
+        self._shared.steps.append(PluggedSection(part, tag, _place(priority), frozenset(schemes)))
+
+    def projection(
+        self,
+        scheme: str,
+        *,
+        visible: Callable[[Entry], str] | None = None,
+        summarized: Callable[[Entry], str] | None = None,
+    ) -> None:
+        """Say what is shown of the entries of a scheme, whole and condensed; None: what is shown of any other entry.
+
+        Raises ValueError for a scheme that the runtime, or another plugin, shows.
+        """
+        owner = self._shared.projections.get(scheme)
+        if owner or scheme in BY_NAME:
+            raise ValueError(f"the entries of {scheme}:// are shown by {owner[0] if owner else 'the runtime'} already")
+        seen, short = (
+            self._part(f"{scheme}:// ({name})", view) if view else None
+            for name, view in (("visible", visible), ("summarized", summarized))
+        )
+        self._shared.projections[scheme] = (self.plugin, projection(seen, short))
+
+    def filter(
+        self, hook: Any, function: Callable[..., Any], priority: int = PRIORITY_DEFAULT, schemes: Sequence[str] = ()
+    ) -> None:
+        """Put a function into the chain `assembly.system` or `assembly.user`, lower priorities first (RU042).
+
+        System: `(text, SystemContext) -> text`. User: `(pieces, PacketContext) -> pieces`, with all pieces of the
+        message that stand before its place, which is from 30 to 174. Raises ValueError for another `assembly.*`.
+        """
+        name = hook if isinstance(hook, str) else str(getattr(hook, "name", ""))
+        if name == SYSTEM:
+            self._shared.system.append((int(priority), self._part(name, function)))
+        elif name == USER:
+            part = self._part(name, function)
+            self._shared.steps.append(PluggedFilter(part, _place(priority), frozenset(schemes)))
+        elif name.startswith(ASSEMBLY):
+            raise ValueError(f"there is no filter {name!r}; there are {SYSTEM} and {USER}")
+
+    def on(self, *_observer: object, **_options: object) -> None:
+        """For the executor; nothing here."""
+
+    def tool(self, *_tool: object) -> None:
+        """For the executor; nothing here."""
+
+    def _part(self, name: str, function: Callable[..., Any]) -> Part:
+        if not callable(function) or inspect.iscoroutinefunction(function):
+            raise TypeError(f"{name}: {function!r} is no plain function; packets wait for nothing")
+        return Part(self.plugin, name, function)
+
+    def plugged(self, plugins: Iterable[Plugin]) -> Plugged:
+        """All that was registered, by these plugins."""
+        shared, named = self._shared, sorted(plugins, key=lambda plugin: plugin.name)
+        sections = [one for one in shared.steps if isinstance(one, PluggedSection)]
+        steps = sorted((*SECTIONS, *shared.steps), key=lambda step: step.priority)
+        return Plugged(
+            steps=tuple(steps),
+            system_filters=tuple(part for _, part in sorted(shared.system, key=lambda one: one[0])),
+            views=Views(
+                {scheme: view for scheme, (_, view) in shared.projections.items()},
+                RESERVED | {one.tag for one in sections},
+            ),
+            schemes=frozenset().union(*(one.schemes for one in shared.steps)),
+            render_version=" ".join([__version__, *(f"{plugin.name}={plugin.version}" for plugin in named)]),
+            plugins=tuple(plugin.name for plugin in named),
+        )
+
+
+def load_sections(enabled: str) -> Plugged:
+    """What the enabled plugins bring; the words are those of `kit.plugins.chosen`. Raises SettingsError."""
+    registry, plugins = load_all(Registry(), ((KIND, enabled),))
+    return registry.plugged(plugins)
+
+
+def _place(priority: int) -> int:
+    if not PLACE_MIN <= int(priority) < PLACE_END:
+        raise ValueError(f"{priority} is no place: from {PLACE_MIN}, behind the prompt, to {PLACE_END - 1}")
+    return int(priority)

@@ -1,0 +1,44 @@
+"""The entries of a run for plugins that observe or filter: read and written from outside of loops.
+
+Source: rows RU121, RU126, RU127.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from turnwright_core.entries import Entry, EntryWrite
+from turnwright_core.schemes import Scheme
+from turnwright_executor.domain.addresses import TurnAddress
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.ledger import Ledger
+
+
+class OutsideEntries:
+    """Implements tools.contract.Entries for one turn of a run; what is written is stamped with that turn."""
+
+    def __init__(self, ledger: Ledger, at: TurnAddress) -> None:
+        """`ledger` writes without a fence."""
+        self._ledger = ledger
+        self._at = at
+        self._address = RunAddress(at.project, at.run)
+
+    async def get(self, paths: Sequence[str]) -> list[Entry]:
+        """See Entries."""
+        return await self._ledger.get_entries(self._address, paths)
+
+    async def find(
+        self, pattern: str, body_pattern: str = "", *, limit: int = 1000, bodies: bool = True
+    ) -> list[Entry]:
+        """See Entries."""
+        return await self._ledger.find_entries(self._address, pattern, body_pattern, limit, bodies=bodies)
+
+    def scheme(self, name: str) -> Scheme:
+        """See Entries."""
+        return self._ledger.scheme(name)
+
+    async def write(self, writes: Sequence[EntryWrite]) -> None:
+        """See Entries."""
+        stamped = [replace(write, turn=self._at.turn, loop=self._at.loop) for write in writes]
+        await self._ledger.write(self._address, 0, stamped)

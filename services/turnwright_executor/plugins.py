@@ -1,0 +1,66 @@
+"""What plugins that bring tools import; docs/plugins.md tells how. The names here stay as they are.
+
+What plugins that observe or filter need besides is in `turnwright_executor.hooks`.
+"""
+
+from turnwright_core.entries import (
+    AppendEntry,
+    CopyEntry,
+    Entry,
+    EntryWrite,
+    MoveEntry,
+    RemoveEntry,
+    SetEntry,
+    State,
+    Tier,
+    Visibility,
+    to_attributes_json,
+)
+from turnwright_core.runs import Mode
+from turnwright_core.schemes import Scheme
+from turnwright_executor.domain.effect_class import EffectClass
+from turnwright_executor.domain.effects import (
+    CallEffect,
+    CommandEffect,
+    Effect,
+    FileEdit,
+    FileEffect,
+    QuestionEffect,
+)
+from turnwright_executor.domain.toolset import Need
+from turnwright_executor.hooks.registry import Registry
+from turnwright_executor.tools.contract import Context, Done, Entries, Proposed, failed
+from turnwright_executor.tools.offering import PluginTool
+from turnwright_grammar import Command
+
+__all__ = [
+    "AppendEntry",
+    "CallEffect",
+    "Command",
+    "CommandEffect",
+    "Context",
+    "CopyEntry",
+    "Done",
+    "Effect",
+    "EffectClass",
+    "Entries",
+    "Entry",
+    "EntryWrite",
+    "FileEdit",
+    "FileEffect",
+    "Mode",
+    "MoveEntry",
+    "Need",
+    "PluginTool",
+    "Proposed",
+    "QuestionEffect",
+    "Registry",
+    "RemoveEntry",
+    "Scheme",
+    "SetEntry",
+    "State",
+    "Tier",
+    "Visibility",
+    "failed",
+    "to_attributes_json",
+]

@@ -1,0 +1,208 @@
+"""Tools of plugins: the class that they are made from, and what stands between them and the pipeline.
+
+A plugin's tool is carried out like a built-in one, by the same contract, within bounds: each step has a deadline, the
+store is reached at plugin tier for the run at hand, and an answer that no record could hold is a crash of the tool and
+of nothing else. Whatever else offers tools one day (other processes, MCP servers) makes a PluginTool for each.
+Source: architecture 6; rows RU029, RU121, RU126, RU157.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier
+from turnwright_core.kit.calling import LateError, PluginCalls, PluginError
+from turnwright_core.limits import BODY_BYTES_MAX
+from turnwright_core.runs import Mode
+from turnwright_core.schemes import Scheme
+from turnwright_executor.domain.effect_class import EffectClass
+from turnwright_executor.domain.effects import CallEffect, CommandEffect, Effect, FileEffect, QuestionEffect
+from turnwright_executor.domain.toolset import PHASES, Need, Offer
+from turnwright_executor.tools.contract import Context, Done, Entries, Proposed, failed
+from turnwright_grammar import Command
+
+NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
+"""A tool's name, and so its tag."""
+
+DOC_CHARS_MAX: Final = 8192
+"""Longest text about a tool that a model reads, in code points: it stands in every packet."""
+
+ANSWER_BYTES_MAX: Final = 64 * 1024
+"""Longest attributes, or data of an effect, that a tool gives to its record, in bytes of JSON."""
+
+PHASES_OPEN: Final = tuple(phase for phase, _ in PHASES if phase != "communicate")
+"""Where tools of plugins may stand; the last words of a reply are the runtime's own."""
+
+KEPT: Final = frozenset(
+    {"tool", "target", "command", "ordinal", "effect", "dispatched", "decision", "effect_class", "key", "principal"}
+    | {"request", "producer"}
+)
+"""Attributes of a record by which the runtime knows what became of it: no tool sets them."""
+
+_WRITERS: Final = {Tier.UNSPECIFIED: Tier.PLUGIN, Tier.PLUGIN: Tier.PLUGIN, Tier.MODEL: Tier.MODEL}
+
+
+class PluginTool:
+    """A tool. Subclass it, say what it is, and register one object of it with `registry.tool(...)`.
+
+    The attributes are read once, when it is registered. `prepare` and `perform` may be plain functions as well: a
+    plain one is called in a thread, so it may block.
+    """
+
+    name: str = ""
+    """Its tag: a lower-case letter, then letters, digits and `_`, at most 32 characters. Nobody else may have it."""
+    doc: str = ""
+    """What the model reads about it, at most 8,192 characters: `## <name .../> - what it does`, examples, bullets."""
+    effect_class: EffectClass = EffectClass.PURE
+    """What an interrupted command of it means for whoever goes on."""
+    needs: frozenset[Need] = frozenset()
+    """What it cannot do without; a loop that has it not does not offer the tool."""
+    target: str = ""
+    """The attribute that says what a command is about: it must be there, in one line, and it names the record."""
+    phase: str = "act"
+    """Its place in the list of tools: `gather`, `reason` or `act`."""
+    schemes: tuple[Scheme, ...] = ()
+    """Schemes of entries that it brings along; they are registered with the store when the executor starts."""
+
+    async def prepare(self, command: Command, context: Context) -> Done | Proposed:
+        """Settle the command, or say what it wants to do. Changes nothing in the world."""
+        raise NotImplementedError
+
+    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
+        """Carry out an accepted effect of `prepare`. May be called again after a crash unless OUTSIDE."""
+        return failed("conflict:409", f"<{command.name}> proposes nothing, so there is nothing to carry out.")
+
+
+def check_tool(tool: PluginTool) -> None:
+    """Raises ValueError, or TypeError, for a tool that could not be offered."""
+    if not isinstance(tool, PluginTool):
+        raise TypeError(f"{tool!r} is no PluginTool")
+    if not NAME.fullmatch(tool.name):
+        raise ValueError(f"{tool.name!r} is no name of a tool: a lower-case letter, then letters, digits or _")
+    if not tool.doc.strip() or len(tool.doc) > DOC_CHARS_MAX:
+        raise ValueError(f"<{tool.name}> needs a text that the model reads, of at most {DOC_CHARS_MAX} characters")
+    if tool.phase not in PHASES_OPEN:
+        raise ValueError(f"<{tool.name}> stands in the phase {tool.phase!r}; there are {', '.join(PHASES_OPEN)}")
+    if not isinstance(tool.effect_class, EffectClass) or not all(isinstance(need, Need) for need in tool.needs):
+        raise TypeError(f"<{tool.name}> has an effect_class that is none, or a need that is none")
+
+
+class PluginEntries:
+    """The store as plugins have it: the entries of one run, read as it sees them and written at plugin tier."""
+
+    def __init__(self, entries: Entries) -> None:
+        """Go through these."""
+        self._entries = entries
+
+    async def get(self, paths: Sequence[str]) -> list[Entry]:
+        """See Entries."""
+        return await self._entries.get(paths)
+
+    async def find(
+        self, pattern: str, body_pattern: str = "", *, limit: int = 1000, bodies: bool = True
+    ) -> list[Entry]:
+        """See Entries."""
+        return await self._entries.find(pattern, body_pattern, limit=limit, bodies=bodies)
+
+    def scheme(self, name: str) -> Scheme:
+        """See Entries."""
+        return self._entries.scheme(name)
+
+    async def write(self, writes: Sequence[EntryWrite]) -> None:
+        """See Entries. Raises ValueError for a writer above a plugin, TurnwrightError for what the store refuses."""
+        await self._entries.write([as_plugin(write) for write in writes])
+
+
+def as_plugin(write: EntryWrite) -> EntryWrite:
+    """The write as a plugin may make it, in the turn at hand. Raises ValueError for a writer above a plugin."""
+    if write.writer not in _WRITERS:
+        raise ValueError(f"{write.path}: a plugin writes as plugin, or as model, and not as {write.writer.name}")
+    change = write.change
+    if isinstance(change, SetEntry) and change.body is not None:
+        change.body.encode()
+    return replace(write, writer=_WRITERS[write.writer], turn=None, loop=None)
+
+
+class Offered:
+    """A plugin's tool as the pipeline calls it; implements Tool."""
+
+    def __init__(self, tool: PluginTool, plugin: str, calls: PluginCalls) -> None:
+        """`plugin` is who brought it; `calls` bounds each step."""
+        self.name = tool.name
+        self.effect_class = tool.effect_class
+        self.plugin = plugin
+        self.doc = tool.doc.strip()
+        self.offer = Offer(tool.name, tool.phase, tool.needs, tool.target)
+        self.schemes = tool.schemes
+        self._tool = tool
+        self._calls = calls
+
+    async def prepare(self, command: Command, context: Context) -> Done | Proposed:
+        """What the tool answers, as a record can hold it. Raises what it raised."""
+        answer = await self._answer(self._tool.prepare, command, context)
+        if isinstance(answer, Proposed):
+            return _refused_in_ask_mode(answer, context) or _proposed(answer)
+        return _done(answer)
+
+    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
+        """What came of the effect. Raises what the tool raised."""
+        return _done(await self._answer(self._tool.perform, effect, command, context))
+
+    async def _answer(self, step: Callable[..., Any], *given: Any) -> Any:
+        *others, context = given
+        try:
+            return await self._calls.call(step, *others, replace(context, entries=PluginEntries(context.entries)))
+        except PluginError as error:
+            if isinstance(error.fault, LateError):
+                text = f"The tool {self.name} gave {error.fault}; what it had begun may have happened all the same."
+                return failed("timeout:504", text)
+            raise (error.fault if isinstance(error.fault, Exception) else error) from None
+
+
+def _refused_in_ask_mode(answer: Proposed, context: Context) -> Done | None:
+    is_harmless = isinstance(answer.effect, QuestionEffect) or (
+        isinstance(answer.effect, CommandEffect) and answer.effect.read_only
+    )
+    if context.mode is not Mode.ASK or is_harmless:
+        return None
+    return failed("permission:403", "Ask mode is read-only: nothing outside of entries is changed. Answer in <update>.")
+
+
+def _proposed(answer: Proposed) -> Proposed:
+    """Raises ValueError or TypeError for what no proposal can be."""
+    if not isinstance(answer.effect, FileEffect | CommandEffect | QuestionEffect | CallEffect):
+        raise TypeError(f"{type(answer.effect).__name__} is no effect")
+    if isinstance(answer.effect, CallEffect):
+        _check_json(answer.effect.data, "the data of an effect")
+    _check_answer(answer.body, answer.attributes)
+    return answer
+
+
+def _done(answer: object) -> Done:
+    """Raises ValueError or TypeError for what no record can hold."""
+    if not isinstance(answer, Done):
+        raise TypeError(f"it answered {type(answer).__name__} and neither Done nor Proposed")
+    if not isinstance(answer.state, State) or not answer.state.is_settled:
+        raise ValueError("a command that is done is resolved, failed or cancelled")
+    if answer.outcome and not answer.outcome.rpartition(":")[0]:
+        raise ValueError(f"an outcome is `word:code` as in not_found:404, and {answer.outcome!r} is not")
+    _check_answer(answer.body, answer.attributes)
+    return replace(answer, writes=tuple(as_plugin(write) for write in answer.writes))
+
+
+def _check_answer(body: str, attributes: Mapping[str, Any]) -> None:
+    if len(body.encode()) > BODY_BYTES_MAX:
+        raise ValueError(f"a record holds at most {BODY_BYTES_MAX} bytes: write more into an entry of its own")
+    if taken := KEPT & attributes.keys():
+        raise ValueError(f"the runtime keeps the attributes {', '.join(sorted(taken))} of a record itself")
+    _check_json(attributes, "attributes")
+
+
+def _check_json(value: Mapping[str, Any], what: str) -> None:
+    size = len(json.dumps(dict(value), ensure_ascii=False, allow_nan=False).encode())
+    if size > ANSWER_BYTES_MAX:
+        raise ValueError(f"{what} have at most {ANSWER_BYTES_MAX} bytes as JSON, and these have {size}")
