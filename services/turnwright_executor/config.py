@@ -3,10 +3,32 @@
 from __future__ import annotations
 
 from typing import Final, Literal
+from urllib.parse import urlsplit
 
 from turnwright_core.kit.settings import PeerSettings, setting
+from turnwright_core.limits import TEMPERATURE_DEFAULT
+from turnwright_executor.domain.networks import networks_of
+from turnwright_executor.domain.tokens import TOKEN_DIVISOR
 
 DEFAULT_LISTEN: Final = "127.0.0.1:7440"
+
+
+def check_networks(text: str) -> str:
+    """A list of networks. Raises ValueError with a sentence."""
+    networks_of(text)
+    return text
+
+
+def check_url(text: str) -> str:
+    """An address of a server, or nothing. Raises ValueError with a sentence."""
+    try:
+        parts = urlsplit(text)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    if text and not is_address:
+        raise ValueError("must be an address such as http://localhost:8888")
+    return text
 
 
 class ExecutorSettings(PeerSettings):
@@ -15,6 +37,9 @@ class ExecutorSettings(PeerSettings):
     assembler: str = setting(default="127.0.0.1:7442", description="Address of the assembler.")
     provider: str = setting(default="127.0.0.1:7443", description="Address of the provider.")
 
+    temperature: float = setting(
+        default=TEMPERATURE_DEFAULT, ge=0, le=2, description="Sampling temperature of runs that name none."
+    )
     max_loop_turns: int = setting(default=99, ge=1, le=10_000, description="Most turns of one loop.")
     max_commands: int = setting(
         default=99, ge=1, le=1000, description="Most commands of one turn; the rest is dropped."
@@ -31,7 +56,21 @@ class ExecutorSettings(PeerSettings):
     hook_deadline_s: float = setting(
         default=5.0, gt=0, le=3600, description="Seconds that one call of a plugin's function may take."
     )
+    tools: str = setting(
+        default="",
+        description="Plugins that bring tools: entry points of `turnwright.tools`, or `module:function`, with commas "
+        "between. Empty: all that are installed; `none`: none.",
+    )
+    tool_deadline_s: float = setting(
+        default=60.0, gt=0, le=3600, description="Seconds that one step of a plugin's tool may take."
+    )
 
+    token_divisor: int = setting(
+        default=TOKEN_DIVISOR,
+        ge=1,
+        le=16,
+        description="Characters per token in every estimate: tokens = ceil(characters / this).",
+    )
     max_entry_tokens: int = setting(
         default=512, ge=1, description="Longest `known://` entry that a model writes, in tokens."
     )
@@ -114,6 +153,40 @@ class ExecutorSettings(PeerSettings):
     sh_writable: str = setting(
         default="~/.cache:~/.npm:~/.cargo/registry:~/.cargo/git:~/go/pkg:~/.m2:~/.gradle",
         description="Directories beside the project that commands may write in a sandbox, with colons between.",
+    )
+    web_searxng_url: str = setting(
+        default="",
+        check=check_url,
+        description="Address of the SearXNG instance that `search` asks; it has to answer in JSON. Empty: no search.",
+    )
+    web_networks: str = setting(
+        default="",
+        check=check_networks,
+        description="Networks beside the public internet that pages may be fetched from, such as `10.0.0.0/8`, with "
+        "commas between.",
+    )
+    web_fetch_timeout_s: float = setting(
+        default=30.0, gt=0, le=600, description="Seconds for one page with its redirects, and for one search."
+    )
+    web_page_bytes: int = setting(
+        default=4 * 1024 * 1024, ge=1024, le=64 * 1024 * 1024, description="Most of a page that is read, in bytes."
+    )
+    web_text_bytes: int = setting(
+        default=256 * 1024,
+        ge=1024,
+        le=8 * 1024 * 1024,
+        description="Most of a page's text that is kept, in bytes; the end is left out.",
+    )
+    web_redirects_max: int = setting(default=5, ge=0, le=20, description="Redirects that are followed to one page.")
+    web_prefetch_max: int = setting(
+        default=3, ge=0, le=20, description="Results of a search that are opened at once; 0: none."
+    )
+    web_prefetch_timeout_s: float = setting(
+        default=10.0, gt=0, le=600, description="Seconds that a search waits for these; the rest is only listed."
+    )
+    skill_files_max: int = setting(default=200, ge=1, le=5000, description="Most files of one skill.")
+    skill_bytes_max: int = setting(
+        default=4 * 1024 * 1024, ge=1024, le=16 * 1024 * 1024, description="Most of one skill, unpacked, in bytes."
     )
     sh_memory_mb: int = setting(
         default=0, ge=0, description="Address space of a command's process in MiB; 0: no limit."

@@ -6,16 +6,20 @@ import asyncio
 import os
 import secrets
 import time
-from typing import cast
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
 
 import grpc
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc
 
 from turnwright_core.entries import Tier
+from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.auth import call_metadata
+from turnwright_core.kit.calling import PluginCalls
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.neighbours import Neighbours
 from turnwright_core.kit.peer import Peer
+from turnwright_core.kit.plugins import TOOLS
 from turnwright_core.kit.server import Service
 from turnwright_core.kit.settings import SettingsError
 from turnwright_executor.app.boards import Boards
@@ -26,10 +30,12 @@ from turnwright_executor.app.generation import Generation
 from turnwright_executor.app.hubs import Hubs
 from turnwright_executor.app.leases import Leases
 from turnwright_executor.app.loop import Services
+from turnwright_executor.app.outside import OutsideEntries
 from turnwright_executor.app.resolving import Decisions
 from turnwright_executor.app.runner import Runner
 from turnwright_executor.app.tail import TailBounds
 from turnwright_executor.config import DEFAULT_LISTEN, ExecutorSettings
+from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.edge.assembler import AssemblerPackets
 from turnwright_executor.edge.control import OutsideLedger, StoreControl
 from turnwright_executor.edge.inbox import StoreInbox
@@ -41,16 +47,29 @@ from turnwright_executor.edge.registry import StoreRegistry
 from turnwright_executor.edge.relaying import Relays
 from turnwright_executor.edge.routing import RoutedServer, Router
 from turnwright_executor.edge.sandbox import Sandbox, SandboxMissingError, find_sandbox
-from turnwright_executor.edge.schemes import KnownSchemes
+from turnwright_executor.edge.schemes import KnownSchemes, register_schemes
 from turnwright_executor.edge.store import StoreLedger
 from turnwright_executor.edge.streams import StoreStreams
+from turnwright_executor.edge.web import HttpWeb, WebLimits
+from turnwright_executor.edge.workspace import DiskWorkspace
 from turnwright_executor.hooks.chains import Hooks
-from turnwright_executor.hooks.plugins import load_hooks
+from turnwright_executor.hooks.plugins import load_plugins
 from turnwright_executor.rpc.catalogue import catalogue
 from turnwright_executor.rpc.control_servicer import Steering
 from turnwright_executor.rpc.executor_servicer import ExecutorServicer
+from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.limits import ToolLimits
-from turnwright_executor.tools.registry import build_tools, docs_of
+from turnwright_executor.tools.offering import Offered
+from turnwright_executor.tools.registry import build_tools, texts_of, with_offered
+
+SKILLS_FOLDER: Final = "skills"
+"""Folder of the home with skills that every project has."""
+
+SCHEMES_WAIT_S: Final = 30.0
+"""Seconds that a start waits for the store where plugins bring schemes along."""
+
+SCHEMES_POLL_S: Final = 0.5
+"""Seconds between two tries."""
 
 _log = get_logger("executor")
 
@@ -90,8 +109,9 @@ class _Wired:
 
     async def _start(self) -> None:
         settings = self._settings
-        self._hooks = Hooks(load_hooks(settings.hooks), settings.hook_deadline_s)
-        _log.info("hooks", active=self._hooks.plugins)
+        plugins = load_plugins(settings.hooks, settings.tools)
+        self._hooks = Hooks(plugins, settings.hook_deadline_s)
+        _log.info("plugins", active=self._hooks.plugins)
         sandbox = await _sandbox(settings)
         store = self._peer("store", settings.store)
         assembler = self._peer("assembler", settings.assembler)
@@ -101,19 +121,16 @@ class _Wired:
         schemes = KnownSchemes()
         ledger = StoreLedger(store, owner, advertised, round(settings.lease_s * 1000), schemes)
         models = ProviderModels(provider, settings.generate_deadline_s)
-        tools = build_tools(
-            ToolLimits(
-                known_tokens_max=settings.max_entry_tokens,
-                command_timeout_s=settings.sh_timeout_s,
-                beat_s=settings.sh_beat_s,
-            )
-        )
+        tools = _tools(settings)
+        offered = plugins.offered(PluginCalls(settings.tool_deadline_s))
+        tools = with_offered(tools, offered)
+        await _register_schemes(store, offered)
         services = Services(
             ledger=ledger,
             packets=AssemblerPackets(assembler),
             generation=Generation(models, settings.generate_attempts, settings.reply_bytes_max, time.monotonic),
             tools=tools,
-            tool_docs=docs_of(tools),
+            tool_docs=texts_of(tools),
             settings=settings,
             hooks=self._hooks,
         )
@@ -134,12 +151,13 @@ class _Wired:
             return await places.bench(project, await rows.project_root(project))
 
         outside = OutsideLedger(store, owner, advertised, schemes=schemes)
+        plugins.opened(lambda at: OutsideEntries(outside, at))
         self._calls = ToolCalls(outside, tools, bench, self._hooks, self._hubs)
         steering = Steering(
             Control(rows, self._hubs),
             self._calls,
             self._boards,
-            catalogue(docs_of(tools)),
+            catalogue(texts_of(tools)),
         )
         self._servicer = ExecutorServicer(desk, queries, self._hubs, decisions, StoreStreams(store), steering)
         self._runner.start(seek=settings.recover)
@@ -158,12 +176,59 @@ class _Wired:
             await peer.close()
 
 
+def _tools(settings: ExecutorSettings) -> Mapping[str, Tool]:
+    """The runtime's own tools."""
+    limits = ToolLimits(
+        known_tokens_max=settings.max_entry_tokens,
+        token_divisor=settings.token_divisor,
+        command_timeout_s=settings.sh_timeout_s,
+        beat_s=settings.sh_beat_s,
+        prefetch_max=settings.web_prefetch_max,
+        prefetch_timeout_s=settings.web_prefetch_timeout_s,
+        skill_files_max=settings.skill_files_max,
+        skill_bytes_max=settings.skill_bytes_max,
+    )
+    web = WebLimits(
+        searxng_url=settings.web_searxng_url,
+        networks=settings.web_networks,
+        timeout_s=settings.web_fetch_timeout_s,
+        page_bytes=settings.web_page_bytes,
+        text_bytes=settings.web_text_bytes,
+        redirects_max=settings.web_redirects_max,
+    )
+    shelf = DiskWorkspace(settings.home / SKILLS_FOLDER, settings.file_bytes_max)
+    return build_tools(limits, HttpWeb(web), shelf)
+
+
 def _advertised(settings: ExecutorSettings) -> str:
     """Where other executors reach this one; empty where they cannot, or where nobody knows before it listens."""
     if settings.advertise:
         return settings.advertise
     host, _, port = (settings.listen or DEFAULT_LISTEN).rpartition(":")
     return "" if host in ("0.0.0.0", "[::]") or port == "0" else settings.listen or DEFAULT_LISTEN  # noqa: S104
+
+
+async def _register_schemes(store: Peer, tools: Sequence[Offered]) -> None:
+    """Have the store know the schemes that tools bring along, before any of their entries is written.
+
+    A store that starts beside this executor is waited for. Raises SettingsError for a scheme that is another one by
+    now, ConnectionError where there is no store.
+    """
+    wanted = {scheme.name: scheme for tool in tools for scheme in tool.schemes}
+    deadline_s = time.monotonic() + SCHEMES_WAIT_S
+    while wanted:
+        try:
+            return await register_schemes(store, wanted.values())
+        except TurnwrightError as error:
+            names = ", ".join(f"{name}://" for name in wanted)
+            if error.reason not in AWAY:
+                await store.close()
+                raise SettingsError(f"{TOOLS.setting}: the schemes {names} cannot be registered: {error}") from None
+            if time.monotonic() > deadline_s:
+                await store.close()
+                raise ConnectionError(f"no store registers the schemes {names} of plugins: {error}") from None
+        await asyncio.sleep(SCHEMES_POLL_S)
+    return None
 
 
 async def _sandbox(settings: ExecutorSettings) -> Sandbox:

@@ -54,6 +54,7 @@ _SHAPES: Mapping[str, _Shape] = {
     "cp": _MOVE,
     "sh": _RUN,
     "env": _RUN,
+    "skill": _Shape(filled="path", synonyms={"path": ("url", "name", *_PATH)}, trimmed=True),
     "search": _Shape(filled="path", synonyms={"path": ("query", "q")}, trimmed=True),
     "update": _Shape(body_names=(*_BODY, "message", "summary"), trimmed=True, defaults={"status": STATUS_DEFAULT}),
     "ask_user": _Shape(synonyms={"options": ("choices",)}, trimmed=True),

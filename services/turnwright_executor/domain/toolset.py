@@ -5,12 +5,15 @@ Source: rows RU122, RU123, RU158, RU258; decision C8.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from turnwright_core.runs import LoopSettings, Mode
 
 PHASES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
-    ("gather", ("get", "env")),
+    ("gather", ("get", "env", "search", "skill")),
     ("reason", ("think",)),
     ("act", ("set", "cp", "mv", "rm", "sh")),
     ("communicate", ("update", "ask_user")),
@@ -20,7 +23,7 @@ PHASES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
 TOOL_ORDER: Final = tuple(name for _, names in PHASES for name in names)
 """Every tool, in display order."""
 
-# A row per reason, to be held against RU122; names of tools that are not built exclude nothing.
+# A row per reason, to be held against RU122. Without the web `get` and `skill` still read what is here.
 _EXCLUSIONS: Final[tuple[tuple[str, frozenset[str]], ...]] = (
     ("ask", frozenset({"sh"})),
     ("no_interaction", frozenset({"ask_user"})),
@@ -29,13 +32,49 @@ _EXCLUSIONS: Final[tuple[tuple[str, frozenset[str]], ...]] = (
 )
 
 
-def resolve_tools(settings: LoopSettings) -> tuple[str, ...]:
-    """The names of the tools of a loop, in display order."""
+class Need(Enum):
+    """What a tool cannot do without: a loop that has it not does not offer the tool."""
+
+    CHANGES = "ask"
+    """It changes the project or the world: not in ask mode."""
+    INTERACTION = "no_interaction"
+    """It asks a person something."""
+    WEB = "no_web"
+    """It reaches into the network."""
+    PROPOSALS = "no_proposals"
+    """It proposes what somebody has to decide on."""
+    FILES = "no_repo"
+    """It works on the project's files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A tool beside the runtime's own: where it stands, what it needs, which attribute names what a command is about.
+
+    `target` is empty for a tool whose commands are about nothing in particular.
+    """
+
+    name: str
+    phase: str
+    needs: frozenset[Need]
+    target: str
+
+
+def tool_order(more: Collection[Offer] = ()) -> tuple[str, ...]:
+    """Every tool in display order; those of plugins at the end of their phase."""
+    added = {phase: [offer.name for offer in more if offer.phase == phase] for phase, _ in PHASES}
+    return tuple(name for phase, names in PHASES for name in (*names, *added[phase]))
+
+
+def resolve_tools(settings: LoopSettings, more: Collection[Offer] = ()) -> tuple[str, ...]:
+    """The names of the tools of a loop, in display order; `more` are those of plugins."""
     reasons = {
         "ask": settings.mode is Mode.ASK,
         "no_interaction": settings.no_interaction,
         "no_web": settings.no_web,
         "no_proposals": settings.no_proposals,
+        "no_repo": settings.no_repo,
     }
     excluded = frozenset[str]().union(*(names for reason, names in _EXCLUSIONS if reasons[reason]))
-    return tuple(name for name in TOOL_ORDER if name not in excluded)
+    excluded |= {offer.name for offer in more if any(reasons[need.value] for need in offer.needs)}
+    return tuple(name for name in tool_order(more) if name not in excluded)

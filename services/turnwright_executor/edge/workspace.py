@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Final
 
 from turnwright_core.constraints import Constraints
+from turnwright_executor.edge.gathering import Gathering
 from turnwright_executor.edge.leftovers import temporary_name
-from turnwright_executor.tools.ports import FileText, OutsideProjectError
+from turnwright_executor.tools.ports import FileText, Gathered, OutsideProjectError
 
 MARKER_FOLDER: Final = ".turnwright"
 """Folder at a project's root that is ours."""
@@ -69,6 +70,13 @@ class DiskWorkspace:
         """The file, None where there is none. Raises OutsideProjectError, OSError."""
         return await asyncio.to_thread(self._read, path)
 
+    async def gather(self, path: str, files_max: int, bytes_max: int) -> Gathered | None:
+        """The file at a path, or all files below a folder; None where neither is.
+
+        What is hidden or ignored is left out. Raises OutsideProjectError, TooMuchError, OSError.
+        """
+        return await asyncio.to_thread(self._gather, path, files_max, bytes_max)
+
     async def replace(self, path: str, content: str | None, base_hash: str | None, like: str = "") -> bool:
         """Write or (None) delete atomically if the file still has the base hash; False when it has not.
 
@@ -82,6 +90,15 @@ class DiskWorkspace:
         try:
             with self._folder_of(relative) as (folder, name):
                 return read_file(name, folder, self._file_bytes_max)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def _gather(self, path: str, files_max: int, bytes_max: int) -> Gathered | None:
+        relative = self.normalise(path)
+        gathering = Gathering(files_max, bytes_max, lambda below: self._constraints.is_ignored(f"{relative}/{below}"))
+        try:
+            with self._folder_of(relative) as (folder, name):
+                return gathering.walk(name, folder)
         except (FileNotFoundError, NotADirectoryError):
             return None
 

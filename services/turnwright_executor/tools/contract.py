@@ -105,6 +105,8 @@ class Context:
     epoch: int = 0
     """Grows with each owner of the run: who carries something out for an executor refuses those before the latest.
     0: no lease holds the command, because a client called it."""
+    no_web: bool = False
+    """Whether nothing may be fetched: the task said so."""
 
 
 class Tool(Protocol):

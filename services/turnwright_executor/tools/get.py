@@ -8,12 +8,13 @@ from __future__ import annotations
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, Tier, Visibility
 from turnwright_core.patterns import Shape, shape_of
 from turnwright_core.text import slice_lines
+from turnwright_executor.domain.pages import is_page
 from turnwright_executor.domain.policy import is_flagged
-from turnwright_executor.domain.tokens import TOKEN_DIVISOR
 from turnwright_executor.tools.attributes import integer_of, visibility_of
 from turnwright_executor.tools.contract import Context, Done
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import described, listed
+from turnwright_executor.tools.pages import page_item
 from turnwright_executor.tools.paths import (
     Item,
     RefusedError,
@@ -27,6 +28,7 @@ from turnwright_executor.tools.paths import (
     normal,
     refused,
 )
+from turnwright_executor.tools.ports import Web
 from turnwright_executor.tools.settled import Settled
 from turnwright_grammar import Command
 
@@ -36,9 +38,10 @@ class Get(Settled):
 
     name = "get"
 
-    def __init__(self, limits: ToolLimits) -> None:
-        """Keep to these limits."""
+    def __init__(self, limits: ToolLimits, web: Web) -> None:
+        """Keep to these limits; pages that are not here yet come from this web."""
         self._limits = limits
+        self._web = web
 
     async def prepare(self, command: Command, context: Context) -> Done:
         """Settle the command."""
@@ -54,7 +57,7 @@ class Get(Settled):
     async def _slice(self, command: Command, context: Context) -> Done:
         """Some lines as the body of the record; nothing is promoted (RU201)."""
         path = command.attributes.get("path", "").strip()
-        item = None if command.body.strip() else await exactly(path, context)
+        item = None if command.body.strip() else await self._exactly(path, context)
         if item is None and (command.body.strip() or is_pattern(path)):
             raise refused("invalid:400", "line and limit need one exact path: no pattern and no text to search for.")
         item = item or await get_item(path, context)
@@ -62,13 +65,18 @@ class Get(Settled):
         attributes = {"first": part.first, "last": part.last, "total": part.total}
         return Done(part.text, attributes=attributes, writes=item.refresh)
 
+    async def _exactly(self, path: str, context: Context) -> Item | None:
+        return await (page_item(path, context, self._web) if is_page(path) else exactly(path, context))
+
     async def _preview(self, command: Command, context: Context) -> Done:
         path, text = command.attributes.get("path", "").strip(), command.body.strip()
         pattern = path if is_pattern(path) else normal(path, context)
         found = await find_entries(pattern, text, context, self._limits.matches_max, bodies=False)
         if not found:
             return _nothing(path, text)
-        return Done(listed([_preview_line(entry) for entry in found], self._limits.matches_max))
+        return Done(
+            listed([_preview_line(entry, self._limits.token_divisor) for entry in found], self._limits.matches_max)
+        )
 
     async def _promote(self, command: Command, context: Context) -> Done:
         path, text = command.attributes.get("path", "").strip(), command.body.strip()
@@ -80,7 +88,7 @@ class Get(Settled):
             check_text(items[0])
         readable = [item for item in items if item.text is not None]
         writes = (*await caught_up(readable, context), *(_promotion(item.path, visibility) for item in readable))
-        lines = [_line(item) for item in items]
+        lines = [_line(item, self._limits.token_divisor) for item in items]
         return Done(listed(lines, self._limits.listed_max), writes=writes)
 
     async def _matching(self, path: str, text: str, context: Context) -> list[Item]:
@@ -90,6 +98,8 @@ class Get(Settled):
         return await find_items(pattern, context, self._limits.matches_max, text)
 
     async def _by_path(self, path: str, context: Context) -> list[Item]:
+        if is_page(path):
+            return [await page_item(path, context, self._web)]
         if not is_pattern(path):
             return [await get_item(path, context)]
         return await find_items(path, context, self._limits.matches_max)
@@ -99,8 +109,8 @@ def _promotion(path: str, visibility: Visibility) -> EntryWrite:
     return EntryWrite(path, SetEntry(visibility=visibility), Tier.PLUGIN)
 
 
-def _line(item: Item) -> str:
-    return f"{item.path}: no text" if item.text is None else described(item.path, item.text)
+def _line(item: Item, divisor: int) -> str:
+    return f"{item.path}: no text" if item.text is None else described(item.path, item.text, divisor)
 
 
 def _nothing(path: str, text: str) -> Done:
@@ -110,5 +120,5 @@ def _nothing(path: str, text: str) -> Done:
     return Done(f"Nothing matches the {kind} {path}{what}.")
 
 
-def _preview_line(entry: Entry) -> str:
-    return f"* {entry.path} - {-(-entry.body_bytes // TOKEN_DIVISOR)} tokens"
+def _preview_line(entry: Entry, divisor: int) -> str:
+    return f"* {entry.path} - {-(-entry.body_bytes // divisor)} tokens"

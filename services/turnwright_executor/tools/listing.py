@@ -17,9 +17,9 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def described(path: str, text: str) -> str:
-    """`src/app.py: 12 lines, 140 tokens`."""
-    return f"{path}: {plural(line_count(text), 'line')}, {plural(token_count(text), 'token')}"
+def described(path: str, text: str, divisor: int) -> str:
+    """`src/app.py: 12 lines, 140 tokens`; `divisor` is how many characters make a token."""
+    return f"{path}: {plural(line_count(text), 'line')}, {plural(token_count(text, divisor), 'token')}"
 
 
 def listed(lines: Sequence[str], lines_max: int) -> str:

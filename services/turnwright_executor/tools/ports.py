@@ -6,7 +6,7 @@ leaves the root, through `..`, an absolute path or a symbolic link, is an Outsid
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,6 +34,20 @@ class ScannedFile:
     bytes_: int
 
 
+class TooMuchError(Exception):
+    """There is more than a limit allows. The text says how much that is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What stands at a path. `files`: the bytes by the path below the folder; of one file, by its name."""
+
+    is_folder: bool
+    files: Mapping[str, bytes]
+    left_out: tuple[str, ...] = ()
+    """What was not read, each with the reason: `notes.lnk (a link)`."""
+
+
 class Workspace(Protocol):
     """The files of one project."""
 
@@ -47,6 +61,13 @@ class Workspace(Protocol):
 
     async def read(self, path: str) -> FileText | None:
         """The file, None where there is none. Raises OutsideProjectError, OSError."""
+        ...
+
+    async def gather(self, path: str, files_max: int, bytes_max: int) -> Gathered | None:
+        """The file at a path, or all files below a folder; None where neither is.
+
+        Raises OutsideProjectError, TooMuchError, OSError.
+        """
         ...
 
     async def replace(self, path: str, content: str | None, base_hash: str | None, like: str = "") -> bool:
@@ -91,4 +112,59 @@ class Shell(Protocol):
         All its processes are stopped when the limit is reached or the call is cancelled; output until then arrives
         before the call ends. `read_only` keeps the command from changing the project, where that can be done.
         """
+        ...
+
+
+class WebError(Exception):
+    """The web did not give what was asked for: `outcome` is `word:code`, the text tells the model what to do."""
+
+    def __init__(self, outcome: str, text: str) -> None:
+        """Keep both."""
+        super().__init__(text)
+        self.outcome = outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page as text. `address`: where it was found in the end, after redirects."""
+
+    address: str
+    title: str
+    text: str
+    media_type: str
+    is_cut: bool = False
+    """Whether the end of it was left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """The bytes of something on the web, whole."""
+
+    address: str
+    media_type: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One result of a search; each text is one line without control characters."""
+
+    address: str
+    title: str
+    snippet: str
+
+
+class Web(Protocol):
+    """The web, as far as the operator lets commands reach it. Every method raises WebError, and ends in time."""
+
+    async def page(self, address: str) -> Page:
+        """The page at an address of domain.pages."""
+        ...
+
+    async def download(self, address: str, bytes_max: int) -> Download:
+        """What stands at an address; an error where it has more bytes."""
+        ...
+
+    async def search(self, query: str, results_max: int) -> list[Hit]:
+        """What the search engine finds, the best first."""
         ...

@@ -5,12 +5,13 @@ Source: rows RU029, RU119, RU198, RU256, RU257.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Final
 
+from turnwright_executor.domain.toolset import tool_order
 from turnwright_executor.tools.ask_user import AskUser
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.cp import Cp
@@ -18,19 +19,28 @@ from turnwright_executor.tools.env import Env
 from turnwright_executor.tools.get import Get
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.mv import Mv
+from turnwright_executor.tools.offering import Offered
+from turnwright_executor.tools.offline import Offline
+from turnwright_executor.tools.ports import Web, Workspace
 from turnwright_executor.tools.rm import Rm
+from turnwright_executor.tools.search import Search
 from turnwright_executor.tools.set import Set
 from turnwright_executor.tools.sh import Sh
+from turnwright_executor.tools.skill import Skill
 from turnwright_executor.tools.think import Think
 from turnwright_executor.tools.update import Update
 
 
-def build_tools(limits: ToolLimits | None = None) -> Mapping[str, Tool]:
-    """Every tool by its name, under these limits."""
-    kept = limits or ToolLimits()
+def build_tools(
+    limits: ToolLimits | None = None, web: Web | None = None, shelf: Workspace | None = None
+) -> Mapping[str, Tool]:
+    """Every tool by its name, under these limits; without `web` it reaches none, `shelf` holds everybody's skills."""
+    kept, web = limits or ToolLimits(), web or Offline()
     tools: tuple[Tool, ...] = (
-        Get(kept),
+        Get(kept, web),
         Env(kept),
+        Search(kept, web),
+        Skill(kept, web, shelf),
         Think(),
         Set(kept),
         Cp(kept),
@@ -43,6 +53,18 @@ def build_tools(limits: ToolLimits | None = None) -> Mapping[str, Tool]:
     return MappingProxyType({tool.name: tool for tool in tools})
 
 
+def with_offered(tools: Mapping[str, Tool], more: Sequence[Offered]) -> Mapping[str, Tool]:
+    """The tools and those of plugins, all in display order."""
+    known = {**tools, **{tool.name: tool for tool in more}}
+    order = tool_order([tool.offer for tool in more])
+    return MappingProxyType({name: known[name] for name in order if name in known})
+
+
+def texts_of(tools: Mapping[str, Tool]) -> dict[str, str]:
+    """What the model reads about each of these tools, plugins' among them."""
+    return {name: tool.doc if isinstance(tool, Offered) else doc_of(name) for name, tool in tools.items()}
+
+
 TOOLS: Final = build_tools()
 """The tools under the default limits."""
 
@@ -50,7 +72,16 @@ TOOLS: Final = build_tools()
 @cache
 def doc_of(name: str) -> str:
     """What the model reads about a tool. Raises FileNotFoundError for a name that is none."""
-    return files(__package__).joinpath(f"{name}.md").read_text("utf-8").strip()
+    lines = files(__package__).joinpath(f"{name}.md").read_text("utf-8").splitlines()
+    return "\n".join(line for line in lines if not is_rationale(line)).strip()
+
+
+def is_rationale(line: str) -> bool:
+    """Whether a line of a tool's file tells why the line above it stands there: for people, never for a model (RU257).
+
+    Whoever changes a text reads these first; each line keeps a model from something.
+    """
+    return line.startswith("  <!-- ") and line.endswith(" -->")
 
 
 def docs_of(names: Iterable[str]) -> dict[str, str]:

@@ -58,7 +58,7 @@ class Rm:
         if items is None:
             return Done(path, writes=(removal(normal(path, context)),))
         if is_flagged(command, "preview", "manifest"):
-            lines = [described(item.path, item.text or "") for item in items]
+            lines = [described(item.path, item.text or "", self._limits.token_divisor) for item in items]
             return Done(listed(lines, self._limits.matches_max))
         files = [item for item in items if item.is_file]
         if not files:

@@ -109,7 +109,7 @@ class Set:
             visibility=visibility_of(command),
             initial_visibility=Visibility.VISIBLE,
         )
-        lines = [described(path, result.text), *result.notes]
+        lines = [described(path, result.text, self._limits.token_divisor), *result.notes]
         return Done("\n".join(lines), writes=(EntryWrite(path, change, Tier.MODEL),))
 
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.asyncio
 
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'
-ALL = ("get", "env", "think", "set", "cp", "mv", "rm", "sh", "update", "ask_user")
+ALL = ("get", "env", "search", "skill", "think", "set", "cp", "mv", "rm", "sh", "update", "ask_user")
 
 
 async def offered(services, run="r") -> tuple[str, ...]:

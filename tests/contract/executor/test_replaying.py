@@ -93,9 +93,9 @@ async def test_an_expiry_is_seen_again(tmp_path, monkeypatch) -> None:
 
 async def test_results_that_did_not_fit_are_seen_again(services) -> None:
     # RU142, RU153
-    (services.files / "big.txt").write_text("fact\n" * 3000)
+    (services.files / "big.txt").write_text("fact\n" * 6000)
     services.script(f'<get path="big.txt"/>{GO_ON}', DONE)
-    limits = settings_pb2.RunSettings(model="m", context_limit=8_000)
+    limits = settings_pb2.RunSettings(model="m", context_limit=9_000)
     wanted = settings_pb2.LoopSettings(model="m", yolo=True)
     await services.until(
         await services.client.act(services.project, "Do it.", run="r", settings=wanted, run_settings=limits)

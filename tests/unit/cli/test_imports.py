@@ -17,6 +17,7 @@ NEVER = (
     "alembic",
     "psycopg",
     "httpx",
+    "html_to_markdown",
     "lxml",
     "sqlalchemy.dialects.postgresql",
 )

@@ -1,11 +1,13 @@
-"""The texts that the model reads about tools. Rows RU256, RU259."""
+"""The texts that the model reads about tools. Rows RU256, RU257, RU259."""
 
+import itertools
 import re
+from importlib.resources import files
 
 import pytest
 
 from turnwright_executor.domain.toolset import TOOL_ORDER
-from turnwright_executor.tools.registry import TOOLS, doc_of, docs_of
+from turnwright_executor.tools.registry import TOOLS, doc_of, docs_of, is_rationale
 from turnwright_grammar import read_reply
 
 KEYWORD = re.compile(r"^\* .*\bYOU (MUST|MUST NOT|SHOULD|SHOULD NOT|MAY)\b")
@@ -45,6 +47,18 @@ def test_a_text_has_two_or_more_bullets_with_keywords(name):
 
 
 @pytest.mark.parametrize("name", TOOL_ORDER)
+def test_each_line_has_its_reason_which_no_model_reads(name):
+    """RU257: the header's is that of the examples."""
+    lines = files("turnwright_executor.tools").joinpath(f"{name}.md").read_text("utf-8").splitlines()
+    reasons = [line for line in lines if is_rationale(line)]
+    explained = [above for above, line in itertools.pairwise(lines) if is_rationale(line)]
+    assert explained == [line for line in lines if line.startswith(("## ", "* "))]
+    assert all(len(reason.split()) > 5 for reason in reasons)
+    assert doc_of(name).splitlines() == [line for line in lines if line not in reasons]
+    assert "<!--" not in doc_of(name)
+
+
+@pytest.mark.parametrize("name", TOOL_ORDER)
 def test_a_text_is_short(name):
     assert len(doc_of(name).split()) <= WORDS_MAX
 
@@ -61,4 +75,4 @@ def test_texts_come_in_the_order_in_which_they_are_asked_for():
 
 def test_a_name_that_is_no_tool_has_no_handler():
     assert TOOLS["get"].name == "get"
-    assert "search" not in TOOLS
+    assert "frobnicate" not in TOOLS

@@ -186,6 +186,10 @@ def test_a_body_that_is_not_wholly_sed_is_plain(body):
     ("original", "body", "text"),
     [
         (None, "<<NEW\nx\nNEW", "x"),
+        ("a\n", "<<NEW\nb\nNEW", "b\n"),
+        (None, "<<APPEND\nx\nAPPEND", "x"),
+        (None, "<<PREPEND x PREPEND", "x"),
+        ("a\n", "<<DELETE\nzz\nDELETE", None),
         (None, "plain", "plain"),
         (None, "\nplain\n", "plain\n"),
         ("a\n", "<<REPLACE\nb\nREPLACE", "b\n"),

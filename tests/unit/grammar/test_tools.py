@@ -25,7 +25,9 @@ from turnwright_grammar import Command, commands_from_call, resolve
         ("set", {"path": "a", "content": "x\n"}, "", {"path": "a"}, "x\n"),
         ("set", {"path": "a"}, "\n x \n", {"path": "a"}, "\n x \n"),
         ("think", {"thought": "t"}, "", {}, "t"),
-        ("skill", {"x": "1"}, " b ", {"x": "1"}, " b "),
+        ("skill", {}, " guide ", {"path": "guide"}, ""),
+        ("skill", {"url": "https://e.org/a.zip"}, "", {"path": "https://e.org/a.zip"}, ""),
+        ("get_plan", {"x": "1"}, " b ", {"x": "1"}, " b "),
     ],
 )
 def test_attributes_win_and_the_body_fills(name, attributes, body, resolved, rest):

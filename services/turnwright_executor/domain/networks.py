@@ -1,0 +1,53 @@
+"""Which addresses a page may be fetched from: public ones, and networks that the operator names.
+
+A model's text decides what is fetched, and what a page says may decide what the model writes: an address inside of the
+operator's own network is a door that nobody meant to open. Source: architecture 10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+# Public by its number, and yet the machine below a virtual one: it hands out credentials there.
+_HOST_SERVICES: Final = frozenset({IPv4Address("168.63.129.16")})
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+_IPV4_BITS: Final = 0xFFFF_FFFF
+
+
+def networks_of(text: str) -> tuple[Network, ...]:
+    """The networks in a setting: `10.0.0.0/8,fd00::/8`, an address is a network of one.
+
+    Raises ValueError with a sentence.
+    """
+    try:
+        return tuple(ip_network(part.strip(), strict=False) for part in text.split(",") if part.strip())
+    except ValueError as error:
+        raise ValueError(f"must be networks with commas between, such as 10.0.0.0/8: {error}") from None
+
+
+def may_be_reached(address: str, allowed: Sequence[Network]) -> bool:
+    """Whether a page may be fetched from a numeric address. Raises ValueError where it is none."""
+    named = _embedded(ip_address(address))
+    return is_public(named) or any(named in network for network in allowed)
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address is one of the public internet: not this host's, nor its network's, nor everybody's."""
+    if isinstance(address, IPv6Address) and address.is_site_local:
+        return False
+    is_special = address.is_multicast or address.is_reserved or address in _HOST_SERVICES
+    return address.is_global and not is_special
+
+
+def _embedded(address: Address) -> Address:
+    """The IPv4 address that an IPv6 one leads to, else the address itself."""
+    if isinstance(address, IPv4Address):
+        return address
+    if address in _NAT64:
+        return IPv4Address(int(address) & _IPV4_BITS)
+    return address.ipv4_mapped or address.sixtofour or address

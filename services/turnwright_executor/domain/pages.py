@@ -1,0 +1,62 @@
+"""The addresses of pages: which paths are some, and the one spelling under which a page is kept.
+
+Source: rows RU071, RU179.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import SplitResult, quote, urlsplit, urlunsplit
+
+from turnwright_core.limits import PATH_CHARS_MAX
+from turnwright_core.text import scheme_of
+
+SCHEMES: Final = frozenset({"http", "https"})
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+# What stands for itself in an address; anything else is encoded.
+_SAFE: Final = "%/:?#[]@!$&'()*+,;=~-._"
+
+
+class PageAddressError(ValueError):
+    """The text is no address of a page; what it says tells why."""
+
+
+def is_page(path: str) -> bool:
+    """Whether a path names a page of the web. One with a star is a pattern over those that are kept."""
+    return (scheme_of(path) or "").lower() in SCHEMES and "*" not in path
+
+
+def page_address(text: str) -> str:
+    """The one spelling of a page's address: no fragment, no default port, host and scheme in small letters.
+
+    Raises PageAddressError for another scheme, no host, a user or password, or more than PATH_CHARS_MAX characters.
+    """
+    parts = _split(text.strip())
+    host, port = parts.hostname, _port(parts)
+    if parts.username is not None or parts.password is not None:
+        raise PageAddressError("An address with a user or a password in it is not opened; leave both out.")
+    if not host:
+        raise PageAddressError("An address needs a host, as in https://example.org/page.")
+    shown = f"[{host}]" if ":" in host else host
+    place = shown if port in (None, _DEFAULT_PORTS[parts.scheme]) else f"{shown}:{port}"
+    address = urlunsplit((parts.scheme, place, quote(parts.path or "/", _SAFE), quote(parts.query, _SAFE), ""))
+    if len(address) > PATH_CHARS_MAX:
+        raise PageAddressError(f"An address has at most {PATH_CHARS_MAX} characters.")
+    return address
+
+
+def _split(text: str) -> SplitResult:
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise PageAddressError(f"It cannot be read: {error}.") from None
+    if parts.scheme not in SCHEMES:
+        raise PageAddressError("Pages have an address that begins with https:// or http://.")
+    return parts
+
+
+def _port(parts: SplitResult) -> int | None:
+    try:
+        return parts.port
+    except ValueError:
+        raise PageAddressError("The port of an address is a number from 1 to 65535.") from None

@@ -1,0 +1,35 @@
+"""A process of its own that makes Markdown of one HTML page: HTML comes in, so many bytes of Markdown go out.
+
+    python -I page_reader.py ADDRESS BYTES < page.html > page.md
+
+A page is written by a stranger, and what it becomes may be a thousand times its size: a table of one column less would
+be enough to end a service. So this process has limits of its own, it holds nothing that is not in the page, and its
+death is the end of one page. It loads nothing of the runtime.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from contextlib import suppress
+
+MEMORY_BYTES_MAX = 1024 * 1024 * 1024
+CPU_S_MAX = 20
+
+
+def main(address: str, bytes_max: int) -> None:
+    """Read, convert, write. Ends with an error where the page is too much for the limits."""
+    for kind, limit in ((resource.RLIMIT_AS, MEMORY_BYTES_MAX), (resource.RLIMIT_CPU, CPU_S_MAX)):
+        # Some systems have a kind and cannot set it.
+        with suppress(OSError, ValueError):
+            resource.setrlimit(kind, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    from html_to_markdown import ConversionOptions, convert  # noqa: PLC0415 - within the limits
+
+    options = ConversionOptions(extract_metadata=False, skip_images=True, base_url=address)
+    text = (convert(sys.stdin.buffer.read().decode(), options).content or "").strip()
+    sys.stdout.buffer.write(text[:bytes_max].encode()[:bytes_max])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

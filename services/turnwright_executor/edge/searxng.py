@@ -1,0 +1,122 @@
+"""Asking a SearXNG instance. What it answers is the text of strangers: it is read as such, and bounded.
+
+Its address is the operator's, so it may stand anywhere, on this host too; redirects are not followed.
+Source: rows RU179, RU309.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
+from http import HTTPStatus
+from typing import Any, Final
+
+import httpx
+
+from turnwright_core.kit.tls import tls_context
+from turnwright_core.limits import TARGET_CHARS_MAX
+from turnwright_executor.domain.pages import PageAddressError, page_address
+from turnwright_executor.edge.web_fetch import USER_AGENT, broken, read_body
+from turnwright_executor.tools.ports import Hit, WebError
+
+ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Longest answer of the engine that is read, in bytes."""
+TITLE_CHARS_MAX: Final = 120
+SNIPPET_CHARS_MAX: Final = 240
+
+_FORBIDDEN: Final = (
+    "The search engine refuses to answer in JSON. "
+    "(An operator lists `json` under `search: formats:` in its settings.yml.)"
+)
+
+
+class SearxNg:
+    """Asks one instance. Its address may hold a user and a password; nobody else hears of them."""
+
+    def __init__(self, base_url: str, timeout_s: float) -> None:
+        """Nothing is sent."""
+        self._url = httpx.URL(base_url.rstrip("/") + "/search")
+        self._timeout = httpx.Timeout(timeout_s).as_dict()
+        self._tls = tls_context()
+
+    async def search(self, query: str, results_max: int) -> list[Hit]:
+        """What it finds, the best first. Raises WebError."""
+        return list(hits_in(await self._answer(query), results_max))
+
+    async def _answer(self, query: str) -> bytes:
+        """The body of its answer. Raises WebError."""
+        request = self._request(query)
+        try:
+            async with httpx.AsyncHTTPTransport(verify=self._tls, trust_env=False) as transport:
+                response = await transport.handle_async_request(request)
+                response.request = request
+                try:
+                    return await _body(response)
+                finally:
+                    await response.aclose()
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise broken(f"The search engine at {self._url.host}", error) from None
+
+    def _request(self, query: str) -> httpx.Request:
+        headers = {"user-agent": USER_AGENT, "accept": "application/json", "accept-encoding": "gzip, deflate"}
+        if self._url.userinfo:
+            user = f"{self._url.username}:{self._url.password}"
+            headers["authorization"] = f"Basic {b64encode(user.encode()).decode()}"
+        url = self._url.copy_with(params={"q": query, "format": "json"}, username=None, password=None)
+        return httpx.Request("GET", url, headers=headers, extensions={"timeout": self._timeout})
+
+
+async def _body(response: httpx.Response) -> bytes:
+    if response.status_code == HTTPStatus.FORBIDDEN:
+        raise WebError("bad_gateway:502", _FORBIDDEN)
+    if response.status_code != HTTPStatus.OK:
+        raise WebError("bad_gateway:502", f"The search engine answered HTTP {response.status_code}. Try it later.")
+    data, is_cut = await read_body(response, ANSWER_BYTES_MAX)
+    if is_cut:
+        raise WebError("bad_gateway:502", f"The search engine answered more than {ANSWER_BYTES_MAX} bytes.")
+    return data
+
+
+def hits_in(answer: bytes, results_max: int) -> Iterator[Hit]:
+    """The results in an answer, each address once; what is no result is left out. Raises WebError."""
+    try:
+        value = json.loads(answer)
+    except (ValueError, RecursionError):
+        raise WebError("bad_gateway:502", "The search engine answered something else than JSON.") from None
+    results = value.get("results") if isinstance(value, dict) else None
+    if not isinstance(results, list):
+        raise WebError("bad_gateway:502", "The search engine's answer holds no results.")
+    seen: set[str] = set()
+    for hit in _readable(results):
+        if len(seen) == results_max:
+            return
+        if hit.address not in seen:
+            seen.add(hit.address)
+            yield hit
+
+
+def _readable(results: Iterable[Any]) -> Iterator[Hit]:
+    for result in results:
+        if not isinstance(result, dict) or not isinstance(result.get("url"), str):
+            continue
+        try:
+            address = page_address(result["url"])
+        except PageAddressError:
+            continue
+        # A longer one could not be named in a command.
+        if len(address) <= TARGET_CHARS_MAX and "*" not in address:
+            title, snippet = (
+                _line(result.get("title"), TITLE_CHARS_MAX),
+                _line(result.get("content"), SNIPPET_CHARS_MAX),
+            )
+            yield Hit(address, title or address, snippet)
+
+
+def _line(value: Any, chars_max: int) -> str:
+    """A text in one line, no longer than that."""
+    if not isinstance(value, str):
+        return ""
+    printable = "".join(char if char.isprintable() else " " for char in value[: 10 * chars_max])
+    line = " ".join(printable.split())
+    return line if len(line) <= chars_max else f"{line[: chars_max - 1]}…"

@@ -1,0 +1,131 @@
+"""The web for tools: pages as text, downloads, and a search engine, under limits. Implements tools.ports.Web.
+
+Nothing of it is loaded before a command needs it, and then beside the event loop: HTTP and TLS cost a process a quarter
+of a second.
+Source: rows RU119, RU123, RU179, RU309.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from turnwright_executor.domain.networks import networks_of
+from turnwright_executor.tools.ports import Download, Hit, Page, WebError
+
+if TYPE_CHECKING:
+    from turnwright_executor.edge.searxng import SearxNg
+    from turnwright_executor.edge.web_fetch import Fetched, Fetcher
+
+FETCHES_MAX: Final = 16
+"""Fetches that go on at the same time, of all runs together; others wait within their deadline."""
+
+UNCONFIGURED: Final = (
+    "No search engine is configured here, so <search> finds nothing in this run: go on without it. "
+    'A page whose address you know opens with <get path="https://..."/>. '
+    "(An operator sets TURNWRIGHT_WEB_SEARXNG_URL to the address of a SearXNG instance.)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WebLimits:
+    """What the web may cost. `networks`: those beside the public ones, as in the setting."""
+
+    searxng_url: str
+    networks: str
+    timeout_s: float
+    """Seconds for one page with its redirects, or for one search."""
+    page_bytes: int
+    """Most of a page that is read, in bytes after unpacking."""
+    text_bytes: int
+    """Most of a page's text that is kept, in bytes."""
+    redirects_max: int
+
+
+class HttpWeb:
+    """The web over HTTP."""
+
+    def __init__(self, limits: WebLimits) -> None:
+        """Nothing is loaded or sent."""
+        self._limits = limits
+        self._places = asyncio.Semaphore(FETCHES_MAX)
+
+    async def page(self, address: str) -> Page:
+        """The page at an address, as text. Raises WebError."""
+        async with self._bounded(address):
+            fetcher = await asyncio.to_thread(lambda: self._fetcher)
+            fetched = await fetcher.fetch(address, self._limits.page_bytes)
+            return await _page_of(fetched, self._limits.text_bytes)
+
+    async def download(self, address: str, bytes_max: int) -> Download:
+        """What stands at an address, whole. Raises WebError."""
+        from turnwright_executor.edge.web_text import media_type_of  # noqa: PLC0415
+
+        async with self._bounded(address):
+            fetcher = await asyncio.to_thread(lambda: self._fetcher)
+            fetched = await fetcher.fetch(address, bytes_max)
+        if fetched.is_cut:
+            raise WebError("too_large:413", f"{address} has more than {bytes_max} bytes.")
+        return Download(fetched.address, media_type_of(fetched.content_type, fetched.data), fetched.data)
+
+    async def search(self, query: str, results_max: int) -> list[Hit]:
+        """What the engine finds. Raises WebError, also where no engine is configured."""
+        if not self._limits.searxng_url:
+            raise WebError("unavailable:503", UNCONFIGURED)
+        async with self._bounded("The search engine"):
+            engine = await asyncio.to_thread(lambda: self._engine)
+            return await engine.search(query, results_max)
+
+    @asynccontextmanager
+    async def _bounded(self, what: str) -> AsyncIterator[None]:
+        """A place among those that fetch, and a deadline for all of it."""
+        try:
+            async with asyncio.timeout(self._limits.timeout_s), self._places:
+                yield
+        except TimeoutError:
+            text = f"{what} did not answer within {self._limits.timeout_s:g} s. Try another one, or try it later."
+            raise WebError("timeout:504", text) from None
+
+    @cached_property
+    def _fetcher(self) -> Fetcher:
+        from turnwright_executor.edge.web_fetch import Fetcher, FetchLimits  # noqa: PLC0415
+
+        limits = self._limits
+        return Fetcher(FetchLimits(limits.timeout_s, limits.redirects_max, networks_of(limits.networks)))
+
+    @cached_property
+    def _engine(self) -> SearxNg:
+        from turnwright_executor.edge.searxng import SearxNg  # noqa: PLC0415
+
+        return SearxNg(self._limits.searxng_url, self._limits.timeout_s)
+
+
+async def _page_of(fetched: Fetched, text_bytes: int) -> Page:
+    """The text of what was fetched. Raises WebError for what has none."""
+    from turnwright_executor.edge.web_markdown import markdown_of  # noqa: PLC0415
+    from turnwright_executor.edge.web_text import (  # noqa: PLC0415
+        HTML_TYPES,
+        decoded,
+        is_readable,
+        media_type_of,
+        title_of,
+    )
+
+    media_type = media_type_of(fetched.content_type, fetched.data)
+    if not is_readable(media_type):
+        told = f"It is {media_type[:80]}, which is no text that can be shown. Look for a page that says the same."
+        raise WebError("unsupported:415", told)
+    text = await asyncio.to_thread(decoded, fetched.data, fetched.content_type, is_cut=fetched.is_cut)
+    is_html = media_type in HTML_TYPES
+    if is_html:
+        # One byte more tells whether there is more.
+        shown = await markdown_of(text, fetched.address, text_bytes + 1)
+    else:
+        shown = text[: text_bytes + 1].encode("utf-8", "replace")
+    kept = shown[:text_bytes].decode("utf-8", "ignore")
+    is_cut = fetched.is_cut or len(shown) > text_bytes
+    return Page(fetched.address, title_of(text) if is_html else "", kept, media_type, is_cut)

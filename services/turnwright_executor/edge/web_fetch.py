@@ -1,0 +1,220 @@
+"""Fetching over HTTP where the address comes from a model: which hosts, how many bytes, how many redirects.
+
+Theory of operation. The host's name is resolved once; every address that it has must be one that may be reached, and
+the connection goes to the address that was checked, so that a name which changes its meaning in between (DNS
+rebinding) changes nothing. TLS still speaks to the name. Each redirect goes through the same door. A connection serves
+one request: two names on one address never share it. Nothing is kept between requests: no cookies, no credentials, and
+no proxy of the environment, which would resolve the name again. A compressed body is unpacked piece by piece, and
+reading ends where the limit is reached, so that what a small answer unpacks to costs no more than the limit.
+Source: architecture 10; rows RU179, RU309.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import urljoin
+
+import httpx
+
+from turnwright_core import __version__
+from turnwright_core.kit.tls import tls_context
+from turnwright_executor.domain.networks import Network, may_be_reached
+from turnwright_executor.domain.pages import PageAddressError, page_address
+from turnwright_executor.tools.ports import WebError
+
+USER_AGENT: Final = f"turnwright/{__version__}"
+ADDRESSES_MAX: Final = 4
+"""Addresses of one host that are tried."""
+_PIECE_BYTES: Final = 64 * 1024
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_GONE: Final = frozenset({404, 410})
+_HEADERS: Final = {
+    "user-agent": USER_AGENT,
+    "accept": "text/html,text/markdown,text/plain;q=0.9,*/*;q=0.5",
+    "accept-encoding": "gzip, deflate",
+}
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The numeric addresses of a host. Raises OSError."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """What one fetch may take. `timeout_s`: connecting, and the longest pause between two pieces."""
+
+    timeout_s: float
+    redirects_max: int
+    networks: tuple[Network, ...] = ()
+    """Networks beside the public ones that may be reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """An answer with its body as far as it was wanted. `address`: after redirects."""
+
+    address: str
+    content_type: str
+    data: bytes
+    is_cut: bool
+
+
+async def resolved(host: str, port: int) -> Sequence[str]:
+    """What the system says of a host. Raises OSError."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(str(address[4][0]) for address in found))
+
+
+class Fetcher:
+    """Fetches pages. One TLS context for all of them."""
+
+    def __init__(self, limits: FetchLimits, resolve: Resolve = resolved) -> None:
+        """Nothing is sent."""
+        self._limits = limits
+        self._resolve = resolve
+        self._tls = tls_context()
+
+    async def fetch(self, address: str, bytes_max: int) -> Fetched:
+        """What stands at an address, at most so many bytes of it. Raises WebError."""
+        for _ in range(self._limits.redirects_max + 1):
+            async with AsyncExitStack() as closing:
+                response = await self._opened(address, closing)
+                if response.status_code not in _REDIRECTS or "location" not in response.headers:
+                    return await _read(response, address, bytes_max)
+                address = _redirected(address, response.headers["location"])
+        raise WebError("bad_gateway:502", f"It was redirected more than {self._limits.redirects_max} times.")
+
+    async def _opened(self, address: str, closing: AsyncExitStack) -> httpx.Response:
+        """The answer to a request, its body unread, from the first address of the host that accepts a connection."""
+        url = _url(address)
+        problem: httpx.TransportError | None = None
+        for number in await self._numbers(url):
+            transport = httpx.AsyncHTTPTransport(verify=self._tls, trust_env=False, http2=False)
+            closing.push_async_callback(transport.aclose)
+            try:
+                return await _answer(transport, self._request(url, number), closing)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                problem = error
+            except (httpx.TransportError, httpx.InvalidURL) as error:
+                raise broken(_host(url), error) from None
+        raise broken(_host(url), problem) from None
+
+    def _request(self, url: httpx.URL, number: str) -> httpx.Request:
+        """A request that goes to a number and speaks to a name."""
+        timeout = httpx.Timeout(self._limits.timeout_s).as_dict()
+        request = httpx.Request("GET", url, headers=_HEADERS, extensions={"timeout": timeout})
+        request.extensions["sni_hostname"] = _host(url)
+        request.url = url.copy_with(host=number)
+        return request
+
+    async def _numbers(self, url: httpx.URL) -> Sequence[str]:
+        """The addresses of a host. Raises WebError where one of them is not for commands to reach."""
+        host = _host(url)
+        try:
+            numbers = await self._resolve(host, url.port or (443 if url.scheme == "https" else 80))
+        except (OSError, UnicodeError):
+            raise WebError("unreachable:502", f"The name of {host} cannot be resolved; check its spelling.") from None
+        if not numbers or not all(may_be_reached(number, self._limits.networks) for number in numbers):
+            raise WebError(
+                "permission:403",
+                f"{host} is not on the public internet, and commands may only reach what is. "
+                "(An operator names further networks in TURNWRIGHT_WEB_NETWORKS.)",
+            )
+        return numbers[:ADDRESSES_MAX]
+
+
+def _url(address: str) -> httpx.URL:
+    try:
+        return httpx.URL(address)
+    except httpx.InvalidURL:
+        raise WebError("invalid:400", "Its host is no name that can be resolved; check its spelling.") from None
+
+
+def _host(url: httpx.URL) -> str:
+    """The host as it is sent: not every name can be turned back into the letters that it stands for."""
+    return url.raw_host.decode("ascii")
+
+
+async def _answer(
+    transport: httpx.AsyncHTTPTransport, request: httpx.Request, closing: AsyncExitStack
+) -> httpx.Response:
+    response = await transport.handle_async_request(request)
+    response.request = request
+    closing.push_async_callback(response.aclose)
+    return response
+
+
+def _redirected(address: str, location: str) -> str:
+    """Where a redirect leads. Raises WebError where that is no address of a page."""
+    try:
+        return page_address(urljoin(address, location))
+    except (PageAddressError, ValueError) as error:
+        raise WebError("permission:403", f"It was redirected to where commands may not go. {error}") from None
+
+
+async def _read(response: httpx.Response, address: str, bytes_max: int) -> Fetched:
+    if response.status_code != HTTPStatus.OK:
+        raise _refused(response.status_code)
+    try:
+        data, is_cut = await read_body(response, bytes_max)
+    except (httpx.TransportError, httpx.StreamError, zlib.error) as error:
+        raise broken(_host(httpx.URL(address)), error) from None
+    return Fetched(address, response.headers.get("content-type", ""), data, is_cut)
+
+
+def _refused(status: int) -> WebError:
+    if status in _GONE:
+        return WebError("not_found:404", f"There is no such page (HTTP {status}). Look for its address with <search>.")
+    return WebError("bad_gateway:502", f"The server answered HTTP {status} instead of a page.")
+
+
+async def read_body(response: httpx.Response, bytes_max: int) -> tuple[bytes, bool]:
+    """The unpacked body up to so many bytes, and whether there was more.
+
+    Raises WebError for a compression that nobody asked for, httpx.TransportError, zlib.error.
+    """
+    kept = bytearray()
+    async for piece in _unpacked(response):
+        kept += piece
+        if len(kept) > bytes_max:
+            return bytes(kept[:bytes_max]), True
+    return bytes(kept), False
+
+
+async def _unpacked(response: httpx.Response) -> AsyncIterator[bytes]:
+    """The body in pieces of a bounded size, whatever they were packed into."""
+    coding = response.headers.get("content-encoding", "identity").strip().lower()
+    if coding in ("", "identity"):
+        async for raw in response.aiter_raw():
+            yield raw
+        return
+    if coding not in ("gzip", "x-gzip", "deflate"):
+        raise WebError("unsupported:415", f"The server packed its answer as {coding[:40]!r}, which nobody asked for.")
+    # 32 more than the window: zlib looks which of its two headers is there.
+    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
+    async for raw in response.aiter_raw():
+        left = raw
+        while left and not unpacker.eof:
+            yield unpacker.decompress(left, _PIECE_BYTES)
+            left = unpacker.unconsumed_tail
+
+
+def broken(host: str, error: Exception | None) -> WebError:
+    """An error of the network in our words; without an error nothing accepted a connection."""
+    if isinstance(error, httpx.TimeoutException):
+        return WebError("timeout:504", f"{host} did not answer in time. Try another page, or try it later.")
+    chain: BaseException | None = error
+    while chain is not None:
+        if isinstance(chain, ssl.SSLCertVerificationError):
+            return WebError("unreachable:502", f"The certificate of {host} is not trusted ({chain.verify_message}).")
+        chain = chain.__cause__ or chain.__context__
+    if isinstance(error, httpx.ConnectError):
+        return WebError("unreachable:502", f"{host} accepts no connection.")
+    return WebError("bad_gateway:502", f"The answer of {host} broke off or cannot be read.")

@@ -1,0 +1,29 @@
+"""The web where there is none: every command that needs it fails and says so."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from turnwright_executor.tools.ports import Download, Hit, Page, WebError
+
+TEXT = "This runtime reaches no web. Go on with what the project has."
+
+
+class Offline:
+    """Implements tools.ports.Web."""
+
+    async def page(self, address: str) -> Page:  # noqa: ARG002
+        """Raises WebError."""
+        _refuse()
+
+    async def download(self, address: str, bytes_max: int) -> Download:  # noqa: ARG002
+        """Raises WebError."""
+        _refuse()
+
+    async def search(self, query: str, results_max: int) -> list[Hit]:  # noqa: ARG002
+        """Raises WebError."""
+        _refuse()
+
+
+def _refuse() -> NoReturn:
+    raise WebError("unavailable:503", TEXT)

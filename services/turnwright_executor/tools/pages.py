@@ -1,0 +1,54 @@
+"""Pages of the web as entries: which one a path names, and the write that keeps what was fetched.
+
+A page is fetched once for a run; afterwards its entry is what commands read. Whoever wants it anew removes it first.
+Source: rows RU071, RU179.
+"""
+
+from __future__ import annotations
+
+from turnwright_core.entries import EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
+from turnwright_core.limits import SUMMARY_CHARS_MAX
+from turnwright_executor.domain.pages import PageAddressError, page_address
+from turnwright_executor.tools.contract import Context
+from turnwright_executor.tools.paths import Item, find_item, refused
+from turnwright_executor.tools.ports import Page, Web, WebError
+
+EMPTY = "(The page has no text.)"
+
+
+async def page_item(path: str, context: Context, web: Web) -> Item:
+    """What is kept of a page, else the page as it is fetched now, with the write that keeps it. Raises RefusedError."""
+    address = checked_address(path)
+    for spelling in dict.fromkeys((address, path.strip())):
+        if item := await find_item(spelling, context):
+            return item
+    if context.no_web:
+        raise refused("permission:403", f"{address} is not here, and this loop works without the web.")
+    try:
+        page = await web.page(address)
+    except WebError as error:
+        raise refused(error.outcome, f"{address} could not be opened. {error}") from None
+    write = page_write(address, page)
+    text = write.change.body if isinstance(write.change, SetEntry) else None
+    return Item(address, text, refresh=(write,))
+
+
+def checked_address(path: str) -> str:
+    """The one spelling of a page's address. Raises RefusedError."""
+    try:
+        return page_address(path)
+    except PageAddressError as error:
+        raise refused("invalid:400", f"{path} cannot be opened. {error}") from None
+
+
+def page_write(address: str, page: Page) -> EntryWrite:
+    """The write that keeps a page: summarized where it is new, else as visible as it was."""
+    told = {"title": page.title, "summary": (page.title or address)[:SUMMARY_CHARS_MAX], "type": page.media_type}
+    found = {"address": page.address} if page.address != address else {}
+    cut = {"cut": True} if page.is_cut else {}
+    change = SetEntry(
+        page.text or EMPTY,
+        to_attributes_json({name: value for name, value in (told | found | cut).items() if value}),
+        initial_visibility=Visibility.SUMMARIZED,
+    )
+    return EntryWrite(address, change, Tier.PLUGIN)

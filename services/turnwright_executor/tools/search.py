@@ -1,0 +1,87 @@
+"""search: asks a search engine, lists what it found, and opens the first pages at once.
+
+Nothing in the world changes, so a search that was interrupted is asked again. Pages that cannot be opened are only
+listed: they were not what was asked for.
+Source: rows RU119, RU123, RU179, RU292, RU309; decision C8.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from turnwright_core.entries import EntryWrite
+from turnwright_executor.tools.attributes import integer_of
+from turnwright_executor.tools.contract import Context, Done, failed
+from turnwright_executor.tools.limits import ToolLimits
+from turnwright_executor.tools.listing import plural
+from turnwright_executor.tools.pages import page_write
+from turnwright_executor.tools.paths import RefusedError
+from turnwright_executor.tools.ports import Hit, Page, Web, WebError
+from turnwright_executor.tools.settled import Settled
+from turnwright_grammar import Command
+
+RESULTS_DEFAULT: Final = 8
+RESULTS_MAX: Final = 20
+"""Results of one search that are listed, at most."""
+
+
+class Search(Settled):
+    """Lists results in its record; the pages that it opened become entries."""
+
+    name = "search"
+
+    def __init__(self, limits: ToolLimits, web: Web) -> None:
+        """Ask this web."""
+        self._limits = limits
+        self._web = web
+
+    async def prepare(self, command: Command, context: Context) -> Done:
+        """Settle the command."""
+        query = command.attributes.get("path", "").strip()
+        if not query:
+            return failed("invalid:400", "<search> needs words to look for: <search>sqlite busy timeout</search>.")
+        try:
+            wanted = integer_of(command, "results")
+            hits = await self._web.search(query, max(1, min(wanted or RESULTS_DEFAULT, RESULTS_MAX)))
+        except RefusedError as error:
+            return error.done
+        except WebError as error:
+            return failed(error.outcome, str(error))
+        if not hits:
+            return Done(f"Nothing was found for {query!r}. Try fewer or other words.", attributes={"results": 0})
+        kept = {entry.path for entry in await context.entries.get([hit.address for hit in hits])}
+        first = [hit.address for hit in hits[: self._limits.prefetch_max] if hit.address not in kept]
+        writes = await self._opened(first) if first else ()
+        body = _listed(hits, kept.union(write.path for write in writes))
+        return Done(body, attributes={"results": len(hits), "opened": len(writes)}, writes=writes)
+
+    async def _opened(self, addresses: Sequence[str]) -> tuple[EntryWrite, ...]:
+        """The writes that keep these pages; none for those that do not open in time."""
+        tasks = {address: asyncio.create_task(self._page(address)) for address in addresses}
+        try:
+            await asyncio.wait(tasks.values(), timeout=self._limits.prefetch_timeout_s)
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+        pages = {address: task.result() for address, task in tasks.items() if not task.cancelled()}
+        return tuple(page_write(address, page) for address, page in pages.items() if page)
+
+    async def _page(self, address: str) -> Page | None:
+        try:
+            return await self._web.page(address)
+        except WebError:
+            return None
+
+
+def _listed(hits: Sequence[Hit], opened: set[str]) -> str:
+    """The results, numbered; an opened one says so, so that nobody fetches it again."""
+    lines = [f"{plural(len(hits), 'result')}. <get> opens a page; those marked + are here already."]
+    for number, hit in enumerate(hits, 1):
+        mark = "+ " if hit.address in opened else ""
+        lines.append(f"{number}. {mark}{hit.title}\n   {hit.address}")
+        if hit.snippet:
+            lines.append(f"   {hit.snippet}")
+    return "\n".join(lines)

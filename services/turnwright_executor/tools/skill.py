@@ -1,0 +1,213 @@
+"""skill: loads instructions from the project, from the skills of the home, or from the web, as entries.
+
+The entry that stands for the whole is summarized, its parts are archived. Loading a skill again overwrites what it
+loaded before and takes away what its source no longer has; what else is under its name stays.
+Source: rows RU070, RU123, RU239; decision C8.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from posixpath import basename
+from typing import Final
+
+from turnwright_core.entries import EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
+from turnwright_core.limits import PATH_CHARS_MAX
+from turnwright_executor.domain.effect_class import EffectClass
+from turnwright_executor.domain.pages import is_page
+from turnwright_executor.domain.skills import (
+    ARCHIVE,
+    DOCUMENT,
+    skill_name,
+    skill_paths,
+    summary_of_text,
+    without_outer_folder,
+)
+from turnwright_executor.tools.archives import is_archive, unpacked
+from turnwright_executor.tools.contract import Context, Done
+from turnwright_executor.tools.limits import ToolLimits
+from turnwright_executor.tools.listing import described, plural
+from turnwright_executor.tools.pages import checked_address
+from turnwright_executor.tools.paths import RefusedError, refused, removal
+from turnwright_executor.tools.ports import Gathered, OutsideProjectError, TooMuchError, Web, WebError, Workspace
+from turnwright_executor.tools.settled import Settled
+from turnwright_grammar import Command
+
+SOURCE: Final = "source"
+"""Attribute of an entry that a skill loaded: the path or address that it came from."""
+LEFT_OUT_MAX: Final = 5
+"""Files that were not loaded and are named in the record; of the rest only the number is."""
+_HTML_TYPES: Final = frozenset({"text/html", "application/xhtml+xml"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Skill:
+    """The texts of a skill by the paths of their entries, and what was left out, with reasons."""
+
+    name: str
+    source: str
+    texts: dict[str, str]
+    left_out: Sequence[str]
+
+    @property
+    def root(self) -> str:
+        return f"skill://{self.name}"
+
+
+class Skill(Settled):
+    """Writes entries only. `shelf`: the folder of the skills that every project has."""
+
+    name = "skill"
+    effect_class = EffectClass.PURE
+
+    def __init__(self, limits: ToolLimits, web: Web, shelf: Workspace | None = None) -> None:
+        """Load from these, and from the project of each command."""
+        self._limits = limits
+        self._web = web
+        self._shelf = shelf
+
+    async def prepare(self, command: Command, context: Context) -> Done:
+        """Settle the command."""
+        source = command.attributes.get("path", "").strip()
+        try:
+            if not source:
+                raise refused(
+                    "invalid:400", '<skill> needs a name, a path or an address: <skill path="release-notes"/>.'
+                )
+            skill = await self._skill(source, context)
+            gone = await _gone(skill, context)
+        except RefusedError as error:
+            return error.done
+        writes = (*_writes(skill), *map(removal, gone))
+        return Done(
+            _told(skill, self._limits.token_divisor),
+            attributes={"name": skill.name, "entries": len(skill.texts)},
+            writes=writes,
+        )
+
+    async def _skill(self, source: str, context: Context) -> _Skill:
+        gathered = await (self._from_web(source, context) if is_page(source) else self._from_disk(source, context))
+        name = skill_name(source)
+        if not name:
+            raise refused(
+                "invalid:400", f"{source} says no name for the skill. Name a file or folder such as guide.md."
+            )
+        return await asyncio.to_thread(self._read, name, source, gathered)
+
+    def _read(self, name: str, source: str, gathered: Gathered) -> _Skill:
+        """Texts of bytes. Raises RefusedError where there is none."""
+        if not gathered.is_folder:
+            ((_, data),) = gathered.files.items()
+            if not is_archive(data):
+                return _skill_of(name, source, Gathered(False, {f"index{DOCUMENT}": data}))
+            gathered = unpacked(data, self._limits.skill_files_max, self._limits.skill_bytes_max)
+            gathered = replace(gathered, files=without_outer_folder(gathered.files))
+        return _skill_of(name, source, gathered)
+
+    async def _from_web(self, source: str, context: Context) -> Gathered:
+        address = checked_address(source)
+        if context.no_web:
+            raise refused("permission:403", f"This loop works without the web, so {address} cannot be loaded.")
+        try:
+            download = await self._web.download(address, self._limits.skill_bytes_max)
+        except WebError as error:
+            raise refused(error.outcome, f"{address} could not be loaded. {error}") from None
+        if download.media_type in _HTML_TYPES:
+            told = f"{address} is a web page. Name the address of the Markdown file or the zip archive itself."
+            raise refused("unsupported:415", told)
+        return Gathered(False, {basename(download.address): download.data})
+
+    async def _from_disk(self, source: str, context: Context) -> Gathered:
+        """What stands at a path in the project, else on the shelf, there also without its ending."""
+        places = [(context.workspace, source)]
+        if self._shelf:
+            places += [(self._shelf, source + ending) for ending in ("", DOCUMENT, ARCHIVE)]
+        for place, path in places:
+            if found := await self._gathered(place, path):
+                return found
+        told = f"There is no skill {source}: neither the project has it, nor the folder `skills` of TURNWRIGHT_HOME."
+        raise refused("not_found:404", told)
+
+    async def _gathered(self, place: Workspace, path: str) -> Gathered | None:
+        try:
+            return await place.gather(path, self._limits.skill_files_max, self._limits.skill_bytes_max)
+        except OutsideProjectError as error:
+            raise refused("permission:403", str(error)) from None
+        except TooMuchError as error:
+            raise refused("too_large:413", f"{path} is too large for a skill: {error}.") from None
+        except OSError as error:
+            raise refused("unreadable:500", f"{path} cannot be read: {error.strerror}.") from None
+
+
+def _skill_of(name: str, source: str, gathered: Gathered) -> _Skill:
+    placed = skill_paths(name, gathered.files)
+    left_out = [
+        *gathered.left_out,
+        *(f"{file} (hidden by another)" for file in gathered.files.keys() - placed.values()),
+    ]
+    texts: dict[str, str] = {}
+    for path, file in placed.items():
+        text = _text(gathered.files[file])
+        if text is None:
+            left_out.append(f"{file} (no UTF-8 text)")
+        elif len(path) > PATH_CHARS_MAX or not path.isprintable():
+            left_out.append(f"{file[:80]} (no name for an entry)")
+        else:
+            texts[path] = text
+    if not texts:
+        raise refused("unsupported:415", f"{source} holds no UTF-8 text, so there is nothing to load.")
+    return _Skill(name, source, dict(sorted(texts.items())), sorted(left_out))
+
+
+def _text(data: bytes) -> str | None:
+    try:
+        return None if b"\0" in data else data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+
+
+async def _gone(skill: _Skill, context: Context) -> list[str]:
+    """What the same source loaded before and has no longer."""
+    found = await context.entries.find(f"{skill.root}/**", bodies=False)
+    kept = {entry.path for entry in found if entry.attributes.get(SOURCE) == skill.source}
+    return sorted(kept - skill.texts.keys())
+
+
+def _writes(skill: _Skill) -> list[EntryWrite]:
+    """The entry of the whole summarized, its parts archived; what was there keeps its visibility."""
+    return [
+        EntryWrite(
+            path,
+            SetEntry(
+                text,
+                to_attributes_json({"summary": summary_of_text(text), SOURCE: skill.source}),
+                initial_visibility=Visibility.SUMMARIZED if path == skill.root else Visibility.ARCHIVED,
+            ),
+            Tier.PLUGIN,
+        )
+        for path, text in skill.texts.items()
+    ]
+
+
+def _told(skill: _Skill, divisor: int) -> str:
+    """What was loaded, in a few lines."""
+    parts = len(skill.texts) - (skill.root in skill.texts)
+    lines = []
+    if skill.root in skill.texts:
+        lines.append(described(skill.root, skill.texts[skill.root], divisor))
+    else:
+        lines.append(f"{skill.root} itself is empty: the skill has no index{DOCUMENT}.")
+    if parts:
+        lines.append(f'{plural(parts, "part")}, archived; <get path="{skill.root}/**" preview/> lists them.')
+    if skill.left_out:
+        more = len(skill.left_out) - LEFT_OUT_MAX
+        rest = f" and {more} more" if more > 0 else ""
+        lines.append(_printable(f"Not loaded: {', '.join(skill.left_out[:LEFT_OUT_MAX])}{rest}."))
+    return "\n".join(lines)
+
+
+def _printable(text: str) -> str:
+    """A text that any store can hold: the name of a file may be no text at all."""
+    return "".join(char if char.isprintable() else "?" for char in text)
