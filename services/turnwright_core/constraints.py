@@ -1,8 +1,8 @@
 """What a project says of some of its files.
 
-`add`: taken in whatever else says no. `readonly`: taken in, never changed. `ignore`: not taken in. Of several
-constraints on one file the one that names its path wins, else the strictest: `ignore`, `readonly`, `add`; a file that
-any of them calls readonly is never changed. Source: rows RU112-RU114; decision C7.
+`add`: taken in whatever else says no, and in view from the first. `readonly`: taken in, never changed. `ignore`: not
+taken in. Of several constraints on one file the one that names its path wins, else the strictest: `ignore`, `readonly`,
+`add`; a file that any of them calls readonly is never changed. Source: rows RU112-RU114, RU168; decision C7.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class Constraints:
         """Go by these."""
         self._rules = frozenset((one.pattern, one.kind) for one in constraints)
         self._exact = dict(self._rules)
+        self._adding = self._patterns(ADD)
         self._ignoring = self._patterns(IGNORE)
         self._fixing = self._patterns(READONLY)
         self._ignored: dict[str, bool] = {}
@@ -52,7 +53,7 @@ class Constraints:
     @property
     def taken_in(self) -> list[str]:
         """Patterns of the files that are taken in whatever else says no."""
-        return sorted([*self._patterns(ADD), *self._fixing])
+        return sorted([*self._adding, *self._fixing])
 
     def is_ignored(self, path: str) -> bool:
         """Whether a file is not taken in."""
@@ -62,6 +63,15 @@ class Constraints:
         if path not in self._ignored:
             self._ignored[path] = any(fits(pattern, path) for pattern in self._ignoring)
         return self._ignored[path]
+
+    def is_added(self, path: str) -> bool:
+        """Whether the project asks for a file by `add`: a run has it in view from the first (RU168, C7)."""
+        said = self._exact.get(path)
+        if said is not None:
+            return said == ADD
+        return any(fits(pattern, path) for pattern in self._adding) and not (
+            self.is_ignored(path) or self.is_readonly(path)
+        )
 
     def is_readonly(self, path: str) -> bool:
         """Whether a file is never changed."""

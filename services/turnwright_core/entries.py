@@ -60,13 +60,13 @@ STATUS_OF_STATE: Final = {
 
 
 def status_of(state: State, outcome: str = "") -> int:
-    """The HTTP status of an entry: the code in its outcome (`word:code`), else that of its state.
+    """The HTTP status of an entry, 100 to 599: the code in its outcome (`word:code`), else that of its state.
 
-    Source: C10, C26.
+    Source: RU062; C10, C26.
     """
     if state in (State.FAILED, State.CANCELLED):
         code = outcome.rpartition(":")[2]
-        if len(code) == 3 and code.isdecimal():
+        if len(code) == 3 and code.isascii() and code.isdecimal() and "1" <= code[0] <= "5":
             return int(code)
     return STATUS_OF_STATE.get(state, 200)
 

@@ -111,7 +111,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What was spent; `lost_tokens` are part of `tokens`. Fields as in the contract."""
+    """What was spent; `lost_tokens` and `prompt_tokens` are part of `tokens`. Fields as in the contract."""
 
     turns: int = 0
     tokens: int = 0
@@ -119,6 +119,7 @@ class Spending:
     cost_usd: float = 0.0
     turns_without_cost: int = 0
     wall_s: float = 0.0
+    prompt_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from turnwright_core.runs import Model
 from turnwright_store.domain.checks import check_model, check_name
 from turnwright_store.domain.limits import APPEND_BYTES_MAX, BODIES_BYTES_MAX, RUN_ENTRIES_MAX, WriteLimits
 
+DEFAULT_LISTEN: Final = "127.0.0.1:7441"
+
 MODEL_PREFIX: Final = f"{PREFIX}MODEL_"
 CONTEXT_PREFIX: Final = f"{PREFIX}CONTEXT_"
 
@@ -61,6 +63,13 @@ class StoreSettings(Settings):
         gt=0,
         le=3600,
         description="Seconds after which watchers look for changes in PostgreSQL that nobody told them of.",
+    )
+    db_mmap_mb: int = setting(
+        default=0,
+        ge=0,
+        le=1024 * 1024,
+        description="MiB of the database file that each connection maps into memory, where SQLite allows that much; "
+        "0: none. Counts for a database file only.",
     )
     store_queue_max: int = setting(
         default=4096, ge=1, le=1_000_000, description="Writes that wait for the store's writer before more are refused."
@@ -160,7 +169,7 @@ class StoreSettings(Settings):
         default=7, ge=1, le=365, description="Days after which the answer to a request id is forgotten."
     )
     retention_days: int = setting(
-        default=0,
+        default=31,
         ge=0,
         le=36_500,
         description="Days after its last write after which a run without open loops is removed. 0: never.",

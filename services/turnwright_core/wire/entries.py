@@ -124,13 +124,14 @@ def write_to_pb(write: EntryWrite) -> write_pb2.EntryWrite:
 
 def write_from_pb(message: write_pb2.EntryWrite) -> EntryWrite:
     """A write from the wire. Raises InvalidError when it says not what happens or names an unknown enum value."""
+    has = message.HasField
     return EntryWrite(
-        path=message.path,
-        change=_change_from_pb(message),
-        writer=known(Tier, message.writer, "writer"),
-        expected_revision=message.expected_revision if message.HasField("expected_revision") else None,
-        turn=message.turn if message.HasField("turn") else None,
-        loop=message.loop if message.HasField("loop") else None,
+        message.path,
+        _change_from_pb(message),
+        known(Tier, message.writer, "writer"),
+        message.expected_revision if has("expected_revision") else None,
+        message.turn if has("turn") else None,
+        message.loop if has("loop") else None,
     )
 
 
@@ -138,16 +139,17 @@ def _change_from_pb(message: write_pb2.EntryWrite) -> EntryChange:
     match message.WhichOneof("change"):
         case "set":
             change = message.set
+            has = change.HasField
+            visibility, initial, state = change.visibility, change.initial_visibility, change.state
+            # Most writes keep what is there: nothing is looked up for those.
             return SetEntry(
-                body=change.body if change.HasField("body") else None,
-                attributes_json=change.attributes_json if change.HasField("attributes_json") else None,
-                visibility=known(Visibility, change.visibility, "visibility"),
-                initial_visibility=known(Visibility, change.initial_visibility, "initial_visibility"),
-                state=known(State, change.state, "state"),
-                outcome=change.outcome if change.HasField("outcome") else None,
-                merge_attributes_json=(
-                    change.merge_attributes_json if change.HasField("merge_attributes_json") else None
-                ),
+                change.body if has("body") else None,
+                change.attributes_json if has("attributes_json") else None,
+                known(Visibility, visibility, "visibility") if visibility else Visibility.UNSPECIFIED,
+                known(Visibility, initial, "initial_visibility") if initial else Visibility.UNSPECIFIED,
+                known(State, state, "state") if state else State.UNSPECIFIED,
+                change.outcome if has("outcome") else None,
+                change.merge_attributes_json if has("merge_attributes_json") else None,
             )
         case "append":
             offset = message.append.offset if message.append.HasField("offset") else None

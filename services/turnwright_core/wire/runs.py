@@ -94,13 +94,20 @@ def spending_to_pb(spent: Spending) -> budget_pb2.Spending:
         cost_usd=spent.cost_usd,
         turns_without_cost=spent.turns_without_cost,
         wall_s=spent.wall_s,
+        prompt_tokens=spent.prompt_tokens,
     )
 
 
 def spending_from_pb(spent: budget_pb2.Spending) -> Spending:
     """Spending from the wire."""
     return Spending(
-        spent.turns, spent.tokens, spent.lost_tokens, spent.cost_usd, spent.turns_without_cost, spent.wall_s
+        turns=spent.turns,
+        tokens=spent.tokens,
+        lost_tokens=spent.lost_tokens,
+        cost_usd=spent.cost_usd,
+        turns_without_cost=spent.turns_without_cost,
+        wall_s=spent.wall_s,
+        prompt_tokens=spent.prompt_tokens,
     )
 
 

@@ -140,4 +140,5 @@ def after_turn(spent: Spending, result: TurnResult) -> Spending:
         cost_usd=spent.cost_usd + (usage.cost_usd or 0.0) + result.lost_cost_usd,
         turns_without_cost=spent.turns_without_cost + unknown,
         wall_s=spent.wall_s + result.work_ms / 1000,
+        prompt_tokens=spent.prompt_tokens + usage.prompt_tokens,
     )

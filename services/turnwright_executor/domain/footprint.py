@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Final
@@ -107,6 +107,15 @@ class Footprint:
     def chars(self) -> float:
         """Code points that the next packet is longer, at most; infinite where nobody knows."""
         return inf if self._is_unknown else SLACK_CHARS + sum(part.chars for part in self._parts.values())
+
+
+def chars_of(writes: Sequence[EntryWrite]) -> float:
+    """Code points that the next packet is longer by some writes, at most; infinite where nobody knows."""
+    if not writes:
+        return 0
+    written = Footprint()
+    written.wrote(writes)
+    return written.chars
 
 
 def _shown_in(path: str, attributes_json: str) -> int:

@@ -90,7 +90,8 @@ class Places:
                 files_max=settings.files_max,
                 constraints=constraints,
             )
-            sync = FileSync(scanner, {entry.path: entry.hash for entry in entries})
+            known = {entry.path: entry.hash for entry in entries}
+            sync = FileSync(scanner, known, constraints, settings.token_divisor)
         self._syncs[address] = constraints, sync
         while len(self._syncs) > SYNCS_MAX:
             self._syncs.popitem(last=False)

@@ -88,9 +88,10 @@ class RunPayload:
             schemes_version=self._schemes.version,
         )
         found: list[entry_pb2.Entry] = []
-        async for part in self._store.stream(self._rows.ReadView, wanted, self._store.timeout_s):
-            self._schemes.learn(part)
-            found += [entry for entry in part.entries if self._category(entry) not in _AUDIT]
+        async with self._store.stream(self._rows.ReadView, wanted, self._store.timeout_s) as parts:
+            async for part in parts:
+                self._schemes.learn(part)
+                found += [entry for entry in part.entries if self._category(entry) not in _AUDIT]
         return sorted(found, key=lambda entry: entry.position)
 
     def _category(self, entry: entry_pb2.Entry) -> str:

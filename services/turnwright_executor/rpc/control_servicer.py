@@ -8,6 +8,7 @@ from typing import Any
 
 from turnwright.executor.v1 import control_pb2 as pb
 from turnwright.executor.v1 import watch_pb2
+from turnwright.store.v1 import registry_pb2
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
@@ -16,6 +17,7 @@ from turnwright_core.wire.entries import entry_to_pb
 from turnwright_executor.app.boards import Boards
 from turnwright_executor.app.calling import Call, ToolCalls
 from turnwright_executor.app.control import Control
+from turnwright_executor.app.keeping import kept_file
 from turnwright_executor.ports.address import RunAddress
 from turnwright_grammar import Command
 
@@ -64,14 +66,15 @@ class ControlRpcs:
         return await self._control.inject(request)
 
     async def CallTool(self, request: pb.CallToolRequest, context: Any) -> pb.CallToolResponse:
-        """Have a tool carry out a command."""
+        """Have a tool carry out a command; what the project is to keep is said before."""
         _check_client("CallTool")
-        call = Call(
-            RunAddress(request.project, request.run),
-            Command(request.tool, dict(request.attributes), request.body),
-            current_caller().principal,
-            request.request_id,
-        )
+        command, kept = kept_file(Command(request.tool, dict(request.attributes), request.body))
+        if kept:
+            constraint = registry_pb2.FileConstraint(pattern=kept.pattern, kind=kept.kind)
+            wanted = pb.SetFileConstraintsRequest(project=request.project, constraints=[constraint])
+            await self._control.rows.set_file_constraints(wanted)
+        address = RunAddress(request.project, request.run)
+        call = Call(address, command, current_caller().principal, request.request_id)
         return pb.CallToolResponse(record=entry_to_pb(await self._calls.call(call)))
 
     async def ListEntries(self, request: pb.ListEntriesRequest, context: Any) -> pb.ListEntriesResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
@@ -65,8 +66,11 @@ class ExecutorServicer(ControlRpcs, ProposalRpcs, StreamRpcs, executor_service_p
     async def WatchRun(self, request: pb.WatchRunRequest, context: Context) -> AsyncIterator[pb.WatchRunResponse]:
         """Stream a run's events."""
         after = request.after if request.HasField("after") else None
-        async with self._hubs.hold(RunAddress(request.project, request.run)) as hub:
-            async for event in hub.watch(after):
+        async with (
+            self._hubs.hold(RunAddress(request.project, request.run)) as hub,
+            contextlib.aclosing(hub.watch(after)) as events,
+        ):
+            async for event in events:
                 yield event
 
     async def Abort(self, request: pb.AbortRequest, context: Context) -> pb.AbortResponse:

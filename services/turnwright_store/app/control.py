@@ -147,7 +147,7 @@ def spending(connection: Connection, address: Address, loop: int) -> tuple[Spend
 
 
 def _sum(turns: Iterable[SpentTurn]) -> Spending:
-    count = tokens = lost = unknown = work_ms = 0
+    count = tokens = lost = unknown = work_ms = prompt = 0
     cost = 0.0
     for turn in turns:
         count += 1
@@ -156,4 +156,5 @@ def _sum(turns: Iterable[SpentTurn]) -> Spending:
         cost += (turn.cost_usd or 0.0) + turn.lost_cost_usd
         unknown += turn.has_reply and turn.cost_usd is None
         work_ms += turn.work_ms
-    return Spending(count, tokens, lost, cost, unknown, work_ms / 1000)
+        prompt += turn.prompt_tokens
+    return Spending(count, tokens, lost, cost, unknown, work_ms / 1000, prompt)

@@ -118,6 +118,7 @@ class SpentTurn:
     lost_cost_usd: float = 0.0
     work_ms: int = 0
     has_reply: bool = False
+    prompt_tokens: int = 0
 
 
 def spent_turns(connection: Connection, run_id: int) -> Iterator[SpentTurn]:
@@ -139,6 +140,7 @@ def _spent(loop: int, result: dict[str, Any], lasted_ms: int) -> SpentTurn:
         # Turns that were stored before their work was measured lasted as long as their rows say.
         work_ms=int(result.get("work_ms", lasted_ms)),
         has_reply=tokens > 0,
+        prompt_tokens=int(usage.get("prompt_tokens", 0)),
     )
 
 

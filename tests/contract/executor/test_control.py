@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 
 import pytest
 from turnwright.executor.v1 import event_pb2, task_pb2
@@ -102,7 +103,7 @@ async def test_settings_of_a_run_hold_from_its_next_loop_on(services) -> None:
 
 
 async def test_a_run_begins_with_the_settings_it_was_started_with(services) -> None:
-    wanted = settings_pb2.RunSettings(model="m", temperature=0.3, persona="Be brief.", yolo=True)
+    wanted = settings_pb2.RunSettings(model="m", temperature=0.3, persona="Be brief.", context_limit=32_000, yolo=True)
     services.script('<set path="a.txt">new</set>' + DONE)
     started = await services.client.start_run(services.project, "r", wanted, request_id="1")
     again = await services.client.start_run(services.project, "r", wanted, request_id="1")
@@ -314,11 +315,18 @@ async def test_constraints_on_files_are_set_and_taken_away(services) -> None:
 async def test_get_run_shows_history_open_questions_and_telemetry(services) -> None:
     await worked(services, '<set path="unknown://why">Why?</set>' + GO_ON, DONE)
     answer = await services.client.get_run(services.project, "r", turns_max=5, history_max=100)
-    paths = [entry.path for entry in answer.history]
+    told = [
+        (entry.path, entry.status, entry.body, entry.turn, json.loads(entry.attributes_json).get("tool"))
+        for entry in answer.history
+        if entry.path.startswith(("prompt", "log://turn_1", "log://turn_2"))
+    ]
     assert (answer.run.run, answer.run.turn, answer.run.status, answer.run.summary) == ("r", 2, 200, "Done.")
-    assert paths[:4] == ["log://turn_0/repo/manifest", "prompt://1", "log://turn_1/set/why", "unknown://why"] or (
-        sorted(paths[:4]) == sorted(["log://turn_0/repo/manifest", "prompt://1", paths[2], paths[3]])
-    )
+    assert told == [
+        ("prompt://1", 200, "Do it.", 1, None),
+        ("log://turn_1/set/unknown%3A/why", 200, "unknown://why: 1 line, 2 tokens", 1, "set"),
+        ("log://turn_1/update/2", 200, "Going on.", 1, "update"),
+        ("log://turn_2/update/1", 200, "Done.", 2, "update"),
+    ]
     assert [(entry.path, entry.body) for entry in answer.unknowns] == [("unknown://why", "Why?")]
     assert answer.telemetry == answer.turns[0].result
     assert (answer.spent.turns, answer.spent.tokens) == (
@@ -344,7 +352,8 @@ async def test_discover_tells_every_method_notification_and_tool(services) -> No
     found = await services.client.discover()
     methods = {method.name.rpartition("/")[2]: method for method in found.methods}
     assert found.version == __version__
-    assert {"InitProject", "Ask", "Act", "Resolve", "Abort", "ForkRun", "WatchRuns", "CallTool"} <= methods.keys()
+    assert {"Ask", "Act", "Resolve", "Abort", "StartRun", "ListRuns", "ListModels", "ListEntries"} <= methods.keys()
+    assert {"InitProject", "ForkRun", "WatchRuns", "CallTool"} <= methods.keys()
     assert (methods["WatchRun"].streams, list(methods["Abort"].fields)) == (True, ["project", "run", "request_id"])
     assert {"WatchRun.run_progress", "WatchRun.notice", "WatchRuns.hello"} <= set(found.notifications)
     assert all(tool.documentation for tool in found.tools)

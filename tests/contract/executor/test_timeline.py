@@ -12,7 +12,7 @@ import pytest
 from turnwright.store.v1 import registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, settings_pb2
 
-from services import SECRET
+from services import SECRET, running
 from turnwright_core.entries import State, Tier
 from turnwright_core.kit.peer import Peer
 from turnwright_core.runs import LOOP_ENDED
@@ -75,14 +75,19 @@ async def test_an_update_goes_on_or_ends_the_loop_and_its_record_says_which(serv
     assert (await services.entry("log://turn_1/update/1")).body == "Words."
 
 
-async def test_usage_is_told_of_each_turn_and_summed_over_its_loop(services):
-    """RU224: how full the window was is a figure of the turn; what was paid for is a sum."""
-    await worked(services, GO_ON, GO_ON, DONE)
+async def test_usage_is_told_of_each_turn_and_summed_over_its_run(services):
+    """RU224: how full the window was is a figure of the turn; what was paid for is a sum over all loops."""
+    await worked(services, DONE)
+    await worked(services, GO_ON, GO_ON, DONE, prompt="Again.")
     answer = await services.client.get_run(services.project, "r", turns_max=10)
     results = [turn.result for turn in reversed(answer.turns)]
+    assert len(results) == 4
     assert all(result.packet_tokens > 0 for result in results)
     assert [result.packet_tokens for result in results] == sorted(result.packet_tokens for result in results)
-    assert answer.loops[0].usage.prompt_tokens == sum(result.usage.prompt_tokens for result in results)
+    inputs = [result.usage.prompt_tokens for result in results]
+    assert answer.telemetry.usage.prompt_tokens == inputs[-1]
+    assert answer.spent.prompt_tokens == sum(inputs) > answer.telemetry.usage.prompt_tokens
+    assert [loop.usage.prompt_tokens for loop in answer.loops] == [sum(inputs[1:]), inputs[0]]
     assert answer.spent.tokens == sum(result.usage.total_tokens for result in results)
 
 
@@ -97,6 +102,15 @@ async def test_a_turn_is_asked_for_at_a_low_temperature_unless_the_run_says_othe
         for run in ("r", "warm")
     ]
     assert asked == pytest.approx([0.1, 0.7])
+
+
+async def test_the_temperature_of_runs_that_name_none_is_a_setting(tmp_path, monkeypatch):
+    """RU303."""
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    async with running(tmp_path, temperature=0.4) as services:
+        await worked(services, DONE)
+        (turn,) = (await services.client.get_run(services.project, "r", turns_max=1)).turns
+    assert turn.request.temperature == pytest.approx(0.4)
 
 
 async def test_a_loop_ends_when_all_its_commands_have(services):
@@ -236,6 +250,30 @@ async def test_no_entry_carries_a_count_of_its_tokens(services):
     assert 'path="known://a" status="200" tokens=' in (await services.entry("user://2")).body
 
 
+async def test_an_entry_says_when_the_run_touched_it_last(services):
+    """RU055: by a write, a look, a change of visibility, the making of it; what is left alone stays where it was."""
+    note = '<set path="known://{}">{}</set>'
+    first = "".join(note.format(name, "one") for name in ("written", "read", "hidden", "left", "source"))
+    touching = (
+        note.format("written", "two")
+        + '<get path="known://read"/><set path="known://hidden" visibility="archived"/>'
+        + '<cp path="known://source" to="known://copy"/>'
+    )
+    await worked(services, first + GO_ON, "<think>Hm.</think>" + GO_ON, touching + GO_ON, DONE)
+    await worked(services, note.format("later", "x") + DONE, prompt="Again.")
+    names = ("written", "read", "hidden", "left", "source", "copy", "later")
+    found = {name: await services.entry(f"known://{name}") for name in names}
+    assert {name: (entry.turn, entry.loop) for name, entry in found.items()} == {
+        "written": (3, 1),
+        "read": (3, 1),
+        "hidden": (3, 1),
+        "left": (1, 1),
+        "source": (1, 1),
+        "copy": (3, 1),
+        "later": (5, 2),
+    }
+
+
 # The manifest, and the instructions ----------------------------------------------------------------------------------------
 
 
@@ -280,4 +318,22 @@ async def test_the_documentation_of_a_tool_is_what_the_tool_brings_along(service
     tools = (await services.client.discover()).tools
     documented = [tool.name for tool in tools if tool.documentation.strip() in system]
     assert documented == list(offered)
+    assert "<!--" not in system  # the reasons beside the lines are for people (RU257)
     assert len(documented) < len(tools)
+
+
+async def test_the_characters_of_a_token_are_one_setting_for_whoever_counts(tmp_path, monkeypatch):
+    """RU211, RU223, RU297: the manifest, a listing, the record of a write and its gate, which looks at the body."""
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    monkeypatch.setenv("TURNWRIGHT_TOKEN_DIVISOR", "4")
+    async with running(tmp_path) as services:
+        (services.files / "a.txt").write_text("x" * 40)
+        fits, over = (f'<set path="known://{name}">{"x" * chars}</set>' for name, chars in (("a", 2048), ("b", 2049)))
+        await worked(services, f'{fits}<get path="known://*" preview/>{GO_ON}', over + GO_ON, DONE)
+        (listing,) = await paths(services, "log://turn_1/get/*")
+        (written,) = await paths(services, "log://turn_1/set/*")
+        (refused,) = await paths(services, "log://turn_2/set/*")
+        told = [(await services.entry(path)).body for path in (MANIFEST, listing, written)]
+        status = await services.status(refused)
+    assert told == ["* a.txt - 10 tokens", "* known://a - 512 tokens", "known://a: 1 line, 512 tokens"]
+    assert status == 413

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from services import Services, running
+from sse_server import SseServer, chat
 
 pytestmark = pytest.mark.asyncio
 
@@ -122,3 +126,78 @@ async def test_a_reply_that_does_not_end_is_an_error_entry(tmp_path, monkeypatch
         assert {name: code for name, (code, _) in errors(services).items()} == {
             "log://turn_1/error/vendor_protocol": 500
         }
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ('<rm path="src/ma', "cut_call"),
+        ("<tool_call>nothing to read</tool_call>", "unreadable_call"),
+        ("<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE", "conflict_without_path"),
+    ],
+)
+async def test_what_could_not_be_read_is_an_error_entry_that_the_model_reads(services, text, kind) -> None:
+    # RU153, RU154, RU284
+    services.script(f"{GET}\n{text}", DONE)
+    await services.until(await services.act())
+    path = f"log://turn_1/error/{kind}_1"
+    assert errors(services) == {path: (400, "unreadable:400")}
+    assert f'<error path="{path}"' in (await services.entry("user://2")).body
+    assert await strikes(services) == [1, 0]
+
+
+async def test_a_repair_is_told_with_the_reply_and_is_no_error(services) -> None:
+    # RU197, RU284: the reply is kept as it came
+    reply = f'<get path="a.txt>\n{DONE}'
+    services.script(reply)
+    loop = await services.until(await services.act())
+    kept = await services.entry("assistant://1")
+    assert (kept.body, loop.status, errors(services)) == (reply, 200, {})
+    assert [warning["kind"] for warning in json.loads(kept.attributes_json)["warnings"]][:1] == ["attribute_quotes"]
+
+
+async def test_a_vendor_that_falls_silent_is_an_error_entry(tmp_path, monkeypatch) -> None:
+    # RU154: the watchdog of a stream
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
+    monkeypatch.setenv("TURNWRIGHT_SILENCE_TIMEOUT_S", "0.3")
+    begun = chat("never whole")
+    async with SseServer([replace(begun, chunks=begun.chunks[:2], end="hang")] * 3) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            loop = await services.until(await services.act())
+            assert (loop.status, len(errors(services))) == (500, 1)
+            [(path, (status, _))] = errors(services).items()
+    assert path.startswith("log://turn_1/error/")
+    assert status == 500
+
+
+HOSTILE = (
+    '<get path="/(/"/>',
+    '<rm path="/[/"/>',
+    '<get path="//a["/>',
+    '<get path="$..["/>',
+    '<get path="{a,{b"/>',
+    '<get path="known://*">/(?P<x/</get>',
+    '<set path="/(/" visibility="archived"/>',
+    '<set path="a.txt">s/(/x/</set>',
+    '<set path="">x</set>',
+    '<mv path="a.txt" to=""/>',
+    '<cp path="**" to="**"/>',
+    '<get path="a.txt" line="x" limit="-99999999999999999999"/>',
+    "<sh></sh>",
+    '<update status="9999999999999">x</update>',
+    '<get path="a\ud800b"/>',
+)
+
+
+@pytest.mark.parametrize("reply", HOSTILE)
+async def test_whatever_a_model_writes_the_loop_goes_on(services, reply) -> None:
+    # RU276: a command that makes no sense is refused or fails; the run does not
+    (services.root / "m.txt").write_text(
+        f"=== reply ===\n{reply.encode('utf-8', 'replace').decode()}{GO_ON}\n=== reply ===\n{DONE}\n"
+    )
+    loop = await services.until(await services.act())
+    assert (loop.status, loop.reason) == (200, "update")
+    assert 500 not in {status for status, _ in errors(services).values()}
+    records = [entry for path, entry in services.view().entries.items() if path.startswith("log://turn_1/")]
+    assert not [entry.path for entry in records if entry.outcome.endswith(":500")]

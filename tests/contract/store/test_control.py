@@ -150,15 +150,17 @@ async def test_spending_adds_up_over_the_turns_of_a_run_and_of_a_loop(client, pr
     await run.enqueue()
     await run.claim()
     await run.begin()
-    await run.end(3, usage=usage_pb2.Usage(total_tokens=7), work_ms=500)
+    await run.end(3, usage=usage_pb2.Usage(prompt_tokens=4, total_tokens=7), work_ms=500)
     await run.begin()
     spent = await client.call("GetSpending", project=project, run="r")
     assert spent.run == budget_pb2.Spending(
-        turns=4, tokens=37, lost_tokens=10, cost_usd=0.75, turns_without_cost=1, wall_s=3.5
+        turns=4, tokens=37, lost_tokens=10, cost_usd=0.75, turns_without_cost=1, wall_s=3.5, prompt_tokens=20
     )
-    assert spent.loop == budget_pb2.Spending(turns=2, tokens=7, turns_without_cost=1, wall_s=0.5)
+    assert spent.loop == budget_pb2.Spending(turns=2, tokens=7, turns_without_cost=1, wall_s=0.5, prompt_tokens=4)
     first = await client.call("GetSpending", project=project, run="r", loop=1)
-    assert first.loop == budget_pb2.Spending(turns=2, tokens=30, lost_tokens=10, cost_usd=0.75, wall_s=3)
+    assert first.loop == budget_pb2.Spending(
+        turns=2, tokens=30, lost_tokens=10, cost_usd=0.75, wall_s=3, prompt_tokens=16
+    )
 
 
 async def test_attributes_of_a_run_entry_give_its_loop_a_budget(client, project):

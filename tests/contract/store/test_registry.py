@@ -140,4 +140,7 @@ async def test_a_project_is_its_runs_address_for_everybody(server, client):
     assert (await same.get()) == (await run.get())
     assert (await same.entry("known://a")).body == "x"
     assert (await same.enqueue("more")).loop.sequence == 2
+    # The alias alone reaches nothing: it is one of a project.
+    elsewhere = Run(stranger, await new_project(client, "other"), "r1")
+    assert (await refused(elsewhere.get())).reason is Reason.RUN_NOT_FOUND
     await stranger.close()

@@ -43,6 +43,25 @@ def test_constraints_that_say_the_same_are_equal():
 
 
 @pytest.mark.parametrize(
+    ("said", "is_added"),
+    [
+        ({}, False),
+        ({"src/**": "add"}, True),
+        ({"src/a.py": "add"}, True),
+        ({"src/**": "readonly"}, False),
+        ({"src/**": "add", "src/a.py": "readonly"}, False),
+        ({"src/**": "add", "**/*.py": "readonly"}, False),
+        ({"src/**": "ignore", "**/*.py": "add"}, False),
+        ({"src/**": "ignore", "src/a.py": "add"}, True),
+        ({"other/**": "add"}, False),
+    ],
+)
+def test_a_file_is_asked_for_by_add_where_nothing_stricter_is_said(said, is_added):
+    """RU168, C7."""
+    assert constraints(**said).is_added("src/a.py") is is_added
+
+
+@pytest.mark.parametrize(
     ("pattern", "folder"),
     [("src/lib/*.py", "src/lib"), ("src/a{b,c}/x", "src"), ("*.py", ""), ("/^src/", ""), ("src/**", "src")],
 )

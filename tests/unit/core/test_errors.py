@@ -72,7 +72,8 @@ async def test_an_error_crosses_the_channel_whole(tmp_path, reason) -> None:
         with pytest.raises(TurnwrightError) as unary:
             await peer.call(stub.ListVendors, pb.ListVendorsRequest())
         with pytest.raises(TurnwrightError) as streamed:
-            [_ async for _ in peer.stream(stub.Generate, pb.GenerateRequest(), 5.0)]
+            async with peer.stream(stub.Generate, pb.GenerateRequest(), 5.0) as parts:
+                [_ async for _ in parts]
     for got in (unary.value, streamed.value):
         assert (type(got), got.reason, got.message) == (type(sent), reason, "What to do.")
         assert got.metadata == {"run": "r1", "limit": "3"}
@@ -84,7 +85,8 @@ async def test_the_text_of_an_unexpected_exception_never_leaves_the_service(tmp_
         with pytest.raises(InternalError) as unary:
             await peer.call(stub.ListVendors, pb.ListVendorsRequest())
         with pytest.raises(InternalError) as streamed:
-            [_ async for _ in peer.stream(stub.Generate, pb.GenerateRequest(), 5.0)]
+            async with peer.stream(stub.Generate, pb.GenerateRequest(), 5.0) as parts:
+                [_ async for _ in parts]
     for got in (unary.value, streamed.value):
         assert "hunter2" not in got.message + str(got.metadata)
         assert got.metadata["error_id"] in got.message

@@ -3,7 +3,7 @@
 import pytest
 
 from cases import load_cases
-from turnwright_core.entries import State, Visibility
+from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility
 from turnwright_executor.tools.contract import Done
 
 VISIBLE, SUMMARIZED, ARCHIVED = Visibility.VISIBLE, Visibility.SUMMARIZED, Visibility.ARCHIVED
@@ -23,6 +23,18 @@ async def test_an_archived_entry_becomes_visible_again(bench):
     await bench.put("known://a", "fact", visibility=ARCHIVED)
     assert (await bench.prepare('<get path="known://a"/>')).body == "known://a: 1 line, 2 tokens"
     assert await bench.view() == {"known://a": VISIBLE}
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_look_leaves_state_and_content_as_they_are(bench):
+    """RU024: an entry that failed has failed, however often it is read."""
+    failed = SetEntry("words", '{"k":1}', visibility=ARCHIVED, state=State.FAILED, outcome="conflict:409")
+    await bench.entries.write([EntryWrite("known://a", failed, Tier.PLUGIN)])
+    before = await bench.entry("known://a")
+    await bench.prepare('<get path="known://a"/>')
+    after = await bench.entry("known://a")
+    assert (after.status, after.state, after.outcome, after.body) == (409, before.state, "conflict:409", "words")
+    assert (before.visibility, after.visibility) == (ARCHIVED, VISIBLE)
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -6,6 +6,27 @@ from turnwright_core.kit.settings import SettingsError, load
 from turnwright_store.config import StoreSettings, read_seeds
 
 
+@pytest.mark.parametrize(
+    ("name", "default"),
+    [("db", ""), ("db_mmap_mb", 0), ("retention_days", 31)],
+    ids=["RU296-db", "RU296-mmap", "RU302"],
+)
+def test_a_setting_has_its_default_and_its_variable(monkeypatch, name, default):
+    monkeypatch.delenv(f"TURNWRIGHT_{name.upper()}", raising=False)
+    assert getattr(load(StoreSettings), name) == default
+    monkeypatch.setenv(f"TURNWRIGHT_{name.upper()}", "7")
+    assert getattr(load(StoreSettings), name) == type(default)(7)
+
+
+def test_without_a_word_the_database_is_a_file_in_the_home(monkeypatch, tmp_path):
+    """RU296."""
+    monkeypatch.delenv("TURNWRIGHT_DB", raising=False)
+    monkeypatch.setenv("TURNWRIGHT_HOME", str(tmp_path))
+    assert load(StoreSettings).database_file == tmp_path / "turnwright.db"
+    monkeypatch.setenv("TURNWRIGHT_DB", str(tmp_path / "other.db"))
+    assert load(StoreSettings).database_file == tmp_path / "other.db"
+
+
 def test_models_and_context_lengths_are_read_by_alias():
     seeds = read_seeds(
         {

@@ -365,7 +365,10 @@ class CallToolRequest(_message.Message):
     """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
     @_builtins.property
     def attributes(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Attributes of the command, as the tool's documentation names them: `path`, `to`, `visibility`, ..."""
+        """Attributes of the command, as the tool's documentation names them: `path`, `to`, `visibility`, ...
+        `get` of files also takes `persist`: the project remembers the path as SetFileConstraints does, kind `add`, or with
+        `readonly` too that kind. Flags are set by being there, unless they say `false`.
+        """
 
     def __init__(
         self,

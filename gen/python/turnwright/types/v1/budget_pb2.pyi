@@ -71,6 +71,7 @@ class Spending(_message.Message):
     COST_USD_FIELD_NUMBER: _builtins.int
     TURNS_WITHOUT_COST_FIELD_NUMBER: _builtins.int
     WALL_S_FIELD_NUMBER: _builtins.int
+    PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
     turns: _builtins.int
     """Turns that have begun."""
     tokens: _builtins.int
@@ -83,6 +84,10 @@ class Spending(_message.Message):
     """How many turns have a reply whose price is not known."""
     wall_s: _builtins.float
     """Seconds of work."""
+    prompt_tokens: _builtins.int
+    """Tokens of input over all turns, as the vendors reported them: what was paid for, part of `tokens`. How full the
+    window is stands in `usage` of each turn's result.
+    """
     def __init__(
         self,
         *,
@@ -92,10 +97,11 @@ class Spending(_message.Message):
         cost_usd: _builtins.float = ...,
         turns_without_cost: _builtins.int = ...,
         wall_s: _builtins.float = ...,
+        prompt_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost_usd", b"cost_usd", "lost_tokens", b"lost_tokens", "tokens", b"tokens", "turns", b"turns", "turns_without_cost", b"turns_without_cost", "wall_s", b"wall_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost_usd", b"cost_usd", "lost_tokens", b"lost_tokens", "prompt_tokens", b"prompt_tokens", "tokens", b"tokens", "turns", b"turns", "turns_without_cost", b"turns_without_cost", "wall_s", b"wall_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -111,7 +111,7 @@ class RunSettings(_message.Message):
     model: _builtins.str
     """Alias of the model that loops use when they name none."""
     temperature: _builtins.float
-    """Sampling temperature, 0 to 2. Absent: 0.1."""
+    """Sampling temperature, 0 to 2. Absent: the executor's TURNWRIGHT_TEMPERATURE, by default 0.1."""
     persona: _builtins.str
     """Text placed below the tool documentation in the system message. Absent: the built-in persona.
     At most 65536 bytes.
