@@ -177,11 +177,13 @@ class Gate:
 async def new_records(gate: Gate, reading: Reading) -> list[Record]:
     """The records of the commands; one that is refused is failed before anything is dispatched (RU155)."""
     records: list[Record] = []
-    for ordinal, command in enumerate(reading.commands):
+    taken: set[str] = set()
+    for ordinal, written in enumerate(reading.commands):
         is_cut = reading.is_cut and ordinal == len(reading.commands) - 1
-        recording = Recording(command) if is_cut else await gate.passed(command, ordinal)
-        command, taken = recording.command, {record.path for record in records}
+        recording = Recording(written) if is_cut else await gate.passed(written, ordinal)
+        command = recording.command
         path = record_path(gate.at.turn, command, ordinal, taken, gate.target_attribute(command.name))
+        taken.add(path)
         records.append(new_record(gate, recording, path, {ORDINAL: ordinal}))
         if is_cut:
             records[-1].settle(CUT)
