@@ -11,7 +11,11 @@ import os
 import sys
 import threading
 from collections.abc import Coroutine, Iterator
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
+
+CLOSE_S: Final = 5.0
+"""Seconds that the event loop may take to close once the work has ended, its threads included: whatever needs longer
+is stopped already, or was never going to end."""
 
 
 def leave(code: int) -> NoReturn:
@@ -22,23 +26,44 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
+def _leave_with(outcome: int | BaseException) -> NoReturn:
+    """End the process with a code, or with what its error is worth, which nobody would be told of otherwise."""
+    code = outcome if isinstance(outcome, int) else 1
+    try:
+        if isinstance(outcome, BaseException):
+            code = _told(outcome)
+    finally:
+        leave(code)
+
+
+def _told(error: BaseException) -> int:
+    """Say what went wrong; the exit code."""
+    # Leaving alone, as --help does, needs none of what this loads.
+    import asyncio  # noqa: PLC0415
+
+    from turnwright_cli.exits import INTERRUPTED  # noqa: PLC0415
+    from turnwright_cli.failing import report  # noqa: PLC0415
+
+    return INTERRUPTED if isinstance(error, asyncio.CancelledError) else report(error)
+
+
 @contextlib.contextmanager
 def watched(work: Coroutine[Any, Any, int], leave_s: float) -> Iterator[Coroutine[Any, Any, int]]:
     """The same work; once it has ended, what is left of the block may take so many seconds, then the process ends."""
-    # Leaving alone, as --help does, needs none of what this loads.
-    from turnwright_cli.exits import FAILED  # noqa: PLC0415
-
     timers: list[threading.Timer] = []
 
     async def bounded() -> int:
-        code = FAILED
+        outcome: int | BaseException = 0
         try:
-            code = await work
+            outcome = await work
+        except BaseException as error:
+            outcome = error
+            raise
         finally:
-            timers.append(threading.Timer(leave_s, leave, (code,)))
+            timers.append(threading.Timer(leave_s, _leave_with, (outcome,)))
             timers[0].daemon = True
             timers[0].start()
-        return code
+        return outcome
 
     try:
         yield bounded()

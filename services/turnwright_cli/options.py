@@ -85,13 +85,13 @@ def finish(work: Coroutine[Any, Any, int]) -> NoReturn:
     import gc
 
     from turnwright_cli.exits import INTERRUPTED
-    from turnwright_cli.leaving import watched
+    from turnwright_cli.leaving import CLOSE_S, watched
 
     # What was loaded up to here stays: to look through it again and again frees nothing. See __main__.
     gc.freeze()
     gc.enable()
     try:
-        with watched(work, settings_of().leave_s) as bounded:
+        with watched(work, CLOSE_S) as bounded:
             code = asyncio.run(bounded)
     except KeyboardInterrupt:
         code = INTERRUPTED

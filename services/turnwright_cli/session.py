@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from turnwright.store.v1 import lease_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import model_pb2
@@ -71,11 +72,24 @@ async def open_session(settings: CliSettings, models: Mapping[str, str] | None =
 
 async def _stop(stack: Stack, leave_s: float) -> None:
     """Stop our stack. Its work is done and stored: what hangs now must not keep the command from ending."""
-    try:
-        async with asyncio.timeout(leave_s):
-            await stack.stop()
-    except TimeoutError:
+    if not await in_time(stack.stop(), leave_s):
         _log.error("left_running", tasks=sorted(task.get_name() for task in asyncio.all_tasks()))
+
+
+async def in_time(work: Coroutine[Any, Any, None], seconds: float) -> bool:
+    """Run work to its end, or for so many seconds; whether it came to its end. Raises what it raises.
+
+    What is late is told to end, and left behind: who waits until it has heard may wait for ever.
+    """
+    task = asyncio.create_task(work, name="leaving")
+    try:
+        await asyncio.wait((task,), timeout=seconds)
+    finally:
+        task.cancel()
+    if not task.done():
+        return False
+    task.result()
+    return True
 
 
 def _check_token(settings: CliSettings) -> None:

@@ -139,8 +139,7 @@ class Client(ControlCalls, StreamCalls):
 
         def open_stream(cursor: Cursor | None) -> AsyncGenerator[Event, None]:
             request = executor_service_pb2.WatchRunRequest(project=project, run=run, after=cursor)
-            stream: Any = self._peer.stream(self._stub.WatchRun, request, None)
-            return stream  # type: ignore[no-any-return]
+            return self._messages(self._stub.WatchRun, request)
 
         return watch_events(open_stream, after, self._policy)
 
@@ -194,9 +193,7 @@ class Client(ControlCalls, StreamCalls):
         """
 
         def open_stream() -> AsyncGenerator[InboxChange, None]:
-            request = inbox_pb2.WatchProposalsRequest(project=project)
-            stream: Any = self._peer.stream(self._stub.WatchProposals, request, None)
-            return stream  # type: ignore[no-any-return]
+            return self._messages(self._stub.WatchProposals, inbox_pb2.WatchProposalsRequest(project=project))
 
         return watch_inbox(open_stream, self._policy)
 
@@ -231,6 +228,11 @@ class Client(ControlCalls, StreamCalls):
         """Every model that runs may name."""
         request = query_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)
         return [model async for page in self._pages(self._stub.ListModels, request) for model in page.models]
+
+    async def _messages(self, method: Any, request: Any) -> AsyncGenerator[Any, None]:
+        async with self._peer.stream(method, request, None) as messages:
+            async for message in messages:
+                yield message
 
     async def _pages(self, method: Callable[..., Any], request: Any) -> AsyncIterator[Any]:
         while True:

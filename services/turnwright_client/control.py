@@ -6,7 +6,6 @@ Source: architecture 7, 14; protos/turnwright/executor/v1/{control,watch}.proto.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from typing import Any
 
 from turnwright.executor.v1 import control_pb2, event_pb2, executor_service_pb2, executor_service_pb2_grpc, watch_pb2
 from turnwright.store.v1 import registry_pb2
@@ -151,11 +150,11 @@ class ControlCalls:
 
         async def open_stream() -> AsyncGenerator[RunsMessage, None]:
             request = watch_pb2.WatchRunsRequest(project=project)
-            stream: Any = self._peer.stream(self._stub.WatchRuns, request, None)
-            async for message in stream:
-                if message.HasField("hello"):
-                    check_version(message.hello.version)
-                yield message
+            async with self._peer.stream(self._stub.WatchRuns, request, None) as messages:
+                async for message in messages:
+                    if message.HasField("hello"):
+                        check_version(message.hello.version)
+                    yield message
 
         return watch_inbox(open_stream, self._policy)
 

@@ -28,7 +28,7 @@ DOCUMENTED_ELSEWHERE = {"overload", "override", "setter", "deleter"}
 CATCH_ALL_ALLOWED = {
     "services/turnwright_core/kit/guard.py": "the wrapper of every handler: an error becomes one status with one reason",
     "services/turnwright_executor/app/dispatch.py": "tool dispatch: a crash of a tool is data in its entry",
-    "services/turnwright_executor/hooks/calling.py": "calls of plugins: a fault of one comes back as one error",
+    "services/turnwright_core/kit/calling.py": "calls of plugins: a fault of one comes back as one error",
     "services/turnwright_executor/app/runner.py": "the loop: whatever happens, the run ends with a reason",
 }
 

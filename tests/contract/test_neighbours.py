@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+import grpc
 import pytest
 import pytest_asyncio
 from turnwright.store.v1 import read_pb2, registry_pb2, store_service_pb2_grpc
@@ -30,7 +31,11 @@ class Probe(store_service_pb2_grpc.StoreServiceServicer):
 
     def __init__(self) -> None:
         self.cancelled = asyncio.Event()
+        self.ended = asyncio.Event()
         self.sent = 0
+        self.seen = None
+        self.left_s = None
+        self.state = None
 
     async def GetRun(self, request, context):
         match request.run:
@@ -45,9 +50,40 @@ class Probe(store_service_pb2_grpc.StoreServiceServicer):
                 return await self._cling()
             case "bitter":
                 return await self._embitter()
+            case "context":
+                self.left_s = context.time_remaining()
+                context.add_done_callback(self._end)
+                context.set_compression(grpc.Compression.Gzip)
+                context.set_trailing_metadata((("k", "v"),))
+                await context.send_initial_metadata((("k", "v"),))
+                self.seen = self._seen(context)
+                return registry_pb2.GetRunResponse(run=run_pb2.Run(run="answered"))
+            case "coded":
+                context.set_code(grpc.StatusCode.NOT_FOUND)
+                context.set_details("no such thing")
+                return registry_pb2.GetRunResponse()
+            case "aborts":
+                with contextlib.suppress(grpc.aio.AbortError):
+                    await context.abort(grpc.StatusCode.ABORTED, "given up", (("k", "v"),))
+                await context.abort(grpc.StatusCode.NOT_FOUND, "given up again")
+            case "passes":
+                context.set_details("given up")
+                await context.abort(grpc.StatusCode.ABORTED)
+        context.add_done_callback(self._end)
         return await self._hang()
 
+    def _seen(self, context):
+        # While the call lives: gRPC's own context is not to be asked later.
+        told = (context.code(), context.details(), context.trailing_metadata(), context.cancelled())
+        return (*told, context.peer_identities(), context.peer_identity_key(), context.peer(), context.auth_context())
+
+    def _end(self, context):
+        self.state = (context.done(), context.code())
+        self.ended.set()
+
     async def ReadView(self, request, context):
+        if request.run == "aborts":
+            await context.abort(grpc.StatusCode.ABORTED, "given up", (("k", "v"),))
         for number in range(1000):
             if request.run == "fails" and number == 3:
                 raise fault(Reason.RUN_NOT_FOUND, "It is gone.", run="fails")
@@ -89,6 +125,10 @@ class Called:
 
     def view(self, run: str, timeout_s: float | None = 10):
         return self.peer.stream(self.stub.ReadView, read_pb2.ReadViewRequest(project="p", run=run), timeout_s)
+
+    async def first(self, run: str):
+        async with self.view(run) as stream:
+            return await anext(stream)
 
 
 @contextlib.asynccontextmanager
@@ -139,7 +179,7 @@ async def test_a_lower_tier_goes_along(tmp_path, is_local):
 async def test_a_wrong_token_is_refused(tmp_path, is_local):
     async with serving(tmp_path, is_local, token="wrong") as called:
         assert (await refused(called.run("caller"))).reason is Reason.UNAUTHENTICATED
-        assert (await refused(anext(called.view("counts")))).reason is Reason.UNAUTHENTICATED
+        assert (await refused(called.first("counts"))).reason is Reason.UNAUTHENTICATED
 
 
 async def test_an_error_arrives_with_its_reason(called):
@@ -189,51 +229,113 @@ async def test_a_deadline_holds_however_the_handler_ends(called, run):
 
 
 async def test_a_stream_that_is_late_does_not_wait_for_its_handler(called):
-    stream = called.view("clings", timeout_s=0.3)
-    await anext(stream)
-    async with asyncio.timeout(CLEANUP_S / 2):
-        assert (await refused(anext(stream))).reason is Reason.SERVICE_UNAVAILABLE
+    async with called.view("clings", timeout_s=0.3) as stream:
+        await anext(stream)
+        async with asyncio.timeout(CLEANUP_S / 2):
+            assert (await refused(anext(stream))).reason is Reason.SERVICE_UNAVAILABLE
 
 
 async def test_a_stream_comes_in_order_and_whole(called):
-    numbers = [message.removed_paths[0] async for message in called.view("counts")]
+    async with called.view("counts") as stream:
+        numbers = [message.removed_paths[0] async for message in stream]
     assert numbers == [str(number) for number in range(1000)]
 
 
 async def test_a_stream_that_fails_gives_what_came_before(called):
-    stream = called.view("fails")
-    assert [(await anext(stream)).removed_paths[0] for _ in range(3)] == ["0", "1", "2"]
-    assert (await refused(anext(stream))).reason is Reason.RUN_NOT_FOUND
+    async with called.view("fails") as stream:
+        assert [(await anext(stream)).removed_paths[0] for _ in range(3)] == ["0", "1", "2"]
+        assert (await refused(anext(stream))).reason is Reason.RUN_NOT_FOUND
 
 
 async def test_a_stream_ends_at_its_deadline(called):
-    stream = called.view("hangs", timeout_s=0.3)
-    await anext(stream)
-    assert (await refused(anext(stream))).reason is Reason.SERVICE_UNAVAILABLE
+    async with called.view("hangs", timeout_s=0.3) as stream:
+        await anext(stream)
+        assert (await refused(anext(stream))).reason is Reason.SERVICE_UNAVAILABLE
     await asyncio.wait_for(called.probe.cancelled.wait(), 5)
 
 
 async def test_a_stream_that_nobody_reads_on_is_ended(called):
-    async with contextlib.aclosing(called.view("hangs")) as stream:
+    async with called.view("hangs") as stream:
         assert (await anext(stream)).removed_paths == ["0"]
     await asyncio.wait_for(called.probe.cancelled.wait(), 5)
 
 
+async def test_a_stream_is_read_only_while_it_is_held(called):
+    with pytest.raises(TypeError):
+        aiter(called.view("counts"))
+    async with called.view("counts") as stream:
+        await anext(stream)
+    assert [message async for message in stream] == []
+
+
 async def test_a_server_that_stops_ends_what_is_under_way_and_takes_no_more(called):
     call = asyncio.create_task(called.run("hangs"))
-    stream = called.view("hangs", timeout_s=None)
-    await anext(stream)
-    await called.server.stop()
-    assert (await refused(call)).reason is Reason.SERVICE_UNAVAILABLE
-    assert (await refused(anext(stream))).reason is Reason.SERVICE_UNAVAILABLE
+    async with called.view("hangs", timeout_s=None) as stream:
+        await anext(stream)
+        await called.server.stop()
+        assert (await refused(call)).reason is Reason.SERVICE_UNAVAILABLE
+        assert (await refused(anext(stream))).reason is Reason.SERVICE_UNAVAILABLE
     assert (await refused(called.run("caller", timeout_s=0.5))).reason is Reason.SERVICE_UNAVAILABLE
 
 
 async def test_a_slow_reader_holds_the_handler_back(tmp_path):
     """Over a socket the same is done by windows of bytes."""
-    async with serving(tmp_path, True) as called:
-        stream = called.view("counts")
+    async with serving(tmp_path, True) as called, called.view("counts") as stream:
         await anext(stream)
         await asyncio.sleep(0.1)
         assert called.probe.sent <= MESSAGES_AHEAD + 3
-        await stream.aclose()
+
+
+@pytest.mark.parametrize(("timeout_s", "low", "high"), [(2.0, 1.0, 2.1), (None, 9.0, 10.1)])
+async def test_a_handler_knows_how_long_its_caller_waits(called, timeout_s, low, high):
+    await called.run("context", timeout_s=timeout_s)
+    assert low < called.probe.left_s < high
+
+
+async def test_a_handler_of_a_caller_that_waits_for_as_long_as_it_takes_has_no_end(called):
+    asked = registry_pb2.GetRunRequest(project="p", run="context")
+    answer = await called.stub.GetRun(asked, metadata=called.peer._metadata)
+    assert (answer.run.run, called.probe.left_s) == ("answered", None)
+
+
+async def test_a_handler_is_told_of_its_end(called):
+    await called.run("context")
+    await asyncio.wait_for(called.probe.ended.wait(), 5)
+    assert called.probe.state == (True, None)
+
+
+async def test_a_handler_whose_caller_left_is_told_of_its_end(called):
+    await refused(called.run("hangs", timeout_s=0.2))
+    await asyncio.wait_for(called.probe.ended.wait(), 5)
+    assert called.probe.state == (False, None)
+
+
+async def test_a_handler_sees_of_the_call_what_it_sets(called):
+    await called.run("context")
+    *told, peer, transport = called.probe.seen
+    assert told == [None, "", (("k", "v"),), False, None, None]
+    assert isinstance(peer, str)
+    assert set(transport) <= {"transport_security_type", "security_level"}
+
+
+@pytest.mark.parametrize(
+    ("run", "code", "details"),
+    [
+        ("coded", grpc.StatusCode.NOT_FOUND, "no such thing"),
+        ("aborts", grpc.StatusCode.ABORTED, "given up"),
+        ("passes", grpc.StatusCode.ABORTED, "given up"),
+    ],
+)
+async def test_a_handler_ends_its_call_with_a_code(called, run, code, details):
+    asked = registry_pb2.GetRunRequest(project="p", run=run)
+    with pytest.raises(grpc.aio.AioRpcError) as ended:
+        await called.stub.GetRun(asked, metadata=called.peer._metadata, timeout=5)
+    assert (ended.value.code(), ended.value.details()) == (code, details)
+
+
+async def test_a_handler_of_a_stream_ends_its_call_with_a_code(called):
+    asked = read_pb2.ReadViewRequest(project="p", run="aborts")
+    with pytest.raises(grpc.aio.AioRpcError) as ended:
+        await anext(aiter(called.stub.ReadView(asked, metadata=called.peer._metadata, timeout=5)))
+    assert (ended.value.code(), ended.value.details()) == (grpc.StatusCode.ABORTED, "given up")
+    assert ("k", "v") in tuple(ended.value.trailing_metadata())

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import grpc
 
-Metadata = Sequence[tuple[str, str | bytes]]
+from turnwright_core.kit.local_context import LocalContext, Metadata, error_of
+
 Neighbours = Mapping[str, "LocalServer"]
 """Servers of this process, by the address at which others reach them."""
 
@@ -30,21 +31,6 @@ class _Details(grpc.HandlerCallDetails):
 
     method: str
     invocation_metadata: Any = None
-
-
-class _Context:
-    """What our handlers ask of the context of a call."""
-
-    def __init__(self, metadata: Metadata) -> None:
-        self._metadata = metadata
-
-    def invocation_metadata(self) -> Metadata:
-        """What the caller sent along."""
-        return self._metadata
-
-    async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()) -> NoReturn:
-        """End the call with an error."""
-        raise _error(code, details, trailing_metadata)
 
 
 class LocalServer:
@@ -76,18 +62,19 @@ class LocalServer:
     def find(self, method: str) -> Any:
         """The handler of a method. Raises AioRpcError when there is none, or none that accepts calls now."""
         if not self._is_open:
-            raise _error(grpc.StatusCode.UNAVAILABLE, "it has stopped")
+            raise error_of(grpc.StatusCode.UNAVAILABLE, "it has stopped")
         for handlers in self._handlers:
             found = handlers.service(_Details(method))
             if found:
                 return found
-        raise _error(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+        raise error_of(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
 
-    def begin(self, call: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def begin(self, call: Coroutine[Any, Any, Any], context: LocalContext) -> asyncio.Task[Any]:
         """Run a call in a task of its own: who calls is known by the task's context."""
         task = asyncio.create_task(call)
         self._calls.add(task)
         task.add_done_callback(self._ended)
+        task.add_done_callback(context.end)
         return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
@@ -108,8 +95,8 @@ class LocalChannel:
         """As a channel's."""
 
         async def call(request: Any, *, timeout: float | None = None, metadata: Metadata = ()) -> Any:  # noqa: ASYNC109 - as gRPC's
-            handler = self._server.find(method)
-            task = self._server.begin(handler.unary_unary(request, _Context(metadata)))
+            handler, context = self._server.find(method), LocalContext(metadata, timeout)
+            task = self._server.begin(_answered(handler.unary_unary, request, context), context)
             return await _within(timeout, task)
 
         return call
@@ -130,6 +117,11 @@ class LocalChannel:
         """Nothing: calls end with their callers."""
 
 
+async def _answered(handler: Callable[..., Awaitable[Any]], request: Any, context: LocalContext) -> Any:
+    with context.telling():
+        return await handler(request, context)
+
+
 async def _within(timeout_s: float | None, task: asyncio.Task[Any]) -> Any:
     """What a call answers in time. Raises AioRpcError; a caller that leaves or is out of time takes the call along."""
     try:
@@ -140,7 +132,7 @@ async def _within(timeout_s: float | None, task: asyncio.Task[Any]) -> Any:
         task.cancel()
     if is_late:
         raise _late()
-    if error := _error_of(task):
+    if error := _failure_of(task):
         raise error
     return task.result()
 
@@ -155,14 +147,17 @@ class LocalStream:
         self._messages: asyncio.Queue[Any] = asyncio.Queue()
         self._room = asyncio.Semaphore(MESSAGES_AHEAD)
         self._has_ended = False
-        self._task = server.begin(self._run(server, method, request, metadata))
-        self._task.add_done_callback(lambda task: self._end(_error_of(task)))
+        context = LocalContext(metadata, timeout_s)
+        self._task = server.begin(self._run(server, method, request, context), context)
+        self._task.add_done_callback(lambda task: self._end(_failure_of(task)))
         self._deadline: asyncio.TimerHandle | None = None
         if timeout_s is not None:
             self._deadline = asyncio.get_running_loop().call_later(timeout_s, self._expire)
 
-    async def _run(self, server: LocalServer, method: str, request: Any, metadata: Metadata) -> None:
-        await self._take(server.find(method).unary_stream(request, _Context(metadata)))
+    async def _run(self, server: LocalServer, method: str, request: Any, context: LocalContext) -> None:
+        handler = server.find(method)
+        with context.telling():
+            await self._take(handler.unary_stream(request, context))
 
     def _expire(self) -> None:
         self._end(_late())
@@ -202,17 +197,13 @@ class _End:
     error: grpc.aio.AioRpcError | None
 
 
-def _error_of(task: asyncio.Task[Any]) -> grpc.aio.AioRpcError | None:
+def _failure_of(task: asyncio.Task[Any]) -> grpc.aio.AioRpcError | None:
     """How a call failed; None for one that did not. Handlers are guarded: they raise nothing else."""
     if task.cancelled():
-        return _error(grpc.StatusCode.CANCELLED, "the service stopped")
+        return error_of(grpc.StatusCode.CANCELLED, "the service stopped")
     error = task.exception()
     return error if isinstance(error, grpc.aio.AioRpcError) else None
 
 
 def _late() -> grpc.aio.AioRpcError:
-    return _error(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
-
-
-def _error(code: grpc.StatusCode, details: str, trailing: Any = ()) -> grpc.aio.AioRpcError:
-    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(*trailing), details)
+    return error_of(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")

@@ -6,8 +6,9 @@ Source: architecture 12; research/perf 1.1 (reconnect backoff).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, Final, TypeVar, cast
 
 import grpc
@@ -85,25 +86,31 @@ class Peer:
             return call_metadata(self._token, caller.tier)
         return call_metadata(derive_token(self._token, caller.tier, caller.principal))
 
+    @contextlib.asynccontextmanager
     async def stream(
         self,
         method: grpc.aio.UnaryStreamMultiCallable[Request, Response],
         request: Request,
         timeout_s: float | None,
-    ) -> AsyncGenerator[Response, None]:
+    ) -> AsyncIterator[AsyncGenerator[Response, None]]:
         """The answers as they come; without a deadline the caller bounds the wait. Raises TurnwrightError.
 
-        Whoever does not read to the end closes it: the call ends then, and not when the garbage is collected.
+        The call ends with the block. Only there can it be read: nobody leaves one open for the garbage collector.
         """
         await self._reconnected()
         call: Any = method(request, timeout=timeout_s, metadata=self._metadata)
+        try:
+            async with contextlib.aclosing(self._messages(call)) as messages:
+                yield messages
+        finally:
+            call.cancel()
+
+    async def _messages(self, call: Any) -> AsyncGenerator[Any, None]:
         try:
             async for message in call:
                 yield message
         except grpc.aio.AioRpcError as error:
             raise from_rpc(error, self.name, self.address) from None
-        finally:
-            call.cancel()
 
     async def _reconnected(self) -> None:
         """Give a neighbour that has just been started again the moment it needs: nothing of the call was sent yet."""

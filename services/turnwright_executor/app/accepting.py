@@ -18,6 +18,7 @@ from turnwright_executor.app.records import CONTENTS, DECISION, EFFECT, Record
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.amending import AMENDED_PATCH_BYTES_MAX, amended_command, amended_edit, edited_text
 from turnwright_executor.domain.effects import (
+    CallEffect,
     CommandEffect,
     Effect,
     FileEdit,
@@ -69,6 +70,8 @@ class Proposals:
             return replace(amended_command(effect, contents), producer=runner_of(record))
         if isinstance(effect, QuestionEffect):
             return replace(effect, answer=comment_of(record))
+        if isinstance(effect, CallEffect):
+            return effect
         edits: list[FileEdit] = []
         left = AMENDED_PATCH_BYTES_MAX
         for edit in effect.edits:

@@ -13,7 +13,7 @@ from turnwright_core.wire.entries import entry_to_pb
 from turnwright_core.wire.proposals import decision_to_pb
 from turnwright_core.wire.runs import loop_to_pb, run_to_pb, turn_to_pb, usage_to_pb
 from turnwright_executor.domain.budgets import exhaustion_in
-from turnwright_executor.domain.effects import CommandEffect, FileEdit, QuestionEffect, effect_from_json
+from turnwright_executor.domain.effects import CommandEffect, FileEdit, FileEffect, QuestionEffect, effect_from_json
 
 
 def turn_moved(turn: Turn) -> WatchRunResponse:
@@ -118,7 +118,7 @@ def proposal_of(entry: Entry) -> proposal_pb2.Proposal:
     elif isinstance(effect, QuestionEffect):
         proposal.question.question = effect.question
         proposal.question.options.extend(effect.options)
-    else:
+    elif isinstance(effect, FileEffect):
         proposal.files.changes.extend(_file_change(edit) for edit in effect.edits)
     return proposal
 

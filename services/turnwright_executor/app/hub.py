@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,7 +23,7 @@ from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 from turnwright.types.v1 import entry_pb2, run_pb2
 
 from turnwright_core.entries import Cursor, Entry, State
-from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.limits import CHUNK_BYTES, EVENT_BODY_BYTES_MAX
 from turnwright_core.runs import Loop, Run
@@ -33,13 +33,21 @@ from turnwright_executor.app import events, growth
 from turnwright_executor.app.records import EXPIRED_OUTCOME
 from turnwright_executor.app.tail import Tail, TailBounds
 from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Changes, Ledger
 
 FEED_BACKOFF_S: Final = (0.1, 0.5, 2.0, 5.0)
 """Seconds before the change feed is opened again after each failure in a row."""
 
+Told = Callable[["RunHub"], bool]
+"""Whether a hub tells by now what somebody waits for."""
+
 _log = get_logger("hub")
+
+
+class HubEndedError(Exception):
+    """A hub tells nothing any more; what is waited for may be told by the one that follows it."""
 
 
 @dataclass(slots=True)
@@ -54,13 +62,24 @@ class _Partial:
 class RunHub:
     """Events of one run within one epoch."""
 
-    def __init__(self, address: RunAddress, epoch: str, ledger: Ledger, settings: ExecutorSettings) -> None:
-        """Prepare; `open` loads the state and starts the feed."""
+    def __init__(
+        self,
+        address: RunAddress,
+        epoch: str,
+        ledger: Ledger,
+        settings: ExecutorSettings,
+        elsewhere: Callable[[Told], Awaitable[None]],
+    ) -> None:
+        """Prepare; `open` loads the state and starts the feed.
+
+        `elsewhere` waits on for those who wait here when the hub ends; it raises TurnwrightError where it cannot.
+        """
         self.address = address
         self.epoch = epoch
         self.holders = 0
         self._ledger = ledger
         self._settings = settings
+        self._elsewhere = elsewhere
         self._run = run_pb2.Run()
         self._entries: dict[str, entry_pb2.Entry] = {}
         self._partial: _Partial | None = None
@@ -76,7 +95,7 @@ class RunHub:
         """Load the state and follow the store from there.
 
         For a run that was just created `fresh` is the run and the cursor before it had anything: there is nothing to
-        load then, and every event of its life is numbered.
+        load then, and every event of its life is numbered. Raises TurnwrightError; DRAINING when closed meanwhile.
         """
         if fresh:
             self._run, self._cursor = run_to_pb(fresh[0]), fresh[1]
@@ -86,11 +105,13 @@ class RunHub:
             )
             self._entries = {entry.path: entry_to_pb(entry) for entry in entries}
             self._run = run_to_pb(await self._ledger.get_run(self.address))
+        if self._closed:
+            raise draining()
         self._feed = asyncio.create_task(self._follow(), name=f"feed {self.address.run}")
         self._feed.add_done_callback(self._fed)
 
     async def close(self) -> None:
-        """Stop following; watchers end."""
+        """Stop following; watchers end, and those who wait are sent elsewhere."""
         self._end()
         if self._feed:
             self._feed.cancel()
@@ -113,27 +134,50 @@ class RunHub:
 
     async def caught_up(self, cursor: Cursor, timeout_s: float = 1.0) -> None:
         """Wait until the facts up to a moment of the store are events, so that what is published next follows them."""
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError, HubEndedError):
             async with asyncio.timeout(timeout_s):
-                while self._cursor.run < cursor.run:
-                    await self._changed.wait()
+                await self.until(lambda hub: hub._cursor.run >= cursor.run)  # noqa: SLF001 - a hub's own
 
     async def abort_requested(self, sequence: int) -> None:
-        """Wait until the store tells that somebody has asked for the end of this loop."""
-        while self._aborting != sequence:
-            await self._changed.wait()
+        """Wait until the store tells that somebody has asked for the end of this loop. Raises TurnwrightError."""
+        await self._until(lambda hub: hub._aborting == sequence)  # noqa: SLF001
 
     async def ended(self, paths: Sequence[str]) -> None:
-        """Wait until one of some entries has ended, as the store tells it: how it had ended before does not count."""
+        """Wait until one of some entries has ended, as the store tells it: how it had ended before does not count.
+
+        Raises TurnwrightError when the run has ended itself.
+        """
         before = {path: self._entries[path].revision if path in self._entries else 0 for path in paths}
-        while not any(self._has_ended(path, revision) for path, revision in before.items()):
+        await self._until(lambda hub: any(hub._has_ended(path, revision) for path, revision in before.items()))  # noqa: SLF001
+
+    @property
+    def moment(self) -> int:
+        """The revision of the run up to which the store has told all."""
+        return self._cursor.run
+
+    async def expired(self, since: int) -> None:
+        """Wait until the time for the decision on a proposal has passed after a moment, as the store tells it.
+
+        Raises TurnwrightError.
+        """
+        await self._until(lambda hub: hub._has_expired(since))  # noqa: SLF001
+
+    async def until(self, is_told: Told) -> None:
+        """Wait until this hub tells something. Raises HubEndedError when it tells nothing any more."""
+        while not is_told(self):
+            if self._closed:
+                raise HubEndedError
             await self._changed.wait()
 
-    async def expired(self) -> None:
-        """Wait until the time for the decision on a proposal has passed, as the store tells it."""
-        since = self._cursor.run
-        while not any(one.outcome == EXPIRED_OUTCOME and one.revision > since for one in self._entries.values()):
-            await self._changed.wait()
+    async def _until(self, is_told: Told) -> None:
+        """Wait until this hub tells something, or one that follows it."""
+        try:
+            await self.until(is_told)
+        except HubEndedError:
+            await self._elsewhere(is_told)
+
+    def _has_expired(self, since: int) -> bool:
+        return any(one.outcome == EXPIRED_OUTCOME and one.revision > since for one in self._entries.values())
 
     def _has_ended(self, path: str, after: int) -> bool:
         entry = self._entries.get(path)
@@ -147,13 +191,17 @@ class RunHub:
         failures = 0
         while True:
             try:
-                async for changes in self._ledger.watch(self.address, self._cursor, EVENT_BODY_BYTES_MAX):
-                    await self._publish_changes(changes)
-                    failures = 0
+                feed = self._ledger.watch(self.address, self._cursor, EVENT_BODY_BYTES_MAX)
+                async with contextlib.aclosing(feed) as told:
+                    async for changes in told:
+                        await self._publish_changes(changes)
+                        failures = 0
             except TurnwrightError as error:
                 if error.reason in (Reason.CURSOR_FOREIGN, Reason.RUN_NOT_FOUND):
                     _log.warning("feed_ended", run=self.address.run, reason=error.reason.name)
                     return self._end()
+                if error.reason not in AWAY:
+                    _log.warning("feed_failed", run=self.address.run, reason=error.reason.name)
             await asyncio.sleep(FEED_BACKOFF_S[min(failures, len(FEED_BACKOFF_S) - 1)])
             failures += 1
 
@@ -275,7 +323,7 @@ class RunHub:
 
     # Reading side ---------------------------------------------------------------------------------------------
 
-    async def watch(self, after: task_pb2.EventCursor | None) -> AsyncIterator[WatchRunResponse]:
+    async def watch(self, after: task_pb2.EventCursor | None) -> AsyncGenerator[WatchRunResponse, None]:
         """The events after a cursor while the tail has them, else a snapshot first; ends when the hub closes."""
         position = after.seq if after and self._retains(after) else -1
         while not self._closed:
@@ -302,6 +350,11 @@ class RunHub:
     def is_closed(self) -> bool:
         """Whether the hub has ended, by itself or by `close`."""
         return self._closed
+
+
+def draining() -> TurnwrightError:
+    """What those hear who come while the executor ends."""
+    return fault(Reason.DRAINING, "The executor is shutting down: call again.")
 
 
 def _now() -> Timestamp:

@@ -6,11 +6,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from turnwright_core.entries import Cursor
+from turnwright_core.errors import TurnwrightError
 from turnwright_core.runs import Run
-from turnwright_executor.app.hub import RunHub
+from turnwright_executor.app.hub import FEED_BACKOFF_S, HubEndedError, RunHub, Told, draining
 from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Ledger
 
@@ -33,13 +36,18 @@ class Hubs:
         self._settings = settings
         self._opened = 0
         self._hubs: dict[RunAddress, RunHub] = {}
+        self._unready: set[RunHub] = set()
         self._opening: dict[RunAddress, _Line] = {}
         self._lingering: dict[RunAddress, asyncio.TimerHandle] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._is_closed = False
 
     @contextlib.asynccontextmanager
     async def hold(self, address: RunAddress, fresh: tuple[Run, Cursor] | None = None) -> AsyncIterator[RunHub]:
-        """The hub of a run, kept open meanwhile and a little longer. Raises TurnwrightError when the run is unknown."""
+        """The hub of a run, kept open meanwhile and a little longer.
+
+        Raises TurnwrightError when the run is unknown, DRAINING when all hubs are closed.
+        """
         hub = await self._get(address, fresh)
         hub.holders += 1
         try:
@@ -62,17 +70,42 @@ class Hubs:
                 del self._opening[address]
 
     async def _open(self, address: RunAddress, fresh: tuple[Run, Cursor] | None) -> RunHub:
+        if self._is_closed:
+            raise draining()
         if timer := self._lingering.pop(address, None):
             timer.cancel()
         hub = self._hubs.get(address)
         if hub is None or hub.is_closed:
             # The one that has ended goes even if there is none to follow it.
             self._hubs.pop(address, None)
-            self._opened += 1
-            hub = RunHub(address, f"{self._owner}-{self._opened}", self._ledger, self._settings)
-            await hub.open(fresh)
-            self._hubs[address] = hub
+            self._hubs[address] = hub = await self._opened_hub(address, fresh)
         return hub
+
+    async def _opened_hub(self, address: RunAddress, fresh: tuple[Run, Cursor] | None) -> RunHub:
+        self._opened += 1
+        epoch = f"{self._owner}-{self._opened}"
+        hub = RunHub(address, epoch, self._ledger, self._settings, partial(self._wait_on, address))
+        self._unready.add(hub)
+        try:
+            await hub.open(fresh)
+        finally:
+            self._unready.discard(hub)
+        return hub
+
+    async def _wait_on(self, address: RunAddress, is_told: Told) -> None:
+        """Wait for what a hub did not tell before it ended, on the next one, and so on. Raises TurnwrightError."""
+        tries = 0
+        while True:
+            try:
+                async with self.hold(address) as hub:
+                    return await hub.until(is_told)
+            except HubEndedError:
+                pass
+            except TurnwrightError as error:
+                if self._is_closed or error.reason not in AWAY:
+                    raise
+            await asyncio.sleep(FEED_BACKOFF_S[min(tries, len(FEED_BACKOFF_S) - 1)])
+            tries += 1
 
     def _evict(self, address: RunAddress, hub: RunHub) -> None:
         self._lingering.pop(address, None)
@@ -83,9 +116,10 @@ class Hubs:
             task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """Close all hubs: every watcher's stream ends."""
+        """Close all hubs, those that are just being opened too: every watcher's stream ends. None is opened again."""
+        self._is_closed = True
         for timer in self._lingering.values():
             timer.cancel()
         self._lingering.clear()
-        hubs, self._hubs = list(self._hubs.values()), {}
+        hubs, self._hubs = [*self._hubs.values(), *self._unready], {}
         await asyncio.gather(*(hub.close() for hub in hubs), *self._closing)

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf, isinf
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.logs import get_logger
@@ -40,6 +40,8 @@ TERM_S_FIRST: Final = 6.0
 
 RELEASE_S_MAX: Final = 2.0
 """Longest wait for giving everything back at the end, in seconds; what is left over passes by itself."""
+
+T = TypeVar("T")
 
 _log = get_logger("leases")
 
@@ -82,11 +84,15 @@ class Leases:
         self._task: asyncio.Task[None] | None = None
         self._holder: Holder | None = None
         self._renewing: list[asyncio.Task[None]] = []
+        self._returning: set[asyncio.Task[None]] = set()
 
     def start(self, holder: Holder) -> None:
         """Begin to renew; the holder is told what it loses."""
         self._holder = holder
-        self._task = asyncio.create_task(self._keep(holder), name="leases")
+        self._begin(holder, 0.0)
+
+    def _begin(self, holder: Holder, wait_s: float) -> None:
+        self._task = asyncio.create_task(self._keep(holder, wait_s), name="leases")
         self._task.add_done_callback(partial(self._ended, holder))
 
     def _ended(self, holder: Holder, task: asyncio.Task[None]) -> None:
@@ -96,7 +102,8 @@ class Leases:
         _log.error("renewals_crashed", exc_info=error)
         for address in list(self._held):
             self._lose(holder, address, to_other=False)
-        self.start(holder)
+        # What crashes at once would do so again and again, with a call to the store each time.
+        self._begin(holder, self._term_s / TRIES)
 
     async def stop(self) -> None:
         """End the renewals and give everything back."""
@@ -106,26 +113,43 @@ class Leases:
         await asyncio.gather(*tasks, return_exceptions=True)
         try:
             async with asyncio.timeout(RELEASE_S_MAX):
-                await asyncio.gather(*(self.give_back(address) for address in list(self._held)))
+                await asyncio.gather(*(self.give_back(address) for address in list(self._held)), *self._returning)
         except TimeoutError:
-            _log.warning("leases_left", runs=len(self._held))
+            _log.warning("leases_left", runs=len(self._held) + len(self._returning))
 
     # Taking ------------------------------------------------------------------------------------------------------
 
     async def claim(self, address: RunAddress) -> Claim:
         """Take a run. Raises LEASE_HELD while another executor has it, and other TurnwrightErrors."""
         asked_s = self._clock_s()
-        claim = await self._ledger.claim(address)
+        claim = await self._granted(self._ledger.claim(address), lambda claim: [claim])
         self._hold(address, claim, asked_s)
         return claim
 
     async def claim_work(self, limit: int) -> list[Claim]:
         """Take runs that have work and no owner. Raises TurnwrightError."""
         asked_s = self._clock_s()
-        claims = await self._ledger.claim_work(limit, self._workspaces)
+        claims = await self._granted(self._ledger.claim_work(limit, self._workspaces), lambda claims: claims)
         for claim in claims:
-            self._hold(RunAddress(claim.run.project, claim.run.run), claim, asked_s)
+            self._hold(_address_of(claim), claim, asked_s)
         return claims
+
+    async def _granted(self, asking: Coroutine[Any, Any, T], claims_of: Callable[[T], Sequence[Claim]]) -> T:
+        """What the store answers. Who is cancelled meanwhile may have been granted runs: nobody hears of them then."""
+        asked = asyncio.create_task(asking, name="claim")
+        try:
+            return await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            returning = asyncio.create_task(self._return(asked, claims_of), name="return of a claim")
+            self._returning.add(returning)
+            returning.add_done_callback(self._returning.discard)
+            raise
+
+    async def _return(self, asked: asyncio.Task[T], claims_of: Callable[[T], Sequence[Claim]]) -> None:
+        """Give back what is granted to nobody: else it would be taken for the work of an owner that died."""
+        with contextlib.suppress(TurnwrightError):
+            for claim in claims_of(await asked):
+                await self._ledger.release(_address_of(claim), claim.epoch)
 
     def _hold(self, address: RunAddress, claim: Claim, asked_s: float) -> None:
         held = self._held.get(address)
@@ -169,7 +193,8 @@ class Leases:
 
     # Keeping -----------------------------------------------------------------------------------------------------
 
-    async def _keep(self, holder: Holder) -> None:
+    async def _keep(self, holder: Holder, wait_s: float) -> None:
+        await asyncio.sleep(wait_s)
         if self._registers:
             await self._renew_in_time(holder)
         while True:
@@ -242,3 +267,7 @@ class Leases:
         epoch = self._held.pop(address).epoch
         _log.warning("lease_lost", run=address.run, epoch=epoch, to_other=to_other)
         holder.lose(address, to_other=to_other)
+
+
+def _address_of(claim: Claim) -> RunAddress:
+    return RunAddress(claim.run.project, claim.run.run)

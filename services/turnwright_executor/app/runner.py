@@ -92,6 +92,8 @@ class Runner:
                     claims = await self._leases.claim_work(free)
                 except TurnwrightError as error:
                     _log.warning("no_work_found", reason=error.reason.name, detail=error.message)
+                except Exception as error:  # noqa: BLE001 - one run that cannot be read keeps no other waiting
+                    _log.error("seeking_crashed", exc_info=error)
             for claim in claims:
                 self._take(claim)
             await asyncio.sleep(0 if claims and len(claims) == free else settings.work_poll_s)
@@ -120,15 +122,22 @@ class Runner:
             return
         self._employ(address)
 
-    def _expect_expiry(self, address: RunAddress) -> None:
-        """A decision is awaited. Whoever looks for no work by itself has to be told that the time for it is over."""
-        if self._seeking is None and not self._draining:
-            self._expecting[address] = asyncio.create_task(self._expired(address), name=f"expiry in {address.run}")
+    def _expect_expiry(self, address: RunAddress, since: int) -> None:
+        """A decision is awaited. Whoever looks for no work by itself has to be told that the time for it is over.
 
-    async def _expired(self, address: RunAddress) -> None:
+        `since` is a moment before the run was claimed: what passed before that was seen then.
+        """
+        if self._seeking is None and not self._draining:
+            if before := self._expecting.get(address):
+                before.cancel()
+            self._expecting[address] = asyncio.create_task(
+                self._expired(address, since), name=f"expiry in {address.run}"
+            )
+
+    async def _expired(self, address: RunAddress, since: int) -> None:
         with suppress(TurnwrightError):
             async with self._hubs.hold(address) as hub:
-                await hub.expired()
+                await hub.expired(since)
         self.kick(address)
 
     def _kick_later(self, address: RunAddress, wait_s: float) -> None:
@@ -183,6 +192,11 @@ class Runner:
                     await self._leases.give_back(address)
                     if not worker.again:
                         return
+        except (Exception, asyncio.CancelledError) as error:
+            if _is_cancelled():
+                raise
+            _log.error("worker_crashed", run=address.run, exc_info=error)
+            await self._leases.give_back(address)
         finally:
             # No await between the last look at `again` and here: a kick finds either this worker or none.
             del self._workers[address]
@@ -196,7 +210,7 @@ class Runner:
         while True:
             try:
                 async with self._hubs.hold(address) as hub:
-                    worker.aborting = False
+                    worker.aborting, since = False, hub.moment
                     claim = await self._claim(address, worker)
                     if claim.loop is None or not self._leases.has_workspace(claim):
                         return
@@ -204,7 +218,7 @@ class Runner:
                         await self._settle(address, claim, worker.draft, last)
                         last = None
                     elif await self._loop(address, worker, claim, claim.loop, hub) is LoopOutcome.PARKED:
-                        self._expect_expiry(address)
+                        self._expect_expiry(address, since)
                         return
                 failures = 0
             except TurnwrightError as error:
@@ -275,7 +289,7 @@ class Runner:
         worker.sequence = loop.sequence
         # An abort may be asked of another executor, or of the store: its feed tells it at once, a renewal later.
         heard = asyncio.create_task(hub.abort_requested(loop.sequence), name=f"abort of {address.run}")
-        heard.add_done_callback(lambda task: None if task.cancelled() else self.abort(address, loop.sequence))
+        heard.add_done_callback(partial(self._heard, address, loop.sequence))
         if worker.aborting:
             step.cancel()
         try:
@@ -291,6 +305,11 @@ class Runner:
             await asyncio.gather(heard, return_exceptions=True)
         await self._end(address, worker, loop, ABORT)
         return LoopOutcome.ENDED
+
+    def _heard(self, address: RunAddress, sequence: int, task: asyncio.Task[None]) -> None:
+        """An abort that the store told; where it cannot tell any more, a renewal of the lease does."""
+        if not task.cancelled() and task.exception() is None:
+            self.abort(address, sequence)
 
     async def _end(self, address: RunAddress, worker: _Worker, loop: Loop, ending: Ending) -> None:
         """End this loop from whatever state the ledger has it in; leave alone another that has begun since."""

@@ -15,18 +15,22 @@ from turnwright_core.runs import Turn
 from turnwright_executor.app.note import CallNote
 from turnwright_executor.app.pending import Pending
 from turnwright_executor.app.records import Record
-from turnwright_executor.domain.footprint import Footprint, room_chars
+from turnwright_executor.domain.footprint import Footprint, chars_of, room_chars
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.packets import Packet, Packets
 
 
 def room_left(packet: Packet, calibration: float, losses: Iterable[EntryWrite]) -> int | None:
-    """Code points that a turn may bring and that surely fit, beside what is written with its packet and its reply."""
+    """Code points that a turn may bring and that surely fit, beside what is written with its packet and its reply.
+
+    None: nobody knows here, as where plugins show entries in ways of their own.
+    """
+    if packet.plugins:
+        return None
     chars = sum(len(piece) for message in packet.messages for piece in message.pieces)
     room = room_chars(packet.tokens, chars, packet.ceiling, calibration)
-    written = Footprint()
-    written.wrote((*packet.effects, *losses))
-    return int(room - written.chars) if room is not None and isfinite(written.chars) else None
+    written = chars_of((*packet.effects, *losses)) + packet.effects_chars
+    return int(room - written) if room is not None and isfinite(written) else None
 
 
 def may_exceed(note: CallNote, records: Sequence[Record], footprint: Footprint, *, is_left: bool) -> bool:

@@ -1,8 +1,9 @@
 """The processes of one command, as its executor holds them.
 
 Two ways. Supervised: a process of ours stands between and adopts whatever the command starts, so that nothing gets
-away (`supervisor`). Otherwise the command is a session: enough in a sandbox, whose processes end with it, and all that
-there is where the system has no such adoption; what leaves the session with setsid is out of reach there.
+away (`supervisor`); should that process be killed, what it held is known by a mark (`process_mark`). Otherwise the
+command is a session: enough in a sandbox, whose processes end with it, and all that there is where the system has no
+such adoption; what leaves the session with setsid is out of reach there.
 Source: architecture 11; row RU163; decision C36.
 """
 
@@ -18,16 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from turnwright_executor.edge import process_group, supervisor
+from turnwright_executor.edge import process_group, process_mark, supervisor
 
 IS_SUPERVISED: Final = sys.platform == "linux" and bool(sys.executable)
 """Whether this system lets a process adopt the descendants that lose their parents, and there is one to do so."""
 
 SUPERVISOR: Final = (sys.executable, "-I", "-S", supervisor.__file__)
-"""The program that a command's program follows as its arguments."""
-
-KILL_S: Final = 5.0
-"""Seconds that a supervisor has to kill all there is; a process that the system cannot end holds it up."""
+"""The program that a command's mark and program follow as its arguments."""
 
 _OURS: Final = 1
 """Processes of a session that are ours and stay: the watcher, or the supervisor."""
@@ -126,10 +124,15 @@ class Session:
 class Supervised:
     """A command below a supervisor."""
 
-    def __init__(self, process: asyncio.subprocess.Process, control: socket.socket) -> None:
-        """`control` is the executor's end of the supervisor's standard input; it does not block."""
+    def __init__(self, process: asyncio.subprocess.Process, control: socket.socket, mark: int, kill_s: float) -> None:
+        """`control` is the executor's end of the supervisor's standard input; it does not block.
+
+        `kill_s` are the seconds that the supervisor has to kill all there is.
+        """
         self._process = process
         self._control = control
+        self._mark = mark
+        self._kill_s = kill_s
         self._told = b""
         self._counts = 0
         self._group = 0
@@ -177,13 +180,16 @@ class Supervised:
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
         try:
-            async with asyncio.timeout(KILL_S):
+            async with asyncio.timeout(self._kill_s):
                 await self.wait()
                 await self._process.wait()
         except TimeoutError:
             # Something cannot be ended, or the supervisor is stopped.
             process_group.kill(self._process.pid)
             await self._process.wait()
+            if self.exit_code is None:
+                self.exit_code = -signal.SIGKILL
         if self._process.returncode:
-            # The supervisor was killed itself: what is left of its session is all that is still known.
+            # The supervisor was killed itself: what it held is known by its session, and beyond that by its mark.
             process_group.kill(self._process.pid)
+            await asyncio.to_thread(process_mark.kill_marked, self._mark)

@@ -56,16 +56,20 @@ class StoreInbox:
         """What waits, and what waits no more, until the caller ends it."""
         wanted = store_pb2.WatchProposalsRequest(project=request.project)
         # No deadline: it lives as long as somebody looks; keepalive bounds the silence.
-        async for change in self._peer.stream(self._stub.WatchProposals, wanted, None):
-            yield proposal_pb2.WatchProposalsResponse(
-                pending=_items(change.pending),
-                decided=[
-                    proposal_pb2.DecidedItem(project=one.project, run=one.run, decision=one.decision)
-                    for one in change.decided
-                ],
-                complete=change.complete,
-                send_time=change.send_time,
-            )
+        async with self._peer.stream(self._stub.WatchProposals, wanted, None) as changes:
+            async for change in changes:
+                yield _told(change)
+
+
+def _told(change: store_pb2.WatchProposalsResponse) -> proposal_pb2.WatchProposalsResponse:
+    return proposal_pb2.WatchProposalsResponse(
+        pending=_items(change.pending),
+        decided=[
+            proposal_pb2.DecidedItem(project=one.project, run=one.run, decision=one.decision) for one in change.decided
+        ],
+        complete=change.complete,
+        send_time=change.send_time,
+    )
 
 
 def _items(found: Iterable[store_pb2.PendingProposal]) -> list[proposal_pb2.InboxItem]:

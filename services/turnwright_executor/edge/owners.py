@@ -5,8 +5,9 @@ Source: architecture 7 (any replica answers for any run), 3 (the lease names its
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable
+import contextlib
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +20,7 @@ from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Ledger
 
 CHANNELS_MAX: Final = 64
-"""Other executors that connections are kept to; the one that was not used for the longest time is closed."""
+"""Other executors that connections are kept to, beyond those in use; the one unused for the longest time is closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class Owners:
         self._own_address = own_address
         self._is_held = is_held
         self._channels: OrderedDict[str, grpc.aio.Channel] = OrderedDict()
+        self._used: Counter[str] = Counter()
+        """Calls under way, watches among them, by address."""
 
     def is_here(self, address: RunAddress) -> bool:
         """Whether this executor works on the run."""
@@ -53,8 +56,17 @@ class Owners:
         is_elsewhere = bool(holding.owner) and holding.address != self._own_address
         return Whereabouts(holding.address if is_elsewhere else "", holding.run_status in (QUEUED, RUNNING))
 
-    def stub(self, address: str) -> executor_service_pb2_grpc.ExecutorServiceAsyncStub:
-        """The rpcs of another executor."""
+    @contextlib.asynccontextmanager
+    async def reached(self, address: str) -> AsyncIterator[executor_service_pb2_grpc.ExecutorServiceAsyncStub]:
+        """The rpcs of another executor; its connection is kept for the time of the block at least."""
+        self._used[address] += 1
+        try:
+            yield self._stub(address)
+        finally:
+            self._used[address] -= 1
+            await self._close_spare()
+
+    def _stub(self, address: str) -> executor_service_pb2_grpc.ExecutorServiceAsyncStub:
         channel = self._channels.pop(address, None) or grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
         self._channels[address] = channel
         stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub = executor_service_pb2_grpc.ExecutorServiceStub(
@@ -62,10 +74,13 @@ class Owners:
         )
         return stub
 
-    async def close_spare(self) -> None:
-        """Close connections beyond those that are kept."""
-        while len(self._channels) > CHANNELS_MAX:
-            await self._channels.popitem(last=False)[1].close()
+    async def _close_spare(self) -> None:
+        """Close connections beyond those that are kept, the oldest first; none by which somebody is called now."""
+        self._used = +self._used
+        unused = [address for address in self._channels if not self._used[address]]
+        spare = max(0, len(self._channels) - CHANNELS_MAX)
+        for channel in [self._channels.pop(address) for address in unused[:spare]]:
+            await channel.close()
 
     async def close(self) -> None:
         """Close all connections."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 
 from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.provider.v1 import provider_service_pb2_grpc
@@ -37,7 +36,7 @@ class ProviderModels:
             temperature=temperature,
             call_index=call_index,
         )
-        async with aclosing(self._peer.stream(self.stub.Generate, request, self._deadline_s)) as parts:
+        async with self._peer.stream(self.stub.Generate, request, self._deadline_s) as parts:
             async for part in parts:
                 event = _event_from_pb(part)
                 if event is not None:

@@ -18,8 +18,11 @@ from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 from turnwright.executor.v1.task_pb2 import EventCursor
 
 from turnwright_core.errors import TurnwrightError
+from turnwright_core.kit.logs import get_logger
 from turnwright_executor.app.tail import Tail, TailBounds
 from turnwright_executor.ports.address import RunAddress
+
+_log = get_logger("relaying")
 
 Key = tuple[RunAddress, str]
 """A run, and the address of the executor that has it."""
@@ -62,6 +65,7 @@ class Relay:
     def start(self, events: AsyncGenerator[WatchRunResponse, None], name: str) -> None:
         """Take over these events from now on."""
         self._task = asyncio.create_task(self._run(events), name=name)
+        self._task.add_done_callback(_told)
 
     async def stop(self) -> None:
         """Let go of the owner."""
@@ -119,6 +123,12 @@ class Relay:
                 await changed.wait()
         if self._cause:
             raise self._cause
+
+
+def _told(task: asyncio.Task[None]) -> None:
+    """A relay that crashed says so: its watchers only see that it has ended."""
+    if not task.cancelled() and (error := task.exception()):
+        _log.error("relay_crashed", relay=task.get_name(), exc_info=error)
 
 
 class Relays:

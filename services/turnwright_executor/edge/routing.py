@@ -145,13 +145,11 @@ class Router:
     async def _forwarded(self, name: str, owner: str, request: Any, context: Context, metadata: Metadata) -> Any:
         left_s = context.time_remaining()
         timeout_s = FORWARD_S_MAX if left_s is None else min(left_s / 2, FORWARD_S_MAX)
-        call = getattr(self._owners.stub(owner), name)
-        try:
-            return await call(request, timeout=timeout_s, metadata=_passed_on(metadata))
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc(error, "executor", owner) from None
-        finally:
-            await self._owners.close_spare()
+        async with self._owners.reached(owner) as stub:
+            try:
+                return await getattr(stub, name)(request, timeout=timeout_s, metadata=_passed_on(metadata))
+            except grpc.aio.AioRpcError as error:
+                raise from_rpc(error, "executor", owner) from None
 
     async def _elsewhere(self, address: RunAddress, metadata: Metadata) -> str:
         """The address of the executor that works on a run, if it is another one. Raises NOT_OWNER, RUN_NOT_FOUND."""
@@ -233,14 +231,15 @@ class Router:
                     return
 
     async def _there(self, owner: str, request: WatchRunRequest, metadata: Metadata) -> AsyncIterator[WatchRunResponse]:
-        call = self._owners.stub(owner).WatchRun(request, metadata=_passed_on(metadata))
-        try:
-            async for event in call:
-                yield event
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc(error, "executor", owner) from None
-        finally:
-            call.cancel()
+        async with self._owners.reached(owner) as stub:
+            call = stub.WatchRun(request, metadata=_passed_on(metadata))
+            try:
+                async for event in call:
+                    yield event
+            except grpc.aio.AioRpcError as error:
+                raise from_rpc(error, "executor", owner) from None
+            finally:
+                call.cancel()
 
     async def _followed(
         self, events: Any, address: RunAddress, at: str, avoided: str

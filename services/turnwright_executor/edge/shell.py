@@ -41,6 +41,7 @@ from turnwright_executor.edge.command_process import (
     Session,
     Supervised,
 )
+from turnwright_executor.edge.process_mark import new_mark
 from turnwright_executor.edge.sandbox import Sandbox
 from turnwright_executor.edge.shell_output import Output, Stream, opened
 from turnwright_executor.tools.ports import CommandEnd
@@ -127,6 +128,8 @@ class ShellLimits:
     """Seconds that may pass until all output is delivered once the command has ended."""
     stop_drain_s: float = 2.0
     """The same when somebody has stopped the command and waits for that."""
+    kill_s: float = 5.0
+    """Seconds that a supervisor has to kill all there is; a process that the system cannot end holds it up."""
     count_s: float = 0.1
     """Seconds between two counts of the command's processes, where the system does not keep the limit itself."""
 
@@ -227,7 +230,9 @@ class LocalShell:
         launch = Launch(self.root, self.environment, pipes.control_end, (pipes.writers[1], pipes.writers[2]))
         try:
             if self._is_supervised:
-                return Supervised(await launch.start((*SUPERVISOR, *argv)), pipes.control)
+                mark = new_mark()
+                process = await launch.start((*SUPERVISOR, str(mark), *argv))
+                return Supervised(process, pipes.control, mark, self.limits.kill_s)
             return Session(await launch.start(argv), self.sandbox.own_processes)
         finally:
             pipes.close_child_ends()

@@ -2,7 +2,8 @@
 
 It adopts what loses its parent, so that every process of the command stays its descendant, whatever session or group
 that process makes for itself. When the command's shell has ended it says so, and stays; when the executor has nothing
-to say any more, or is dead, it kills all its descendants and ends. Control is its standard input, a socket: it writes
+to say any more, or is dead, it kills all its descendants and ends. Should it be killed itself, the executor finds what
+it held by a mark (`process_mark`). Control is its standard input, a socket: it writes
 the command's process group and later its exit code, each a number and a newline, and reads the end.
 
 It runs alone, as a script on the interpreter's bare modules: each command waits for its start, and `os`, `signal` and
@@ -15,6 +16,7 @@ from __future__ import annotations
 import _ctypes
 import _signal as signal  # type: ignore[import-not-found]
 import posix
+import resource
 import select
 import sys
 import time
@@ -86,7 +88,7 @@ def _send(kill: Callable[[int, int], None], target: int, number: int) -> None:
 
 
 def main() -> None:
-    """Run the command of the arguments until the control ends."""
+    """Run the command of the arguments, behind the mark that its processes bear, until the control ends."""
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
@@ -95,7 +97,8 @@ def main() -> None:
     nothing = posix.open("/dev/null", posix.O_RDWR)
     posix.dup2(nothing, 0)
     # A group of its own: what the command sends to its group does not reach this process.
-    argv = sys.argv[1:]
+    mark, *argv = sys.argv[1:]
+    _bear(int(mark))
     child = posix.posix_spawn(argv[0], argv, _environment(), setpgroup=0, setsigdef=_DEFAULT_IN_CHILD)
     # Whoever reads the command's output waits for its end, which is not this process's.
     posix.dup2(nothing, 1)
@@ -104,6 +107,15 @@ def main() -> None:
     _tell(control, child)
     status = _serve(control, wake, child)
     _end(control, child, status)
+
+
+def _bear(mark: int) -> None:
+    """Bear a mark, which all descendants will have: see process_mark, of which this script may import nothing."""
+    if mark:
+        try:
+            resource.setrlimit(resource.RLIMIT_RTTIME, (mark, mark))
+        except (OSError, ValueError):
+            return  # not everywhere is this allowed; then it is held by its parent alone
 
 
 def _environment() -> dict[bytes, bytes]:

@@ -284,7 +284,7 @@ async def called(services, method, tier: Tier, **fields) -> Reason | None:
         rpc, request = getattr(stub, method.name), request_for(method, **fields)
         if not method.server_streaming:
             return await reason_of(peer.call(rpc, request))
-        async with contextlib.aclosing(peer.stream(rpc, request, 5.0)) as messages:
+        async with peer.stream(rpc, request, 5.0) as messages:
             while not (reason := await reason_of(anext(messages))):
                 pass
             return reason

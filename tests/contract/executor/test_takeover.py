@@ -98,9 +98,15 @@ async def test_a_call_that_was_forwarded_is_not_forwarded_again(pair, tmp_path, 
     peer._metadata = (*peer._metadata, (FORWARDED, "1"))
     stub = executor_service_pb2_grpc.ExecutorServiceStub(peer.channel)
     request = getattr(executor_service_pb2, f"{method}Request")(project=services.project, run="r")
-    call = peer.call(stub.Abort, request) if method == "Abort" else anext(peer.stream(stub.WatchRun, request, 10.0))
+
+    async def called():
+        if method == "Abort":
+            return await peer.call(stub.Abort, request)
+        async with peer.stream(stub.WatchRun, request, 10.0) as events:
+            return await anext(events)
+
     with pytest.raises(TurnwrightError) as refused:
-        await call
+        await called()
     await peer.close()
     assert (refused.value.reason, refused.value.metadata) == (
         Reason.NOT_OWNER,

@@ -97,9 +97,10 @@ def test_the_price_of_tokens_is_that_of_those_before():
 
 
 def test_a_turn_adds_what_it_took_and_what_it_lost():
-    result = TurnResult(usage=Usage(total_tokens=10, cost_usd=0.25), lost_tokens=5, lost_cost_usd=0.125, work_ms=1500)
+    usage = Usage(prompt_tokens=8, total_tokens=10, cost_usd=0.25)
+    result = TurnResult(usage=usage, lost_tokens=5, lost_cost_usd=0.125, work_ms=1500)
     assert after_turn(SPENT, result) == Spending(
-        turns=3, tokens=915, lost_tokens=5, cost_usd=0.875, turns_without_cost=0, wall_s=61.5
+        turns=3, tokens=915, lost_tokens=5, cost_usd=0.875, turns_without_cost=0, wall_s=61.5, prompt_tokens=8
     )
     unpriced = TurnResult(usage=Usage(total_tokens=1))
     assert after_turn(SPENT, unpriced).turns_without_cost == 1

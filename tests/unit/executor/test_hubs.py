@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 from turnwright.store.v1 import read_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, run_pb2, settings_pb2
 
 from log_lines import logged
-from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import RunningServer, Service
 from turnwright_executor.app.hubs import Hubs
@@ -18,6 +19,8 @@ from turnwright_executor.edge.store import StoreLedger
 from turnwright_executor.ports.address import RunAddress
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+RUN = RunAddress("p", "r")
 
 
 def kept(hubs: Hubs) -> int:
@@ -91,19 +94,173 @@ class OddStore(store_service_pb2_grpc.StoreServiceServicer):
         await asyncio.Event().wait()
 
 
-async def test_a_change_that_cannot_be_told_ends_the_watches_and_says_so(tmp_path) -> None:
+@contextlib.asynccontextmanager
+async def hubs_over(servicer, tmp_path):
+    """Hubs over a store of this kind."""
+
     def register(server) -> None:
-        store_service_pb2_grpc.add_StoreServiceServicer_to_server(OddStore(), server)
+        store_service_pb2_grpc.add_StoreServiceServicer_to_server(servicer, server)
 
     service = Service("store", "turnwright.store.v1.StoreService", register)
     server = RunningServer(service, f"unix:{tmp_path}/s.sock", "secret", 0.1)
     await server.start()
     peer = Peer("store", server.address, "secret", 10.0)
     hubs = Hubs("o", StoreLedger(peer, "o", ""), ExecutorSettings())
-    with logged() as lines:
-        async with asyncio.timeout(10), hubs.hold(RunAddress("p", "r")) as hub:
-            told = [event.WhichOneof("event") async for event in hub.watch(None)]
-    await hubs.close()
-    await peer.close()
-    await server.stop()
+    try:
+        yield hubs
+    finally:
+        await hubs.close()
+        await peer.close()
+        await server.stop()
+
+
+async def test_a_change_that_cannot_be_told_ends_the_watches_and_says_so(tmp_path) -> None:
+    async with hubs_over(OddStore(), tmp_path) as hubs:
+        with logged() as lines:
+            async with asyncio.timeout(10), hubs.hold(RUN) as hub:
+                told = [event.WhichOneof("event") async for event in hub.watch(None)]
     assert (told, [(line["event"], line["run"]) for line in lines]) == (["snapshot"], [("feed_crashed", "r")])
+
+
+class OddAtFirst(OddStore):
+    """A store whose first feed cannot be told; meanwhile there happens what a test waits for."""
+
+    def __init__(self) -> None:
+        self.feeds = 0
+
+    async def ReadView(self, request, context):
+        if not self.feeds:
+            async for part in super().ReadView(request, context):
+                yield part
+            return
+        ended = {"path": "sh://turn_1/x_1", "state": entry_pb2.STATE_CANCELLED, "outcome": "expired:499", "revision": 3}
+        yield read_pb2.ReadViewResponse(entries=[ended], cursor={"incarnation": "i", "run": 3})
+
+    async def WatchChanges(self, request, context):
+        self.feeds += 1
+        if self.feeds == 1:
+            async for change in super().WatchChanges(request, context):
+                yield change
+        run = run_pb2.Run(project="p", run="r", status=102, loop={"sequence": 7})
+        yield read_pb2.WatchChangesResponse(run=run, abort_requested=True, cursor={"incarnation": "i", "run": 4})
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        lambda hub: hub.ended(["sh://turn_1/x_1"]),
+        lambda hub: hub.expired(hub.moment),
+        lambda hub: hub.abort_requested(7),
+    ],
+    ids=["ended", "expired", "abort"],
+)
+async def test_who_waits_for_something_hears_it_from_the_next_hub_when_one_ends(tmp_path, waits) -> None:
+    async with hubs_over(OddAtFirst(), tmp_path) as hubs, asyncio.timeout(10), hubs.hold(RUN) as hub:
+        await waits(hub)
+        assert hub.is_closed
+
+
+async def test_who_waits_hears_that_the_run_is_gone(bench, store) -> None:
+    address = RunAddress(bench.entries._address.project, "waited")
+    hubs = Hubs("o", bench.entries._ledger, ExecutorSettings())
+    stub = store_service_pb2_grpc.StoreServiceStub(store.channel)
+    settings = settings_pb2.RunSettings(model="m")
+    wanted = registry_pb2.CreateRunRequest(project=address.project, run=address.run, settings=settings)
+    await store.call(stub.CreateRun, wanted)
+    async with hubs.hold(address) as hub, asyncio.timeout(10):
+        waiting = asyncio.create_task(hub.ended(["sh://turn_1/x_1"]))
+        await store.call(stub.RemoveRun, registry_pb2.RemoveRunRequest(project=address.project, run=address.run))
+        with pytest.raises(TurnwrightError) as gone:
+            await waiting
+    assert gone.value.reason is Reason.RUN_NOT_FOUND
+    await hubs.close()
+
+
+async def test_who_waits_hears_of_the_end_of_all_hubs_and_no_other_is_opened(bench) -> None:
+    hubs = Hubs("o", bench.entries._ledger, ExecutorSettings())
+    async with hubs.hold(bench.entries._address) as hub, asyncio.timeout(10):
+        waits = [asyncio.create_task(wait) for wait in (hub.ended(["a"]), hub.expired(0), hub.abort_requested(1))]
+        await asyncio.sleep(0.05)
+        await hubs.close()
+        heard = await asyncio.gather(*waits, return_exceptions=True)
+    with pytest.raises(TurnwrightError) as refused:
+        await watched(hubs, bench.entries._address)
+    assert [error.reason for error in (*heard, refused.value)] == [Reason.DRAINING] * 4
+
+
+class SlowStore(OddStore):
+    """A store that takes its time to tell how a run is."""
+
+    def __init__(self) -> None:
+        self.asked, self.answers = asyncio.Event(), asyncio.Event()
+
+    async def GetRun(self, request, context):
+        self.asked.set()
+        await self.answers.wait()
+        return await super().GetRun(request, context)
+
+
+async def test_a_hub_that_is_being_opened_when_all_are_closed_does_not_open(tmp_path) -> None:
+    store = SlowStore()
+    async with hubs_over(store, tmp_path) as hubs, asyncio.timeout(10):
+        coming = asyncio.create_task(watched(hubs, RUN))
+        await store.asked.wait()
+        await hubs.close()
+        store.answers.set()
+        with pytest.raises(TurnwrightError) as refused:
+            await coming
+        feeds = [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("feed")]
+    assert (refused.value.reason, feeds, kept(hubs)) == (Reason.DRAINING, [], 0)
+
+
+class RefusingStore(OddStore):
+    """A store that refuses the first feed for a reason that does not pass by itself."""
+
+    def __init__(self) -> None:
+        self.asked_again = asyncio.Event()
+        self._feeds = 0
+
+    async def WatchChanges(self, request, context):
+        self._feeds += 1
+        if self._feeds == 1:
+            raise fault(Reason.WRITER_FORBIDDEN, "Not for you.", path="")
+        self.asked_again.set()
+        await asyncio.Event().wait()
+        yield read_pb2.WatchChangesResponse()
+
+
+async def test_a_feed_that_is_refused_is_asked_for_again_and_said_to_be(tmp_path) -> None:
+    store = RefusingStore()
+    async with hubs_over(store, tmp_path) as hubs:
+        with logged() as lines:
+            async with asyncio.timeout(10), hubs.hold(RUN):
+                await store.asked_again.wait()
+    told = [(line["event"], line["reason"]) for line in lines if line.get("run")]
+    assert told == [("feed_failed", "WRITER_FORBIDDEN")]
+
+
+class LateStore(OddStore):
+    """A store of a run in which the time for a decision has passed."""
+
+    async def ReadView(self, request, context):
+        expired = {
+            "path": "log://turn_1/set/a",
+            "state": entry_pb2.STATE_CANCELLED,
+            "outcome": "expired:499",
+            "revision": 3,
+        }
+        yield read_pb2.ReadViewResponse(entries=[expired], cursor={"incarnation": "i", "run": 3})
+
+    async def WatchChanges(self, request, context):
+        await asyncio.Event().wait()
+        yield read_pb2.WatchChangesResponse()
+
+
+async def test_an_expiry_that_was_told_before_somebody_waits_for_it_is_heard_all_the_same(tmp_path) -> None:
+    async with hubs_over(LateStore(), tmp_path) as hubs, asyncio.timeout(10), hubs.hold(RUN) as hub:
+        await hub.expired(2)
+        later = asyncio.create_task(hub.expired(hub.moment))
+        await asyncio.sleep(0.05)
+        assert not later.done()
+        later.cancel()

@@ -35,10 +35,25 @@ class FaultyLedger(StoreLedger):
     """The store over a line that may break."""
 
     fault = ""
+    renewals = 0
+    answers_after_s = 0.0
+
+    async def claim(self, address):
+        claim = await super().claim(address)
+        await asyncio.sleep(self.answers_after_s)
+        return claim
+
+    async def claim_work(self, limit, workspaces):
+        claims = await super().claim_work(limit, workspaces)
+        await asyncio.sleep(self.answers_after_s)
+        return claims
 
     async def renew(self, leases, workspaces):
         if self.fault == "gone":
             raise fault(Reason.SERVICE_UNAVAILABLE, "The line is cut.", service="store", address="nowhere")
+        self.renewals += 1
+        if self.fault == "odd":
+            raise ValueError("This is no answer.")
         if self.fault == "hangs":
             await asyncio.sleep(60)
         return await super().renew(leases, workspaces)
@@ -155,3 +170,29 @@ async def test_who_was_followed_meanwhile_begins_no_effect(store, paused):
     assert lost.value.reason is Reason.LEASE_LOST
     assert [told[:2] for told in worker.lost] == [(address.run, True)]
     assert not leases.holds(address)
+
+
+async def test_renewals_that_crash_again_and_again_are_few(store) -> None:
+    ledger = FaultyLedger(store, "me", "here:1", round(TERM_S * 1000))
+    ledger.fault = "odd"
+    leases = Leases(ledger, time.monotonic, (), registers=True)
+    leases.start(Worker())
+    await asyncio.sleep(0.3)
+    await leases.stop()
+    assert ledger.renewals == 1
+
+
+@pytest.mark.parametrize("claims", [lambda leases, run: leases.claim(run), lambda leases, _: leases.claim_work(10)])
+async def test_a_claim_that_is_granted_to_nobody_is_given_back(store, tmp_path, claims) -> None:
+    entries = await run_entries(store, tmp_path)
+    await entries._ledger.release(entries._address, 1)
+    ledger = FaultyLedger(store, "me", "here:1", 60_000)
+    ledger.answers_after_s = 0.3
+    leases = Leases(ledger, time.monotonic, (), registers=False)
+    leases.start(Worker())
+    claiming = asyncio.create_task(claims(leases, entries._address))
+    await asyncio.sleep(0.15)
+    claiming.cancel()
+    await leases.stop()
+    claim = await StoreLedger(store, "other", "there:1").claim(entries._address)
+    assert (claiming.cancelled(), claim.epoch, claim.turn_losses) == (True, 3, 0)

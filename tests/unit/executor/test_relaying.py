@@ -10,6 +10,7 @@ from turnwright.executor.v1.event_pb2 import Heartbeat, Notice, Snapshot
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 from turnwright.executor.v1.task_pb2 import EventCursor
 
+from log_lines import logged
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_executor.app.tail import TailBounds
 from turnwright_executor.edge.relaying import FellBehindError, Relays
@@ -167,3 +168,13 @@ async def test_a_relay_that_ended_is_replaced_while_others_still_hold_it() -> No
         async with relayed(owner, 9, relays) as anew:
             owner.send(event(10))
             assert await taken(anew.watch(9), 1) == [10]
+
+
+async def test_a_relay_that_crashes_ends_its_watches_and_says_so() -> None:
+    owner = Owner()
+    with logged() as lines:
+        async with relayed(owner) as relay:
+            owner.send(event(1), ValueError("This is no event."))
+            async with asyncio.timeout(5):
+                seen = [one.cursor.seq async for one in relay.watch(0)]
+    assert (seen, [(line["event"], line["relay"]) for line in lines]) == ([1], [("relay_crashed", "relay r")])

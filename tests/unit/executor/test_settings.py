@@ -1,4 +1,4 @@
-"""The defaults that the tables name, and where they are set. Rows RU298-RU301."""
+"""The defaults that the tables name, and where they are set. Rows RU298-RU301, RU303, RU304."""
 
 import pytest
 
@@ -16,11 +16,23 @@ from turnwright_executor.config import ExecutorSettings
         ("max_cycle_period", 4),
         ("max_entry_tokens", 512),
         ("rpc_timeout_s", 30.0),
+        ("temperature", 0.1),
+        ("token_divisor", 2),
     ],
-    ids=["RU298", "RU299", "RU300", "RU301-cycles", "RU301-period", "RU297-entry", "RU304-rpc"],
+    ids=[
+        "RU298",
+        "RU299",
+        "RU300",
+        "RU301-cycles",
+        "RU301-period",
+        "RU297-entry",
+        "RU304-rpc",
+        "RU303",
+        "RU297-divisor",
+    ],
 )
 def test_a_setting_has_its_default_and_its_variable(monkeypatch, name, default):
     monkeypatch.delenv(f"TURNWRIGHT_{name.upper()}", raising=False)
     assert getattr(load(ExecutorSettings), name) == default
-    monkeypatch.setenv(f"TURNWRIGHT_{name.upper()}", "7")
-    assert getattr(load(ExecutorSettings), name) == 7
+    monkeypatch.setenv(f"TURNWRIGHT_{name.upper()}", "2")
+    assert getattr(load(ExecutorSettings), name) == 2

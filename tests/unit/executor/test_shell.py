@@ -194,6 +194,20 @@ async def test_a_command_that_signals_its_group_or_kills_who_holds_it_leaves_not
     assert await gone(int(out.split()[0]))
 
 
+@pytest.mark.parametrize(
+    ("escape", "blow"),
+    [*((escape, "kill -9 $PPID") for escape in ESCAPES.values()), (ESCAPES["bare"], "kill -STOP $PPID; exit")],
+    ids=[*ESCAPES, "stopped"],
+)
+@pytest.mark.asyncio
+async def test_a_process_that_left_the_session_of_a_supervisor_that_is_gone_ends_all_the_same(tmp_path, escape, blow):
+    # architecture 11
+    limits = ShellLimits(term_grace_s=0.1, close_grace_s=0.1, kill_s=0.3)
+    end, out, _ = await run(tmp_path, f"{escape} sleep 0.2; {blow}; sleep 300", 0.6, limits)
+    assert end.exit_code
+    assert await gone(int(out.split()[0]))
+
+
 @pytest.mark.asyncio
 async def test_a_command_sees_the_environment_that_it_was_given(tmp_path):
     _, out, _ = await run(tmp_path, "env", environment={"PATH": os.defpath})

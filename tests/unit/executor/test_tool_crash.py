@@ -8,7 +8,7 @@ from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode
 from turnwright_executor.app.accepting import Proposals
 from turnwright_executor.app.calling import Bench, Call, ToolCalls
 from turnwright_executor.app.dispatch import Progress, Room, dispatch
-from turnwright_executor.app.hub import RunHub
+from turnwright_executor.app.hub import RunHub, Told
 from turnwright_executor.app.hubs import Hubs
 from turnwright_executor.app.recording import Gate, Reading, new_records, record_writes
 from turnwright_executor.config import ExecutorSettings
@@ -44,6 +44,10 @@ async def confirmed() -> None:
     """The run is still ours."""
 
 
+async def nowhere(is_told: Told) -> None:
+    """Nobody waits here."""
+
+
 async def test_a_crash_fails_its_command_with_an_error_entry_and_aborts_those_after_it(bench) -> None:
     tools, hooks, at = {**TOOLS, "think": Crashing()}, Hooks(new_registry()), TurnAddress("p", "bench", 1, TURN)
     commands = (
@@ -57,7 +61,7 @@ async def test_a_crash_fails_its_command_with_an_error_entry_and_aborts_those_af
     room = Room(
         turn=TURN,
         loop=Loop(1, LoopSettings(Mode.ACT), "go", RUNNING),
-        hub=RunHub(RunAddress("p", "bench"), "e", bench.entries._ledger, ExecutorSettings()),
+        hub=RunHub(RunAddress("p", "bench"), "e", bench.entries._ledger, ExecutorSettings(), nowhere),
         pending=bench.entries,
         workspace=context.workspace,
         shell=context.shell,

@@ -1,0 +1,142 @@
+"""The context of a call between services of one process: what gRPC would give its handler.
+
+It has all of `grpc.aio.ServicerContext` that a handler behind our guard can use. `read` and `write` are for handlers
+that are no generators; there are none behind it, over a socket neither.
+Source: architecture 13; ADR 9.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+import grpc
+
+Metadata = Sequence[tuple[str, str | bytes]]
+
+
+class LocalContext:
+    """One call, as its handler sees it."""
+
+    def __init__(self, metadata: Metadata, timeout_s: float | None) -> None:
+        """`timeout_s` are the seconds that the caller waits from now; None: for as long as it takes."""
+        self._metadata = metadata
+        self._ends_s = None if timeout_s is None else time.monotonic() + timeout_s
+        self._code: grpc.StatusCode | None = None
+        self._details = ""
+        self._trailing: Metadata = ()
+        self._is_aborted = False
+        self._has_ended = False
+        self._is_told = False
+        self._callbacks: list[Callable[[Any], None]] = []
+
+    # Who calls, and how long ---------------------------------------------------------------------------------------
+
+    def invocation_metadata(self) -> Metadata:
+        """What the caller sent along."""
+        return self._metadata
+
+    def time_remaining(self) -> float | None:
+        """Seconds until the caller's deadline, never less than 0; None where it has none."""
+        return None if self._ends_s is None else max(0.0, self._ends_s - time.monotonic())
+
+    def peer(self) -> str:
+        """Where the caller is: in this process."""
+        return "inproc"
+
+    def peer_identities(self) -> None:
+        """No certificates between neighbours: who calls is in the metadata."""
+
+    def peer_identity_key(self) -> None:
+        """As peer_identities."""
+
+    def auth_context(self) -> Mapping[str, Sequence[bytes]]:
+        """Nothing: there is no transport."""
+        return {}
+
+    # What the caller is told -------------------------------------------------------------------------------------
+
+    def set_code(self, code: grpc.StatusCode) -> None:
+        """End the call with this code; any but OK is an error."""
+        self._code = code
+
+    def code(self) -> grpc.StatusCode | None:
+        """What set_code or abort said."""
+        return self._code
+
+    def set_details(self, details: str) -> None:
+        """Say this with the code."""
+        self._details = details
+
+    def details(self) -> str:
+        """What set_details or abort said."""
+        return self._details
+
+    def set_trailing_metadata(self, trailing_metadata: Metadata) -> None:
+        """Send this along at the end."""
+        self._trailing = trailing_metadata
+
+    def trailing_metadata(self) -> Metadata:
+        """What is sent along at the end."""
+        return self._trailing
+
+    async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata = ()) -> NoReturn:
+        """End the call with an error. Raises AbortError, which the handler lets pass."""
+        if self._is_aborted:
+            raise grpc.aio.UsageError("Abort already called!")
+        self._is_aborted = True
+        self._code = code
+        self._details = details or self._details
+        self._trailing = trailing_metadata or self._trailing
+        raise grpc.aio.AbortError("Locally aborted.")
+
+    async def abort_with_status(self, status: grpc.Status) -> NoReturn:
+        """End the call with an error, as `grpc_status` words it."""
+        await self.abort(status.code, status.details, status.trailing_metadata or ())
+
+    async def send_initial_metadata(self, initial_metadata: Metadata) -> None:
+        """Nothing: no caller of ours reads them."""
+
+    def set_compression(self, compression: grpc.Compression) -> None:
+        """Nothing: messages are handed over as they are."""
+
+    def disable_next_message_compression(self) -> None:
+        """As set_compression."""
+
+    # Its end -----------------------------------------------------------------------------------------------------
+
+    def done(self) -> bool:
+        """Whether the caller was told how the call ended."""
+        return self._is_told
+
+    def cancelled(self) -> bool:
+        """Whether the call ended because its caller left or its time was up."""
+        return self._has_ended and not self._is_told
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        """Call this with the context once the handler has ended."""
+        self._callbacks.append(callback)
+
+    @contextlib.contextmanager
+    def telling(self) -> Iterator[None]:
+        """Around a handler. Raises AioRpcError where it aborted the call, or set a code that is an error."""
+        with contextlib.suppress(grpc.aio.AbortError, grpc.aio.UsageError):
+            yield
+        self._is_told = True
+        if self._code not in (None, grpc.StatusCode.OK):
+            raise error_of(self._code, self._details, self._trailing)
+
+    def end(self, *_: Any) -> None:
+        """The handler has ended."""
+        self._has_ended = True
+        for callback in self._callbacks:
+            # Each by itself: a fault of one is the event loop's to tell, and none of the others'.
+            asyncio.get_running_loop().call_soon(callback, self)
+
+
+def error_of(code: grpc.StatusCode, details: str, trailing: Metadata = ()) -> grpc.aio.AioRpcError:
+    """The error that a caller is told of."""
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(*trailing), details)
