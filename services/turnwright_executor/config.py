@@ -99,6 +99,9 @@ class ExecutorSettings(PeerSettings):
         description="Seconds after which a watch looks whether another executor works on its run now.",
     )
     loops_max: int = setting(default=64, ge=1, le=10_000, description="Loops worked on at the same time.")
+    tool_calls_max: int = setting(
+        default=64, ge=1, le=10_000, description="Commands of clients under way at a time; one more is refused."
+    )
     recover: bool = setting(
         default=True,
         description="Whether runs with work and no owner are looked for, as executors leave them.",

@@ -152,7 +152,7 @@ class _Wired:
 
         outside = OutsideLedger(store, owner, advertised, schemes=schemes)
         plugins.opened(lambda at: OutsideEntries(outside, at))
-        self._calls = ToolCalls(outside, tools, bench, self._hooks, self._hubs)
+        self._calls = ToolCalls(outside, tools, bench, self._hooks, self._hubs, settings.tool_calls_max)
         steering = Steering(
             Control(rows, self._hubs),
             self._calls,

@@ -86,13 +86,18 @@ class ToolCalls:
         bench: Callable[[str], Awaitable[Bench]],
         hooks: Hooks,
         hubs: Hubs,
+        calls_max: int,
     ) -> None:
-        """`bench` finds where a project's commands are carried out; it raises WORKSPACE_UNAVAILABLE."""
+        """`bench` finds where a project's commands are carried out; it raises WORKSPACE_UNAVAILABLE.
+
+        `calls_max` commands are under way at a time.
+        """
         self._ledger = ledger
         self._tools = tools
         self._bench = bench
         self._hooks = hooks
         self._hubs = hubs
+        self._calls_max = calls_max
         self._under_way: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Entry]] = set()
         self._stopping = False
@@ -107,9 +112,12 @@ class ToolCalls:
     async def call(self, call: Call) -> Entry:
         """Carry out a command; its record as it is then.
 
-        Raises INVALID_FIELD, LIMIT_EXCEEDED, REQUEST_ID_REUSED, DRAINING.
+        Raises INVALID_FIELD, LIMIT_EXCEEDED, QUEUE_FULL, REQUEST_ID_REUSED, DRAINING.
         """
         _check(call, self._tools)
+        if len(self._tasks) >= self._calls_max:
+            message = f"{self._calls_max} commands of clients are under way here: call again when one has ended."
+            raise fault(Reason.QUEUE_FULL, message, limit=self._calls_max)
         task = asyncio.create_task(self._called(call), name=f"call {call.command.name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

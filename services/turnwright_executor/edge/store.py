@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Final
 
@@ -78,7 +79,23 @@ class StoreLedger:
         )
         answer = await self._peer.call(self.stub.ClaimWork, request)
         self._schemes.learn(answer)
-        return [await self._claim_from_pb(claim) for claim in answer.claims]
+        return await self._readable(answer.claims)
+
+    async def _readable(self, granted: Sequence[lease_pb2.ClaimRunResponse]) -> list[Claim]:
+        """The claims whose records can be read; the others are given back. Raises TurnwrightError where none can."""
+        claims: list[Claim] = []
+        problem: TurnwrightError | None = None
+        for claim in granted:
+            try:
+                claims.append(await self._claim_from_pb(claim))
+            except TurnwrightError as error:
+                problem = error
+                # Else it would stay leased, and count as lost by an owner that died.
+                with contextlib.suppress(TurnwrightError):
+                    await self.release(RunAddress(claim.run.project, claim.run.run), claim.fence.epoch)
+        if problem and not claims:
+            raise problem
+        return claims
 
     async def _claim_from_pb(self, answer: lease_pb2.ClaimRunResponse) -> Claim:
         records = [entry_from_pb(record) for record in answer.records]

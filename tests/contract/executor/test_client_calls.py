@@ -12,7 +12,7 @@ from turnwright.store.v1 import ledger_pb2, store_service_pb2_grpc, write_pb2
 
 from services import SECRET, running
 from turnwright_core.entries import Tier
-from turnwright_core.errors import ExistsError, UnavailableError
+from turnwright_core.errors import ExhaustedError, ExistsError, Reason, UnavailableError
 from turnwright_core.kit.auth import derive_token
 from turnwright_core.kit.peer import Peer
 
@@ -189,3 +189,22 @@ async def test_a_plugin_writes_to_the_store_itself_and_no_tool_hears_of_it(servi
     await peer.call(store_service_pb2_grpc.StoreServiceStub(peer.channel).WriteEntries, request)
     await peer.close()
     assert ((await services.entry("known://fact")).body, await listed(services, "log://**")) == ("Written.", before)
+
+
+async def test_more_commands_of_clients_than_the_executor_takes_are_refused_until_one_has_ended(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setenv("TURNWRIGHT_TOOL_CALLS_MAX", "1")
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    async with running(tmp_path) as services:
+        await worked(services)
+        call = services.client.call_tool
+        waits = "echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done"
+        first = asyncio.create_task(call(services.project, "r", "sh", {"command": waits}))
+        await until(lambda: pid_in(services))
+        with pytest.raises(ExhaustedError) as refused:
+            await call(services.project, "r", "think", {}, "More.")
+        assert (refused.value.reason, refused.value.metadata) == (Reason.QUEUE_FULL, {"limit": "1"})
+        (services.files / "go").touch()
+        assert (await first).status == 200
+        assert (await call(services.project, "r", "think", {}, "More.")).status == 200

@@ -361,7 +361,8 @@ class ExecutorServiceServicer(object):
 
     def CallTool(self, request, context):
         """Has a tool carry out a command for the caller: reads and writes of entries and files, and all else that tools do.
-        The command goes the way of the model's: the same checks, the same filters, the same record.
+        The command goes the way of the model's: the same checks, the same filters, the same record. RESOURCE_EXHAUSTED with
+        reason QUEUE_FULL while too many of them are under way on the executor.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

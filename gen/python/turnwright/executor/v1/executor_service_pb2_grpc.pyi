@@ -84,7 +84,8 @@ class ExecutorServiceStub:
     """Tells the model something in its next turn, without giving it a task."""
     CallTool: _grpc.UnaryUnaryMultiCallable[_control_pb2.CallToolRequest, _control_pb2.CallToolResponse]
     """Has a tool carry out a command for the caller: reads and writes of entries and files, and all else that tools do.
-    The command goes the way of the model's: the same checks, the same filters, the same record.
+    The command goes the way of the model's: the same checks, the same filters, the same record. RESOURCE_EXHAUSTED with
+    reason QUEUE_FULL while too many of them are under way on the executor.
     """
     GetRun: _grpc.UnaryUnaryMultiCallable[_query_pb2.GetRunRequest, _query_pb2.GetRunResponse]
     """Reads a run with its loops and turns."""
@@ -164,7 +165,8 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     """Tells the model something in its next turn, without giving it a task."""
     CallTool: _aio.UnaryUnaryMultiCallable[_control_pb2.CallToolRequest, _control_pb2.CallToolResponse]  # type: ignore[assignment]
     """Has a tool carry out a command for the caller: reads and writes of entries and files, and all else that tools do.
-    The command goes the way of the model's: the same checks, the same filters, the same record.
+    The command goes the way of the model's: the same checks, the same filters, the same record. RESOURCE_EXHAUSTED with
+    reason QUEUE_FULL while too many of them are under way on the executor.
     """
     GetRun: _aio.UnaryUnaryMultiCallable[_query_pb2.GetRunRequest, _query_pb2.GetRunResponse]  # type: ignore[assignment]
     """Reads a run with its loops and turns."""
@@ -367,7 +369,8 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.CallToolResponse, _abc.Awaitable[_control_pb2.CallToolResponse]]:
         """Has a tool carry out a command for the caller: reads and writes of entries and files, and all else that tools do.
-        The command goes the way of the model's: the same checks, the same filters, the same record.
+        The command goes the way of the model's: the same checks, the same filters, the same record. RESOURCE_EXHAUSTED with
+        reason QUEUE_FULL while too many of them are under way on the executor.
         """
 
     @_abc_1.abstractmethod
