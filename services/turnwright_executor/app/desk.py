@@ -55,8 +55,14 @@ class Desk:
         else:
             queued = await self._registry.enqueue(task)
             address = RunAddress(task.project, queued.run.run)
-            async with self._hubs.hold(address, fresh=(queued.run, queued.cursor) if queued.created else None) as hub:
-                cursor = hub.cursor()
+            try:
+                fresh = (queued.run, queued.cursor) if queued.created else None
+                async with self._hubs.hold(address, fresh=fresh) as hub:
+                    cursor = hub.cursor()
+            except BaseException:
+                # The task is stored: it is worked on, whoever still hears of it.
+                self._runner.kick(address)
+                raise
         self._runner.kick(RunAddress(task.project, queued.run.run))
         return task_pb2.QueuedTask(run=queued.run_pb, loop=queued.loop_pb, cursor=cursor)
 
