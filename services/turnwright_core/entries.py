@@ -7,9 +7,10 @@ Source: architecture 3; rows RU015-RU021, RU061, decisions C10, C26.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
+
+from turnwright_core.values import frozen
 
 
 class Visibility(IntEnum):
@@ -48,6 +49,16 @@ class Tier(IntEnum):
     SYSTEM = 4
 
 
+# Every row that is read names one of each, and a lookup by value goes through the metaclass.
+VISIBILITIES: Final = {member.value: member for member in Visibility}
+"""The visibilities by their numbers."""
+
+STATES: Final = {member.value: member for member in State}
+"""The states by their numbers."""
+
+TIERS: Final = {member.value: member for member in Tier}
+"""The tiers by their numbers."""
+
 STATUS_OF_STATE: Final = {
     State.RECORDED: 100,
     State.STREAMING: 102,
@@ -71,7 +82,7 @@ def status_of(state: State, outcome: str = "") -> int:
     return STATUS_OF_STATE.get(state, 200)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cursor:
     """A moment of a run's state: the revision of each scope that it reads. Exclusive."""
 
@@ -81,7 +92,7 @@ class Cursor:
     global_: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """An entry as one run sees it. `body` may be cut or absent; `body_bytes` is always the full length."""
 
@@ -115,7 +126,7 @@ class Entry:
         return parsed
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SetEntry:
     """Create or update; None and UNSPECIFIED mean: keep."""
 
@@ -129,7 +140,7 @@ class SetEntry:
     """A JSON merge patch for the attributes; applied after `attributes_json`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AppendEntry:
     """Add to the end of a streaming body.
 
@@ -140,12 +151,12 @@ class AppendEntry:
     offset: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RemoveEntry:
     """Take the entry out of the run's view."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CopyEntry:
     """Make another entry with the same content; UNSPECIFIED: the visibility of the source."""
 
@@ -153,7 +164,7 @@ class CopyEntry:
     visibility: Visibility = Visibility.UNSPECIFIED
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MoveEntry:
     """Make another entry with the same content, and take this one out of the run's view."""
 
@@ -164,7 +175,7 @@ class MoveEntry:
 EntryChange = SetEntry | AppendEntry | RemoveEntry | CopyEntry | MoveEntry
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EntryWrite:
     """One change of one entry, by one writer."""
 

@@ -79,7 +79,7 @@ def _database(settings: StoreSettings) -> OwnedDatabase:
         "readers": settings.store_readers,
     }
     if not settings.is_on_postgresql:
-        return SqliteDatabase(settings.database_file, _now_ms, **sizes)
+        return SqliteDatabase(settings.database_file, _now_ms, mmap_mb=settings.db_mmap_mb, **sizes)
     from turnwright_store.edge.postgres import PostgresDatabase  # noqa: PLC0415 - loads the driver
     from turnwright_store.edge.postgres_link import Server  # noqa: PLC0415
 

@@ -1,21 +1,22 @@
 """Following a run: what changed, in messages, each with the moment up to which the caller has seen everything.
 
-Theory of operation. A watcher holds no queue. When a commit wakes it, it reads what changed between its cursor and
-now, in rounds. A round ends at the moment at which it began, however long the caller takes, so that a cursor always
-stands for exactly what was told before it; what happens meanwhile is the next round's. Within a round rows are read in
-pieces and bodies in batches, each only when the caller has taken the one before: a slow watcher costs the store one
-piece of rows and one batch of bodies. Until the last message of a round the cursor stays: whoever breaks off in
-between begins again. Source: architecture 3 (revisions and the change feed), 12.4.
+Theory of operation. A watcher holds no queue of messages. When a commit wakes it, it reads what changed between its
+cursor and now, in rounds; where the commits have told all of that (see app.news), it reads nothing. A round ends at the
+moment at which it began, however long the caller takes, so that a cursor always stands for exactly what was told before
+it; what happens meanwhile is the next round's. Within a round rows are read in pieces and bodies in batches, each only
+when the caller has taken the one before: a slow watcher costs the store one piece of rows and one batch of bodies.
+Until the last message of a round the cursor stays: whoever breaks off in between begins again.
+Source: architecture 3 (revisions and the change feed), 12.4.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from sqlalchemy import Connection
 
@@ -24,11 +25,12 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.runs import Loop, Run, Turn
 from turnwright_store.app.moments import check_cursor, moment_of_cursor
+from turnwright_store.app.news import RunNews, gather
 from turnwright_store.app.reading import Address, Section, batches, load, sections
 from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.pages import in_parts
 from turnwright_store.domain.weights import loop_bytes, turn_bytes
-from turnwright_store.ports import Database
+from turnwright_store.ports import Database, Subscription
 from turnwright_store.sql.feed import END_OF_REVISION, Feed, Place
 from turnwright_store.sql.loops import changed_loops
 from turnwright_store.sql.runs import RunRow, get_run, run_not_found
@@ -122,11 +124,14 @@ class Watches:
     """The watchers of one store, and their common end."""
 
     def __init__(self) -> None:
-        self._draining = asyncio.Event()
+        self._is_draining = False
+        self._waiting: set[asyncio.Event] = set()
 
     def drain(self) -> None:
         """End all of them."""
-        self._draining.set()
+        self._is_draining = True
+        for woken in self._waiting:
+            woken.set()
 
     async def changes(
         self,
@@ -141,7 +146,7 @@ class Watches:
         The first message comes at once, so that a watcher without a cursor knows where it stands.
         """
         run = await database.read(partial(get_run, project=address.project, alias=address.run), brief=True)
-        subscription = database.subscribe((run.scope, run.project_scope, run.global_scope))
+        subscription = database.subscribe((run.scope, run.project_scope, run.global_scope), follows=run.scope)
         try:
             after = after or run.cursor(basis_now().incarnation)
             clock_s = asyncio.get_running_loop().time
@@ -149,27 +154,53 @@ class Watches:
             while True:
                 subscription.woken.clear()
                 basis = basis_now()
-                begin = partial(_begin, basis=basis, address=address, run_id=run.id, after=after, wanted=wanted)
-                told, drafts = await database.read(begin, brief=True)
-                if told.to != after or clock_s() >= due_s:
-                    async for change in _messages(database, basis, told, drafts, wanted):
-                        yield change
-                    due_s = clock_s() + basis.heartbeat_s
-                after = told.to
+                news = _told(subscription, after, wanted, basis) if clock_s() < due_s else None
+                if news is not None:
+                    yield news
+                    after, due_s = news.cursor, clock_s() + basis.heartbeat_s
+                else:
+                    begin = partial(_begin, basis=basis, address=address, run_id=run.id, after=after, wanted=wanted)
+                    told, drafts = await database.read(begin, brief=True)
+                    if told.to != after or clock_s() >= due_s:
+                        async for change in _messages(database, basis, told, drafts, wanted):
+                            yield change
+                        due_s = clock_s() + basis.heartbeat_s
+                    after = told.to
                 await self.wait(subscription.woken, max(0.0, due_s - clock_s()))
         finally:
             subscription.close()
 
     async def wait(self, woken: asyncio.Event, timeout_s: float) -> None:
         """Until there may be something new, or the time is over. Raises DRAINING."""
-        waiting = [asyncio.ensure_future(woken.wait()), asyncio.ensure_future(self._draining.wait())]
+        self._waiting.add(woken)
         try:
-            await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if not self._is_draining:
+                async with asyncio.timeout(timeout_s):
+                    await woken.wait()
+        except TimeoutError:
+            pass
         finally:
-            for task in waiting:
-                task.cancel()
-        if self._draining.is_set():
+            self._waiting.discard(woken)
+        if self._is_draining:
             raise fault(Reason.DRAINING, "The store is shutting down: watch again with your last cursor.")
+
+
+def _told(subscription: Subscription, after: Cursor, wanted: Wanted, basis: Basis) -> Change | None:
+    """What the last commits have told, as a message; None where the database has to be asked."""
+    news = subscription.take_news()
+    gathered = gather(cast("Sequence[RunNews]", news), after, wanted, basis.hidden_schemes) if news else None
+    if gathered is None:
+        return None
+    row = gathered.row
+    return Change(
+        gathered.cursor,
+        gathered.entries,
+        gathered.removed,
+        row.run if row else None,
+        gathered.loops,
+        gathered.turns,
+        abort_requested=row is not None and row.abort_requested,
+    )
 
 
 async def _messages(

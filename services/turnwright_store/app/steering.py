@@ -19,6 +19,7 @@ from turnwright_core.kit.auth import Caller
 from turnwright_core.runs import Budget, LoopSettings, Mode, RunSettings
 from turnwright_core.text import scheme_of
 from turnwright_store.app import commands, ledger
+from turnwright_store.app.news import tell
 from turnwright_store.app.proposals import Resolution, resolve_proposal
 from turnwright_store.app.reading import Address
 from turnwright_store.app.writing import Written, written_paths
@@ -53,7 +54,10 @@ def write_entries(
     shown = _steered(tx, address, writes) if epoch is None else {}
     steering = [_steers(write, shown) for write in writes] if epoch is None else []
     if not any(steering) or run_status or packet:
-        return ledger.write_entries(tx, basis, caller, address, epoch, writes, run_status, packet)
+        written = ledger.write_entries(tx, basis, caller, address, epoch, writes, run_status, packet)
+        if tx.raised and not run_status:
+            tell(tx, written.run.revision_run - 1, written.run)
+        return written
     _check_once(writes)
     revisions: list[int] = []
     paths: list[str] = []

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from turnwright_store.domain.checks import over_limit
 from turnwright_store.domain.slots import Sight, Slot
-from turnwright_store.ports import Transaction
+from turnwright_store.ports import Stored, Transaction
 from turnwright_store.sql import entries as rows
 from turnwright_store.sql.keys import version_key
 from turnwright_store.sql.next_loop import settle_next_loop
@@ -34,6 +34,8 @@ def store(tx: Transaction, run: R, touched: list[Slot], entries_max: int, actor:
         heads[scope] = raise_known(tx, scope, Reached(before, 0), 0).revision
     _store_content(tx, touched, heads, actor)
     _store_sights(tx, run, touched, reached.revision)
+    if tx.is_followed(run.scope):
+        tx.stored.append(Stored(run.scope, reached.revision, tx.now_ms, touched))
     if run.loop_active and any(slot.is_proposal for slot in touched):
         settle_next_loop(tx.connection, run.id)
     return moved_on(
@@ -46,8 +48,11 @@ def store(tx: Transaction, run: R, touched: list[Slot], entries_max: int, actor:
 
 def _store_content(tx: Transaction, touched: list[Slot], heads: dict[int, int], actor: str) -> None:
     drafted = [slot for slot in touched if slot.draft]
+    if not drafted:
+        return
     fresh = [slot for slot in drafted if not slot.stored_entry]
-    _move_heads(tx, [slot for slot in drafted if slot.stored_entry], heads)
+    if len(fresh) < len(drafted):
+        _move_heads(tx, [slot for slot in drafted if slot.stored_entry], heads)
     ids = tx.entry_ids(len(fresh)) if fresh else ()
     now_ms = tx.now_ms
     rows.add_entries(
@@ -86,7 +91,7 @@ def _version(slot: Slot, actor: str, now_ms: int) -> tuple[object, ...]:
 
 
 def _store_sights(tx: Transaction, run: Standing, touched: list[Slot], revision: int) -> None:
-    rows.close_views(tx.connection, [view for slot in touched for view in slot.closed], revision)
+    rows.close_views(tx.connection, [slot.left.view for slot in touched if slot.left], revision)
     appended = [slot for slot in touched if slot.appended]
     rows.add_chunks(tx.connection, [_chunk(slot) for slot in appended])
     shown = [_view(slot, slot.sight, run, revision, tx.now_ms) for slot in touched if slot.sight]

@@ -74,13 +74,13 @@ def _checked(basis: Basis, caller: Caller, write: EntryWrite) -> EntryWrite:
     writer = writer_of(caller, write.writer)
     if writer is not write.writer:
         write = replace(write, writer=writer)
-    if isinstance(write.change, CopyEntry | MoveEntry):
-        _check_target(basis.limits, write.path, write.change.to)
     if isinstance(write.change, SetEntry):
         scheme = scheme_of(write.path) or ""
-        check_writer(basis.scheme(scheme), write.writer, write.path)
+        check_writer(basis.scheme(scheme), writer, write.path)
         _check_set(basis.limits, write.path, scheme, write.change)
         return write
+    if isinstance(write.change, (CopyEntry, MoveEntry)):
+        _check_target(basis.limits, write.path, write.change.to)
     for path in written_paths(write):
         check_writer(basis.scheme(scheme_of(path) or ""), write.writer, path)
     if isinstance(write.change, AppendEntry):
@@ -95,7 +95,8 @@ def _check_target(limits: WriteLimits, path: str, to: str) -> None:
 
 
 def _check_set(limits: WriteLimits, path: str, scheme: str, change: SetEntry) -> None:
-    if change.body is not None:
+    # No code point takes more than four bytes.
+    if change.body is not None and len(change.body) * 4 > limits.body_bytes_max:
         check_bytes("body", change.body, limits.body_bytes_max)
     if change.attributes_json is not None:
         check_attributes(change.attributes_json, limits.attributes_bytes_max)
@@ -201,7 +202,8 @@ class _Slots:
         """The slots that writes went to, in the order of the first writes, ready to be stored."""
         touched = [slot for slot in self._by_path.values() if slot.touched]
         for slot in touched:
-            slot.settle(self.read_body)
+            if slot.appended:
+                slot.settle(self.read_body)
         return touched
 
     def load_bodies(self, writes: Sequence[EntryWrite]) -> None:
@@ -209,7 +211,7 @@ class _Slots:
         wanted: dict[Content, int] = {}
         for write in writes:
             slot = self._by_path[write.path]
-            if slot.content and slot.sight and _needs_body(write.change, slot):
+            if slot.content is not None and slot.sight and _needs_body(write.change, slot):
                 wanted[slot.content] = slot.tail
         if wanted:
             self._check_bodies(sum(content.body_bytes + tail for content, tail in wanted.items()))
@@ -236,7 +238,7 @@ class _Slots:
         """Make slots for paths, with what is stored under them."""
         known = self._by_path
         fresh = {path: self._place_of(path) for path in paths if path not in known}
-        asked = {scope: rows.ask_ahead(self._tx.connection, scope, paths) for scope, paths in _by_scope(fresh).items()}
+        asked = self._ask_ahead(fresh)
         found = rows.seen(self._tx.connection, self._run.id, fresh)
         # Of a path that is seen with an entry of another scope, its own scope may hold one too.
         elsewhere = {
@@ -255,6 +257,12 @@ class _Slots:
             mine = Home(place.scope, place.shared, home.content.entry) if home and has_two else place
             known[path] = Slot(path, scheme, mine, self.limits, stored.content, stored.tail, stored.sight)
 
+    def _ask_ahead(self, places: Mapping[str, tuple[str, Home]]) -> dict[int, list[Any] | None]:
+        """Ask what is stored in the scopes of these paths, where the answer would be waited for."""
+        if not rows.answers_late(self._tx.connection):
+            return {}
+        return {scope: rows.ask_ahead(self._tx.connection, scope, paths) for scope, paths in _by_scope(places).items()}
+
     def _place_of(self, path: str) -> tuple[str, Home]:
         """The scheme of a path, and where its entries are made."""
         scheme = scheme_of(path) or ""
@@ -270,7 +278,7 @@ class _Slots:
         found: dict[str, rows.Stored] = {}
         for scope, inside in _by_scope(places).items():
             find = rows.unseen_own if scope == self._run.scope else rows.unseen
-            found |= find(self._tx.connection, scope, inside, asked[scope])
+            found |= find(self._tx.connection, scope, inside, asked.get(scope))
         return found
 
     def slot_for(self, write: EntryWrite) -> Slot:

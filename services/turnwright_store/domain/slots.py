@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from turnwright_core.entries import AppendEntry, RemoveEntry, SetEntry, State, Tier, Visibility
 from turnwright_core.errors import Reason, fault
@@ -46,8 +47,8 @@ class Sight:
     write_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+# A tuple is made many times as fast as a frozen dataclass, and each entry of a request has one of these two.
+class Content(NamedTuple):
     """A stored version of an entry, without its body."""
 
     entry: int
@@ -63,12 +64,22 @@ class Content:
     attributes: str
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A stored view that ends."""
+
+    view: int
+    scope: int
+    """Of the entry that it showed."""
+    visibility: Visibility
+    state: State
+
+
 ReadBody = Callable[[Content, int], str]
 """(version, bytes of its tail) -> body."""
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """A version that is to be stored."""
 
     body: str
@@ -111,8 +122,8 @@ class Slot:
     appended: list[str] = field(default_factory=list)
     """What goes on top of the draft, or of the content and its tail."""
     appended_bytes: int = 0
-    closed: list[int] = field(default_factory=list)
-    """Ids of stored intervals that end."""
+    left: Left | None = None
+    """The stored view that ends; a path has no more than one."""
     touched: bool = False
     is_proposal: bool = False
     """Whether it was proposed before, or is now: what waits for a decision holds its run up."""
@@ -163,12 +174,12 @@ class Slot:
 
     def apply(self, change: SetEntry | AppendEntry | RemoveEntry, stamp: Stamp, read_body: ReadBody) -> bool:
         """Apply one write; whether it changed anything."""
-        if isinstance(change, RemoveEntry):
-            return self._remove()
-        if isinstance(change, AppendEntry):
+        if isinstance(change, SetEntry):
+            self._set(change, stamp, read_body)
+        elif isinstance(change, AppendEntry):
             self._append(self._missing(change), stamp, read_body)
         else:
-            self._set(change, stamp, read_body)
+            return self._remove()
         self.touched = True
         return True
 
@@ -205,24 +216,28 @@ class Slot:
     def _remove(self) -> bool:
         if self.sight is None:
             return False
-        if self.is_inherited:
+        inherited = self.is_inherited
+        self._close()
+        if inherited:
             # It is in no scope of this run; without its view the run does not know it.
             self.content, self.tail = None, 0
-        self._close()
         self.sight = None
         self.touched = True
         return True
 
     def _close(self) -> None:
         if self.sight is not None and self.sight.id:
-            self.is_proposal |= self.sight.state is State.PROPOSED
-            self.closed.append(self.sight.id)
-            self.sight.id = 0
+            sight = self.sight
+            self.is_proposal |= sight.state is State.PROPOSED
+            self.left = Left(sight.id, self.content.scope if self.content else 0, sight.visibility, sight.state)
+            sight.id = 0
 
     def _set(self, change: SetEntry, stamp: Stamp, read_body: ReadBody) -> None:
-        if not (self.is_taken or gives_content(change) or change.state):
-            raise fault(Reason.ENTRY_NOT_FOUND, f"There is no entry {self.path} to change.", path=self.path)
-        self._set_content(change, stamp.writer, read_body)
+        given = gives_content(change)
+        if given or not self.is_taken:
+            if not (given or change.state):
+                raise fault(Reason.ENTRY_NOT_FOUND, f"There is no entry {self.path} to change.", path=self.path)
+            self._set_content(change, stamp.writer, read_body)
         old = self.sight
         state = change.state or (old.state if old else State.RESOLVED)
         outcome = change.outcome
@@ -247,8 +262,6 @@ class Slot:
 
     def _set_content(self, change: SetEntry, writer: Tier, read_body: ReadBody) -> None:
         """Make a draft where the body or the attributes differ from what is there."""
-        if self.is_taken and not gives_content(change):
-            return
         attributes = self._attributes_after(change)
         if change.body is None and self.is_taken:
             if self.is_inherited or attributes != self.attributes:
@@ -257,7 +270,8 @@ class Slot:
         new = draft(change.body or "", attributes, writer)
         if self._is_whole and (new.hash, new.attributes) == (self._hash, self.attributes):
             return
-        self._replace(new)
+        self.draft = new
+        self.appended, self.appended_bytes = [], 0
 
     def _attributes_after(self, change: SetEntry) -> str:
         attributes = self.attributes if change.attributes_json is None else change.attributes_json
@@ -309,10 +323,7 @@ class Slot:
         self._see(stamp, sight.visibility, sight.state, sight.outcome)
 
     def _draft(self, body: str, attributes: str, writer: Tier) -> None:
-        self._replace(draft(body, attributes, writer))
-
-    def _replace(self, new: Draft) -> None:
-        self.draft = new
+        self.draft = draft(body, attributes, writer)
         self.appended, self.appended_bytes = [], 0
 
     @property

@@ -16,7 +16,7 @@ from sqlalchemy.pool import StaticPool
 from turnwright_store.edge.batch import Job, fail_all, run_batch
 from turnwright_store.edge.statements import DirectConnection, Statements
 from turnwright_store.edge.thread import Kept
-from turnwright_store.ports import Durability, Query, lock_always
+from turnwright_store.ports import Durability, Query, followed_by_nobody, lock_always
 
 T = TypeVar("T")
 
@@ -123,8 +123,11 @@ class SqliteLink:
 class SqliteWriter:
     """Commits batches. Used by one thread at a time; is the session of its own transactions."""
 
-    def __init__(self, link: SqliteLink, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, link: SqliteLink, clock_ms: Callable[[], int], is_followed: Callable[[int], bool] = followed_by_nobody
+    ) -> None:
         """`clock_ms` gives the time of the writes, in milliseconds since 1970."""
+        self.is_followed = is_followed
         self.transactions = 0
         self.requests = 0
         self._link = link

@@ -28,7 +28,7 @@ from turnwright_store.edge.queues import ReadQueue, WriteQueue
 from turnwright_store.edge.schema import bring_to_head
 from turnwright_store.edge.thread import ThreadConnection
 from turnwright_store.edge.wakeups import Wakeups
-from turnwright_store.ports import Durability, Query, Stats, Subscription, Work
+from turnwright_store.ports import ANY_SCOPE, Durability, Query, Stats, Subscription, Work
 
 T = TypeVar("T")
 
@@ -51,14 +51,27 @@ class SqliteDatabase:
     """The database file of one store. Source: docs/adr/0003."""
 
     def __init__(
-        self, path: Path, clock_ms: Callable[[], int], *, queue_max: int, batch_max: int, readers: int
+        self,
+        path: Path,
+        clock_ms: Callable[[], int],
+        *,
+        queue_max: int,
+        batch_max: int,
+        readers: int,
+        mmap_mb: int = 0,
     ) -> None:
-        """Prepare. `queue_max` bounds the requests that wait for the writer, and those that wait for a reader."""
+        """Prepare. `queue_max` bounds the requests that wait for the writer, and those that wait for a reader.
+
+        `mmap_mb`: MiB of the file that each connection maps into memory.
+        """
         self._path = path
-        self._writing = ThreadConnection(SqliteLink(path, _WRITER_PRAGMAS), "store-writer")
-        self._reading = [ThreadConnection(SqliteLink(path, _READER_PRAGMAS), "store-reader") for _ in range(readers)]
-        self._writer = SqliteWriter(self._writing.link, clock_ms)
+        mapped = f"mmap_size = {mmap_mb * 1024 * 1024}"
+        self._writing = ThreadConnection(SqliteLink(path, (*_WRITER_PRAGMAS, mapped)), "store-writer")
+        self._reading = [
+            ThreadConnection(SqliteLink(path, (*_READER_PRAGMAS, mapped)), "store-reader") for _ in range(readers)
+        ]
         self._wakeups = Wakeups()
+        self._writer = SqliteWriter(self._writing.link, clock_ms, self._wakeups.is_followed)
         self._writes = WriteQueue(self._post, self._wakeups, queue_max=queue_max, batch_max=batch_max)
         self._reads: ReadQueue[SqliteLink] = ReadQueue(queue_max)
         self._resources = contextlib.AsyncExitStack()
@@ -94,9 +107,9 @@ class SqliteDatabase:
         """Run a function on one consistent snapshot. Raises QUEUE_FULL."""
         return await self._reads.run(lambda link: link.snapshot(query), here=brief)
 
-    def subscribe(self, scopes: Collection[int]) -> Subscription:
-        """Be woken by commits that raise one of these scopes."""
-        return self._wakeups.subscribe(scopes)
+    def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> Subscription:
+        """Be woken by commits that raise one of these scopes, and told what `follows` one of them changes."""
+        return self._wakeups.subscribe(scopes, follows)
 
     def stats(self) -> Stats:
         """What was done so far."""

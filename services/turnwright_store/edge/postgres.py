@@ -22,7 +22,7 @@ from turnwright_store.edge.queues import ReadQueue, WriteQueue
 from turnwright_store.edge.schema import bring_to_head
 from turnwright_store.edge.thread import ThreadConnection
 from turnwright_store.edge.wakeups import Wakeups
-from turnwright_store.ports import Durability, Query, Stats, Subscription, Work
+from turnwright_store.ports import ANY_SCOPE, Durability, Query, Stats, Subscription, Work
 
 T = TypeVar("T")
 
@@ -38,8 +38,8 @@ class PostgresDatabase:
         self._links = Links(server)
         self._writing = ThreadConnection(PostgresLink(self._links), "store-writer")
         self._reading = [ThreadConnection(PostgresLink(self._links), "store-reader") for _ in range(readers)]
-        self._writer = PostgresWriter(self._writing.link)
         self._wakeups = Wakeups()
+        self._writer = PostgresWriter(self._writing.link, self._wakeups.is_followed)
         self._listener = Listener(server, self._wakeups, lambda: self._writing.link.pid, poll_s)
         self._writes = WriteQueue(self._post, self._wakeups, queue_max=queue_max, batch_max=batch_max)
         self._reads: ReadQueue[PostgresLink] = ReadQueue(queue_max)
@@ -84,9 +84,9 @@ class PostgresDatabase:
         """Run a function on one consistent snapshot. Raises QUEUE_FULL, DATABASE_UNAVAILABLE."""
         return await self._reads.run(lambda link: link.snapshot(query))
 
-    def subscribe(self, scopes: Collection[int]) -> Subscription:
+    def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> Subscription:
         """Be woken by commits that raise one of these scopes, on whichever replica, and now and then without."""
-        return self._wakeups.subscribe(scopes)
+        return self._wakeups.subscribe(scopes, follows)
 
     def stats(self) -> Stats:
         """What was done so far."""

@@ -21,6 +21,7 @@ from turnwright_store.edge.postgres_link import PostgresLink
 from turnwright_store.edge.postgres_pipe import BIGINT, Answer, Array
 from turnwright_store.edge.sqlstates import Cure, cure_of, heard, unsure
 from turnwright_store.edge.thread import Kept
+from turnwright_store.ports import followed_by_nobody
 
 CHANNEL: Final = "turnwright_changes"
 """Where replicas tell each other which scopes were raised."""
@@ -69,7 +70,8 @@ def _clock_of(locked: Answer) -> int:
 class PostgresWriter:
     """Commits batches. Used by the writing thread only; is the session of its own transactions."""
 
-    def __init__(self, link: PostgresLink) -> None:
+    def __init__(self, link: PostgresLink, is_followed: Callable[[int], bool] = followed_by_nobody) -> None:
+        self.is_followed = is_followed
         self.transactions = 0
         self.requests = 0
         self._link = link

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
 from turnwright_core.errors import Reason, fault
-from turnwright_store.edge.batch import Job, raised_by
+from turnwright_store.edge.batch import Job
 from turnwright_store.edge.thread import Link, ThreadConnection
 from turnwright_store.edge.wakeups import Wakeups
 from turnwright_store.ports import Durability, Work
@@ -70,13 +70,21 @@ class WriteQueue:
         if not self._jobs:
             self._idle.set()
             return
-        brief = sum(1 for _ in islice(takewhile(attrgetter("brief"), self._jobs), BRIEF_MAX))
-        batch = [self._jobs.popleft() for _ in range(brief or min(len(self._jobs), self._batch_max))]
+        batch = [self._jobs.popleft() for _ in range(self._together())]
         self._post(batch, partial(self._done, batch))
+
+    def _together(self) -> int:
+        """How many of those that wait make a batch: brief ones are not kept waiting by others."""
+        waiting = len(self._jobs)
+        if waiting == 1:
+            return 1
+        brief = sum(1 for _ in islice(takewhile(attrgetter("brief"), self._jobs), BRIEF_MAX))
+        return brief or min(waiting, self._batch_max)
 
     def _done(self, batch: list[Job[Any]]) -> None:
         self._next()
-        self._wakeups.wake(raised_by(batch))
+        for job in batch:
+            self._wakeups.wake(job.raised, job.told)
         for job in batch:
             job.reply()
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from types import TracebackType
 from typing import Any, Final, Self
@@ -55,6 +55,13 @@ class Compiled:
     results: Results
     returns: bool
     """Whether there are rows."""
+    lists: tuple[int, ...] = field(init=False)
+    """Where the lists stand among the parameters, the last one first."""
+
+    def __post_init__(self) -> None:
+        """Find the lists."""
+        places = (place for place, name in enumerate(self.names) if name in self.expanded)
+        object.__setattr__(self, "lists", tuple(places)[::-1])
 
 
 class Rows:
@@ -265,9 +272,13 @@ class DirectConnection:
 
     def _add(self, statement: Insert, given: RowsOf) -> Rows:
         compiled = self._statements.for_columns(statement, given.columns)
+        rows = converted(compiled, given.rows)
         cursor = self._cursor()
         self.executed += 1
-        cursor.executemany(compiled.sql, converted(compiled, given.rows))
+        if len(rows) == 1:
+            cursor.execute(compiled.sql, rows[0])
+        else:
+            cursor.executemany(compiled.sql, rows)
         return Rows(cursor, ())
 
     def _many_returning(self, compiled: Compiled, values: Sequence[Values]) -> Rows:
@@ -288,25 +299,26 @@ class DirectConnection:
             return self.core.execute(statement, values)
         if compiled.expanded:
             return self._with_lists(statement, compiled, values)
+        is_plain = not (compiled.constants or compiled.converts)
         cursor = self._cursor()
         self.executed += 1
-        cursor.execute(compiled.sql, arguments_of(compiled, values))
+        cursor.execute(compiled.sql, compiled.take(values) if is_plain else arguments_of(compiled, values))
         return Rows(cursor, compiled.results)
 
     def _with_lists(self, statement: Any, compiled: Compiled, values: Values) -> Any:
-        arguments: list[Any] = []
+        arguments = list(arguments_of(compiled, values))
         counts: list[int] = []
-        for name, value in zip(compiled.names, arguments_of(compiled, values), strict=True):
-            if name not in compiled.expanded:
-                arguments.append(value)
-                continue
-            if not value:
+        # From the last on, so that the places of those before it stay.
+        for place in compiled.lists:
+            listed = list(arguments[place])
+            if not listed:
                 return self.core.execute(statement, values)
-            listed = list(value)
             count = 1 << (len(listed) - 1).bit_length()
-            arguments += listed
-            arguments += [listed[-1]] * (count - len(listed))
+            if count > len(listed):
+                listed += listed[-1:] * (count - len(listed))
+            arguments[place : place + 1] = listed
             counts.append(count)
+        counts.reverse()
         cursor = self._cursor()
         self.executed += 1
         cursor.execute(self._statements.spelled(compiled, tuple(counts)), arguments)
@@ -317,6 +329,11 @@ def converted(compiled: Compiled, rows: Sequence[Sequence[Any]]) -> Sequence[Seq
     """Rows of parameters by position, converted."""
     if not compiled.converts:
         return rows
+    if len(rows) == 1:
+        row = list(rows[0])
+        for place, convert in compiled.converts:
+            row[place] = convert(row[place])
+        return (row,)
     columns = list(zip(*rows, strict=True))
     for place, convert in compiled.converts:
         columns[place] = tuple(map(convert, columns[place]))

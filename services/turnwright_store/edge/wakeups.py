@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Collection
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from turnwright_store.ports import ANY_SCOPE
+from turnwright_store.ports import ANY_SCOPE, NEWS_BYTES_MAX, NEWS_MAX, News
+
+_UNTOLD: Final[Mapping[int, News]] = {}
 
 HEARD_MAX: Final = 10_000
 """Scopes that a subscriber to any scope can hear of before it looks; more, and it looks at everything."""
@@ -16,22 +18,42 @@ HEARD_MAX: Final = 10_000
 class ScopeSubscription:
     """Wakes one task."""
 
-    def __init__(self, wakeups: Wakeups, scopes: Collection[int]) -> None:
+    def __init__(self, wakeups: Wakeups, scopes: Collection[int], follows: int = ANY_SCOPE) -> None:
         """Made by Wakeups.subscribe."""
         self.woken = asyncio.Event()
         self.scopes = tuple(scopes)
+        self.follows = follows
+        self._news: deque[News] | None = deque()
+        self._news_bytes = 0
         self._wakeups = wakeups
         self._heard: set[int] = set()
         self._missed = False
 
-    def hear(self, scopes: Collection[int], *, missed: bool = False) -> None:
+    def hear(self, scopes: Collection[int], *, missed: bool = False, news: News | None = None) -> None:
         """Wake for a commit that raised these scopes; `missed`: others may have been raised as well."""
+        self._keep(news)
         self._missed = self._missed or missed or len(self._heard) + len(scopes) > HEARD_MAX
         if self._missed:
             self._heard.clear()
         elif ANY_SCOPE in self.scopes:
             self._heard.update(scopes)
         self.woken.set()
+
+    def _keep(self, news: News | None) -> None:
+        """Keep what is told until it is taken; what is too much for that is as good as untold."""
+        kept = self._news
+        if kept is None:
+            return
+        self._news_bytes += news.weight_bytes if news else 0
+        if news is None or len(kept) == NEWS_MAX or self._news_bytes > NEWS_BYTES_MAX:
+            self._news = None
+        else:
+            kept.append(news)
+
+    def take_news(self) -> Sequence[News] | None:
+        """What a follower was told since the last call; None: the database has to be asked."""
+        taken, self._news, self._news_bytes = self._news, deque(), 0
+        return taken
 
     def take(self) -> frozenset[int] | None:
         """What a subscriber to any scope has heard of since the last call; None: it may have missed some."""
@@ -50,26 +72,35 @@ class Wakeups:
 
     def __init__(self) -> None:
         self._by_scope: defaultdict[int, set[ScopeSubscription]] = defaultdict(set)
+        self._followed: Counter[int] = Counter()
 
-    def subscribe(self, scopes: Collection[int]) -> ScopeSubscription:
-        """Wake for each of these scopes."""
-        subscription = ScopeSubscription(self, scopes)
+    def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> ScopeSubscription:
+        """Wake for each of these scopes; `follows` is one of them, whose commits are told."""
+        subscription = ScopeSubscription(self, scopes, follows)
+        self._followed[follows] += 1
         for scope in subscription.scopes:
             self._by_scope[scope].add(subscription)
         return subscription
 
     def unsubscribe(self, subscription: ScopeSubscription) -> None:
         """Forget it."""
+        self._followed[subscription.follows] -= 1
+        if not self._followed[subscription.follows]:
+            del self._followed[subscription.follows]
         for scope in subscription.scopes:
             self._by_scope[scope].discard(subscription)
             if not self._by_scope[scope]:
                 del self._by_scope[scope]
 
-    def wake(self, scopes: Collection[int]) -> None:
-        """Wake whoever subscribed to one of these scopes, or to any."""
+    def is_followed(self, scope: int) -> bool:
+        """Whether somebody wants to be told of a scope's commits. For any thread."""
+        return scope in self._followed
+
+    def wake(self, scopes: Collection[int], told: Mapping[int, News] = _UNTOLD) -> None:
+        """Wake whoever subscribed to one of these scopes, or to any; `told` is what followers are told, by scope."""
         for scope in (*scopes, ANY_SCOPE) if scopes else ():
             for subscription in self._by_scope.get(scope, ()):
-                subscription.hear(scopes)
+                subscription.hear(scopes, news=told.get(subscription.follows))
 
     def wake_all(self) -> None:
         """Wake everybody: nobody knows what was missed."""

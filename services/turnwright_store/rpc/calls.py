@@ -91,14 +91,15 @@ class Calls:
         caller = current_caller()
         method = answer.__name__.removesuffix("Response")
         check_floor(caller, floor, method)
+        brief = brief and is_small(request)
+        if not request.request_id:
+            return await self._database.write(lambda tx: work(tx, caller), durability, locks, brief=brief)
         key = RequestKey(getattr(request, "project", ""), caller.principal, method, request.request_id)
-        if request.request_id:
-            locks = {*locks, request_lock(key.project, key.principal, key.method, key.request_id)}
         return await self._database.write(
             lambda tx: once(tx, key, cast("Message", request), answer, lambda tx: work(tx, caller), starts),
             durability,
-            locks,
-            brief=brief and is_small(request),
+            {*locks, request_lock(key.project, key.principal, key.method, key.request_id)},
+            brief=brief,
         )
 
 
@@ -109,7 +110,7 @@ def is_small(request: Any) -> bool:
 
 def copies(writes: Iterable[EntryWrite]) -> bool:
     """Whether one of the writes has to read a body."""
-    return any(isinstance(write.change, CopyEntry | MoveEntry) for write in writes)
+    return any(isinstance(write.change, (CopyEntry, MoveEntry)) for write in writes)
 
 
 def writes_of(messages: Any) -> list[EntryWrite]:

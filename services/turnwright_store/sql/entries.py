@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, and_, bindparam, func, insert, select, update
 
-from turnwright_core.entries import State, Tier, Visibility
+from turnwright_core.entries import STATES, TIERS, VISIBILITIES
 from turnwright_store.domain.slots import Content, Sight
 from turnwright_store.ports import RowsOf
 from turnwright_store.sql.keys import is_version
@@ -122,8 +122,15 @@ _CHUNKS_ADD: Final = insert(chunks)
 Rows = list[dict[str, Any]]
 
 
-def parts(items: Iterable[T], size: int = PATHS_A_STATEMENT) -> Iterator[list[T]]:
+def parts(items: Iterable[T], size: int = PATHS_A_STATEMENT) -> Iterable[list[T]]:
     """The items in lists of at most `size`."""
+    if isinstance(items, (list, dict)) and len(items) <= size:
+        # So it is nearly always.
+        return (list(items),) if items else ()
+    return _cut(items, size)
+
+
+def _cut(items: Iterable[T], size: int) -> Iterator[list[T]]:
     left = iter(items)
     while part := list(islice(left, size)):
         yield part
@@ -145,15 +152,18 @@ def seen(connection: Connection, run_id: int, paths: Iterable[str]) -> dict[str,
     for part in parts(paths):
         for row in connection.execute(_SEEN, {"run_id": run_id, "paths": part}):
             path, view_id, revision, tail, visibility, state, *rest = row[:11]
-            sight = Sight(view_id, revision, Visibility(visibility), State(state), *rest)
+            sight = Sight(view_id, revision, VISIBILITIES[visibility], STATES[state], *rest)
             found[path] = Stored(_content(row[11:]), tail, sight)
     return found
 
 
-def ask_ahead(connection: Any, scope: int, paths: Collection[str]) -> list[Any] | None:
-    """Ask what `unseen` will want to know, where it would be a trip of its own; what it takes as `asked`."""
-    if not getattr(connection, "is_remote", False):
-        return None
+def answers_late(connection: Any) -> bool:
+    """Whether each answer that is waited for is a trip of its own."""
+    return getattr(connection, "is_remote", False)
+
+
+def ask_ahead(connection: Any, scope: int, paths: Collection[str]) -> list[Any]:
+    """Ask what `unseen` will want to know; what it takes as `asked`."""
     return [connection.ahead(_UNSEEN, {"scope": scope, "paths": part}) for part in parts(paths)]
 
 
@@ -176,8 +186,10 @@ def unseen_own(
 ) -> dict[str, Stored]:
     """What is stored in a run's scope under these paths, with everything that was ever appended to it."""
     found = unseen(connection, scope, paths, asked)
+    if not found:
+        return found
     tails: dict[int, int] = {}
-    for part in parts(stored.content.entry for stored in found.values()):
+    for part in parts([stored.content.entry for stored in found.values()]):
         for entry, folded, offset, data in connection.execute(_TAILS, {"ids": part}):
             tails[entry] = max(folded, 0) if data is None else offset + len(data.encode())
     return {path: replace(stored, tail=tails[stored.content.entry]) for path, stored in found.items()}
@@ -185,7 +197,7 @@ def unseen_own(
 
 def _content(row: Sequence[Any]) -> Content:
     entry, scope, version, rev, digest, body_bytes, writer, attributes = row
-    return Content(entry, scope, version, rev, digest, body_bytes, Tier(writer), attributes)
+    return Content(entry, scope, version, rev, digest, body_bytes, TIERS[writer], attributes)
 
 
 def load_bodies(connection: Connection, wanted: Mapping[Content, int]) -> dict[int, str]:

@@ -246,4 +246,4 @@ def _as_it_ended(connection: Connection, one: Interval, begun: Sequence[tuple[in
     skipped = min(ends.count(end_ms), sum(each.version_ms == end_ms for each in written))
     if skipped >= len(written):
         return one
-    return replace(one, shown=replace(one.shown, **asdict(written[skipped])))
+    return replace(one, shown=one.shown._replace(**asdict(written[skipped])))

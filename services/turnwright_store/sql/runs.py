@@ -61,19 +61,25 @@ S = TypeVar("S", bound=Standing)
 def moved_on(run: S, revision: int, project: int, global_: int) -> S:
     """The same run at other revisions. Every write makes one: `replace` would take it apart and check it again."""
     kind: Any = type(run)
-    names, take = _fields_of(kind)
+    puts, take = _fields_of(kind)
+    values = list(take(run))
+    values[_REVISIONS] = revision, project, global_
     moved: S = object.__new__(kind)
-    for name, value in zip(names, take(run), strict=True):
-        object.__setattr__(moved, name, value)
-    for name, value in (("revision_run", revision), ("revision_project", project), ("revision_global", global_)):
-        object.__setattr__(moved, name, value)
+    for put, value in zip(puts, values, strict=True):
+        put(moved, value)
     return moved
 
 
+_REVISIONS: Final = slice(7, 10)
+"""Where the three revisions stand among the fields."""
+
+
 @cache
-def _fields_of(kind: Any) -> tuple[tuple[str, ...], Callable[[Standing], tuple[Any, ...]]]:
+def _fields_of(kind: Any) -> tuple[tuple[Callable[[Standing, Any], None], ...], Callable[[Standing], tuple[Any, ...]]]:
+    """What writes each field of a kind of run, and what reads them all."""
     names = tuple(each.name for each in fields(kind))
-    return names, attrgetter(*names)
+    assert names[_REVISIONS] == ("revision_run", "revision_project", "revision_global")
+    return tuple(getattr(kind, name).__set__ for name in names), attrgetter(*names)
 
 
 @dataclass(frozen=True, slots=True)

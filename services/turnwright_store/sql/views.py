@@ -7,10 +7,10 @@ Source: architecture 3 (revisions and the change feed), 12.4; RU046, RU063, RU08
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from sqlalchemy import (
     ColumnElement,
@@ -26,7 +26,7 @@ from sqlalchemy import (
     type_coerce,
 )
 
-from turnwright_core.entries import Entry, State, Tier, Visibility
+from turnwright_core.entries import STATES, TIERS, VISIBILITIES, Entry, State, Visibility
 from turnwright_store.sql.entries import SEEN_VERSION, parts
 from turnwright_store.sql.runs import Standing, run_not_found
 from turnwright_store.sql.tables import chunks, entries, versions, views
@@ -62,6 +62,27 @@ def condition(wanted: ViewFilter, view: Any = views, entry: Any = entries) -> Co
             )
         case ViewFilter.FILES:
             return cast("ColumnElement[bool]", entry.c.scheme == "")
+
+
+def is_wanted(
+    wanted: ViewFilter,
+    run: Standing,
+    hidden: Collection[str],
+    scheme: str,
+    scope: int,
+    visibility: Visibility,
+    state: State,
+) -> bool:
+    """The same of a view that is at hand, of an entry of this scheme and scope."""
+    match wanted:
+        case ViewFilter.ALL:
+            return True
+        case ViewFilter.PACKET:
+            return visibility is not Visibility.ARCHIVED and state is not State.PROPOSED and scheme not in hidden
+        case ViewFilter.TIMELINE:
+            return scope not in (run.project_scope, run.global_scope) and scheme not in PACKET_AUDIT
+        case ViewFilter.FILES:
+            return scheme == ""
 
 
 Kind = tuple[ViewFilter, bool]
@@ -106,8 +127,8 @@ SHOWN_COLUMNS: Final = (
 _SHOWN: Final = len(SHOWN_COLUMNS)
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+# A tuple is made many times as fast as a frozen dataclass, and every row that is read becomes one of these two.
+class Shown(NamedTuple):
     """An entry as a run sees it, without its body and attributes."""
 
     path: str
@@ -210,7 +231,7 @@ def snapshot(connection: Connection, run: Standing, wanted: Wanted, hidden: Sequ
 
 def shown_rows(rows: Iterable[Any]) -> list[Shown]:
     """Rows of SHOWN_COLUMNS."""
-    return [Shown(*row) for row in rows]
+    return list(map(Shown._make, rows))
 
 
 def find_shown(connection: Connection, run_id: int, paths: Sequence[str]) -> dict[str, Shown]:
@@ -228,10 +249,10 @@ def find_whole(connection: Connection, run_id: int, paths: Sequence[str]) -> tup
     loaded: dict[int, Loaded] = {}
     if given := storable(paths):
         for row in connection.execute(_WHOLE_PATHS, {"run_id": run_id, "paths": given}):
-            shown = Shown(*row[:_SHOWN])
+            shown = Shown._make(row[:_SHOWN])
             found[shown.path] = shown
             if row[-1] is not None:
-                loaded[shown.content] = Loaded(*row[_SHOWN:])
+                loaded[shown.content] = Loaded._make(row[_SHOWN:])
     return found, loaded
 
 
@@ -252,8 +273,7 @@ def list_shown(connection: Connection, run_id: int, prefix: str, after_path: str
     return shown_rows(connection.execute(_RANGE, {"run_id": run_id, **range_values(prefix, after_path, page)}))
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(NamedTuple):
     """What is loaded of a version. Folding may go on between two reads; a version is otherwise fixed."""
 
     stored_bytes: int
@@ -291,10 +311,10 @@ def _entry(connection: Connection, run: Standing, one: Shown, content: Loaded, w
         body=_body(connection, one, content, wanted.body_bytes_max) if wanted.bodies else "",
         body_bytes=one.body_bytes,
         attributes_json=content.attributes,
-        visibility=Visibility(one.visibility),
-        state=State(one.state),
+        visibility=VISIBILITIES[one.visibility],
+        state=STATES[one.state],
         outcome=one.outcome,
-        writer=Tier(one.writer),
+        writer=TIERS[one.writer],
         turn=one.turn,
         loop=one.loop,
         position=one.position,

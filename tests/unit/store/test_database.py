@@ -62,6 +62,22 @@ async def occupied(database):
     return task, release
 
 
+@pytest.mark.parametrize("mapped", [0, 4])
+async def test_the_file_is_mapped_into_memory_as_far_as_is_said(tmp_path, mapped):
+    """RU296: by the connection that writes and by those that read."""
+    database = SqliteDatabase(tmp_path / "x.db", lambda: 1, queue_max=100, batch_max=16, readers=1, mmap_mb=mapped)
+    await database.start()
+    sizes = [
+        await asked(lambda connection: connection.execute(text("PRAGMA mmap_size"), {}).scalar())
+        for asked in (
+            database.read,
+            lambda query: database.write(lambda tx: query(tx.connection), Durability.NORMAL, ()),
+        )
+    ]
+    await database.close()
+    assert sizes == [mapped * 1024 * 1024] * 2
+
+
 async def test_requests_that_wait_together_share_a_transaction(database):
     task, release = await occupied(database)
     before = database.stats()

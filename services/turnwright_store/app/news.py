@@ -1,0 +1,181 @@
+"""What a commit has changed in one run, told to those who follow it without another look at the database.
+
+Theory of operation. Whoever has just written knows what was written. A use case that knows all of it says so at its
+end (`tell`); what it says is handed to the run's followers with their wake-up, and a follower who stands exactly where
+the commit began is told from it. Anything else (a use case that says nothing, another scope, another process, more than
+a follower keeps) leaves a gap, and behind a gap the database is read. So this is a shortcut, never a source: the
+messages are those that reading gives.
+Source: architecture 3 (revisions and the change feed), 12.4; docs/adr/0003.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from turnwright_core.entries import Cursor, Entry
+from turnwright_core.runs import Loop, Turn
+from turnwright_store.app.reading import ENTRY_BYTES
+from turnwright_store.domain.slots import Slot
+from turnwright_store.domain.weights import run_bytes, turn_bytes
+from turnwright_store.ports import NEWS_BYTES_MAX, Stored, Transaction
+from turnwright_store.sql.runs import RunRow, Standing
+from turnwright_store.sql.views import Wanted, cut, is_wanted
+
+
+@dataclass(frozen=True, slots=True)
+class RunNews:
+    """All that a commit has changed of a run, from a revision of its scope on."""
+
+    before: int
+    run: Standing
+    """As it is after the commit; a RunRow where the commit wrote the run's row."""
+    stored: Sequence[Stored]
+    turns: Sequence[Turn]
+    weight_bytes: int
+    """About how many bytes it takes in a message."""
+
+    @property
+    def revision(self) -> int:
+        """The revision of the run's scope after the commit."""
+        return self.run.revision_run
+
+    @property
+    def row(self) -> RunRow | None:
+        """The run's row, where it was written."""
+        return self.run if isinstance(self.run, RunRow) else None
+
+
+def _slot_bytes(slot: Slot) -> int:
+    made = slot.draft
+    return ENTRY_BYTES + 3 * len(slot.path) + (made.body_bytes + 4 * len(made.attributes) if made else 0)
+
+
+def tell(tx: Transaction, before: int, run: Standing, turns: Sequence[Turn] = ()) -> None:
+    """Say that a transaction has changed this of a run since a revision of it, and nothing else of anything.
+
+    Nothing is said of what only a look at the database can tell: contents that were not written, shared scopes.
+    """
+    scope = run.scope
+    if not tx.is_followed(scope) or tx.all_raised() != {scope}:
+        return
+    stored = [moment for moment in tx.stored if moment.scope == scope]
+    if len(stored) != len(tx.stored) or not all(_is_whole(slot) for moment in stored for slot in moment.slots):
+        return
+    weight = sum(_slot_bytes(slot) for moment in stored for slot in moment.slots) + sum(map(turn_bytes, turns))
+    if isinstance(run, RunRow):
+        weight += run_bytes(run.run)
+    if weight <= NEWS_BYTES_MAX:
+        tx.told[scope] = RunNews(before, run, stored, turns, weight)
+
+
+def _is_whole(slot: Slot) -> bool:
+    """Whether a slot holds all that is shown of its path."""
+    return slot.sight is None or (slot.draft is not None and not slot.appended)
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What some commits, one behind the other, have changed: the messages of one round in one."""
+
+    cursor: Cursor
+    row: RunRow | None = None
+    entries: list[Entry] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    loops: list[Loop] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+
+
+def gather(news: Sequence[RunNews], after: Cursor, wanted: Wanted, hidden: Collection[str]) -> Gathered | None:
+    """What a follower is told who has seen everything up to a cursor; None where the database has to be asked.
+
+    `hidden`: the schemes that no packet shows.
+    """
+    fresh = [one for one in news if one.revision > after.run]
+    if not fresh or wanted.include or not _is_unbroken(fresh, after):
+        return None
+    last = fresh[-1]
+    gathered = Gathered(last.run.cursor(after.incarnation), _last_row(fresh))
+    _gather_views(gathered, fresh, wanted, hidden)
+    turns = {turn.number: turn for one in fresh for turn in one.turns}
+    gathered.turns = sorted(turns.values(), key=lambda turn: (turn.revision, turn.number))
+    loop = gathered.row.run.loop if gathered.row else None
+    if loop and loop.revision > after.run:
+        gathered.loops.append(loop)
+    return gathered
+
+
+def _is_unbroken(news: Sequence[RunNews], after: Cursor) -> bool:
+    """Whether the first commit follows the cursor, and each the one before, with nothing else in between."""
+    at = after
+    for one in news:
+        if (one.before, one.run.revision_project, one.run.revision_global) != (at.run, at.project, at.global_):
+            return False
+        at = one.run.cursor(after.incarnation)
+    return True
+
+
+def _last_row(news: Sequence[RunNews]) -> RunRow | None:
+    rows = [one.row for one in news if one.row]
+    return rows[-1] if rows else None
+
+
+def _gather_views(gathered: Gathered, news: Sequence[RunNews], wanted: Wanted, hidden: Collection[str]) -> None:
+    """In the order of revisions, as the feed has them: what is shown, and what was shown before."""
+    shown: dict[str, Entry | None] = {}
+    was_shown: dict[str, tuple[int, int] | None] = {}
+    for one in news:
+        for moment in one.stored:
+            for slot in moment.slots:
+                path = slot.path
+                if path not in was_shown:
+                    was_shown[path] = _left_at(slot, one.run, moment, wanted, hidden)
+                # A path that is shown again comes where its latest view does.
+                shown.pop(path, None)
+                shown[path] = _entry(slot, one.run, moment, wanted, hidden)
+    gathered.entries = [entry for entry in shown.values() if entry]
+    left = [(place, path) for path, place in was_shown.items() if place and shown[path] is None]
+    gathered.removed = [path for _, path in sorted(left)]
+
+
+def _left_at(
+    slot: Slot, run: Standing, moment: Stored, wanted: Wanted, hidden: Collection[str]
+) -> tuple[int, int] | None:
+    """Where the view that was shown before stands in the feed: when it ended, and its number; None where none was."""
+    left = slot.left
+    if left is None:
+        return None
+    was = is_wanted(wanted.filter, run, hidden, slot.scheme, left.scope, left.visibility, left.state)
+    return (moment.revision, left.view) if was else None
+
+
+def _entry(slot: Slot, run: Standing, moment: Stored, wanted: Wanted, hidden: Collection[str]) -> Entry | None:
+    """What the run sees of a path after a write, where the follower wants to see it."""
+    sight, made, content = slot.sight, slot.draft, slot.content
+    if sight is None:
+        return None
+    assert made
+    assert content
+    if not is_wanted(wanted.filter, run, hidden, slot.scheme, content.scope, sight.visibility, sight.state):
+        return None
+    bytes_max = wanted.body_bytes_max
+    body = cut(made.body, bytes_max) if bytes_max and made.body_bytes > bytes_max else made.body
+    return Entry(
+        path=slot.path,
+        scheme=slot.scheme,
+        scope=run.scope_key(content.scope),
+        body=body if wanted.bodies else "",
+        body_bytes=made.body_bytes,
+        attributes_json=made.attributes,
+        visibility=sight.visibility,
+        state=sight.state,
+        outcome=sight.outcome,
+        writer=made.writer,
+        turn=sight.turn,
+        loop=sight.loop,
+        position=sight.position,
+        write_count=sight.write_count,
+        revision=moment.revision,
+        hash=made.hash,
+        update_ms=moment.now_ms,
+    )

@@ -1,0 +1,318 @@
+"""What a commit tells those who follow its run is what reading would give, and it costs no look at the database."""
+
+import asyncio
+import contextlib
+from functools import partial
+from itertools import count
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from turnwright_core.entries import (
+    AppendEntry,
+    CopyEntry,
+    EntryWrite,
+    MoveEntry,
+    RemoveEntry,
+    SetEntry,
+    State,
+    Tier,
+    Visibility,
+)
+from turnwright_core.errors import TurnwrightError
+from turnwright_core.kit.auth import Caller
+from turnwright_core.runs import LoopEnd, LoopSettings, Mode, Model, RunSettings, TurnRequest, TurnResult, Usage
+from turnwright_store.app import commands, forks, leases, ledger, registry, steering
+from turnwright_store.app.changes import Watches
+from turnwright_store.app.leases import Claimant
+from turnwright_store.app.ledger import NewTurn, TurnEnd
+from turnwright_store.app.opening import open_store
+from turnwright_store.app.reading import Address
+from turnwright_store.domain.basis import Basis
+from turnwright_store.edge.database import SqliteDatabase
+from turnwright_store.edge.postgres import PostgresDatabase
+from turnwright_store.edge.postgres_link import Server
+from turnwright_store.ports import NEWS_BYTES_MAX, NEWS_MAX, Durability
+from turnwright_store.sql.runs import get_run
+from turnwright_store.sql.views import ViewFilter, Wanted
+
+SYSTEM = Caller("operator", Tier.SYSTEM, Tier.SYSTEM)
+PROJECT = "p"
+REQUEST = TurnRequest("m", "scripted/a", 1000, 0.5, ("get", "set"))
+RESULT = TurnResult(finish="stop", status=102, reason="continue", usage=Usage(prompt_tokens=3, cost_usd=0.25))
+OWN = [f"known://{name}" for name in "abc"]
+FILES = ["f/x.txt", "f/y.txt"]
+STREAM = "sh://turn_1/s_1"
+names = count(1)
+clock = count(1_700_000_000_000)
+
+
+class Deaf:
+    """A database that tells nobody anything: its watchers read."""
+
+    def __init__(self, database):
+        self.read, self._database = database.read, database
+
+    def subscribe(self, scopes, follows=0):
+        del follows
+        return self._database.subscribe(scopes)
+
+
+class Store:
+    """A database with a run whose forks are written to."""
+
+    def __init__(self, database):
+        self.database = database
+
+    async def start(self):
+        await self.database.start()
+        opening = partial(
+            open_store, new_incarnation=lambda: "i", vendor_models={}, context_lengths={}, context_prefix=""
+        )
+        opened = await self.write(opening)
+        self.basis = Basis(opened.incarnation, opened.schemes, opened.global_scope, 9, 3600.0, 1.0)
+        await self.write(partial(registry.put_models, models=[Model("m", "scripted/a", 1000)]))
+        await self.write(partial(registry.init_project, root="/p", workspace_id="w", name=PROJECT))
+        await self.write(partial(registry.create_run, project=PROJECT, alias="elder", settings=RunSettings("m")))
+        elder = Run(self, "elder", 0)
+        await elder.write([EntryWrite(path, SetEntry("elder"), Tier.PLUGIN) for path in [*OWN[:2], FILES[0]]])
+
+    async def write(self, work):
+        return await self.database.write(work, Durability.NORMAL, ("everything",))
+
+    async def fork(self):
+        """A run with a running loop, which has inherited what it sees."""
+        alias = f"r{next(names)}"
+        await self.write(partial(forks.fork_run, address=Address(PROJECT, "elder"), alias=alias, turn=0))
+        run = Run(self, alias, 0)
+        await run.enqueue()
+        await run.claim()
+        return run
+
+
+class Run:
+    """A run, and the requests of its owner and of others; one that is refused changes nothing."""
+
+    def __init__(self, store, alias, epoch):
+        self.store, self.address, self.epoch = store, Address(PROJECT, alias), epoch
+
+    async def _do(self, function, **more):
+        work = partial(function, basis=self.store.basis, caller=SYSTEM, address=self.address, **more)
+        return await self.store.write(work)
+
+    async def enqueue(self):
+        await self._do(commands.enqueue_loop, prompt="go", settings=LoopSettings(Mode.ACT), run_settings=RunSettings())
+
+    async def claim(self):
+        self.epoch = (await self._do(leases.claim_run, who=Claimant("o", "h:1", 3_600_000))).epoch
+
+    async def write(self, writes, run_status=0):
+        epoch = self.epoch or None
+        await self._do(steering.write_entries, epoch=epoch, writes=writes, run_status=run_status)
+
+    async def write_outside(self, writes):
+        await self._do(steering.write_entries, epoch=None, writes=writes, run_status=0)
+
+    async def begin(self, writes):
+        await self._do(ledger.begin_turn, epoch=self.epoch, new=NewTurn(REQUEST, writes))
+
+    async def end(self, writes, follows=None, loop_end=None):
+        number = (await self.row()).turn_open
+        new = None if follows is None else NewTurn(REQUEST, follows)
+        await self._do(ledger.end_turn, epoch=self.epoch, end=TurnEnd(number, RESULT, writes, loop_end, new))
+
+    async def turn(self, writes, follows=None):
+        """Begin one, be it of another loop, or end it, and let another one follow."""
+        row = await self.row()
+        if not row.loop_active:
+            await self.enqueue()
+            await self.claim()
+        await (self.end(writes, follows) if row.turn_open else self.begin(writes))
+
+    async def finish(self, writes):
+        if (await self.row()).turn_open:
+            await self.end(writes, loop_end=LoopEnd(200, "update", "done"))
+
+    async def abort(self):
+        await self._do(commands.request_abort)
+
+    async def row(self):
+        return await self.store.database.read(partial(get_run, project=PROJECT, alias=self.address.run))
+
+    async def cursor(self):
+        return (await self.row()).cursor(self.store.basis.incarnation)
+
+    def watch(self, wanted, *, hears):
+        database = self.store.database if hears else Deaf(self.store.database)
+        return Watches().changes(database, lambda: self.store.basis, self.address, None, wanted)
+
+
+@contextlib.asynccontextmanager
+async def opened(kind, tmp_path, request):
+    if kind == "sqlite":
+        file = tmp_path / "x.db"
+        database = SqliteDatabase(file, lambda: next(clock), queue_max=99, batch_max=99, readers=1)
+    else:
+        server = Server(request.getfixturevalue("postgres_url"), 5.0, 10.0, 5.0)
+        database = PostgresDatabase(server, queue_max=99, batch_max=99, readers=1, poll_s=60.0)
+    store = Store(database)
+    await store.start()
+    try:
+        yield store
+    finally:
+        await database.close()
+
+
+own = st.sampled_from(OWN)
+anywhere = st.sampled_from([*OWN, *OWN, *FILES, STREAM, "user://1"])
+bodies = st.one_of(st.none(), st.sampled_from(["", "x", "é" * 30, "y" * 2000]))
+attributes = st.one_of(st.none(), st.sampled_from(["{}", '{"a": "é"}']))
+states = st.sampled_from([State.UNSPECIFIED, State.RECORDED, State.PROPOSED, State.STREAMING, State.RESOLVED])
+texts = st.integers(0, 10**6).map(str)
+visibilities = st.sampled_from(Visibility)
+plain = st.one_of(
+    st.builds(SetEntry, texts, visibility=visibilities, state=states),
+    st.builds(SetEntry, texts),
+    st.just(RemoveEntry()),
+)
+changes = st.one_of(
+    plain,
+    st.builds(
+        SetEntry, bodies, attributes, visibilities, visibilities, states, merge_attributes_json=st.just('{"b": 1}')
+    ),
+    st.builds(SetEntry, state=st.just(State.FAILED), outcome=st.just("broken:500")),
+    st.builds(AppendEntry, st.sampled_from(["", "more"])),
+    st.builds(CopyEntry, own),
+    st.builds(MoveEntry, own),
+)
+
+
+def write_of(path, change):
+    return EntryWrite(path, change, Tier.SYSTEM if path.startswith("user") else Tier.PLUGIN)
+
+
+writes = st.lists(st.builds(write_of, anywhere, changes), min_size=1, max_size=4)
+sound = st.lists(st.builds(write_of, st.sampled_from([*OWN, "user://1"]), plain), min_size=1, max_size=3)
+grown = st.tuples(
+    st.just(write_of(STREAM, SetEntry("", state=State.STREAMING))),
+    st.builds(write_of, st.just(STREAM), st.builds(AppendEntry, texts)),
+)
+told = st.one_of(
+    st.tuples(st.just("write"), sound), st.tuples(st.just("turn"), sound), st.tuples(st.just("turn"), sound, sound)
+)
+requests = st.one_of(
+    st.tuples(st.just("write"), st.one_of(writes, grown)),
+    st.tuples(st.just("write"), sound, st.sampled_from([102, 202])),
+    st.tuples(st.just("write_outside"), writes),
+    st.tuples(st.just("finish"), sound),
+    st.tuples(st.sampled_from(["abort", "enqueue", "enqueue"])),
+)
+groups = st.one_of(
+    *[st.lists(told, min_size=1, max_size=3)] * 2, st.lists(st.one_of(told, requests), min_size=1, max_size=3)
+)
+histories = st.lists(groups, min_size=1, max_size=15)
+wishes = st.builds(Wanted, st.sampled_from(ViewFilter), body_bytes_max=st.sampled_from([0, 9]))
+
+
+async def check_history(store, history, wanted):
+    run, other = await store.fork(), await store.fork()
+    watches = [run.watch(wanted, hears=hears) for hears in (True, False)]
+    try:
+        at = [await anext(watch) for watch in watches]
+        for group in history:
+            for name, *arguments in group:
+                # A neighbour writes the files that both of them see.
+                target = other if name == "write_outside" else run
+                with contextlib.suppress(TurnwrightError):
+                    await getattr(target, name)(*arguments)
+            if await run.cursor() != at[0].cursor:
+                at = [await asyncio.wait_for(anext(watch), 10) for watch in watches]
+            assert at[0] == at[1]
+    finally:
+        for watch in watches:
+            await watch.aclose()
+
+
+@pytest.mark.parametrize(("kind", "examples"), [("sqlite", 120), ("postgresql", 15)], ids=["sqlite", "postgresql"])
+def test_what_is_told_is_what_reading_gives(kind, examples, tmp_path, request):
+    with asyncio.Runner() as runner:
+        stack = contextlib.AsyncExitStack()
+        store = runner.run(stack.enter_async_context(opened(kind, tmp_path, request)))
+
+        @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @given(histories, wishes)
+        @example([[("turn", known(1))], [("enqueue",)], [("finish", known(2))]], Wanted())
+        def check(history, wanted):
+            runner.run(check_history(store, history, wanted))
+
+        try:
+            check()
+        finally:
+            runner.run(stack.aclose())
+
+
+def known(number, size=10):
+    return [EntryWrite(f"known://n{number}", SetEntry("x" * size), Tier.PLUGIN)]
+
+
+async def statements_of_a_round(store, run, act):
+    """How many statements a watcher's message takes after something was done, and the message."""
+    watch = run.watch(Wanted(), hears=True)
+    try:
+        await anext(watch)
+        await act()
+        before = store.database.stats().statements
+        message = await anext(watch)
+        return store.database.stats().statements - before, message
+    finally:
+        await watch.aclose()
+
+
+@pytest.mark.asyncio
+async def test_a_turn_is_followed_without_a_statement(tmp_path, request):
+    async with opened("sqlite", tmp_path, request) as store:
+        run = await store.fork()
+
+        async def turn():
+            await run.begin(known(1))
+            await run.write(known(2))
+            await run.end(known(3), known(4))
+
+        statements, message = await statements_of_a_round(store, run, turn)
+        assert (statements, [entry.path for entry in message.entries]) == (0, [f"known://n{n}" for n in (1, 2, 3, 4)])
+        assert [(turn.number, bool(turn.result)) for turn in message.turns] == [(1, True), (2, False)]
+
+
+@pytest.mark.parametrize(
+    ("commits", "size", "reads"),
+    [(NEWS_MAX, 10, False), (NEWS_MAX + 1, 10, True), (2, NEWS_BYTES_MAX // 2, True), (1, NEWS_BYTES_MAX, True)],
+    ids=["as many as are kept", "more commits", "more bytes", "one that is too large"],
+)
+@pytest.mark.asyncio
+async def test_what_a_slow_follower_does_not_keep_is_read(tmp_path, request, commits, size, reads):
+    async with opened("sqlite", tmp_path, request) as store:
+        run = await store.fork()
+
+        async def write():
+            for number in range(commits):
+                await run.write(known(number, size))
+
+        statements, message = await statements_of_a_round(store, run, write)
+        assert (statements > 0) is reads
+        assert message.entries
+
+
+@pytest.mark.asyncio
+async def test_behind_what_is_told_to_nobody_the_database_is_read(tmp_path, request):
+    async with opened("sqlite", tmp_path, request) as store:
+        run = await store.fork()
+
+        async def write():
+            await run.write(known(1))
+            await run.enqueue()
+            await run.write(known(2))
+
+        statements, message = await statements_of_a_round(store, run, write)
+        assert (statements > 0, [loop.sequence for loop in message.loops]) == (True, [2])
+        assert [entry.path for entry in message.entries] == ["known://n1", f"run://{run.address.run}", "known://n2"]
