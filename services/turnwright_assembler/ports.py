@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from typing import Protocol
 
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.schemes import Schemes
+from turnwright_core.values import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ViewPart:
     """A part of a run's view: entries that entered or changed, paths that left, and in the last part the cursor."""
 

@@ -14,7 +14,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Final
@@ -30,6 +29,7 @@ from turnwright_cli.plain import safe_text
 from turnwright_cli.tasks import Task, run_task
 from turnwright_core.kit.settings import PREFIX
 from turnwright_core.runs import Mode
+from turnwright_core.values import frozen
 
 MODEL: Final = "demo"
 VENDOR_MODEL: Final = "scripted/demo"
@@ -38,7 +38,7 @@ TEST_TIMEOUT_S: Final = 60.0
 _IGNORED: Final = shutil.ignore_patterns("__pycache__", ".*")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tested:
     """How the project's own test ended."""
 

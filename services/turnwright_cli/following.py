@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from turnwright.executor.v1 import executor_service_pb2
@@ -24,13 +24,14 @@ from turnwright_client import Client, QueuedLoop, RunView
 from turnwright_client.client import loop_in
 from turnwright_core import runs
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.values import frozen
 
 Event = executor_service_pb2.WatchRunResponse
 
 _EXPIRED: Final = "It is too late: nobody decided in time, and the proposal expired."
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Followed:
     """How following ended: the run, the loop at its last status, and what is left undecided."""
 

@@ -16,6 +16,7 @@ from turnwright.types.v1 import entry_pb2
 
 from turnwright_cli.plain import safe_text
 from turnwright_core.streams import record_of_channel
+from turnwright_core.values import frozen
 
 HEAD_LINES: Final = 12
 """Lines of a command that are shown as they come."""
@@ -33,7 +34,7 @@ ERRORS: Final = 2
 """The channel that is shown as errors."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutputLine:
     """One line of output, without anything that moves a cursor."""
 

@@ -11,7 +11,6 @@ import inspect
 import json
 import sys
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +25,7 @@ from turnwright_cli.session import open_session
 from turnwright_client import Client, RunView
 from turnwright_core.kit.plugins import HOOKS, UNVERSIONED, Plugin, imported, register
 from turnwright_core.kit.settings import load
+from turnwright_core.values import frozen
 from turnwright_core.wire.entries import entry_from_pb
 from turnwright_core.wire.runs import turn_from_pb
 from turnwright_executor.app.judging import limits_of
@@ -42,7 +42,7 @@ TURNS_MAX: Final = 1000
 """Turns of a run that are looked at, the latest ones."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PolicyTest:
     """What is tried: functions `module:function`, over runs `RUN` or `PROJECT/RUN`; none: all of the project."""
 

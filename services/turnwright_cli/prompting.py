@@ -9,12 +9,13 @@ import asyncio
 import os
 import termios
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Protocol
 
 from turnwright.types.v1 import proposal_pb2
 
 from turnwright_core.limits import COMMENT_BYTES_MAX
+from turnwright_core.values import frozen
 
 QUESTION: Final = "[a]ccept, [r]eject, reject with [c]omment, [e]dit, accept a[l]l? "
 ANSWER: Final = "your answer (Ctrl-D leaves it for later): "
@@ -23,7 +24,7 @@ ANSWERS: Final = "Answer with a, r, c, e or l; Ctrl-D leaves the decision for la
 _READ_BYTES: Final = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decision:
     """Accept, or reject with or without a comment.
 

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncGenerator, Coroutine, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from turnwright.store.v1 import lease_pb2, registry_pb2, store_service_pb2_grpc
@@ -23,6 +23,7 @@ from turnwright_client import Client, WatchPolicy, locate, read_record
 from turnwright_core.kit.logs import configure_logs, get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import PAGE_SIZE_MAX
+from turnwright_core.values import frozen
 
 JOINED_RETRIES_MAX = 1
 """Reconnects to a stack that another command embeds: when that command ends, we start our own. One is enough for a
@@ -36,7 +37,7 @@ _log = get_logger("cli")
 Work = frozenset[tuple[str, str, int]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Session:
     """A connected client. `joined`: the stack belongs to another command and may end with it."""
 

@@ -9,7 +9,7 @@ import contextlib
 import importlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from turnwright_core.kit.home import ensure_home, socket_address
 from turnwright_core.kit.neighbours import LocalServer
 from turnwright_core.kit.server import RunningServer
 from turnwright_core.kit.settings import Settings, load
+from turnwright_core.values import frozen
 
 START_ORDER: Final = ("store", "provider", "assembler", "executor")
 """Each service after those that it calls; stopped in reverse. The store comes first because it alone notices a
@@ -33,7 +34,7 @@ LISTEN: Final[Mapping[str, str]] = {
 """Where each service listens when nothing else is said."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StackPlan:
     """What runs in this process: where each service listens, and where the peers are that do not run in it."""
 

@@ -9,7 +9,7 @@ import secrets
 import shlex
 import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -32,13 +32,14 @@ from turnwright_client import Client, QueuedLoop, pending_proposals
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_core.runs import Mode
+from turnwright_core.values import frozen
 
 REJOINS_MAX: Final = 5
 """How often a command goes on with another stack after the one that it had joined ended."""
 _GONE: Final = (Reason.SERVICE_UNAVAILABLE, Reason.DRAINING)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Task:
     """What `act` and `ask` were called with. An empty model is the run's, an empty run a new one."""
 
@@ -75,7 +76,7 @@ def budget_of(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verdict:
     """What `resolve` was called with. An empty path is the only proposal that waits."""
 
@@ -85,7 +86,7 @@ class Verdict:
     decision: Decision
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Begun:
     """What to follow. `decided` is the proposal whose decision began it."""
 

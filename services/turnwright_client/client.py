@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from turnwright.executor.v1 import (
@@ -35,13 +34,14 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import PAGE_SIZE_MAX
 from turnwright_core.runs import LOOP_ENDED
+from turnwright_core.values import frozen
 
 Cursor = task_pb2.EventCursor
 InboxItem = inbox_pb2.InboxItem
 InboxChange = inbox_pb2.WatchProposalsResponse
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class QueuedLoop:
     """A task in a run's queue: which loop of which run, and the moment after which to watch it."""
 

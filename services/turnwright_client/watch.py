@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from turnwright.executor.v1 import executor_service_pb2, proposal_pb2, task_pb2
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.values import frozen
 
 Event = executor_service_pb2.WatchRunResponse
 InboxChange = proposal_pb2.WatchProposalsResponse
@@ -27,7 +27,7 @@ RECONNECT_AFTER: Final = frozenset(
 """Errors that a new connection may cure; after any other the same call fails again."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WatchPolicy:
     """How a watch reconnects. The pause doubles from `backoff_s` to `backoff_s_max`; any event ends the count."""
 

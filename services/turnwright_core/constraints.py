@@ -8,17 +8,17 @@ taken in. Of several constraints on one file the one that names its path wins, e
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from turnwright_core.patterns import PatternError, Shape, match, shape_of
+from turnwright_core.values import frozen
 
 ADD: Final = "add"
 READONLY: Final = "readonly"
 IGNORE: Final = "ignore"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileConstraint:
     """What holds for the files that a pattern fits: a glob, a `/regex/` or an exact path below the project's root."""
 

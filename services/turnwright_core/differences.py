@@ -6,13 +6,14 @@ Source: architecture 3 (what the model was sent).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from turnwright_core.values import frozen
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Copied:
     """Items of the base: the place of the first one, and how many."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
+
+from turnwright_core.values import frozen
 
 MAIN: Final = "main"
 """The plan that is meant where nobody names one."""
@@ -18,7 +19,7 @@ class PlanKind(IntEnum):
     FILE = 3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlanDelta:
     """What was added to a version of a plan."""
 
@@ -27,7 +28,7 @@ class PlanDelta:
     create_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """One version of a plan. `version` is 0 until it is stored."""
 

@@ -5,11 +5,12 @@ Source: architecture 3; rows RU001-RU008, RU101-RU111, decisions C6, C27.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import Final
 
 from turnwright_core.entries import Cursor
+from turnwright_core.values import frozen
 
 
 class Mode(IntEnum):
@@ -66,7 +67,7 @@ EXPIRED: Final = "expired"
 """Reason of a loop whose proposal nobody decided in time."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Project:
     """A directory of files and the owner of runs. `workspace_id` survives a move of the directory."""
 
@@ -78,7 +79,7 @@ class Project:
     """Path of the file with the project's own settings, as a client named it; for clients."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Model:
     """A model that runs may name; context length in tokens, 0 when unknown."""
 
@@ -87,7 +88,7 @@ class Model:
     context_length: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Usage:
     """What model calls consumed, in tokens; cached is part of prompt, reasoning part of completion."""
 
@@ -99,7 +100,7 @@ class Usage:
     cost_usd: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Budget:
     """What a run or a loop may spend; 0 is no limit. Turns, tokens, US dollars, seconds of work."""
 
@@ -109,7 +110,7 @@ class Budget:
     wall_s_max: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spending:
     """What was spent; `lost_tokens` and `prompt_tokens` are part of `tokens`. Fields as in the contract."""
 
@@ -122,7 +123,7 @@ class Spending:
     prompt_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoopSettings:
     """What one loop runs with."""
 
@@ -136,7 +137,7 @@ class LoopSettings:
     budget: Budget | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunSettings:
     """What every loop of a run shares; None means the default of the contract."""
 
@@ -148,7 +149,7 @@ class RunSettings:
     yolo: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loop:
     """One ask or act and all its turns."""
 
@@ -166,7 +167,7 @@ class Loop:
     revision: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ForkOrigin:
     """Where a fork began: the parent's alias at that time, and the parent's turn at whose end it began."""
 
@@ -174,7 +175,7 @@ class ForkOrigin:
     turn: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Run:
     """One agent's life in one project."""
 
@@ -192,7 +193,7 @@ class Run:
     forked_from: ForkOrigin | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TurnRequest:
     """The settings one turn ran with; immutable."""
 
@@ -203,7 +204,7 @@ class TurnRequest:
     tools: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TurnResult:
     """How a turn ended. `status` is the verdict: 102 goes on, else the status the loop ended with."""
 
@@ -224,7 +225,7 @@ class TurnResult:
     work_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Turn:
     """One packet sent and one reply read."""
 
@@ -237,7 +238,7 @@ class Turn:
     revision: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoopEnd:
     """How a loop ends: status (see LOOP_ENDED), a word, and the text of its last update."""
 

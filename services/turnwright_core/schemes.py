@@ -6,10 +6,11 @@ Source: rows RU068-RU089; decisions C9, C32.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from turnwright_core.entries import Tier
+from turnwright_core.values import frozen
 
 CATEGORIES: Final = ("data", "logging", "unknown", "prompt", "plan", "audit", "hidden")
 """Where entries can stand in a packet."""
@@ -18,7 +19,7 @@ SCOPES: Final = ("run", "project", "global")
 """Where entries can live."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scheme:
     """Rules of one kind of path. `writable_by` is an exact list: no tier is implied by another."""
 
@@ -57,7 +58,7 @@ BUILTIN: Final[tuple[Scheme, ...]] = (
 BY_NAME: Final = {scheme.name: scheme for scheme in BUILTIN}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Schemes:
     """The rules of every scheme: the built-in ones, and what was registered beside them."""
 

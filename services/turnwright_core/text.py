@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote
+
+from turnwright_core.values import frozen
 
 SLUG_CHARS_MAX = 80
 _SEPARATOR = re.compile(r"[,/]")
@@ -15,7 +16,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _UNENCODED = "!*'()"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LineSlice:
     """Lines `first` to `last` (from 1, inclusive) of a text of `total` lines, joined as they were.
 

@@ -16,8 +16,8 @@ Tools and commands are not known here.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from turnwright_core.values import frozen
 from turnwright_grammar.values import read_value
 from turnwright_grammar.values.repair import read_all
 from turnwright_grammar.values.strict import STRICT, Value, compact_json
@@ -29,7 +29,7 @@ _OBJECT_START = re.compile(r"\s*\{\s*(?:\\*[\"'\u201c]|[A-Za-z_]\w{0,80}\s{0,80}
 _PIECES_TRIED_MAX = 1_024
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadArguments:
     """The objects that were sent, or the one string; empty when the call has no arguments."""
 

@@ -6,8 +6,10 @@ Spans are half-open `(start, end)` offsets in code points into the text that was
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
+
+from turnwright_core.values import frozen
 
 Span = tuple[int, int]
 
@@ -15,7 +17,7 @@ COMMANDS_MAX = 99
 WARNINGS_MAX = 99
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Command:
     """One thing the model asks for.
 
@@ -30,7 +32,7 @@ class Command:
     known: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadWarning:
     """A repair, or a call that could not be read. `kind` is one word, `message` speaks to the model."""
 
@@ -39,7 +41,7 @@ class ReadWarning:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reply:
     """A reply as read: `dropped` counts the commands over the cap. Source: RU284, RU293."""
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 
+from turnwright_core.values import frozen
 from turnwright_grammar.reply import Command
 
 DEFAULT_TOOLS = frozenset(
@@ -25,7 +26,7 @@ _PATH = ("file_path", "filepath", "file", "filename", "uri")
 _BODY = ("body", "content", "text")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Shape:
     """How one tool is made canonical.
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
+from turnwright_core.values import frozen
 from turnwright_provider.domain.deltas import ModelCall, VendorEvent
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VendorState:
     """Whether a vendor can be called. `endpoint` holds no secret; `settings` are those that `problem` is about."""
 
@@ -35,7 +36,7 @@ class Vendor(Protocol):
         """What is wrong with each model, empty where nothing is. Costs no tokens."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HttpRequest:
     """One request."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -13,6 +12,7 @@ from turnwright_core.errors import InvalidError
 from turnwright_core.kit.settings import PREFIX, Settings, SettingsError, setting
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, BODY_BYTES_MAX, PATH_CHARS_MAX, WRITES_MAX
 from turnwright_core.runs import Model
+from turnwright_core.values import frozen
 from turnwright_store.domain.checks import check_model, check_name
 from turnwright_store.domain.limits import APPEND_BYTES_MAX, BODIES_BYTES_MAX, RUN_ENTRIES_MAX, WriteLimits
 
@@ -28,7 +28,7 @@ CONTEXT_LENGTH_MAX: Final = 2**32 - 1
 """Longest context window that the contract can say, in tokens."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelSeeds:
     """What the environment says of models, by alias as the variables write it (RU099)."""
 

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, TypeVar, overload
 from sqlalchemy import Connection
 
 from turnwright_core.limits import CHUNK_BYTES
+from turnwright_core.values import frozen
 from turnwright_store.domain.slots import Slot
 
 T = TypeVar("T")
@@ -64,7 +65,7 @@ class News(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stored:
     """What a moment of a transaction has written to the entries of a run, by the revision of its scope."""
 
@@ -133,7 +134,7 @@ Work = Callable[[Transaction], T]
 Query = Callable[[Connection], T]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stats:
     """What a database has done since it was opened."""
 

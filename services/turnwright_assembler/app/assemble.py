@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from functools import partial
 
 from turnwright_assembler.app.packet import Packet, compose
@@ -24,9 +23,10 @@ from turnwright_assembler.sections.plugged import NOTHING, Plugged
 from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.errors import RangeError, Reason, fault
+from turnwright_core.values import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ask:
     """What a packet is wanted for. `calibration` is reported over estimated tokens of the previous turn; 0: unknown."""
 
@@ -41,7 +41,7 @@ class Ask:
     """Digest of the packet that the caller has; the answer may copy from it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rules:
     """The settings that bytes depend on."""
 
@@ -49,7 +49,7 @@ class Rules:
     budget_ceiling: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Assembled:
     """A packet, what the caller shall write before it is sent, and whether it fits."""
 
@@ -65,7 +65,7 @@ class Assembled:
     cursor: Cursor
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Checked:
     """What the packet after a turn would take, and what the caller shall write where that is too much."""
 

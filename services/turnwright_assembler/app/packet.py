@@ -9,7 +9,7 @@ Source: RU180, RU183, RU208; decisions C15, C23.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from turnwright_assembler.domain.account import account_for
@@ -20,6 +20,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.packet_digest import packet_digest
 from turnwright_core.text import count_tokens, tokens_of
+from turnwright_core.values import frozen
 
 ROUNDS_MAX: Final = 16
 """Rounds in which the figures of a packet settle."""
@@ -28,7 +29,7 @@ PIECE_CHARS_MAX: Final = (CHUNK_BYTES - 64) // 4
 """Code points of a piece: four bytes each at most, so that one fits into a part of an answer whatever its text."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Packet:
     """What a model reads: the two messages in pieces, and what they cost."""
 
@@ -95,7 +96,7 @@ def compose(
     return Packet(system, tuple(_pieces(draft, plan)), draft.figures, draft.prompt)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Plan:
     """The steps of the user message, and what each of them gives whatever the figures are; None: it depends."""
 

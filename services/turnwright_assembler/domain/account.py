@@ -11,12 +11,12 @@ Source: RU206-RU211; decisions C15, C24.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from turnwright_assembler.domain.blocks import Block
+from turnwright_core.values import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SchemeLine:
     """The visible entries of one scheme, and the tokens that demoting all of them frees."""
 
@@ -25,7 +25,7 @@ class SchemeLine:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Account:
     """The entries of a packet, counted."""
 

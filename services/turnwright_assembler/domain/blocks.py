@@ -10,7 +10,7 @@ Source: RU066, RU185, RU186, RU206, RU207; decisions C15, C24; architecture 12.5
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from turnwright_assembler.domain.envelope import element, fenced, tag_name
@@ -19,6 +19,7 @@ from turnwright_core.entries import Entry, State, Visibility
 from turnwright_core.limits import SHOWN_BYTES_MAX, SHOWN_BYTES_MIN, SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
 from turnwright_core.schemes import BUILT_IN, Scheme, Schemes
 from turnwright_core.text import tokens_of
+from turnwright_core.values import frozen
 
 SHOWN_CATEGORIES: Final = frozenset({"data", "logging", "unknown", "prompt"})
 """Categories that a section shows; entries of others cost nothing."""
@@ -32,7 +33,7 @@ SHOWN_SHARE_MAX: Final = 4
 Attributes = dict[str, str | int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Figures:
     """Tokens that a packet takes, and those that are left below the ceiling."""
 
@@ -40,7 +41,7 @@ class Figures:
     free: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PromptParts:
     """What the `<prompt>` of the active prompt is made of; bodies stand between their sentinels."""
 
@@ -52,7 +53,7 @@ class PromptParts:
     condensed: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Block:
     """One entry of a packet, each text with the newline that ends it. `whole` is kept only while it is visible."""
 

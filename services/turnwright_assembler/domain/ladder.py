@@ -18,11 +18,11 @@ Source: RU142, RU143, RU212-RU219; decisions C4, C16, C34.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Generic, Protocol, TypeVar
 
 from turnwright_assembler.domain.blocks import Block, summarized
+from turnwright_core.values import frozen
 
 EXEMPT_CATEGORIES: Final = frozenset({"plan", "hidden"})
 """Categories of plan:// and event:// (C34)."""
@@ -51,7 +51,7 @@ class Rung(IntEnum):
     """After the commands of a turn, not before a call."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Budget:
     """What a packet may cost. `calibration` is reported over estimated tokens of the previous turn; 0 is unknown."""
 
@@ -68,7 +68,7 @@ class Budget:
         return max(0, self.expected(tokens) - self.ceiling)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """One step of the ladder that was taken."""
 
@@ -81,7 +81,7 @@ class Step:
     """How far above the ceiling that was."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Climbed(Generic[P_co]):
     """The packet that is left, and how it came to that."""
 

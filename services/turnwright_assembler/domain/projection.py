@@ -9,12 +9,13 @@ Source: RU063, RU185; packet_structure, token_accounting of the seed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from turnwright_assembler.domain.envelope import RESERVED
 from turnwright_core.entries import Entry
 from turnwright_core.schemes import BUILT_IN, Schemes
+from turnwright_core.values import frozen
 
 SUMMARY_CHARS: Final = 500
 """Code points that a summarized projection shows of a body (token_accounting)."""
@@ -37,7 +38,7 @@ _HEADINGS: Final = ("# ", "## ", "### ")
 _TEXT_SUFFIXES: Final = (".md", ".markdown", ".txt", ".rst", ".adoc")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Projection:
     """What a plugin shows of the entries of its scheme; None: what is shown of any other entry."""
 
@@ -45,7 +46,7 @@ class Projection:
     summarized: Callable[[Entry], str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Views:
     """How entries are shown: by the projections of plugins, by scheme, and by the runtime's own for all others."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from turnwright_assembler.domain.envelope import open_tag
 from turnwright_assembler.sections.contract import Draft
+from turnwright_core.values import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BudgetSection:
     """Live figures, a table of visible entries by scheme, and three lines of totals. Numbers, never warnings."""
 

@@ -6,18 +6,19 @@ Sections are placed by priority, lowest first, and know nothing of each other. S
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.resources import files
 from typing import Any, Final, Protocol
 
 from turnwright_assembler.domain.account import Account
 from turnwright_assembler.domain.blocks import Block, Figures
 from turnwright_core.entries import Entry
+from turnwright_core.values import frozen
 
 NOT_SETTLED: Final = Figures(0, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Draft:
     """What sections are rendered from. Blocks are in the order in which the run first saw them."""
 

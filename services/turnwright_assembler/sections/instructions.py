@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from turnwright_assembler.sections.contract import Draft, text_of
+from turnwright_core.values import frozen
 
 _TEXT: Final = f"<instructions>\n{text_of('instructions-user')}\n</instructions>\n"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InstructionsSection:
     """The text of instructions-user.md."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final
 
 from turnwright_assembler.domain.blocks import Block
@@ -26,11 +26,12 @@ from turnwright_core.entries import Entry
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.calling import PluginError, call_plainly
 from turnwright_core.kit.logs import get_logger
+from turnwright_core.values import frozen
 
 _log = get_logger("plugins")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Item:
     """One thing that a section shows: a tag with attributes, around a body between sentinels.
 
@@ -43,7 +44,7 @@ class Item:
     attributes: Mapping[str, str | int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PacketContext:
     """What a section or a filter of the user message is given. It has no figures: these are settled last."""
 
@@ -56,7 +57,7 @@ class PacketContext:
     """Those of the schemes that it asked for, visible and summarized ones, in the order in which the run saw them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SystemContext:
     """What a filter of the system message is given."""
 
@@ -66,7 +67,7 @@ class SystemContext:
     """The run's own persona; None: the default one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """A function of a plugin, and what it is there for: `<weather>`, `assembly.user`."""
 
@@ -88,7 +89,7 @@ class Part:
         raise fault(Reason.PLUGIN_FAILED, message, plugin=self.plugin, part=self.name, error_id=error_id)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PluggedSection:
     """A section of a plugin; implements Section."""
 
@@ -111,7 +112,7 @@ class PluggedSection:
         return tuple(block_section(self.tag, map(_piece, self.part.function(context))))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PluggedFilter:
     """A filter of the user message: it is given all pieces that stand before its place, and returns them."""
 
@@ -130,7 +131,7 @@ class PluggedFilter:
         return tuple(map(_text, changed))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plugged:
     """All that plugins bring to packets."""
 
@@ -166,7 +167,7 @@ NOTHING: Final = Plugged()
 """Without plugins."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Additions:
     """What plugins bring to the packets of one run."""
 

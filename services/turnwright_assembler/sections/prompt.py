@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from turnwright_assembler.domain.envelope import element
 from turnwright_assembler.sections.contract import Draft
+from turnwright_core.values import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PromptSection:
     """The active prompt, with the figures of the loop's first packet: byte-equal through the loop."""
 

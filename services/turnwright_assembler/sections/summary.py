@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from turnwright_assembler.sections.contract import Draft, block_section
+from turnwright_core.values import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SummarySection:
     """Every data entry, condensed, in first-seen order: grows at its end, so that what stands above stays cached."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from turnwright_assembler.sections.contract import Draft, block_section
+from turnwright_core.values import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VisibleSection:
     """Every visible data entry with its whole body, in first-seen order."""
 

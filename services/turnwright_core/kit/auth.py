@@ -13,11 +13,11 @@ import hmac
 import re
 from collections.abc import Iterable
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Final
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
+from turnwright_core.values import frozen
 
 AUTHORIZATION: Final = "authorization"
 TIER: Final = "turnwright-tier"
@@ -29,7 +29,7 @@ _OPEN_METHODS: Final = ("/grpc.health.v1.Health/",)
 _PRINCIPAL: Final = re.compile(r"[A-Za-z0-9_@-]{1,64}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Caller:
     """Who makes the current call: name, effective tier, and the highest tier its token allows."""
 

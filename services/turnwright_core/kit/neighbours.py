@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
 
 from turnwright_core.kit.local_context import LocalContext, Metadata, error_of
+from turnwright_core.values import frozen
 
 Neighbours = Mapping[str, "LocalServer"]
 """Servers of this process, by the address at which others reach them."""
@@ -25,7 +25,7 @@ MESSAGES_AHEAD: Final = 16
 """Messages of a stream that its reader has not taken yet; a handler that is further ahead waits."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Details(grpc.HandlerCallDetails):
     """What handlers are looked up by."""
 
@@ -190,7 +190,7 @@ class LocalStream:
             raise message.error
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _End:
     """The end of a stream, and why where it failed."""
 

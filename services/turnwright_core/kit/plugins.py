@@ -10,12 +10,12 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from turnwright_core.kit.calling import PluginError, call_plainly
 from turnwright_core.kit.settings import SettingsError
+from turnwright_core.values import frozen
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -33,7 +33,7 @@ UNVERSIONED: Final = "unversioned"
 """The version of a plugin that comes from no distribution and whose module has no `__version__`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Kind:
     """One kind of plugins: its group of entry points, and the variable that says which are loaded."""
 
@@ -49,7 +49,7 @@ SECTIONS: Final = Kind("turnwright.sections", "TURNWRIGHT_SECTIONS")
 """Sections, projections and filters of packets, in the assembler."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plugin:
     """A plugin that is to be loaded. `target` is `module:function`; it may be called by several names."""
 

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
@@ -22,6 +21,7 @@ from turnwright_core.kit.guard import GuardedServer
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.neighbours import LocalServer
 from turnwright_core.limits import MESSAGE_BYTES_MAX
+from turnwright_core.values import frozen
 
 SERVER_OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
@@ -43,7 +43,7 @@ async def _nothing() -> None:
     """Do nothing: the default of a service's hooks."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Service:
     """What a service gives to its server. Hooks run in the order start, drain, close."""
 

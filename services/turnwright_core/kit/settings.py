@@ -10,7 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import (
     Annotated,
@@ -29,13 +29,14 @@ from typing import (
 import msgspec
 
 from turnwright_core.kit.home import default_home, read_or_make_token
+from turnwright_core.values import frozen
 
 PREFIX: Final = "TURNWRIGHT_"
 
 _UNSET: Final[Any] = object()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Setting:
     """What is known of one setting. Limits are those of a number: `ge` at least, `gt` more than, `le` at most."""
 

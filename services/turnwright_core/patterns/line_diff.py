@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass
+
+from turnwright_core.values import frozen
 
 EDITS_SEARCHED_MAX = 200
 STEPS_MAX = 1_000_000
 _DEPTH_MAX = 10
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Change:
     """Lines `old_from` up to `old_to` (from 0, exclusive) became lines `new_from` up to `new_to`."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from itertools import accumulate
 
+from turnwright_core.values import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class Place:
     """A region of the text: offsets, and the lines it spans (from 1, inclusive)."""
 

@@ -25,11 +25,11 @@ import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
 from turnwright_core.patterns.lines import Lines, Place
+from turnwright_core.values import frozen
 
 Way = Literal["lines", "exact", "trailing", "indented", "spaced", "blanks", "letters", "unnumbered"]
 
@@ -41,7 +41,7 @@ _NUMBERED = re.compile(r"^[ \t]*\d+[ \t]*[|:│→][ \t]?", re.MULTILINE)
 _TYPOGRAPHIC = str.maketrans("\u2018\u2019\u201c\u201d\u2010\u2011\u2012\u2013\u2014\u2212", "''\"\"------")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Found:
     """Every place that the deciding way found, at most 20 of them; `places` is empty when none did."""
 

@@ -8,16 +8,15 @@ Source: RU272, RU273, C37.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from turnwright_core.patterns.indentation import reindented
 from turnwright_core.patterns.lines import Place, with_line_ends_of
 from turnwright_core.patterns.regions import Way, find_region, without_numbers
+from turnwright_core.values import frozen
 
 _WHOLE_LINES: frozenset[Way] = frozenset({"trailing", "indented", "spaced", "blanks", "unnumbered"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Replaced:
     """The text after a replacement.
 
@@ -30,7 +29,7 @@ class Replaced:
     way: Way
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unmatched:
     """No single region fits: `candidates` are the places that fit equally well (at most 20), none when nothing does."""
 

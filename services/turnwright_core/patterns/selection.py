@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from turnwright_core.values import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Selection:
     """The text of the first selected thing, None when nothing is; `document` says whether there was one to read."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from difflib import SequenceMatcher
+
+from turnwright_core.values import frozen
 
 LINES_SHOWN_MAX = 12
 _LINES_COMPARED_MAX = 2_000
@@ -12,7 +13,7 @@ _LINE_CHARS_MAX = 200
 _RATIO_MIN = 0.6
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Region:
     """Lines of the text from `first_line` (counted from 1), at most 12."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from turnwright_core.values import frozen
 
 _TAG = re.compile(
     r"""
@@ -18,7 +19,7 @@ _ATTRIBUTE = re.compile(r"""([^\s=]+)\s*=\s*("[^"]*"|'[^']*')""")
 Span = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class XmlSpans:
     """Spans by the element's number in document order (from 0); a content is None unless it is plain text.
 

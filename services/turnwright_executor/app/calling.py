@@ -14,7 +14,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -22,6 +22,7 @@ from turnwright_core.entries import Entry, State
 from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode, Run
 from turnwright_core.text import slugify
+from turnwright_core.values import frozen
 from turnwright_executor.app.accepting import Proposals
 from turnwright_executor.app.announcing import Announcer
 from turnwright_executor.app.dispatch import Room, dispatch
@@ -47,7 +48,7 @@ REQUEST: Final = "request"
 DOUBLE: Final = Done("Not carried out: the same request is carried out already.", State.CANCELLED, "aborted:499")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bench:
     """Where a client's commands are carried out on this host."""
 
@@ -55,7 +56,7 @@ class Bench:
     shell: Shell
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Call:
     """A command of a client for a run."""
 

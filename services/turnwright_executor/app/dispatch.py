@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
 from turnwright.executor.v1.event_pb2 import RunProgress
@@ -27,6 +27,7 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.patterns import Shape, shape_of
 from turnwright_core.runs import PROPOSED, Loop
 from turnwright_core.streams import PRODUCER_LOST
+from turnwright_core.values import frozen
 from turnwright_executor.app import events, indeterminate
 from turnwright_executor.app.accepting import Proposals, attributes_too_large, keep_amended
 from turnwright_executor.app.hub import RunHub
@@ -53,7 +54,7 @@ class Progress(Enum):
     PARKED = "parked"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Room:
     """Where commands are carried out: those of a turn, or one of a client."""
 

@@ -16,6 +16,7 @@ from enum import Enum
 from turnwright_core.entries import Cursor, Entry, EntryWrite, State
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.runs import PROPOSED, RUNNING, Loop, LoopEnd, Model, Turn, TurnResult, Usage
+from turnwright_core.values import frozen
 from turnwright_executor.app.accepting import Proposals
 from turnwright_executor.app.announcing import Announcer
 from turnwright_executor.app.beginning import Beginning
@@ -59,7 +60,7 @@ class LoopOutcome(Enum):
     PARKED = "parked"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Services:
     """What every loop uses."""
 
@@ -72,7 +73,7 @@ class Services:
     hooks: Hooks
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """Where a loop works: its events, and the project on this host. `files` is None without the project's files."""
 

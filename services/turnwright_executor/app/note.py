@@ -5,18 +5,19 @@ The note stands in the attributes of `assistant://N` under `call`.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any, Final
 
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.runs import TurnResult, Usage
+from turnwright_core.values import frozen
 from turnwright_executor.app.generation import Draft
 from turnwright_executor.ports.packets import Packet
 
 CALL: Final = "call"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CallNote:
     """Packet, consumption and times of a turn's model call.
 

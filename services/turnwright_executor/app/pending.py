@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from turnwright_core.entries import Cursor, Entry, EntryWrite
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.schemes import Scheme
 from turnwright_core.text import scheme_of
+from turnwright_core.values import frozen
 from turnwright_executor.app.records import Record, record_write
 from turnwright_executor.domain.footprint import Footprint
 from turnwright_executor.ports.address import RunAddress
@@ -32,7 +33,7 @@ PATHS_AHEAD_MAX: Final = 32
 """Entries that are read ahead of the commands that will ask for them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Group:
     record: Record | None
     writes: tuple[EntryWrite, ...]

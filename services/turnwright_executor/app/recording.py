@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX
 from turnwright_core.runs import Mode
+from turnwright_core.values import frozen
 from turnwright_executor.app.generation import Draft
 from turnwright_executor.app.note import CALL, CallNote
 from turnwright_executor.app.records import ORDINAL, Record, error_write
@@ -63,7 +64,7 @@ TOO_LARGE = failed(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reading:
     """A reply as read: its commands, what was wrong with it, and the text around them.
 
@@ -144,7 +145,7 @@ def loss_writes(turn: int, reading: Reading) -> list[EntryWrite]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gate:
     """What commands have to pass: the chain, in a loop of this mode with these tools on offer."""
 

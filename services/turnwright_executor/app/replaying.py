@@ -14,6 +14,7 @@ from typing import Final
 
 from turnwright_core.entries import Entry, State
 from turnwright_core.runs import Turn, TurnResult
+from turnwright_core.values import frozen
 from turnwright_executor.app.judging import facts_of, judge
 from turnwright_executor.app.note import note_from_entry
 from turnwright_executor.app.records import ORDINAL, Record, is_command, record_from_entry
@@ -30,7 +31,7 @@ BUDGET_TURN: Final = "error/budget_turn"
 _UPDATE: Final = "update"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoredVerdict:
     """What was decided about a turn, and the facts it was decided by."""
 
@@ -39,7 +40,7 @@ class StoredVerdict:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Replayed:
     """A stored verdict, and the one that the chain gives now."""
 

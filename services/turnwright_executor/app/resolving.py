@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from turnwright.executor.v1 import executor_service_pb2 as pb
@@ -21,6 +21,7 @@ from turnwright_core.entries import Entry, State
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX
+from turnwright_core.values import frozen
 from turnwright_executor.app.events import proposal_of
 from turnwright_executor.app.hubs import Hubs
 from turnwright_executor.app.records import EFFECT
@@ -32,7 +33,7 @@ from turnwright_executor.ports.inbox import Inbox, Ruling
 from turnwright_executor.ports.ledger import Ledger
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decisions:
     """What clients do with proposals. Every method raises TurnwrightError."""
 

@@ -8,13 +8,14 @@ Source: architecture 11; rows RU004, RU111, RU154, RU217, RU220; decisions C6, C
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, to_attributes_json
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.runs import ABORTED, FAILED, PROPOSED, RUNNING, LoopEnd, TurnResult, run_status_after
 from turnwright_core.streams import channel_path
+from turnwright_core.values import frozen
 from turnwright_executor.app.generation import Draft
 from turnwright_executor.app.note import CallNote, note_from_entry
 from turnwright_executor.app.records import DISPATCHED, error_write, is_command
@@ -28,7 +29,7 @@ from turnwright_executor.ports.ledger import Claim, Ledger
 CHANNELS: Final = (1, 2)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ending:
     """How a loop ends: its status, a word for it, and for a failure the sentence that the model reads next time."""
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from dataclasses import dataclass
 
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 
+from turnwright_core.values import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class TailBounds:
     """How much a tail keeps: so many events, and so many bytes of them."""
 

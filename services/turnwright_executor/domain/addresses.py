@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from turnwright_core.values import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TurnAddress:
     """One turn: its project and run by name, its loop by sequence, its number in the run (from 1)."""
 

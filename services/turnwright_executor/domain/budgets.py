@@ -9,12 +9,13 @@ Source: architecture 11 (the lost attempt is charged at its reservation); docs/a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Final
 
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
 from turnwright_core.runs import Budget, Spending, TurnResult
+from turnwright_core.values import frozen
 
 WORD: Final = "budget_exhausted"
 """The word that the reason of such a loop begins with."""
@@ -29,7 +30,7 @@ class Kind(Enum):
     WALL = "wall"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Exhaustion:
     """A limit that was reached: the run's, or the loop's own; `detail` has the figures."""
 
@@ -52,7 +53,7 @@ def exhaustion_in(reason: str) -> Exhaustion | None:
     return Exhaustion(Kind(name), detail.startswith("the run "), detail)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Need:
     """What the next model call is expected to take, in tokens and US dollars."""
 

@@ -8,11 +8,13 @@ knows that the work is done, and whoever finds something else knows that it is a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from turnwright_core.values import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class FileEdit:
     """One file that changes. `base_hash` is None where no file was, `content` is None where none shall be.
 
@@ -29,14 +31,14 @@ class FileEdit:
     like: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileEffect:
     """Files that change together, in order."""
 
     edits: tuple[FileEdit, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CommandEffect:
     """A shell command in the project's root; `timeout_s` in seconds. `read_only`: it cannot change anything."""
 
@@ -47,7 +49,7 @@ class CommandEffect:
     """The client that runs it; empty: the executor does."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class QuestionEffect:
     """A question to a person; `options` are answers that are suggested. Nothing happens to the world.
 
@@ -59,7 +61,7 @@ class QuestionEffect:
     answer: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CallEffect:
     """Something outside of the project that a tool does itself; `data` is all that it needs for that, as JSON."""
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Any, Final
 
 from turnwright_core.entries import AppendEntry, Entry, EntryWrite, RemoveEntry, SetEntry, Visibility
 from turnwright_core.limits import SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
+from turnwright_core.values import frozen
 
 QUIET_TOOLS: Final = frozenset({"think", "update", "ask_user"})
 """Tools whose commands write nothing but their records."""
@@ -40,7 +41,7 @@ _SHOWN_CHARS_MAX: Final = (TARGET_CHARS_MAX + SUMMARY_CHARS_MAX) * (1 + _ESCAPE_
 _HIDDEN: Final = frozenset({Visibility.SUMMARIZED, Visibility.ARCHIVED})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Part:
     """One entry. `body` is infinite where nobody knows how long it is."""
 

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from turnwright_core.limits import TARGET_CHARS_MAX
 from turnwright_core.runs import Mode
 from turnwright_core.text import scheme_of
+from turnwright_core.values import frozen
 from turnwright_executor.domain.records import has_target, target_attribute, target_of
 from turnwright_executor.domain.toolset import TOOL_ORDER, Offer
 from turnwright_grammar import Command
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Refusal:
     """Why a command is not dispatched: `outcome` is `word:code`, `body` tells the model what to do instead."""
 
@@ -28,7 +29,7 @@ class Refusal:
     body: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Case:
     """A command, and the mode and tools of its loop."""
 

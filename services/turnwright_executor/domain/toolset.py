@@ -6,11 +6,11 @@ Source: rows RU122, RU123, RU158, RU258; decision C8.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from turnwright_core.runs import LoopSettings, Mode
+from turnwright_core.values import frozen
 
 PHASES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("gather", ("get", "env", "search", "skill")),
@@ -47,7 +47,7 @@ class Need(Enum):
     """It works on the project's files."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Offer:
     """A tool beside the runtime's own: where it stands, what it needs, which attribute names what a command is about.
 

@@ -10,7 +10,7 @@ RU277-RU281; decisions C3, C12, C20, C27, C29.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Final
 
@@ -26,6 +26,7 @@ from turnwright_core.runs import (
     TurnResult,
     Usage,
 )
+from turnwright_core.values import frozen
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.cycles import cycle_period
 from turnwright_executor.domain.strikes import is_strike, streak_after
@@ -46,7 +47,7 @@ class Rejection(Enum):
     EXPIRED = 3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limits:
     """Settings of the verdict; the period is in turns. Source: RU298, RU300, RU301."""
 
@@ -56,7 +57,7 @@ class Limits:
     max_loop_turns: int = 99
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RecordFacts:
     """How one command ended. `update_status` is that of an update, 102 where it was none of the known ones.
 
@@ -71,7 +72,7 @@ class RecordFacts:
     rejected: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReplyFacts:
     """What the reply was: whether it held any command, its text outside of commands, what could not be read."""
 
@@ -80,7 +81,7 @@ class ReplyFacts:
     parse_failures: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TurnFacts:
     """All that the verdict looks at.
 
@@ -143,7 +144,7 @@ class TurnFacts:
         return streak_after(self.recent[-1].strikes if self.recent else 0, struck=struck)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Vote:
     """Whether the loop goes on; if not, the status it ends with.
 
@@ -168,7 +169,7 @@ GO_ON: Final = Vote(True, RUNNING)
 Voter = Callable[[Vote, TurnFacts], Vote]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verdict:
     """What becomes of the loop.
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from turnwright_core.values import frozen
 
 _GIT: Final = ("git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
 _ANSWERS: Final = (0, 1)
 """Exit codes of an answer; `check-ignore` says 1 where nothing is ignored."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Inputs:
     """Files, there or not, on which git's answers depend."""
 

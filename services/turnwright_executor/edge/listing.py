@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from turnwright_core.values import frozen
 from turnwright_executor.edge.git_work_tree import GitWorkTree, Inputs, entries_above
 
 SKIPPED_FOLDERS: Final = frozenset({"node_modules", "__pycache__", "venv", "site-packages"})
@@ -42,7 +43,7 @@ _YOUNG: Final[Signature] = (-1,)
 _ABSENT: Final[Signature] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Folder:
     """What a folder held when it was looked at."""
 

@@ -13,9 +13,10 @@ import asyncio
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
+
+from turnwright_core.values import frozen
 
 BUBBLEWRAP: Final = "bubblewrap"
 LIMITS: Final = "limits"
@@ -31,7 +32,7 @@ class SandboxMissingError(Exception):
     """The settings ask for a sandbox that this host does not have. The text says what to do."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sandbox:
     """How commands are confined. `program` is bubblewrap's; empty: by limits only."""
 

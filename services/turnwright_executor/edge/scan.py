@@ -12,13 +12,13 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from turnwright_core.constraints import Constraints, fits, fixed_folder
 from turnwright_core.limits import PATH_CHARS_MAX
 from turnwright_core.patterns import Shape, shape_of
+from turnwright_core.values import frozen
 from turnwright_executor.edge.leftovers import is_temporary
 from turnwright_executor.edge.listing import RACY_NS, ProjectListing
 from turnwright_executor.edge.workspace import MARKER_FOLDER, UNTOUCHED, read_file
@@ -26,7 +26,7 @@ from turnwright_executor.ports.workspaces import Scan
 from turnwright_executor.tools.ports import ScannedFile
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Seen:
     """A file as the last scan left it; `signature` is None where its times cannot be trusted."""
 

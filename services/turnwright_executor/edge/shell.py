@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from turnwright_core.errors import TurnwrightError
+from turnwright_core.values import frozen
 from turnwright_executor.edge.command_process import (
     IS_SUPERVISED,
     SUPERVISOR,
@@ -99,7 +100,7 @@ CHANNELS: Final = (1, 2)
 OnOutput = Callable[[int, str], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShellLimits:
     """What one command may use; 0 means that there is no limit.
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from turnwright_core.values import frozen
 from turnwright_executor.domain.networks import networks_of
 from turnwright_executor.tools.ports import Download, Hit, Page, WebError
 
@@ -31,7 +31,7 @@ UNCONFIGURED: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WebLimits:
     """What the web may cost. `networks`: those beside the public ones, as in the setting."""
 

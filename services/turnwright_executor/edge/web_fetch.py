@@ -17,7 +17,6 @@ import ssl
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urljoin
@@ -26,6 +25,7 @@ import httpx
 
 from turnwright_core import __version__
 from turnwright_core.kit.tls import tls_context
+from turnwright_core.values import frozen
 from turnwright_executor.domain.networks import Network, may_be_reached
 from turnwright_executor.domain.pages import PageAddressError, page_address
 from turnwright_executor.tools.ports import WebError
@@ -46,7 +46,7 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """The numeric addresses of a host. Raises OSError."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FetchLimits:
     """What one fetch may take. `timeout_s`: connecting, and the longest pause between two pieces."""
 
@@ -56,7 +56,7 @@ class FetchLimits:
     """Networks beside the public ones that may be reached."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fetched:
     """An answer with its body as far as it was wanted. `address`: after redirects."""
 

@@ -8,10 +8,10 @@ Source: rows RU010, RU041, RU042, RU131, RU142, RU148, RU155, RU252-RU254.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
+from turnwright_core.values import frozen
 from turnwright_executor.domain.verdict import TurnFacts, Vote
 from turnwright_executor.hooks.payloads import (
     Acceptance,
@@ -38,7 +38,7 @@ FAILED_OUTCOME: Final = "hook_failed:500"
 """Outcome of a command whose filter failed: nobody said that it may happen."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EventHook(Generic[P]):
     """Something that has happened. Observers are told; what they return or raise changes nothing."""
 
@@ -46,7 +46,7 @@ class EventHook(Generic[P]):
     payload: type[P]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FilterHook(Generic[V, C]):
     """A value on its way through a chain of filters, with a context that stays.
 

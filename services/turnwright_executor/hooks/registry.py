@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from turnwright_core.kit.calling import PluginCalls
 from turnwright_core.kit.plugins import ASSEMBLY, RUNTIME
+from turnwright_core.values import frozen
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.toolset import TOOL_ORDER, Offer
 from turnwright_executor.hooks.points import EVENTS, FILTERS, EventHook, FilterHook
@@ -30,7 +31,7 @@ TAKEN: Final = frozenset(TOOL_ORDER) | DEFAULT_TOOLS | {"error", "repo", "known"
 """Names that no tool of a plugin can have: the runtime's tools, built or not, and tags that it writes itself."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Subscription:
     """One observer or filter. `name` is that of its function."""
 

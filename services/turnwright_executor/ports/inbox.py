@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from turnwright.executor.v1 import proposal_pb2
 from turnwright.types.v1 import run_pb2
 
 from turnwright_core.kit.auth import Caller
+from turnwright_core.values import frozen
 from turnwright_executor.ports.address import RunAddress
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ruling:
     """A decision on a proposal. `comment` is also the answer to a question; `contents` are texts by path."""
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Cursor, Entry, EntryWrite
 from turnwright_core.runs import Loop, LoopEnd, Model, Run, Spending, Turn, TurnRequest, TurnResult
 from turnwright_core.schemes import Scheme
+from turnwright_core.values import frozen
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.packets import Packet
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Claim:
     """The ledger of a run as its owner takes it over. Fields as in ClaimRunResponse."""
 
@@ -32,7 +32,7 @@ class Claim:
     turn_losses: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LeaseState:
     """How one lease stands after its renewal: whether it is still held, and whether an abort was requested."""
 
@@ -40,7 +40,7 @@ class LeaseState:
     abort_requested: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Holding:
     """Who has a run: the owner and where it answers, empty for nobody; and the run's status."""
 
@@ -49,7 +49,7 @@ class Holding:
     run_status: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Renewal:
     """How leases stand, in the order in which they were asked for, and their length from now on."""
 
@@ -57,7 +57,7 @@ class Renewal:
     lease_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WriteAck:
     """What a write made: the path of each written entry, and the run's cursor after it."""
 
@@ -67,7 +67,7 @@ class WriteAck:
     """The entries that exist among the paths that were to be read with it; None where the store did not read them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NewTurn:
     """What a turn begins with: what it runs with, and what is written with it."""
 
@@ -75,7 +75,7 @@ class NewTurn:
     writes: Sequence[EntryWrite]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Changes:
     """What changed in a run since the last ones, as it is now; `entries` in revision order."""
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from turnwright_core.runs import Model, Usage
+from turnwright_core.values import frozen
 from turnwright_executor.ports.packets import PacketMessage
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolCall:
     """A native tool call: the tool's name, and the arguments as the model wrote them."""
 
@@ -18,7 +18,7 @@ class ToolCall:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TextDelta:
     """Text that the model added, to its content or to its reasoning."""
 
@@ -26,14 +26,14 @@ class TextDelta:
     is_reasoning: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CallsDelta:
     """The native tool calls so far."""
 
     calls: tuple[ToolCall, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RetryNotice:
     """A failed try that will be repeated in `wait_s` seconds."""
 
@@ -42,7 +42,7 @@ class RetryNotice:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finished:
     """The end of a reply."""
 

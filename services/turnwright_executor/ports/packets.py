@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from typing import Protocol
 
 from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.runs import Turn
+from turnwright_core.values import frozen
 from turnwright_executor.ports.address import RunAddress
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PacketMessage:
     """One message for the model: `system` or `user`, and its text in pieces."""
 
@@ -28,7 +29,7 @@ class PacketMessage:
         return "".join(self.pieces)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Packet:
     """What the model will read, and what the assembler wants written before that."""
 
@@ -50,7 +51,7 @@ class Packet:
     """Plugins that took part: what a turn brings may take more room then than is known here."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoredPacket:
     """A packet that was assembled here and stored: the next one is told by what differs from it."""
 

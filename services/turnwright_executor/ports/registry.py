@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from turnwright.executor.v1 import task_pb2
@@ -10,10 +9,11 @@ from turnwright.types.v1 import loop_pb2, project_pb2, run_pb2
 
 from turnwright_core.entries import Cursor
 from turnwright_core.runs import Run
+from turnwright_core.values import frozen
 from turnwright_executor.ports.address import RunAddress
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Queued:
     """A task that is in its run's queue: the run and the loop as the contract has them, and whether the run is new."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Protocol
 
+from turnwright_core.values import frozen
 from turnwright_executor.tools.ports import ScannedFile
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FoundWorkspace:
     """A directory on this host: its real absolute path, and the id in its marker."""
 
@@ -21,7 +21,7 @@ Locate = Callable[[str], Awaitable[FoundWorkspace | None]]
 """Finds a directory by its absolute path, making its marker where there is none; None when it is no directory."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scan:
     """What a scan found: files that are new or changed since the scan before, and paths that are gone."""
 

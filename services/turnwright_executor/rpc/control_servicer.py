@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Any
 
 from turnwright.executor.v1 import control_pb2 as pb
@@ -13,6 +12,7 @@ from turnwright.store.v1 import registry_pb2
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import current_caller
+from turnwright_core.values import frozen
 from turnwright_core.wire.entries import entry_to_pb
 from turnwright_executor.app.boards import Boards
 from turnwright_executor.app.calling import Call, ToolCalls
@@ -22,7 +22,7 @@ from turnwright_executor.ports.address import RunAddress
 from turnwright_grammar import Command
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Steering:
     """What the rpcs of this module work with."""
 

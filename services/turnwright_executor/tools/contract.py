@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from turnwright_core.entries import Entry, EntryWrite, State
+from turnwright_core.values import frozen
 
 if TYPE_CHECKING:
     from turnwright_core.runs import Mode
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from turnwright_grammar import Command
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Done:
     """A settled command: what its record says from now on, and the entries that change with it.
 
@@ -39,7 +40,7 @@ class Done:
     writes: tuple[EntryWrite, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Proposed:
     """A command that wants an effect on the world; `body` is shown with the proposal."""
 
@@ -85,7 +86,7 @@ async def never(_paths: Sequence[str]) -> None:
     await asyncio.Event().wait()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Context:
     """What a tool knows of the turn it works in."""
 

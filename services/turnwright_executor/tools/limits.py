@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from turnwright_core.values import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolLimits:
     """What the tools are set to. Source: RU221, RU297; architecture 6."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from difflib import get_close_matches
 from posixpath import basename, dirname
 from typing import Any, Final
@@ -24,6 +23,7 @@ from turnwright_core.entries import (
 )
 from turnwright_core.patterns import PatternError, Shape, search, shape_of
 from turnwright_core.text import scheme_of
+from turnwright_core.values import frozen
 from turnwright_executor.tools.contract import Context, Done, failed
 from turnwright_executor.tools.ports import FileText, OutsideProjectError
 
@@ -51,7 +51,7 @@ def refused(outcome: str, body: str) -> RefusedError:
     return RefusedError(failed(outcome, body))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Item:
     """One thing that a path stands for.
 

@@ -7,15 +7,16 @@ leaves the root, through `..`, an absolute path or a symbolic link, is an Outsid
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
+
+from turnwright_core.values import frozen
 
 
 class OutsideProjectError(Exception):
     """The path leaves the project's root. The text says which path."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileText:
     """A file as it was read: its text (None where it is not UTF-8), and the SHA-256 of its bytes in hexadecimal."""
 
@@ -24,7 +25,7 @@ class FileText:
     bytes_: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScannedFile:
     """A project file found by a scan; `text` is None where it is not UTF-8 or over the size limit."""
 
@@ -38,7 +39,7 @@ class TooMuchError(Exception):
     """There is more than a limit allows. The text says how much that is."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gathered:
     """What stands at a path. `files`: the bytes by the path below the folder; of one file, by its name."""
 
@@ -79,7 +80,7 @@ class Workspace(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CommandEnd:
     """How a command ended: exit code (negative: the signal), seconds, whether a limit stopped it."""
 
@@ -124,7 +125,7 @@ class WebError(Exception):
         self.outcome = outcome
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Page:
     """A page as text. `address`: where it was found in the end, after redirects."""
 
@@ -136,7 +137,7 @@ class Page:
     """Whether the end of it was left out."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Download:
     """The bytes of something on the web, whole."""
 
@@ -145,7 +146,7 @@ class Download:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Hit:
     """One result of a search; each text is one line without control characters."""
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from posixpath import basename
 from typing import Final
 
 from turnwright_core.entries import EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
 from turnwright_core.limits import PATH_CHARS_MAX
+from turnwright_core.values import frozen
 from turnwright_executor.domain.effect_class import EffectClass
 from turnwright_executor.domain.pages import is_page
 from turnwright_executor.domain.skills import (
@@ -42,7 +43,7 @@ LEFT_OUT_MAX: Final = 5
 _HTML_TYPES: Final = frozenset({"text/html", "application/xhtml+xml"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Skill:
     """The texts of a skill by the paths of their entries, and what was left out, with reasons."""
 

@@ -12,9 +12,8 @@ Source: RU263 to RU272, C5, C37, and the decision that PREPEND and APPEND add no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from turnwright_core.patterns import Lines, with_line_ends_of
+from turnwright_core.values import frozen
 from turnwright_grammar.edits.elision import elided_pairs, replace_elided
 from turnwright_grammar.edits.hunks import Hunk
 from turnwright_grammar.edits.markers import Edits, EditSyntaxError, Operation, parse_body
@@ -30,7 +29,7 @@ REGEXES_MAX = 20
 """Each of a body's regexes may take its whole deadline."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EditResult:
     """The edited text. `created` says that there was none before; `notes` tell of leniency."""
 
@@ -39,7 +38,7 @@ class EditResult:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EditConflict:
     """An operation that does not fit the text (status 409). `operation` counts from 1.
 

@@ -15,8 +15,8 @@ Source: C25 ("conflict markers or diffs with a file name").
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from turnwright_core.values import frozen
 from turnwright_grammar.find import Finder
 
 HEAD = re.compile(r"^[ \t]*<{5,9} ?SEARCH>?[ \t\r]*$", re.MULTILINE)
@@ -30,7 +30,7 @@ _FENCE_LINE = re.compile(r"\s*(?:`{3,}|~{3,}|</?source>)\S*\s*\Z")
 _FILENAME_LINES_MAX = 3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Block:
     """One search and its replacement, each with its line ends, and where the block ends."""
 
@@ -39,7 +39,7 @@ class Block:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BadBlock:
     """Why a block is not one. `end` is where reading may go on."""
 

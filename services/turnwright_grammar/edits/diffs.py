@@ -16,9 +16,9 @@ Source: C25.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
 
+from turnwright_core.values import frozen
 from turnwright_grammar.edits.hunks import Hunk, is_file_header, is_hunk_header, is_numbered, is_signature, read_hunks
 
 PATCH_ENDINGS = (".diff", ".patch")
@@ -36,7 +36,7 @@ _AFTER_NAME = re.compile(r"\t|[ ](?:\d{4}-\d\d-\d\d[ T]|\((?:revision|working co
 _NEW_WORD = re.compile(r"(?<!\S)(?:<<)?NEW(\d*)(?!\S)")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileEdit:
     """What a patch does to one file: the reader makes a `set`, a move or a removal of it.
 
@@ -49,7 +49,7 @@ class FileEdit:
     moved_to: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FilePatch:
     """One file's part of a patch. `path` is empty when the patch names no file.
 
@@ -69,7 +69,7 @@ class FilePatch:
         return self.action != "update" or self.moved_to is not None or any(hunk.changes for hunk in self.hunks)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BadPatch:
     """A text that begins as a patch beyond doubt, and at this line (from 1) is none."""
 

@@ -13,7 +13,8 @@ Source: C25, the issue's "edit forms recognised where unambiguous".
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from turnwright_core.values import frozen
 
 HEADINGS_MAX = 8
 _HEADER = re.compile(
@@ -28,7 +29,7 @@ _NEVER_ENDS = (" ", "+", "")
 _SIGNS = (" ", "+", "-")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Hunk:
     """Lines kept, taken out and put in, and where they say they belong.
 
@@ -63,7 +64,7 @@ class Hunk:
         return self.old != self.new or self.old_bare != self.new_bare
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Head:
     line: int | None = None
     old_count: int | None = None

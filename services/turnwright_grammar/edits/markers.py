@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from dataclasses import dataclass
 
+from turnwright_core.values import frozen
 from turnwright_grammar.edits.foreign import read_conflicts, read_patches
 from turnwright_grammar.edits.near_misses import read_near_misses
 from turnwright_grammar.edits.operations import Edits, EditSyntaxError, Operation, OperationKind
@@ -61,7 +61,7 @@ _FENCE_LINE = re.compile(r"^[ \t]*```", re.MULTILINE)
 _LINE_CHARS_MAX = 200
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Marker:
     ident: str
     content: str

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from turnwright_core.values import frozen
 from turnwright_grammar.edits.hunks import Hunk
 
 OperationKind = Literal["new", "prepend", "append", "replace", "delete", "search_replace", "substitute"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Operation:
     """One edit of a body.
 
@@ -36,7 +37,7 @@ class Operation:
     hunk: Hunk | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EditSyntaxError:
     """A body that breaks the grammar, at this line of it. A value, not an exception: models write it. Source: RU269."""
 
@@ -44,7 +45,7 @@ class EditSyntaxError:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Edits:
     """The operations of a body in order.
 

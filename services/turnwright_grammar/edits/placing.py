@@ -17,10 +17,11 @@ Source: RU272, C37.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from turnwright_core.patterns import Found, Lines, Place, Replaced, find_region, replace_region, with_line_ends_of
 from turnwright_core.patterns.indentation import reindented
+from turnwright_core.values import frozen
 from turnwright_grammar.edits.hunks import Hunk
 from turnwright_grammar.edits.unfit import Unfit, ambiguous, not_found
 
@@ -30,7 +31,7 @@ _PLACES_MAX = 20
 _ADVICE = "Show more of the lines around it."
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Placed:
     """The text with an operation applied: `first_line` and `last_line` (from 1) are what it replaced."""
 

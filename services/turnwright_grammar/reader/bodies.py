@@ -17,9 +17,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
+from turnwright_core.values import frozen
 from turnwright_grammar.find import Finder
 from turnwright_grammar.reader.tags import Tag, begins_line, is_hugged, lex_tag, opener_of
 
@@ -36,7 +36,7 @@ _REST_OF_LINE = re.compile(r"[^\n]*")
 _FIRST_LINE = re.compile(r"\s*[^\n]*")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ending:
     """How a tag ends: its body's offsets and the offset after its close."""
 

@@ -9,9 +9,9 @@ unknown tag with an attribute that only tools have.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
+from turnwright_core.values import frozen
 from turnwright_grammar.find import Finder
 from turnwright_grammar.reader.tags import lex_open
 
@@ -27,7 +27,7 @@ _VALUES_TRIED_MAX = 50
 _UNCLOSED_CHARS_MAX = 20_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ForeignCall:
     """An unknown tool's call as tags: `closed` is false when its end was not found.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from turnwright_core.values import frozen
 from turnwright_grammar.dialects import Payload
 from turnwright_grammar.find import Balance, Finder, Sign
 from turnwright_grammar.native import command_from_value
@@ -18,7 +19,7 @@ LOOKBACK_CHARS: Final = 4_096
 """How far behind its position a walk may look: the name of a conflict block's file, the start of a line."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fenced:
     """A fence that held only our tags: it fires if nothing outside does (C25).
 

@@ -12,10 +12,12 @@ forgotten and the value ends where the tag visibly ends. Source: RU288, C38.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from html import unescape
 from typing import Literal
+
+from turnwright_core.values import frozen
 
 Kind = Literal["open", "self", "close"]
 
@@ -43,7 +45,7 @@ _WELL_FORMED = re.compile(
 _ATTRIBUTE = re.compile(r"""\s([A-Za-z_][\w:.\-]*)=(?:"([^"]*)"|'([^']*)')""")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tag:
     """One tag as lexed.
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from enum import Enum
+
+from turnwright_core.values import frozen
 
 Value = None | bool | int | float | str | list["Value"] | dict[str, "Value"]
 
@@ -25,7 +26,7 @@ class NotStrict(Enum):
     CUT = "cut"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadValue:
     """A value, where it ends, whether it had to be repaired, whether the text ended inside it."""
 

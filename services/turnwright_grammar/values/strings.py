@@ -13,9 +13,9 @@ has less patience: a few quotes on, the one that leaned will do.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]  # public in json.decoder since Python 3.2
 
+from turnwright_core.values import frozen
 from turnwright_grammar.values.escapes import decode, decode_cut, decode_over_escaped
 from turnwright_grammar.values.quotes import BLANKS, FULL_MEMBER_START, QUOTES, Place, Verdict, judge
 from turnwright_grammar.values.strict import ReadValue, read_strict
@@ -58,7 +58,7 @@ _PATIENCE_QUOTES = 32
 _PATIENCE_MARKS = 4_096
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadString:
     """What a string holds, where it ends, whether the text ended before it did."""
 
@@ -67,7 +67,7 @@ class ReadString:
     cut: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Opening:
     """What opens a string: where the content begins, which quotes close it, whether escapes count."""
 

@@ -8,8 +8,8 @@ lose digits as a number (`007`) stays text as well.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from turnwright_core.values import frozen
 from turnwright_grammar.values.quotes import BARE_MEMBER_START, BLANKS, MEMBER_START, QUOTES, Place
 from turnwright_grammar.values.strict import Value
 
@@ -42,7 +42,7 @@ _GROUP = re.compile(r"[{}\[\]()]|\"[^\"\n]{0,200}\"|'[^'\n]{0,200}'")
 _GROUP_CHARS_MAX = 1_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadWord:
     """An unquoted value, the text it was read from, and where it ends."""
 

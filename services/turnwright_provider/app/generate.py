@@ -13,11 +13,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.values import frozen
 from turnwright_provider.app.outbox import Outbox
 from turnwright_provider.domain.coalesce import DeltaBuffer
 from turnwright_provider.domain.deltas import Finish, ModelCall, Part, Retry
@@ -26,7 +26,7 @@ from turnwright_provider.domain.retry import RetryPolicy
 from turnwright_provider.ports import Vendor
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pace:
     """How a reply is handed on. `outbox_bytes_max`: how far the caller may be behind."""
 
@@ -36,7 +36,7 @@ class Pace:
     silence_timeout_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Chance:
     """What comes from outside: a monotonic clock in seconds, sleep in seconds, and numbers from [0, 1)."""
 

@@ -5,10 +5,10 @@ Source: architecture 8; rows RD01, RD02, RD05.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from turnwright_core.runs import Usage
+from turnwright_core.values import frozen
 
 
 class Role(Enum):
@@ -19,7 +19,7 @@ class Role(Enum):
     ASSISTANT = "assistant"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Message:
     """One message of the conversation."""
 
@@ -27,7 +27,7 @@ class Message:
     content: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelCall:
     """One request to a model. `model` is the vendor's own name for it; None leaves a setting to the vendor."""
 
@@ -38,21 +38,21 @@ class ModelCall:
     call_index: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AppendContent:
     """Text to add to the content."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AppendReasoning:
     """Text to add to the reasoning."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolCall:
     """One native call; `id` is the vendor's and may be empty, `arguments` is JSON text as the model wrote it."""
 
@@ -62,21 +62,21 @@ class ToolCall:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SetToolCalls:
     """The calls so far; replaces the list."""
 
     calls: tuple[ToolCall, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SetUsage:
     """The consumption so far."""
 
     usage: Usage
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finish:
     """The end of a reply, in the vendor's words; the reason is empty where it gave none."""
 
@@ -85,7 +85,7 @@ class Finish:
     vendor_model: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Retry:
     """A failed try (1-based) that will be repeated after `wait_s` seconds."""
 

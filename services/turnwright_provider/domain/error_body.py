@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from turnwright_core.values import frozen
 
 TEXT_CHARS_MAX: Final = 4000
 """As much of a message is looked at."""
@@ -17,7 +18,7 @@ TEXT_CHARS_MAX: Final = 4000
 _TITLE: Final = re.compile(r"<title[^>]{0,100}>([^<]{1,200})</title>", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ErrorBody:
     """The words of a vendor. `status` is the HTTP status that the body names, 0 where it names none."""
 

@@ -5,11 +5,11 @@ Source: architecture 8 (error classes), 15 (refused connections end the turn at 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.values import frozen
 from turnwright_provider.domain.redact import redact
 
 DETAIL_CHARS_MAX: Final = 500
@@ -35,7 +35,7 @@ RETRYABLE: Final = frozenset({FailureClass.RATE_LIMIT, FailureClass.WARMUP, Fail
 """The classes that pass by themselves."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failure:
     """One failed try. `status` is 0 where there was no HTTP answer; `final` forbids another try whatever the class."""
 

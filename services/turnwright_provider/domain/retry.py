@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Final
 
+from turnwright_core.values import frozen
 from turnwright_provider.domain.failures import Failure, FailureClass
 
 JITTER: Final = 0.25
 """Share of a wait that chance may take off, so that callers that failed together do not come back together."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RetryPolicy:
     """Deadlines and waits, all in seconds."""
 

@@ -16,6 +16,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
+from turnwright_core.values import frozen
 from turnwright_provider.domain.failures import Failure, FailureClass
 
 _LINE: Final = re.compile(r"===\s{0,9}(reply|error)\b([^=](?:[^=]|=(?!==)){0,500})?===\s{0,9}")
@@ -40,7 +41,7 @@ class ScriptError(Exception):
     """A script is not written as it must be; the text names the line."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScriptedError:
     """So many failed tries."""
 
@@ -48,7 +49,7 @@ class ScriptedError:
     attempts: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScriptedReply:
     """One reply and its pace: code points per chunk, milliseconds between chunks and before the first.
 

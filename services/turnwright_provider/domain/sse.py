@@ -7,15 +7,15 @@ Source: research/wire 2.1; cases refact/sse_parse, wire/constructed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from turnwright_core.values import frozen
 from turnwright_provider.domain.failures import FailureClass, failed
 
 _BOM: Final = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SseEvent:
     """One event; the name is empty where the server gave none."""
 

@@ -11,16 +11,16 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 
 import httpx
 
 from turnwright_core.kit.tls import tls_context
+from turnwright_core.values import frozen
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.ports import HttpRequest
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HttpLimits:
     """Seconds and bytes. `silence_timeout_s`: the longest pause between two pieces of an answer."""
 

@@ -10,12 +10,13 @@ Source: RU306, RU303; architecture 8, 15.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
+from turnwright_core.values import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class Compatible:
     """One of them. Its variables are `{NAME}_BASE_URL` and `{NAME}_API_KEY`."""
 

@@ -14,10 +14,11 @@ import contextlib
 import json
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
+from turnwright_core.values import frozen
 from turnwright_provider.domain.body_shape import BodyShape, body_shape
 from turnwright_provider.domain.chat_request import chat_body, refused_field
 from turnwright_provider.domain.chunks import ChatFold
@@ -49,7 +50,7 @@ TAIL_S: Final = 0.05
 """Seconds that the end of a finished body may take; a body read to its end leaves the connection usable."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OpenAiAccess:
     """Where and how the server is called. `check_timeout_s` bounds a look at its list of models.
 

@@ -24,6 +24,7 @@ from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.runs import Loop, Run, Turn
+from turnwright_core.values import frozen
 from turnwright_store.app.moments import check_cursor, moment_of_cursor
 from turnwright_store.app.news import RunNews, gather
 from turnwright_store.app.reading import Address, Section, batches, load, sections
@@ -47,7 +48,7 @@ TURNS_A_PIECE: Final = 200
 """Turns that are read at once; each is about a kilobyte."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Change:
     """One message of a watch; a heartbeat has the cursor only."""
 
@@ -68,7 +69,7 @@ class _Ledger(Enum):
     TURNS = "turns"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Round:
     """What is told of one wake-up: from a cursor to a moment."""
 
@@ -85,7 +86,7 @@ class _Round:
         return self.run.run.revision > self.after.run
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Spot:
     """How far a round has been read: a part, and a place in it, None for its beginning."""
 
@@ -104,7 +105,7 @@ class _Piece:
     next: _Spot | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Draft:
     """A message, and the entries that it still lacks."""
 
@@ -112,7 +113,7 @@ class _Draft:
     shown: list[Shown] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Drafts:
     """The messages of a piece, and where the next one begins."""
 

@@ -5,13 +5,14 @@ Source: architecture 3; rows RU003-RU006, RU035-RU039, RU098-RU111; decision C36
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from turnwright_core.entries import Cursor, EntryWrite, SetEntry, Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_core.runs import QUEUED, Loop, LoopSettings, Mode, Run, RunSettings
+from turnwright_core.values import frozen
 from turnwright_store.app.ledger import raised
 from turnwright_store.app.reading import Address
 from turnwright_store.app.registry import add_run, check_model_exists
@@ -26,7 +27,7 @@ from turnwright_store.sql.loops import settings_json
 from turnwright_store.sql.runs import RunRow, find_run, get_run, write_run
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Enqueued:
     """A queued loop."""
 

@@ -15,12 +15,12 @@ Source: architecture 3 (streaming bodies), 12.7.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import Connection
 
+from turnwright_core.values import frozen
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.locks import run_lock
 from turnwright_store.ports import Database, Durability, Transaction
@@ -36,7 +36,7 @@ BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes of bodies after which a piece of the chore takes no more of them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Folded:
     """A body with its chunks, ready to be stored."""
 

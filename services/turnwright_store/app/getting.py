@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from sqlalchemy import Connection
@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 from turnwright_core.entries import Entry, State, Tier, Visibility
 from turnwright_core.limits import CHUNK_BYTES, PAGE_SIZE_MAX
 from turnwright_core.text import LineSlice, slice_lines
+from turnwright_core.values import frozen
 from turnwright_store.app.moments import NUMBER_MAX, At, Sighting, moment_of_cursor, sighting
 from turnwright_store.app.packets import packet_messages
 from turnwright_store.app.reading import ENTRY_BYTES, Address, batches, weight_of
@@ -39,7 +40,7 @@ _SENT: Final = re.compile(r"(system|user)://([1-9][0-9]{0,9})")
 _BETWEEN_MESSAGES: Final = "\n\n"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lines:
     """Which lines of bodies are wanted; see slice_lines."""
 
@@ -47,7 +48,7 @@ class Lines:
     limit: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wish:
     """What is wanted of entries."""
 
@@ -57,7 +58,7 @@ class Wish:
     at: At | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Got:
     """An entry, and which lines its body holds where some were asked for."""
 

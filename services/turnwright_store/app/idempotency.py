@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import NAME_CHARS_MAX
+from turnwright_core.values import frozen
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.checks import check_chars
 from turnwright_store.domain.locks import ANSWERS_LOCK
@@ -43,7 +43,7 @@ class Message(Protocol):
 R = TypeVar("R", bound=Message)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RequestKey:
     """Who asked for what under which id."""
 

@@ -17,6 +17,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from turnwright_core.entries import Entry
+from turnwright_core.values import frozen
 from turnwright_store.app.changes import Watches
 from turnwright_store.app.reading import weight_of
 from turnwright_store.domain.basis import Basis
@@ -39,7 +40,7 @@ ROWS_A_READ: Final = 100
 _START: Final = (0, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pending:
     """A record that waits for a decision."""
 
@@ -49,7 +50,7 @@ class Pending:
     since_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gone:
     """A record that waits no more; None when it or its run is not there any more."""
 
@@ -59,7 +60,7 @@ class Gone:
     entry: Entry | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InboxChange:
     """One message of a watch; without items a heartbeat."""
 
@@ -68,7 +69,7 @@ class InboxChange:
     complete: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InboxQuery:
     """What to list: of a run, of a project, or of all."""
 
@@ -114,7 +115,7 @@ def _loaded(
 # ---- Following
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Told:
     """A record that a watcher knows of."""
 

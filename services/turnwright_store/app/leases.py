@@ -8,7 +8,7 @@ Source: architecture 3 (runs, loops, turns, leases), 11; rows RU109-RU111; C36.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from sqlalchemy import Connection
@@ -18,6 +18,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.runs import RUNNING, Model, Run, Turn
+from turnwright_core.values import frozen
 from turnwright_store.app.ledger import check_fence, moved, raised, records_prefix
 from turnwright_store.app.reading import Address
 from turnwright_store.domain.basis import Basis
@@ -61,7 +62,7 @@ EXECUTOR_KEPT_MS: Final = 30 * 24 * 3600 * 1000
 """How long an executor that has ended is remembered, in milliseconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Claimant:
     """Who claims or renews: its identity, where it answers, and for how long in milliseconds."""
 
@@ -70,7 +71,7 @@ class Claimant:
     lease_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Claimed:
     """What an owner goes on from."""
 
@@ -260,7 +261,7 @@ def _bytes(claimed: Claimed) -> int:
 # ---- Holding
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lease:
     """A run that somebody holds."""
 
@@ -268,7 +269,7 @@ class Lease:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LeaseState:
     """How a lease stands after its renewal."""
 
@@ -299,7 +300,7 @@ def register_and_renew(
     return renew_leases(tx, who, leases)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Holding:
     """Who holds a run: identity and address, empty for nobody; and how the run stands."""
 

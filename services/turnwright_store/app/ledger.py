@@ -6,7 +6,7 @@ Source: architecture 3 (runs, loops, turns, leases), 11; rows RU001-RU006, RU101
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isfinite
 from typing import Final
 
@@ -29,6 +29,7 @@ from turnwright_core.runs import (
     may_move,
     run_status_after,
 )
+from turnwright_core.values import frozen
 from turnwright_store.app.news import tell
 from turnwright_store.app.packets import record_packet
 from turnwright_store.app.reading import Address
@@ -86,7 +87,7 @@ def raised(tx: Transaction, run: RunRow) -> RunRow:
     return run if run.revision_run == revision else replace(run, revision_run=revision)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NewTurn:
     """What a turn is to begin with: what it runs with, and the entries that are written with it."""
 
@@ -94,7 +95,7 @@ class NewTurn:
     writes: Sequence[EntryWrite] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Begun:
     """An opened turn."""
 
@@ -200,7 +201,7 @@ def _follow(tx: Transaction, run: RunRow, status: int) -> RunRow:
     return write_run(tx.connection, replace(run, run=replace(run.run, loop=loop)), run.revision_run, tx.now_ms)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TurnEnd:
     """How a turn ends: its number, 0 for a loop without one; its result; what is written with it; what follows.
 
@@ -214,7 +215,7 @@ class TurnEnd:
     next: NewTurn | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ended:
     """An ended turn, and the one that was opened with its end."""
 

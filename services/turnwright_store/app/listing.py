@@ -6,7 +6,6 @@ Source: rows RU063, RU272-RU276; architecture 3 (any earlier moment can be read)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -15,6 +14,7 @@ from sqlalchemy import Connection
 from turnwright_core.entries import Cursor, Entry, State, Visibility
 from turnwright_core.limits import PATTERN_CHARS_MAX
 from turnwright_core.patterns import PatternError, Shape, match, search, shape_of
+from turnwright_core.values import frozen
 from turnwright_store.app.moments import NUMBER_MAX, At, Sighting, sighting
 from turnwright_store.app.reading import Address, batches, weight_of
 from turnwright_store.domain.basis import Basis
@@ -32,7 +32,7 @@ _SCANNED_A_STATEMENT: Final = 500
 _WILD: Final = frozenset("*?[]{}!@+()\\")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Query:
     """Entries by pattern; what is empty fits everything."""
 
@@ -52,7 +52,7 @@ Source = Callable[[list[str]], dict[str, Shown]]
 Ranges = Callable[[str, str, int], list[Shown]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Candidates:
     """Where the entries of a run are looked up: as they are, or as they were."""
 
@@ -194,7 +194,7 @@ def _fixed_prefix(pattern: str) -> str:
 # ---- History
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PastEntry:
     """An entry over some revisions of a run."""
 
@@ -203,7 +203,7 @@ class PastEntry:
     """The revision at which it ended; None: it is so now."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HistoryQuery:
     """What became of one path."""
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.logs import get_logger
+from turnwright_core.values import frozen
 
 _log = get_logger("store.maintenance")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Chore:
     """Something that is done again and again."""
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.runs import Loop, Turn
+from turnwright_core.values import frozen
 from turnwright_store.app.reading import ENTRY_BYTES
 from turnwright_store.domain.slots import Slot
 from turnwright_store.domain.weights import run_bytes, turn_bytes
@@ -23,7 +24,7 @@ from turnwright_store.sql.runs import RunRow, Standing
 from turnwright_store.sql.views import Wanted, cut, is_wanted
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunNews:
     """All that a commit has changed of a run, from a revision of its scope on."""
 

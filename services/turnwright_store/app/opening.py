@@ -6,11 +6,11 @@ Source: architecture 3; rows RU084, RU099.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from turnwright_core.kit.settings import SettingsError
 from turnwright_core.runs import Model
 from turnwright_core.schemes import BUILTIN, Scheme
+from turnwright_core.values import frozen
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import registry
 from turnwright_store.sql.scopes import GLOBAL, find_scope, read_meta, write_meta
@@ -19,7 +19,7 @@ INCARNATION = "incarnation"
 """Key in `meta` of the history's identity."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Opened:
     """What was found or made."""
 

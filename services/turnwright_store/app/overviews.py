@@ -20,6 +20,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from turnwright_core.runs import Run
+from turnwright_core.values import frozen
 from turnwright_store.app.changes import Watches
 from turnwright_store.ports import ANY_SCOPE, Database
 from turnwright_store.sql import control as rows
@@ -41,7 +42,7 @@ STRANGERS_MAX: Final = 100_000
 _LAST_ID: Final = 2**62
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Overview:
     """A run among others, and how many of its proposals wait."""
 
@@ -49,7 +50,7 @@ class Overview:
     proposals: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunsChange:
     """One message of a watch; nothing in it is a heartbeat."""
 

@@ -6,7 +6,6 @@ Source: architecture 3 (what the model was sent), 11 (the stored packet is sent 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -15,6 +14,7 @@ from sqlalchemy import Connection
 from turnwright_core.differences import whole
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
+from turnwright_core.values import frozen
 from turnwright_store.app.forks import turn_not_found
 from turnwright_store.app.reading import Address
 from turnwright_store.domain.packets import (
@@ -138,7 +138,7 @@ def _texts(connection: Connection, ids: Sequence[int]) -> Iterator[str]:
             yield found[block]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PacketPart:
     """A piece of a message's text; with the first one the note that was stored with the packet."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlalchemy import Connection
@@ -30,6 +30,7 @@ from turnwright_core.limits import (
     PLAN_DELTAS_MAX,
 )
 from turnwright_core.plans import Plan, PlanDelta, PlanKind, delta_path, plan_path, version_path
+from turnwright_core.values import frozen
 from turnwright_store.app.ledger import check_fence
 from turnwright_store.app.reading import Address
 from turnwright_store.app.writing import apply_writes, check_writes
@@ -49,7 +50,7 @@ _MODE: Final = re.compile(rf"[^\s\x00-\x1f\x7f-\x9f]{{0,{NAME_CHARS_MAX}}}")
 _VERSION: Final = re.compile(r"/v([0-9]{1,10})(?:/([0-9]{1,10}))?\Z")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Writing:
     """Who writes to the plans of which run."""
 
@@ -60,7 +61,7 @@ class Writing:
     writer: Tier
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Seen:
     """A plan as a run sees it: its latest version, and everything that is kept below it."""
 

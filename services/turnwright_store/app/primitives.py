@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
@@ -33,6 +32,7 @@ from turnwright_core.errors import ConflictError, Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import PATTERN_CHARS_MAX
 from turnwright_core.patterns import PatternError, match
+from turnwright_core.values import frozen
 from turnwright_store.app.ledger import write_entries
 from turnwright_store.app.listing import Query, candidates_now, fitting_entries
 from turnwright_store.app.reading import Address, find
@@ -56,7 +56,7 @@ class Primitive(Enum):
     MOVE = "move"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Change:
     """A primitive and the entries it is for."""
 
@@ -68,7 +68,7 @@ class Change:
     writer: Tier = Tier.UNSPECIFIED
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Match:
     """An entry that fits, and where it goes."""
 
@@ -78,7 +78,7 @@ class Match:
     body_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """What is to be changed, as of a moment; or why nothing can be."""
 

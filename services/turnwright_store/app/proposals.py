@@ -8,7 +8,6 @@ Source: architecture 6, 11; rows RU009, RU013, RU035, RU040, RU249-RU255; decisi
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX, PATH_CHARS_MAX
 from turnwright_core.runs import Run
+from turnwright_core.values import frozen
 from turnwright_store.app.reading import Address
 from turnwright_store.app.writing import apply_writes
 from turnwright_store.domain.basis import Basis
@@ -52,7 +52,7 @@ CONTENTS_MAX: Final = 1000
 _PAST: Final = {ACCEPT: "accepted", REJECT: "rejected"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resolution:
     """What somebody decides. `contents` are pairs of path and text, written instead of what was proposed there."""
 
@@ -63,7 +63,7 @@ class Resolution:
     """Whether who decides carries the effect out."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decided:
     """A decided proposal; the cursor is the moment before."""
 

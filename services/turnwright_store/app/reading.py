@@ -6,13 +6,13 @@ Source: architecture 3, 12.4; rows RU046, RU063, RU273.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from sqlalchemy import Connection
 
 from turnwright_core.entries import Cursor, Entry
+from turnwright_core.values import frozen
 from turnwright_store.app.moments import At, check_cursor, moment_of_cursor, sighting
 from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import check_count, invalid
@@ -33,7 +33,7 @@ ROWS_A_STATEMENT: Final = 1000
 """Rows of changes that one statement finds."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Address:
     """Which run."""
 
@@ -41,7 +41,7 @@ class Address:
     run: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Found:
     """What a reader has to be told, at one moment. Bodies are still to be loaded."""
 
@@ -51,7 +51,7 @@ class Found:
     removed: list[str]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """One message of a view; the last one has the cursor."""
 
@@ -106,7 +106,7 @@ def _changed(connection: Connection, basis: Basis, run: Standing, after: Cursor,
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Section:
     """What changed in one scope that a run reads."""
 

@@ -9,7 +9,6 @@ kept in memory, and a restart begins at the mark again, which indexes some entri
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -21,6 +20,7 @@ from turnwright_core.limits import (
     SEARCH_QUERY_CHARS_MAX,
     SEARCH_SCHEMES_MAX,
 )
+from turnwright_core.values import frozen
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.checks import check_chars, check_count, invalid
 from turnwright_store.domain.locks import project_lock
@@ -43,7 +43,7 @@ TEXT_BYTES_MAX: Final = 256 * 1024
 _LAST_ENTRY: Final = 2**62
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Piece:
     """What one write brings into the index."""
 
@@ -116,7 +116,7 @@ def indexing(database: Database, every_s: float) -> Chore:
     return Chore("indexing", every_s, Indexer(database).piece)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Found:
     """What a search found, best first, with a snippet of each."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import count
 from math import isfinite
@@ -41,6 +40,7 @@ from turnwright_core.streams import (
     record_of_channel,
 )
 from turnwright_core.text import slugify
+from turnwright_core.values import frozen
 from turnwright_store.app.reading import Address
 from turnwright_store.app.writing import apply_writes, check_writes
 from turnwright_store.domain.basis import Basis
@@ -66,7 +66,7 @@ class End(IntEnum):
     CANCELLED = 3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Channel:
     """One channel as it is now."""
 
@@ -76,7 +76,7 @@ class Channel:
     state: State
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Opening:
     """A stream that somebody wants to produce."""
 
@@ -86,7 +86,7 @@ class Opening:
     producer: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Piece:
     """What a producer adds to a channel of a stream."""
 
@@ -97,7 +97,7 @@ class Piece:
     producer: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ending:
     """How a stream shall end. `producer` is who says so."""
 

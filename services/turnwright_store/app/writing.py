@@ -6,8 +6,8 @@ Source: architecture 3, 12.1; rows RU022-RU036, RU048-RU060, RU089-RU095; decisi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from dataclasses import replace
+from typing import Any, Final, Generic, TypeVar
 
 from turnwright_core.entries import (
     AppendEntry,
@@ -21,6 +21,7 @@ from turnwright_core.entries import (
 )
 from turnwright_core.kit.auth import Caller
 from turnwright_core.text import scheme_of
+from turnwright_core.values import frozen
 from turnwright_store.app.storing import store
 from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import (
@@ -45,7 +46,7 @@ from turnwright_store.sql.runs import Standing
 R = TypeVar("R", bound=Standing)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Written(Generic[R]):
     """What a request's writes came to."""
 
@@ -55,12 +56,15 @@ class Written(Generic[R]):
     paths: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Turning:
     """The turn and loop that the writes of a request belong to, where they do not say; None: the views keep theirs."""
 
     turn: int | None = None
     loop: int | None = None
+
+
+_NO_TURN: Final = Turning()
 
 
 def check_writes(basis: Basis, caller: Caller, writes: Sequence[EntryWrite]) -> list[EntryWrite]:
@@ -120,7 +124,7 @@ def apply_writes(
     run: R,
     writes: Sequence[EntryWrite],
     actor: str,
-    turning: Turning = Turning(),
+    turning: Turning = _NO_TURN,
 ) -> Written[R]:
     """Apply checked writes and raise the scopes that they touch. Raises what the state forbids."""
     if not writes:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from turnwright_core.schemes import Scheme
+from turnwright_core.values import frozen
 from turnwright_store.domain.limits import WriteLimits
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Basis:
     """Read at the start. Nothing in it changes; another one takes its place when schemes are registered."""
 

@@ -5,10 +5,10 @@ Source: architecture 10 (every input has a limit).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, BODY_BYTES_MAX, PATH_CHARS_MAX, WRITES_MAX
+from turnwright_core.values import frozen
 
 APPEND_BYTES_MAX: Final = 1024 * 1024
 """Most that one write adds to a streaming body, in bytes of UTF-8."""
@@ -21,7 +21,7 @@ BODIES_BYTES_MAX: Final = 64 * 1024 * 1024
 much itself; a copy costs it a path, and the store a body."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WriteLimits:
     """Limits of what is written. See the settings for what each bounds."""
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from typing import Final
 
 from turnwright_core.differences import Copied, Differences
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import BODY_BYTES_MAX
+from turnwright_core.values import frozen
 from turnwright_store.domain.checks import check_bytes, check_count, check_path, invalid
 
 MESSAGES_MAX: Final = 16
@@ -40,7 +41,7 @@ _DIGEST_DIGITS: Final = 40
 ROLES: Final = ("system", "user", "assistant")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Message:
     """One message of a packet: its pieces, texts of its own and runs of the base."""
 
@@ -48,7 +49,7 @@ class Message:
     pieces: tuple[Copied | str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Packet:
     """What the model is sent in a turn."""
 

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from turnwright_core.entries import AppendEntry, RemoveEntry, SetEntry, State, Tier, Visibility
 from turnwright_core.errors import Reason, fault
+from turnwright_core.values import frozen
 from turnwright_store.domain.checks import invalid, over_limit
 from turnwright_store.domain.limits import WriteLimits
 from turnwright_store.domain.merging import merge_attributes
@@ -64,7 +65,7 @@ class Content(NamedTuple):
     attributes: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Left:
     """A stored view that ends."""
 
@@ -95,7 +96,7 @@ def draft(body: str, attributes: str, writer: Tier) -> Draft:
     return Draft(body, len(data), hashlib.sha256(data).hexdigest(), attributes, writer)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Home:
     """Where entries of a path are made: the scope that its scheme says."""
 
@@ -347,7 +348,7 @@ def gives_content(change: SetEntry) -> bool:
     return change.body is not None or change.attributes_json is not None or change.merge_attributes_json is not None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stamp:
     """Who writes, and what the view is stamped with: `turn` and `loop` win, else a view keeps its own."""
 

@@ -11,7 +11,6 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ import sqlalchemy
 from sqlalchemy import Connection, NullPool, StaticPool, Table, delete, func, insert, make_url, select
 from sqlalchemy.exc import DBAPIError
 
+from turnwright_core.values import frozen
 from turnwright_store.config import POSTGRESQL_SCHEMES
 from turnwright_store.edge.schema import REVISIONS, current_revision
 from turnwright_store.sql.tables import (
@@ -56,7 +56,7 @@ class BackupError(RuntimeError):
     """A backup that cannot be made or restored; nothing was changed. The text says why, and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Report:
     """What was copied."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
@@ -16,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from turnwright_core.errors import Reason, fault
+from turnwright_core.values import frozen
 from turnwright_store.edge.postgres_pipe import Pipe
 from turnwright_store.edge.postgres_statements import PostgresConnection, PostgresStatements
 from turnwright_store.edge.sqlstates import Cure, cure_of, driver_error, heard
@@ -42,7 +42,7 @@ class DatabaseUnreachableError(OSError):
     """No connection to the database at the start. The message names the server, never the password."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Server:
     """Where the database is, and how long anything there may take."""
 

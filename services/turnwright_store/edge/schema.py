@@ -8,11 +8,11 @@ works on it, so that replicas can be replaced one after the other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import sqlalchemy
 
+from turnwright_core.values import frozen
 from turnwright_store.edge.snapshot import MIGRATIONS, statements
 
 REVISIONS: Final = ("r0001", "r0002")
@@ -45,7 +45,7 @@ class Raw(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Words:
     """What each database says in its own way."""
 

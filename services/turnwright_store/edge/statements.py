@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import itemgetter
 from types import TracebackType
 from typing import Any, Final, Self
@@ -23,6 +23,7 @@ from sqlalchemy import CompoundSelect, Delete, Dialect, Float, Insert, Select, U
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import TypeEngine
 
+from turnwright_core.values import frozen
 from turnwright_store.ports import RowsOf
 
 _EXPANDED: Final = re.compile(r"__\[POSTCOMPILE_(\w+)\]")
@@ -37,7 +38,7 @@ Results = tuple[tuple[int, Convert], ...]
 """Which columns of a row are converted, and how."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Compiled:
     """A statement as the driver takes it."""
 

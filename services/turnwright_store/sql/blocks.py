@@ -9,13 +9,14 @@ Source: architecture 3 (what the model was sent).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, insert, literal_column, select, update
 
 from turnwright_core.entries import State
 from turnwright_core.limits import SHOWN_BYTES_MAX, SHOWN_BYTES_MIN
+from turnwright_core.values import frozen
 from turnwright_store.sql.entries import SEEN_VERSION, parts
 from turnwright_store.sql.packing import packed_by, unpacked_by
 from turnwright_store.sql.tables import blocks, entries, versions, views
@@ -66,7 +67,7 @@ _MAKE_WHOLE: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shown:
     """A body that a run sees."""
 
@@ -76,7 +77,7 @@ class Shown:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Block:
     """What is stored of a text."""
 
@@ -97,7 +98,7 @@ def block_of(text: str, shown: Shown | None) -> Block:
     return Block(packed_by(text), None, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Asked:
     """What the database was asked about the texts of a packet: where that is a trip, all of it is one."""
 

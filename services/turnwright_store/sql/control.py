@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import Connection, Text, and_, bindparam, cast, func, literal_column, or_, select, update
 
 from turnwright_core.runs import RunSettings
+from turnwright_core.values import frozen
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.loops import budget_json
 from turnwright_store.sql.runs import RUN, RunRow, run_of
@@ -107,7 +107,7 @@ def configure(connection: Connection, run_id: int, settings: RunSettings) -> Non
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpentTurn:
     """What one turn has spent; tokens and price are None where its call has not ended."""
 

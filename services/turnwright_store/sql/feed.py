@@ -8,12 +8,12 @@ Source: architecture 3 (revisions and the change feed), 12.4.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
 from sqlalchemy import CompoundSelect, Connection, Select, and_, func, literal_column, or_, select, union_all
 
+from turnwright_core.values import frozen
 from turnwright_store.sql.keys import newest
 from turnwright_store.sql.moments import AT_RUN, ENDED_SINCE, FROM_REV, OPEN_STILL, SHOWN_AT, Moment, number
 from turnwright_store.sql.runs import Standing
@@ -114,7 +114,7 @@ def _moved(kind: Kind) -> CompoundSelect[Any]:
     return union_all(shown.where(OPEN_STILL), shown.where(ENDED_SINCE)).order_by("at_rev", "row").limit(number("page"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Changed:
     """A piece of what changed."""
 

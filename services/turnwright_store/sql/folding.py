@@ -5,13 +5,13 @@ Source: architecture 3 (streaming bodies); docs/adr/0006.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import Connection, and_, bindparam, delete, func, literal_column, or_, select, update
 from sqlalchemy.types import UserDefinedType
 
 from turnwright_core.entries import State
+from turnwright_core.values import frozen
 from turnwright_store.sql.keys import is_version
 from turnwright_store.sql.tables import chunks, entries, projects, runs, versions, views
 
@@ -84,7 +84,7 @@ _DROP: Final = delete(chunks).where(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Waiting:
     """A version with chunks."""
 
@@ -96,7 +96,7 @@ class Waiting:
     run: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pieces:
     """What a version and its chunks hold."""
 

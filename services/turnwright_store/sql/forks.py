@@ -7,7 +7,6 @@ Source: architecture 3 (forks); rows RU060, RU219; C18.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -30,6 +29,7 @@ from sqlalchemy import (
 
 from turnwright_core.entries import State
 from turnwright_core.runs import QUEUED
+from turnwright_core.values import frozen
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.tables import runs, scopes, turns, views
 
@@ -142,7 +142,7 @@ _PARENT: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TurnHome:
     """Where an ended turn is kept: a run, and the revisions of the scopes that it read at the turn's end."""
 
@@ -191,7 +191,7 @@ def positions_of(connection: Connection, run_id: int) -> int:
     return int(connection.execute(_POSITIONS, {"run": run_id}).scalar_one())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Child:
     """What is new of a fork; the rest is the parent's."""
 

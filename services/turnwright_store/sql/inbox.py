@@ -8,11 +8,11 @@ Source: architecture 7, 11 (a proposal stays pending); rows RU009, RU244.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import Connection, Select, and_, bindparam, literal_column, or_, select
 
+from turnwright_core.values import frozen
 from turnwright_store.sql.entries import SEEN_VERSION, parts
 from turnwright_store.sql.leases import DatabaseNow
 from turnwright_store.sql.tables import entries, projects, runs, versions, views
@@ -65,7 +65,7 @@ _RUNS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WaitingRow:
     """A row that waits: since when, the row, and its run."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -28,6 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.compiler import compiles
 
+from turnwright_core.values import frozen
 from turnwright_store.sql.dialect import POSTGRESQL, SQLITE
 from turnwright_store.sql.tables import executors, projects, runs
 
@@ -120,7 +120,7 @@ def read_now(connection: Connection) -> int:
     return int(connection.execute(_NOW).scalar_one())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HeldRow:
     """A run as its owner holds it."""
 

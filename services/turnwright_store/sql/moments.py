@@ -10,7 +10,7 @@ Source: architecture 3 (views are intervals); C34.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -29,6 +29,7 @@ from sqlalchemy import (
     union_all,
 )
 
+from turnwright_core.values import frozen
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.entries import SEEN_VERSION, parts
 from turnwright_store.sql.keys import is_of, key_in_sql, newest
@@ -49,7 +50,7 @@ from turnwright_store.sql.views import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Moment:
     """A moment of a run: the revisions of the three scopes that it read then."""
 
@@ -184,7 +185,7 @@ _WRITTEN: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Written:
     """The part of Shown that is a version's."""
 
@@ -200,7 +201,7 @@ _SAME_MS_MAX: Final = 20
 """Writes of one path in one millisecond that are told apart."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Interval:
     """A view of a run over the revisions from `shown.revision` on."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Final
 
 from sqlalchemy import Connection, bindparam, delete, insert, select
 
+from turnwright_core.values import frozen
 from turnwright_store.sql.tables import packets
 
 _ROW: Final = (packets.c.turn, packets.c.base_turn, packets.c.depth, packets.c.length, packets.c.layout)
@@ -23,7 +24,7 @@ _ADD: Final = insert(packets)
 _REMOVE: Final = delete(packets).where(packets.c.run_id == bindparam("run"), packets.c.turn == bindparam("turn_is"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PacketRow:
     """A stored layout."""
 

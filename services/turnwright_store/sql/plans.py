@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, select
 
 from turnwright_core.entries import Visibility
+from turnwright_core.values import frozen
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.keys import is_version
 from turnwright_store.sql.tables import versions, views
@@ -21,7 +21,7 @@ _AFTER_SLASH: Final = "0"
 """The character after `/`: where the paths that begin with a slash end."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Piece:
     """One entry of a plan: the plan itself, an earlier version or a delta."""
 

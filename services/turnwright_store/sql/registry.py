@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
@@ -13,10 +12,11 @@ from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import Model, Project
 from turnwright_core.schemes import Scheme
+from turnwright_core.values import frozen
 from turnwright_store.sql.tables import models, projects, schemes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProjectRow:
     """A project with its keys."""
 

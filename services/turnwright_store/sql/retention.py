@@ -6,7 +6,6 @@ Source: architecture 3 (a version lives while a kept view interval or turn needs
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -27,6 +26,7 @@ from sqlalchemy import (
     update,
 )
 
+from turnwright_core.values import frozen
 from turnwright_store.sql.blocks import make_whole
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.entries import parts
@@ -158,7 +158,7 @@ Held = Mapping[tuple[int, int], int]
 """Versions that somebody sees, as (entry, revision), each with the bytes of chunks that are seen on top."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RemovedRun:
     """A run that was removed and has rows left."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache
 from operator import attrgetter
 from typing import Any, Final, TypeVar
@@ -13,13 +13,14 @@ from sqlalchemy import Connection, Select, and_, bindparam, case, insert, litera
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import ForkOrigin, Loop, Run, RunSettings
+from turnwright_core.values import frozen
 from turnwright_store.sql.loops import LOOP_COLUMNS, budget_json, budget_of, loop_of
 from turnwright_store.sql.next_loop import settle_next_loop
 from turnwright_store.sql.registry import get_project
 from turnwright_store.sql.tables import loops, projects, runs, scopes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Standing:
     """What most requests need of a run: its keys, the revisions of the scopes that it reads, what writes depend on."""
 
@@ -82,7 +83,7 @@ def _fields_of(kind: Any) -> tuple[tuple[Callable[[Standing, Any], None], ...], 
     return tuple(getattr(kind, name).__set__ for name in names), attrgetter(*names)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunRow(Standing):
     """A run with everything that is known of it."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import BigInteger, bindparam, case, insert, select, update
 
+from turnwright_core.values import frozen
 from turnwright_store.ports import Transaction
 from turnwright_store.sql.tables import meta, scopes
 
@@ -43,7 +43,7 @@ def raise_revision(tx: Transaction, scope: int, places: int = 0) -> tuple[int, i
     return revision, last_place
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reached:
     """How far a scope has come: its revision, and the last place that was given in its timeline."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
@@ -25,6 +24,7 @@ from sqlalchemy import (
     update,
 )
 
+from turnwright_core.values import frozen
 from turnwright_store.domain.words import lexemes_of, parts_of, words_of
 from turnwright_store.sql.dialect import POSTGRESQL
 from turnwright_store.sql.entries import HEAD, parts
@@ -41,7 +41,7 @@ POSITIONS_MAX: Final = 255
 """Most positions of one word that PostgreSQL keeps."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Behind:
     """A project whose index is not up to date."""
 
@@ -54,7 +54,7 @@ class Behind:
     """Revision up to which everything is indexed."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Head:
     """The latest version of a shared entry."""
 
@@ -65,7 +65,7 @@ class Head:
     body_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Document:
     """An entry, and its text as the index takes it."""
 
@@ -73,7 +73,7 @@ class Document:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Hit:
     """An entry that was found, without its text."""
 

@@ -8,7 +8,6 @@ Source: architecture 3 (revisions and the change feed), 12.4; RU046, RU063, RU08
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, cast
 
@@ -27,6 +26,7 @@ from sqlalchemy import (
 )
 
 from turnwright_core.entries import STATES, TIERS, VISIBILITIES, Entry, State, Visibility
+from turnwright_core.values import frozen
 from turnwright_store.sql.entries import SEEN_VERSION, parts
 from turnwright_store.sql.runs import Standing, run_not_found
 from turnwright_store.sql.tables import chunks, entries, versions, views
@@ -200,7 +200,7 @@ _CHUNKS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wanted:
     """Which entries of a view a reader wants, and how much of each."""
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -33,6 +33,7 @@ from sqlalchemy import (
 )
 
 from turnwright_core.runs import PROPOSED
+from turnwright_core.values import frozen
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.entries import parts
 from turnwright_store.sql.leases import IS_FREE, IS_LEASED
@@ -98,7 +99,7 @@ _SAY: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WaitingRow:
     """A run that waits for an owner."""
 
@@ -143,7 +144,7 @@ def _heads(connection: Connection, workspaces: Collection[str], grace_ms: int) -
             yield loop, _Waiting(project, names[run], run, alias)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Waiting:
     """A project in the line, and its next run; 0: it is not read yet."""
 

@@ -76,7 +76,6 @@ async def test_what_a_record_can_hold_is_handed_on_and_written_at_plugin_tier(be
         Proposed(CallEffect({"a": object()}), "do it"),
         Proposed(CallEffect(), "do it", attributes={"decision": {}}),
     ],
-    ids=repr,
 )
 async def test_what_no_record_can_hold_is_a_crash_of_the_tool(bench, answer) -> None:
     with pytest.raises((TypeError, ValueError)):
