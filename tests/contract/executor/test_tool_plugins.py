@@ -149,7 +149,7 @@ async def test_its_scheme_is_registered_before_anything_is_written(plugin, tmp_p
         ({"no_proposals": True}, {"post", "env", "sh", "ask_user"}),
         ({"no_interaction": True}, {"ask_user"}),
     ],
-    ids=str,
+    ids=["no_web", "no_proposals", "no_interaction"],
 )
 async def test_flags_take_it_away_and_its_command_is_refused(plugin, tmp_path, settings, missing) -> None:
     # RU122
