@@ -255,6 +255,9 @@ async def test_a_run_that_is_opened_after_a_restart_of_every_service_is_the_run_
         await watched(first, stack.project, "r", "proposal_pending", waiting.cursor)
         await first.act(stack.project, "And again.", run="r", settings=settings)
         before = await told(first, stack.project)
+        while not before[0].loops_queued:
+            # Events come a moment after what they tell of.
+            before = await told(first, stack.project)
         for life in stack.lives.values():
             life.kill()
         for life in stack.lives.values():

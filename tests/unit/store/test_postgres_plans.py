@@ -47,11 +47,14 @@ def statements():
 
 
 @pytest.fixture
-def link(postgres_url):
-    one = PostgresLink(Links(Server(postgres_url, 5.0, 30.0, 10.0)))
+def link(postgres):
+    """A connection to a database that nobody has used: there are no statistics in it."""
+    url = postgres.create()
+    one = PostgresLink(Links(Server(url, 5.0, 30.0, 10.0)))
     one.open()
     yield one
     one.close()
+    postgres.drop(url)
 
 
 def read_whole(node):
