@@ -17,7 +17,7 @@ from sqlalchemy import Connection, bindparam, insert, literal_column, select, up
 from turnwright_core.entries import State
 from turnwright_core.limits import SHOWN_BYTES_MAX, SHOWN_BYTES_MIN
 from turnwright_core.values import frozen
-from turnwright_store.sql.entries import SEEN_VERSION, parts
+from turnwright_store.sql.entries import of_seen_paths, parts
 from turnwright_store.sql.packing import packed_by, unpacked_by
 from turnwright_store.sql.tables import blocks, entries, versions, views
 
@@ -39,19 +39,10 @@ _TEXTS: Final = (
     .outerjoin(entries, entries.c.id == versions.c.entry_id)
     .where(blocks.c.id.in_(bindparam("ids", expanding=True)))
 )
-_SHOWN: Final = (
-    select(entries.c.path, versions.c.id, versions.c.body)
-    .select_from(views)
-    .join(entries, entries.c.id == views.c.entry_id)
-    .join(versions, SEEN_VERSION)
-    .where(
-        views.c.run_id == bindparam("run_id"),
-        views.c.to_rev.is_(None),
-        views.c.path.in_(bindparam("paths", expanding=True)),
-        # What still grows may become long.
-        views.c.state != literal_column(str(int(State.STREAMING))),
-        versions.c.stored_bytes.between(SHOWN_BYTES_MIN, SHOWN_BYTES_MAX),
-    )
+_SHOWN: Final = of_seen_paths(entries.c.path, versions.c.id, versions.c.body).where(
+    # What still grows may become long.
+    views.c.state != literal_column(str(int(State.STREAMING))),
+    versions.c.stored_bytes.between(SHOWN_BYTES_MIN, SHOWN_BYTES_MAX),
 )
 _LEANING: Final = (
     select(*_STORED)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, and_, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, func, insert, select, update
 
 from turnwright_core.entries import STATES, TIERS, VISIBILITIES
 from turnwright_core.values import frozen
@@ -37,29 +37,36 @@ _CONTENT: Final = (
     versions.c.writer,
     versions.c.attributes,
 )
-_SEEN: Final = (
-    select(
-        views.c.path,
-        views.c.id,
-        views.c.from_rev,
-        views.c.chunk_bytes,
-        views.c.visibility,
-        views.c.state,
-        views.c.outcome,
-        views.c.turn,
-        views.c.loop,
-        views.c.position,
-        views.c.write_count,
-        *_CONTENT,
+
+
+def of_seen_paths(*columns: Any) -> Select[Any]:
+    """A question about what a run sees now of some paths, with entry and version."""
+    return (
+        select(*columns)
+        .select_from(views)
+        .join(entries, entries.c.id == views.c.entry_id)
+        .join(versions, SEEN_VERSION)
+        .where(
+            views.c.run_id == bindparam("run_id"),
+            views.c.to_rev.is_(None),
+            views.c.path.in_(bindparam("paths", expanding=True)),
+        )
     )
-    .select_from(views)
-    .join(entries, entries.c.id == views.c.entry_id)
-    .join(versions, SEEN_VERSION)
-    .where(
-        views.c.run_id == bindparam("run_id"),
-        views.c.to_rev.is_(None),
-        views.c.path.in_(bindparam("paths", expanding=True)),
-    )
+
+
+_SEEN: Final = of_seen_paths(
+    views.c.path,
+    views.c.id,
+    views.c.from_rev,
+    views.c.chunk_bytes,
+    views.c.visibility,
+    views.c.state,
+    views.c.outcome,
+    views.c.turn,
+    views.c.loop,
+    views.c.position,
+    views.c.write_count,
+    *_CONTENT,
 )
 _UNSEEN: Final = (
     select(entries.c.path, *_CONTENT)

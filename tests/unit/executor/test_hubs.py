@@ -28,6 +28,16 @@ def kept(hubs: Hubs) -> int:
     return len(hubs._hubs.keys() | hubs._opening.keys() | hubs._lingering.keys())
 
 
+async def idle_run(bench, store: Peer, name: str) -> tuple[store_service_pb2_grpc.StoreServiceStub, RunAddress]:
+    """A new run without work, and who can remove it."""
+    address = RunAddress(bench.entries._address.project, name)
+    stub = store_service_pb2_grpc.StoreServiceStub(store.channel)
+    settings = settings_pb2.RunSettings(model="m")
+    wanted = registry_pb2.CreateRunRequest(project=address.project, run=address.run, settings=settings)
+    await store.call(stub.CreateRun, wanted)
+    return stub, address
+
+
 async def watched(hubs: Hubs, address: RunAddress) -> None:
     async with hubs.hold(address):
         pass
@@ -43,12 +53,8 @@ async def test_nothing_is_kept_of_runs_that_nobody_knows(bench) -> None:
 
 
 async def test_nothing_is_kept_of_a_run_that_was_removed_while_somebody_watched(bench, store) -> None:
-    address = RunAddress(bench.entries._address.project, "idle")
+    stub, address = await idle_run(bench, store, "idle")
     hubs = Hubs("o", bench.entries._ledger, ExecutorSettings())
-    stub = store_service_pb2_grpc.StoreServiceStub(store.channel)
-    settings = settings_pb2.RunSettings(model="m")
-    wanted = registry_pb2.CreateRunRequest(project=address.project, run=address.run, settings=settings)
-    await store.call(stub.CreateRun, wanted)
     async with hubs.hold(address) as hub, asyncio.timeout(10):
         events = hub.watch(None)
         first = (await anext(events)).WhichOneof("event")
@@ -162,12 +168,8 @@ async def test_who_waits_for_something_hears_it_from_the_next_hub_when_one_ends(
 
 
 async def test_who_waits_hears_that_the_run_is_gone(bench, store) -> None:
-    address = RunAddress(bench.entries._address.project, "waited")
+    stub, address = await idle_run(bench, store, "waited")
     hubs = Hubs("o", bench.entries._ledger, ExecutorSettings())
-    stub = store_service_pb2_grpc.StoreServiceStub(store.channel)
-    settings = settings_pb2.RunSettings(model="m")
-    wanted = registry_pb2.CreateRunRequest(project=address.project, run=address.run, settings=settings)
-    await store.call(stub.CreateRun, wanted)
     async with hubs.hold(address) as hub, asyncio.timeout(10):
         waiting = asyncio.create_task(hub.ended(["sh://turn_1/x_1"]))
         await store.call(stub.RemoveRun, registry_pb2.RemoveRunRequest(project=address.project, run=address.run))
