@@ -41,6 +41,8 @@ class RunRows:
         self.size_bytes = getsizeof(self.system)
         self._divisor = divisor
         self._blocks: dict[str, Block] = {}
+        self._large: set[int] = set()
+        """Who they are of the rows' texts that are looked for among pieces."""
         self._ordered: tuple[Block, ...] | None = None
         self._told_digest = ""
         self._told: tuple[str, ...] = ()
@@ -92,9 +94,8 @@ class RunRows:
 
     def _keep_told(self, digest: str, told: tuple[str, ...]) -> None:
         """Nearly all pieces are texts of the rows, of which names are kept; the others, parts of long texts, count."""
-        large = [piece for piece in told if len(piece) > _SMALL_CHARS]
-        own = {id(text) for block in self._blocks.values() for text in (block.whole, block.condensed)} if large else ()
-        copies = (piece for piece in large if id(piece) not in own and piece is not self.system)
+        large = (piece for piece in told if len(piece) > _SMALL_CHARS)
+        copies = (piece for piece in large if id(piece) not in self._large and piece is not self.system)
         told_bytes = sum(map(getsizeof, copies))
         self.size_bytes += told_bytes - self._told_bytes
         self._told_digest, self._told, self._told_bytes = digest, told, told_bytes
@@ -130,10 +131,12 @@ class RunRows:
         before = self._blocks.pop(path, None)
         if before:
             self.size_bytes -= _weight(before)
+            self._large -= _large_of(before)
         self._fresh.pop(path, None)
         if block:
             self._blocks[path] = self._fresh[path] = block
             self.size_bytes += _weight(block)
+            self._large |= _large_of(block)
         if before or block:
             self._ordered = None
 
@@ -141,3 +144,7 @@ class RunRows:
 def _weight(block: Block) -> int:
     prompt = getsizeof(block.prompt.whole) + getsizeof(block.prompt.condensed) if block.prompt else 0
     return _ROW_BYTES + getsizeof(block.whole) + getsizeof(block.condensed) + prompt
+
+
+def _large_of(block: Block) -> set[int]:
+    return {id(text) for text in (block.whole, block.condensed) if len(text) > _SMALL_CHARS}
