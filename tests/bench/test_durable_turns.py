@@ -195,10 +195,10 @@ async def test_a_late_turn_costs_what_an_early_one_costs(stack):
             loop = loop_in(event)
             if loop and loop.status in LOOP_ENDED:
                 break
-    costs = {end: (used[end] - used[end - 20]) / 20 * 1e3 for end in (25, 100, 195)}
+    costs = {end: (used[end] - used[end - 60]) / 60 * 1e3 for end in (65, 130, 195)}
     assert all(cost > 0 for cost in costs.values())
-    told = ", ".join(f"{end - 20} to {end} {cost:.1f}" for end, cost in costs.items())
-    print(f"ms CPU a turn, turns {told}; ratio {costs[195] / costs[25]:.2f}")
+    told = ", ".join(f"{end - 60} to {end} {cost:.1f}" for end, cost in costs.items())
+    print(f"ms CPU a turn, turns {told}; ratio {costs[195] / costs[65]:.2f}")
 
 
 async def test_start_and_memory(stack, tmp_path_factory):
