@@ -64,6 +64,8 @@ class _Held:
     term_s: float
     until_s: float
     """When work must stop, by the executor's clock."""
+    is_leaving: bool = False
+    """Whether it is being given back: that the store has heard of it already is no loss."""
 
 
 class Leases:
@@ -184,6 +186,7 @@ class Leases:
         held = self._held.get(address)
         if held is None:
             return
+        held.is_leaving = True
         try:
             await self._ledger.release(address, held.epoch)
         except TurnwrightError as error:
@@ -247,7 +250,7 @@ class Leases:
         self._term_s = renewal.lease_ms / 1000
         for (address, epoch), state in zip(asked.items(), renewal.states, strict=True):
             held = self._held.get(address)
-            if held is None or held.epoch != epoch:
+            if held is None or held.epoch != epoch or held.is_leaving:
                 continue
             if not state.held:
                 self._lose(holder, address, to_other=True)

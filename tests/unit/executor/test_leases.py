@@ -37,6 +37,7 @@ class FaultyLedger(StoreLedger):
     fault = ""
     renewals = 0
     answers_after_s = 0.0
+    releases_after_s = 0.0
 
     async def claim(self, address):
         claim = await super().claim(address)
@@ -47,6 +48,10 @@ class FaultyLedger(StoreLedger):
         claims = await super().claim_work(limit, workspaces)
         await asyncio.sleep(self.answers_after_s)
         return claims
+
+    async def release(self, address, epoch):
+        await super().release(address, epoch)
+        await asyncio.sleep(self.releases_after_s)
 
     async def renew(self, leases, workspaces):
         if self.fault == "gone":
@@ -97,6 +102,15 @@ async def test_what_cannot_be_renewed_is_stopped_at_two_thirds_of_the_term(held,
     ((run, to_other, at),) = worker.lost
     assert (run, to_other) == (address.run, False)
     assert at - began < TERM_S
+
+
+async def test_what_is_given_back_meanwhile_is_not_lost_with_a_renewal(held):
+    leases, worker, address = held
+    leases._ledger.releases_after_s = TERM_S / 2
+    before = leases._ledger.renewals
+    await leases.give_back(address)
+    assert leases._ledger.renewals > before
+    assert (worker.lost, leases.holds(address)) == ([], False)
 
 
 async def test_what_another_has_claimed_is_lost_with_the_next_renewal(store, held):
