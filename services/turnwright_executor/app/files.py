@@ -47,6 +47,8 @@ class FileSync:
         self._known = dict(known)
         self._tokens: dict[str, int] = {}
         self._has_scanned = False
+        self._mirrored: set[str] = set()
+        """Paths of which others have said since the last scan what their entries are."""
         self._is_waiting = self._is_doubted = False
 
     @property
@@ -68,7 +70,8 @@ class FileSync:
         Raises OSError when the project's root cannot be read.
         """
         self._is_waiting = True
-        scan = await self._scanner.scan()
+        scan = await self._scanner.scan(self._mirrored)
+        self._mirrored = set()
         # The first scan has nothing to compare with: what the run knows and the disk has not is gone.
         found = {file.path for file in scan.changed}
         gone = scan.removed if self._has_scanned else tuple(path for path in self._known if path not in found)
@@ -88,8 +91,12 @@ class FileSync:
         return _file_write(file, Visibility.VISIBLE if is_added else Visibility.ARCHIVED)
 
     def mirrored(self, writes: Iterable[EntryWrite]) -> None:
-        """Others have brought these entries to what they made of their files: only what differs is written again."""
+        """Others have brought these entries to what they made of their files: only what differs is written again.
+
+        A later command may have made the file what it was before, so the next scan tells what it is in any case.
+        """
         for path, change in ((write.path, write.change) for write in writes):
+            self._mirrored.add(path)
             if isinstance(change, RemoveEntry):
                 self._known.pop(path, None)
             elif isinstance(change, SetEntry) and change.body is not None:

@@ -11,7 +11,7 @@ import asyncio
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -66,18 +66,18 @@ class DiskScanner:
         """How many files the last scan knew."""
         return len(self._seen)
 
-    async def scan(self) -> Scan:
-        """Look again: files in path order. Raises OSError when the root cannot be read."""
-        return await asyncio.to_thread(self._scan)
+    async def scan(self, doubtful: Collection[str] = ()) -> Scan:
+        """Look again: files in path order. Raises OSError when the root cannot be read. `doubtful`: see FileScanner."""
+        return await asyncio.to_thread(self._scan, frozenset(doubtful))
 
-    def _scan(self) -> Scan:
+    def _scan(self, doubtful: frozenset[str]) -> Scan:
         began_ns = self._now_ns()
         before, self._seen = self._seen, {}
-        changed = [
-            file for path in self._paths(began_ns) if (file := self._looked_at(path, before.get(path), began_ns))
-        ]
-        removed = tuple(sorted(before.keys() - self._seen.keys()))
-        return Scan(tuple(changed), removed)
+        known = {path: seen for path, seen in before.items() if path not in doubtful} if doubtful else before
+        changed = [file for path in self._paths(began_ns) if (file := self._looked_at(path, known.get(path), began_ns))]
+        # What is not looked at, because it is ignored, may be there all the same.
+        gone = {path for path in doubtful - self._seen.keys() if not os.path.lexists(f"{self.root}/{path}")}
+        return Scan(tuple(changed), tuple(sorted((known.keys() - self._seen.keys()) | gone)))
 
     def _paths(self, now_ns: int) -> Sequence[str]:
         listed = self._listing.paths(now_ns)

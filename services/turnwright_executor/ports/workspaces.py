@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Protocol
 
 from turnwright_core.values import frozen
@@ -32,6 +32,10 @@ class Scan:
 class FileScanner(Protocol):
     """Finds the files of one project; each scan tells what changed since the one before."""
 
-    async def scan(self) -> Scan:
-        """Look again. Raises OSError when the root cannot be read."""
+    async def scan(self, doubtful: Collection[str] = ()) -> Scan:
+        """Look again. Raises OSError when the root cannot be read.
+
+        Of `doubtful` paths it is told what they are now, changed or not: of files that are there, and of those that
+        are gone.
+        """
         ...

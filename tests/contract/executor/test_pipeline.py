@@ -9,6 +9,7 @@ from turnwright.store.v1 import write_pb2
 from turnwright.types.v1 import entry_pb2
 
 from services import running
+from turnwright_core.errors import MissingError
 
 pytestmark = pytest.mark.asyncio
 
@@ -199,6 +200,24 @@ async def test_a_file_that_a_command_changed_is_written_once(tmp_path):
         ("a.txt", "set", "newer\n"),
     ]
     assert (found.body, found.turn) == ("newer\n", 3)
+
+
+async def test_a_file_that_is_put_back_in_the_turn_that_changed_it_is_shown_as_it_is(tmp_path):
+    """RU204: what was changed, made or removed by one command and undone by the next; what is ignored stays."""
+    async with running(tmp_path) as services:
+        for name, text in {"a.txt": "old\n", "c.txt": "c", ".env": "x"}.items():
+            (services.files / name).write_text(text)
+        services.script(
+            '<set path="a.txt"><<SEARCH\nold\nSEARCH\n<<REPLACE\nnew\nREPLACE</set><set path="b.txt">b</set><rm path="c.txt"/>'
+            '<set path=".env">y</set><sh>echo old > a.txt; rm b.txt; printf c > c.txt</sh>'
+            '<update status="102">More.</update>',
+            DONE,
+        )
+        assert (await services.until(await services.act())).status == 200
+        bodies = {name: (await services.entry(name)).body for name in ("a.txt", "c.txt", ".env")}
+        with pytest.raises(MissingError):
+            await services.entry("b.txt")
+    assert bodies == {"a.txt": "old\n", "c.txt": "c", ".env": "y"}
 
 
 async def test_the_entries_that_a_turns_commands_name_are_read_with_its_records(tmp_path):
