@@ -553,7 +553,8 @@ class StoreServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WriteEntries(self, request, context):
-        """Writes entries of a run, all or none, and moves the run and its active loop to a status where the request says so.
+        """Writes entries of a run, all or none, and moves the run and its active loop to a status where the request says so;
+        an owner may read with it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -567,7 +568,8 @@ class StoreServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def EndTurn(self, request, context):
-        """Ends a turn with its result, writes entries with it, and ends the loop where the request says so.
+        """Ends a turn with its result, writes entries with it, and ends the loop or opens the next turn where the request says
+        so.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

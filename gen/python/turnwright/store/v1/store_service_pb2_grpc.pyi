@@ -116,11 +116,15 @@ class StoreServiceStub:
     BeginTurn: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.BeginTurnRequest, _ledger_pb2.BeginTurnResponse]
     """Opens the next turn of the active loop and writes entries with it."""
     WriteEntries: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.WriteEntriesRequest, _ledger_pb2.WriteEntriesResponse]
-    """Writes entries of a run, all or none, and moves the run and its active loop to a status where the request says so."""
+    """Writes entries of a run, all or none, and moves the run and its active loop to a status where the request says so;
+    an owner may read with it.
+    """
     ChangeEntries: _grpc.UnaryUnaryMultiCallable[_change_pb2.ChangeEntriesRequest, _change_pb2.ChangeEntriesResponse]
     """Applies get, rm, cp or mv to every entry that a pattern fits, or lists them."""
     EndTurn: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.EndTurnRequest, _ledger_pb2.EndTurnResponse]
-    """Ends a turn with its result, writes entries with it, and ends the loop where the request says so."""
+    """Ends a turn with its result, writes entries with it, and ends the loop or opens the next turn where the request says
+    so.
+    """
     ReadView: _grpc.UnaryStreamMultiCallable[_read_pb2.ReadViewRequest, _read_pb2.ReadViewResponse]
     """Reads a run's view: the whole of it, or what changed after a cursor. Messages of at most about 256 KiB."""
     GetEntries: _grpc.UnaryUnaryMultiCallable[_read_pb2.GetEntriesRequest, _read_pb2.GetEntriesResponse]
@@ -235,11 +239,15 @@ class StoreServiceAsyncStub(StoreServiceStub):
     BeginTurn: _aio.UnaryUnaryMultiCallable[_ledger_pb2.BeginTurnRequest, _ledger_pb2.BeginTurnResponse]  # type: ignore[assignment]
     """Opens the next turn of the active loop and writes entries with it."""
     WriteEntries: _aio.UnaryUnaryMultiCallable[_ledger_pb2.WriteEntriesRequest, _ledger_pb2.WriteEntriesResponse]  # type: ignore[assignment]
-    """Writes entries of a run, all or none, and moves the run and its active loop to a status where the request says so."""
+    """Writes entries of a run, all or none, and moves the run and its active loop to a status where the request says so;
+    an owner may read with it.
+    """
     ChangeEntries: _aio.UnaryUnaryMultiCallable[_change_pb2.ChangeEntriesRequest, _change_pb2.ChangeEntriesResponse]  # type: ignore[assignment]
     """Applies get, rm, cp or mv to every entry that a pattern fits, or lists them."""
     EndTurn: _aio.UnaryUnaryMultiCallable[_ledger_pb2.EndTurnRequest, _ledger_pb2.EndTurnResponse]  # type: ignore[assignment]
-    """Ends a turn with its result, writes entries with it, and ends the loop where the request says so."""
+    """Ends a turn with its result, writes entries with it, and ends the loop or opens the next turn where the request says
+    so.
+    """
     ReadView: _aio.UnaryStreamMultiCallable[_read_pb2.ReadViewRequest, _read_pb2.ReadViewResponse]  # type: ignore[assignment]
     """Reads a run's view: the whole of it, or what changed after a cursor. Messages of at most about 256 KiB."""
     GetEntries: _aio.UnaryUnaryMultiCallable[_read_pb2.GetEntriesRequest, _read_pb2.GetEntriesResponse]  # type: ignore[assignment]
@@ -555,7 +563,9 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _ledger_pb2.WriteEntriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_ledger_pb2.WriteEntriesResponse, _abc.Awaitable[_ledger_pb2.WriteEntriesResponse]]:
-        """Writes entries of a run, all or none, and moves the run and its active loop to a status where the request says so."""
+        """Writes entries of a run, all or none, and moves the run and its active loop to a status where the request says so;
+        an owner may read with it.
+        """
 
     @_abc_1.abstractmethod
     def ChangeEntries(
@@ -571,7 +581,9 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _ledger_pb2.EndTurnRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_ledger_pb2.EndTurnResponse, _abc.Awaitable[_ledger_pb2.EndTurnResponse]]:
-        """Ends a turn with its result, writes entries with it, and ends the loop where the request says so."""
+        """Ends a turn with its result, writes entries with it, and ends the loop or opens the next turn where the request says
+        so.
+        """
 
     @_abc_1.abstractmethod
     def ReadView(
