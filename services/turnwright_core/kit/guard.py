@@ -25,18 +25,25 @@ else:
     Context = grpc.aio.ServicerContext
 
 
+class OpenStreams:
+    """How many calls that are answered by a stream are under way."""
+
+    count = 0
+
+
 class GuardedServer:
     """What servicers are registered with: passes their handlers on to the server, each behind the gate."""
 
-    def __init__(self, server: grpc.aio.Server, local: LocalServer, gate: Gate) -> None:
-        """Guard handlers of this server; callers of this process reach them by `local`."""
+    def __init__(self, server: grpc.aio.Server, local: LocalServer, gate: Gate, streams: OpenStreams) -> None:
+        """Guard handlers of this server; callers of this process reach them by `local`. `streams` are counted."""
         self._server = server
         self._local = local
         self._gate = gate
+        self._streams = streams
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
         """Register handlers, as grpc.aio.Server does."""
-        guarded = tuple(_Guarded(handler, self._gate) for handler in handlers)
+        guarded = tuple(_Guarded(handler, self._gate, self._streams) for handler in handlers)
         self._server.add_generic_rpc_handlers(guarded)
         self._local.add(*guarded)
 
@@ -47,9 +54,10 @@ class GuardedServer:
 class _Guarded(grpc.GenericRpcHandler):
     """The handlers of one service, each wrapped at its first call."""
 
-    def __init__(self, inner: grpc.GenericRpcHandler, gate: Gate) -> None:
+    def __init__(self, inner: grpc.GenericRpcHandler, gate: Gate, streams: OpenStreams) -> None:
         self._inner = inner
         self._gate = gate
+        self._streams = streams
         self._wrapped: dict[str, Handler] = {}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
@@ -60,11 +68,11 @@ class _Guarded(grpc.GenericRpcHandler):
             inner = self._inner.service(handler_call_details)
             if inner is None:
                 return None
-            found = self._wrapped[method] = _guarded(inner, self._gate, method)
+            found = self._wrapped[method] = _guarded(inner, self._gate, self._streams, method)
         return found
 
 
-def _guarded(handler: Handler, gate: Gate, method: str) -> Handler:
+def _guarded(handler: Handler, gate: Gate, streams: OpenStreams, method: str) -> Handler:
     codecs = {
         "request_deserializer": handler.request_deserializer,
         "response_serializer": handler.response_serializer,
@@ -72,9 +80,9 @@ def _guarded(handler: Handler, gate: Gate, method: str) -> Handler:
     if handler.unary_unary:
         return grpc.unary_unary_rpc_method_handler(_unary(handler.unary_unary, gate, method), **codecs)
     if handler.unary_stream:
-        return grpc.unary_stream_rpc_method_handler(_stream(handler.unary_stream, gate, method), **codecs)
+        return grpc.unary_stream_rpc_method_handler(_stream(handler.unary_stream, gate, streams, method), **codecs)
     if handler.stream_stream:
-        return grpc.stream_stream_rpc_method_handler(_stream(handler.stream_stream, gate, method), **codecs)
+        return grpc.stream_stream_rpc_method_handler(_stream(handler.stream_stream, gate, streams, method), **codecs)
     raise NotImplementedError(f"{method} takes a stream and gives one answer; no handler of ours does")
 
 
@@ -91,9 +99,10 @@ def _unary(inner: Any, gate: Gate, method: str) -> Any:
     return call
 
 
-def _stream(inner: Any, gate: Gate, method: str) -> Any:
+def _stream(inner: Any, gate: Gate, streams: OpenStreams, method: str) -> Any:
     async def call(request: Any, context: Context) -> AsyncIterator[Any]:
         stream: Any = None
+        streams.count += 1
         try:
             gate.admit(method, context.invocation_metadata() or ())
             stream = inner(request, context)
@@ -104,6 +113,7 @@ def _stream(inner: Any, gate: Gate, method: str) -> Any:
         except Exception as error:  # noqa: BLE001 - the one place that translates whatever a handler raises
             await abort(context, translate(error, method))
         finally:
+            streams.count -= 1
             if hasattr(stream, "aclose"):
                 await stream.aclose()
 

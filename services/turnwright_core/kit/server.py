@@ -17,7 +17,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import Gate
-from turnwright_core.kit.guard import GuardedServer
+from turnwright_core.kit.guard import GuardedServer, OpenStreams
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.neighbours import LocalServer
 from turnwright_core.limits import MESSAGE_BYTES_MAX
@@ -35,6 +35,13 @@ SERVER_OPTIONS: Final = (
 
 STOP_S_MORE: Final = 5.0
 """Seconds beyond `drain_s` that a step of stopping may take."""
+
+FAREWELL_S: Final = 0.1
+"""Seconds between telling clients to connect elsewhere and ending their streams.
+
+A connection on which the last stream ends while a client still answers the first is closed under that answer, and the
+client then hears of a broken pipe instead of why its stream ended.
+"""
 
 _log = get_logger("server")
 
@@ -85,6 +92,7 @@ class RunningServer:
         self._step_s_max = drain_s + stop_s_more
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
+        self._streams = OpenStreams()
         self.local = LocalServer()
         """The same handlers for callers of this process."""
 
@@ -92,7 +100,7 @@ class RunningServer:
         """Start the service, then listen. Raises OSError when the address cannot be bound."""
         await self.service.start()
         server = grpc.aio.server(interceptors=self._observers, options=SERVER_OPTIONS)
-        guarded: Any = GuardedServer(server, self.local, Gate(self._secret, self.service.floor))
+        guarded: Any = GuardedServer(server, self.local, Gate(self._secret, self.service.floor), self._streams)
         self.service.register(guarded)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
         names = (self.service.grpc_name, health.SERVICE_NAME, reflection.SERVICE_NAME)
@@ -122,6 +130,8 @@ class RunningServer:
         server, self._server = self._server, None
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         stopping = asyncio.gather(server.stop(self._drain_s), self.local.stop(self._drain_s))
+        if self._streams.count:
+            await asyncio.sleep(min(FAREWELL_S, self._drain_s))
         async with contextlib.AsyncExitStack() as steps:
             # The last one first: a step that fails keeps none of those after it from being taken.
             steps.push_async_callback(self._in_time, "close", self.service.close)
