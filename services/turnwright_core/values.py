@@ -2,19 +2,22 @@
 
 `@frozen` is `@dataclass(frozen=True, slots=True)` for whoever reads the class or checks its types. What differs is the
 price: a frozen dataclass compiles six methods when its module is loaded, and sets each field of an instance through a
-call; here one method is compiled, and fields are set as those of any object. That nobody changes a value is
-checked where types are checked, and not while it runs: what is handed to code that nobody checks (plugins) stays a
-frozen dataclass. Source: docs/adr/0014.
+call; here one method is compiled, with the first instance, and fields are set as those of any object. That nobody
+changes a value is checked where types are checked, and not while it runs: what is handed to code that nobody checks
+(plugins) stays a frozen dataclass. Source: docs/adr/0014.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from operator import attrgetter
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, Final, TypeVar, dataclass_transform
 
 C = TypeVar("C")
+
+_LATER: Final = object()
+"""Given for a field that its factory makes."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -24,7 +27,11 @@ def frozen(cls: type[C]) -> type[C]:
     `fields`, `replace`, `asdict` and `astuple` of dataclasses work on it.
     """
     own = cls.__dict__
-    made: Any = dataclass(slots=True, eq=False, repr=False)(cls)
+    # Without a text of its own a dataclass describes its signature, which takes as long as all the rest.
+    cls.__doc__ = cls.__doc__ or cls.__name__
+    made: Any = dataclass(slots=True, eq=False, repr=False, init=False)(cls)
+    if "__init__" not in own:
+        made.__init__ = _made_later(made)
     compared = _getter(tuple(each.name for each in fields(made) if each.compare))
     if "__eq__" not in own:
         made.__eq__ = _equality(compared)
@@ -32,6 +39,51 @@ def frozen(cls: type[C]) -> type[C]:
     if "__repr__" not in own:
         made.__repr__ = _shown(tuple(each.name for each in fields(made) if each.repr))
     return made  # type: ignore[no-any-return]
+
+
+def _made_later(cls: Any) -> Callable[..., None]:
+    """An `__init__` that makes the real one with the first instance: most classes of a process never have any."""
+
+    def first(made: Any, *given: Any, **named: Any) -> None:
+        cls.__init__ = _init(cls)
+        cls.__init__(made, *given, **named)
+
+    return first
+
+
+def _init(cls: Any) -> Callable[..., None]:
+    """Takes the fields in their order, those with `kw_only` by name, and sets them."""
+    known: dict[str, Any] = {"_later": _LATER}
+    given, named, lines = ["self"], ["*"], []
+    for each in fields(cls):
+        known |= {f"_default_{each.name}": each.default, f"_make_{each.name}": each.default_factory}
+        if each.init:
+            (named if each.kw_only else given).append(_parameter(each))
+        if value := _value(each):
+            lines.append(f" self.{each.name} = {value}")
+    if hasattr(cls, "__post_init__"):
+        lines.append(" self.__post_init__()")
+    parameters = ", ".join(given + (named if len(named) > 1 else []))
+    exec("\n".join([f"def __init__({parameters}):", *lines, " return"]), known)  # noqa: S102 - names of fields
+    made: Callable[..., None] = known["__init__"]
+    made.__qualname__ = f"{cls.__qualname__}.__init__"
+    return made
+
+
+def _parameter(each: Field[Any]) -> str:
+    if each.default is not MISSING:
+        return f"{each.name}=_default_{each.name}"
+    return each.name if each.default_factory is MISSING else f"{each.name}=_later"
+
+
+def _value(each: Field[Any]) -> str:
+    """What a field is set to; nothing for one that `__post_init__` sets."""
+    if each.default_factory is not MISSING:
+        made = f"_make_{each.name}()"
+        return f"{made} if {each.name} is _later else {each.name}" if each.init else made
+    if each.init:
+        return each.name
+    return "" if each.default is MISSING else f"_default_{each.name}"
 
 
 def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:

@@ -12,12 +12,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import Gate
 from turnwright_core.kit.guard import GuardedServer, OpenStreams
+from turnwright_core.kit.health import Health
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.neighbours import LocalServer
 from turnwright_core.limits import MESSAGE_BYTES_MAX
@@ -90,7 +91,7 @@ class RunningServer:
         self._observers = observers
         self._drain_s = drain_s
         self._step_s_max = drain_s + stop_s_more
-        self._health = health.aio.HealthServicer()
+        self._health = Health(service.grpc_name)
         self._server: grpc.aio.Server | None = None
         self._streams = OpenStreams()
         self.local = LocalServer()
@@ -116,22 +117,19 @@ class RunningServer:
         await server.start()
         self.local.open()
         self._server = server
-        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        self._health.set(serving=True)
         _log.info("serving", service=self.service.name, address=self.address)
-
-    async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
-        for name in ("", self.service.grpc_name):
-            await self._health.set(name, status)
 
     async def stop(self) -> None:
         """Drain and close: health first, then no new calls, then the calls under way, then the service."""
         if self._server is None:
             return
         server, self._server = self._server, None
-        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        self._health.set(serving=False)
         stopping = asyncio.gather(server.stop(self._drain_s), self.local.stop(self._drain_s))
         if self._streams.count:
             await asyncio.sleep(min(FAREWELL_S, self._drain_s))
+        self._health.end()
         async with contextlib.AsyncExitStack() as steps:
             # The last one first: a step that fails keeps none of those after it from being taken.
             steps.push_async_callback(self._in_time, "close", self.service.close)

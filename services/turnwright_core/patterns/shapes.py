@@ -19,21 +19,19 @@ from __future__ import annotations
 
 import re
 from enum import Enum
+from functools import cache
 
 _REGEX_SHAPE = re.compile(r"/(?P<inner>.+)/(?P<flags>[dgimsuvy]*)\Z", re.DOTALL)
 _BARE_SLASH = re.compile(r"(?<!\\)/")
 _REGEX_ONLY = re.compile(r"[\^$+()|\\]")
 # Counted, so that a long text of openers costs linear time.
-_GLOB_SHAPE = re.compile(
-    r"""
+_GLOB_SHAPE = r"""
       \* | \?
     | \[ [^\]/]{1,200}+ \]        # a class needs a member: `:x[]` is text
     | \{ [^{},]{0,200}+,[^{}]{0,200}+ \} # a brace list needs a comma
     | \{ -?\w{1,20}+ \.\. -?\w{1,20}+ (?: \.\. -?\d{1,20}+ )? \}
     | [!@+] \( [^()]{0,200}+ \) # extended groups
-    """,
-    re.VERBOSE,
-)
+    """
 
 _AXIS = (
     r"(?:ancestor(?:-or-self)?|attribute|child|descendant(?:-or-self)?|following(?:-sibling)?"
@@ -54,12 +52,18 @@ _BRACKETS = _bracketed(3)
 _STEP = rf"(?:\.\.?+|(?:@|{_AXIS})?+(?:{_NODE_TYPE}|\*|{_NAME}))(?:{_BRACKETS})*+"
 _STEPS = rf"{_STEP}(?:[ ]?//?[ ]?{_STEP})*+"
 _XPATH_PART = rf"(?://?{_STEPS}|\(//{_STEPS}\)(?:{_BRACKETS})*+(?://?{_STEPS})?+)"
-_XPATH_SHAPE = re.compile(rf"{_XPATH_PART}(?:[ ]?\|[ ]?{_XPATH_PART})*+")
-_XPATH_MARK = re.compile(rf"\A\(?//|[/\[]@|/{_AXIS}|/{_NODE_TYPE}|\[[^\]=]{{0,200}}=")
+_XPATH_SHAPE = rf"{_XPATH_PART}(?:[ ]?\|[ ]?{_XPATH_PART})*+"
+_XPATH_MARK = rf"\A\(?//|[/\[]@|/{_AXIS}|/{_NODE_TYPE}|\[[^\]=]{{0,200}}="
 
 _SELECTOR = rf"(?:{_QUOTED}|\*|-?\d*+(?:\s?:\s?-?\d*+){{0,2}})"
 _JSON_BRACKETS = rf"(?:(?=\[\s?\?){_BRACKETS}|\[\s?{_SELECTOR}(?:\s?,\s?{_SELECTOR})*+\s?\])"
-_JSONPATH_SHAPE = re.compile(rf"\$(?:\.\.?+(?:\*|[^\W\d][\w-]*+)|(?:\.\.)?+{_JSON_BRACKETS})++")
+_JSONPATH_SHAPE = rf"\$(?:\.\.?+(?:\*|[^\W\d][\w-]*+)|(?:\.\.)?+{_JSON_BRACKETS})++"
+
+
+@cache
+def _compiled(pattern: str, flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str]:
+    """Compiled at its first use: these take a fortieth of what a process needs to start, and few ever ask."""
+    return re.compile(pattern, flags)
 
 
 class Shape(Enum):
@@ -75,13 +79,13 @@ class Shape(Enum):
 def shape_of(pattern: str) -> Shape:
     """Return the kind of `pattern` by its syntactic shape. Never raises; linear."""
     # A path selects in a document before it is a regex or a glob: `//a[@b='c*']` would be those too.
-    if _XPATH_SHAPE.fullmatch(pattern) and _XPATH_MARK.search(pattern):
+    if _compiled(_XPATH_SHAPE).fullmatch(pattern) and _compiled(_XPATH_MARK).search(pattern):
         return Shape.XPATH
     if split_regex(pattern) is not None:
         return Shape.REGEX
-    if _JSONPATH_SHAPE.fullmatch(pattern):
+    if _compiled(_JSONPATH_SHAPE).fullmatch(pattern):
         return Shape.JSONPATH
-    if _GLOB_SHAPE.search(pattern):
+    if _compiled(_GLOB_SHAPE, re.VERBOSE).search(pattern):
         return Shape.GLOB
     return Shape.LITERAL
 

@@ -26,6 +26,22 @@ class Named(Point):
 
 
 @frozen
+class Made:
+    """Fields of every kind."""
+
+    first: int
+    listed: list[int] = field(default_factory=list)
+    word: str = "w"
+    named: int = field(kw_only=True)
+    always: dict[str, int] = field(default_factory=dict, init=False)
+    constant: int = field(default=7, init=False)
+    later: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "later", self.first + 1)
+
+
+@frozen
 class Empty:
     """Nothing."""
 
@@ -88,3 +104,19 @@ def test_what_dataclasses_offer_works_on_values() -> None:
     match made:
         case Named(x, y):
             assert (x, y) == (1, 2)
+
+
+def test_fields_of_every_kind_are_set() -> None:
+    made, other = Made(1, named=2), Made(3, [4], "x", named=5)
+    assert astuple(made) == (1, [], "w", 2, {}, 7, 2)
+    assert astuple(other) == (3, [4], "x", 5, {}, 7, 4)
+    assert made.listed is not Made(1, named=2).listed
+    assert made.always is not other.always
+
+
+@pytest.mark.parametrize(
+    ("given", "named"), [((), {}), ((1,), {}), ((1, [], "", 4, 5), {}), ((1,), {"named": 2, "constant": 3})]
+)
+def test_what_no_field_takes_is_refused_as_of_any_function(given, named) -> None:
+    with pytest.raises(TypeError, match=r"Made\.__init__\(\)"):
+        Made(*given, **named)
