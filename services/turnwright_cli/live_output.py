@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from turnwright.executor.v1 import event_pb2
@@ -16,7 +16,7 @@ from turnwright.types.v1 import entry_pb2
 
 from turnwright_cli.plain import safe_text
 from turnwright_core.streams import record_of_channel
-from turnwright_core.values import frozen
+from turnwright_core.values import frozen, mutable
 
 HEAD_LINES: Final = 12
 """Lines of a command that are shown as they come."""
@@ -42,7 +42,7 @@ class OutputLine:
     is_error: bool = False
 
 
-@dataclass(slots=True)
+@mutable
 class _Command:
     """What was shown of one command, and what is kept for its end."""
 
@@ -51,7 +51,7 @@ class _Command:
     tail: deque[OutputLine] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
 
 
-@dataclass(slots=True)
+@mutable
 class _Channel:
     """How far a channel was read, in bytes, and the line that has no end yet."""
 

@@ -8,18 +8,19 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from turnwright.executor.v1 import event_pb2, executor_service_pb2, task_pb2
 from turnwright.types.v1 import delta_pb2, entry_pb2, proposal_pb2, run_pb2
 
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX
+from turnwright_core.values import mutable
 
 Event = executor_service_pb2.WatchRunResponse
 
 
-@dataclass(slots=True)
+@mutable
 class Partial:
     """A message that is still streaming. Increments are kept apart: joining each time is quadratic."""
 
@@ -57,7 +58,7 @@ class Partial:
     __hash__ = None  # type: ignore[assignment] # it grows
 
 
-@dataclass(slots=True)
+@mutable
 class RunView:
     """The state of a run as far as its events told it. Start empty, or with a run that a call answered.
 

@@ -1,16 +1,17 @@
-"""Values: small immutable records, cheap to define and cheap to make.
+"""Records of annotated fields, cheap to define and cheap to make.
 
 `@frozen` is `@dataclass(frozen=True, slots=True)` for whoever reads the class or checks its types. What differs is the
 price: a frozen dataclass compiles six methods when its module is loaded, and sets each field of an instance through a
 call; here one method is compiled, with the first instance, and fields are set as those of any object. That nobody
-changes a value is checked where types are checked, and not while it runs: what is handed to code that nobody checks
-(plugins) stays a frozen dataclass. Source: docs/adr/0014.
+changes a value is checked where types are checked, and not while it runs. `@sealed` refuses it then too: for what is
+handed to code that nobody checks. `@mutable` is `@dataclass(slots=True)`.
+Source: docs/adr/0014.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from operator import attrgetter
 from typing import Any, Final, TypeVar, dataclass_transform
 
@@ -26,41 +27,75 @@ def frozen(cls: type[C]) -> type[C]:
 
     `fields`, `replace`, `asdict` and `astuple` of dataclasses work on it.
     """
+    made: type[C] = _record(cls)
+    return made
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def sealed(cls: type[C]) -> type[C]:
+    """As `frozen`; assigning to a field of an instance raises FrozenInstanceError."""
+    made: Any = _record(cls, "_set(self, {name!r}, {value})")
+    made.__setattr__ = made.__delattr__ = _refuse
+    made.__setstate__ = _restore
+    return made  # type: ignore[no-any-return]
+
+
+@dataclass_transform(field_specifiers=(field,))
+def mutable(cls: type[C]) -> type[C]:
+    """As `frozen`, with fields that may be assigned to; such records have no hash."""
+    is_hashed = "__hash__" in cls.__dict__
+    made: Any = _record(cls)
+    if not is_hashed:
+        made.__hash__ = None
+    return made  # type: ignore[no-any-return]
+
+
+def _record(cls: Any, setting: str = "self.{name} = {value}") -> Any:
     own = cls.__dict__
     # Without a text of its own a dataclass describes its signature, which takes as long as all the rest.
     cls.__doc__ = cls.__doc__ or cls.__name__
     made: Any = dataclass(slots=True, eq=False, repr=False, init=False)(cls)
     if "__init__" not in own:
-        made.__init__ = _made_later(made)
+        made.__init__ = _made_later(made, setting)
     compared = _getter(tuple(each.name for each in fields(made) if each.compare))
     if "__eq__" not in own:
         made.__eq__ = _equality(compared)
         made.__hash__ = lambda self: hash(compared(self))
     if "__repr__" not in own:
         made.__repr__ = _shown(tuple(each.name for each in fields(made) if each.repr))
-    return made  # type: ignore[no-any-return]
+    return made
 
 
-def _made_later(cls: Any) -> Callable[..., None]:
+def _refuse(made: Any, name: str, *_value: Any) -> None:
+    raise FrozenInstanceError(f"{made.__class__.__name__}.{name} cannot be changed: make another one by `replace`")
+
+
+def _restore(made: Any, state: tuple[None, dict[str, Any]]) -> None:
+    """What a copy is given, of `copy` and of `pickle`."""
+    for name, value in state[1].items():
+        object.__setattr__(made, name, value)
+
+
+def _made_later(cls: Any, setting: str) -> Callable[..., None]:
     """An `__init__` that makes the real one with the first instance: most classes of a process never have any."""
 
     def first(made: Any, *given: Any, **named: Any) -> None:
-        cls.__init__ = _init(cls)
+        cls.__init__ = _init(cls, setting)
         cls.__init__(made, *given, **named)
 
     return first
 
 
-def _init(cls: Any) -> Callable[..., None]:
+def _init(cls: Any, setting: str) -> Callable[..., None]:
     """Takes the fields in their order, those with `kw_only` by name, and sets them."""
-    known: dict[str, Any] = {"_later": _LATER}
+    known: dict[str, Any] = {"_later": _LATER, "_set": object.__setattr__}
     given, named, lines = ["self"], ["*"], []
     for each in fields(cls):
         known |= {f"_default_{each.name}": each.default, f"_make_{each.name}": each.default_factory}
         if each.init:
             (named if each.kw_only else given).append(_parameter(each))
         if value := _value(each):
-            lines.append(f" self.{each.name} = {value}")
+            lines.append(" " + setting.format(name=each.name, value=value))
     if hasattr(cls, "__post_init__"):
         lines.append(" self.__post_init__()")
     parameters = ", ".join(given + (named if len(named) > 1 else []))

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import Any, Final, Protocol, TypeVar, overload
 
 from sqlalchemy import Connection
 
 from turnwright_core.limits import CHUNK_BYTES
-from turnwright_core.values import frozen
+from turnwright_core.values import frozen, mutable
 from turnwright_store.domain.slots import Slot
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ class Stored:
     slots: Sequence[Slot]
 
 
-@dataclass(slots=True)
+@mutable
 class Transaction:
     """One request's part of a write: the connection, the time of the write, and the scopes it has raised."""
 

@@ -6,22 +6,23 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from turnwright_assembler.app.run_rows import RunRows
 from turnwright_core.errors import Reason, fault
+from turnwright_core.values import mutable
 
 Key = tuple[str, str]
 
 
-@dataclass(slots=True)
+@mutable
 class Held:
     """The rows of a run while one call has them; None where nothing is kept."""
 
     rows: RunRows | None
 
 
-@dataclass(slots=True)
+@mutable
 class _Line:
     """Calls for one run, the one that works included."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from turnwright_assembler.domain.envelope import RESERVED
@@ -28,6 +28,7 @@ from turnwright_core.entries import Entry
 from turnwright_core.kit.plugins import ASSEMBLY, RUNTIME, Plugin, load_all
 from turnwright_core.kit.plugins import SECTIONS as KIND
 from turnwright_core.schemes import BY_NAME
+from turnwright_core.values import mutable
 from turnwright_grammar.tools import DEFAULT_TOOLS
 
 SYSTEM: Final = "assembly.system"
@@ -45,7 +46,7 @@ TAKEN: Final = RESERVED | DEFAULT_TOOLS | set(BY_NAME) | {"file", "error", "item
 """Tags that a section of a plugin cannot have: they mean something else already."""
 
 
-@dataclass(slots=True)
+@mutable
 class _Shared:
     """What all plugins have registered. Mutable: filled at the start."""
 

@@ -23,7 +23,9 @@ lies between two beats.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from turnwright_core.values import mutable
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -79,7 +81,7 @@ def with_pulse(tokens: list[str], pulse: str) -> str:
     return _Rewriting(tokens, f"[{pulse}]").rewritten()
 
 
-@dataclass(slots=True)
+@mutable
 class _Rewriting:
     tokens: list[str]
     pulse: str

@@ -9,11 +9,12 @@ Source: rows RU162, RU252-RU254; decision C20.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
 from turnwright_core.entries import to_attributes_json
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX
+from turnwright_core.values import mutable
 from turnwright_executor.app.records import CONTENTS, DECISION, EFFECT, Record
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.amending import AMENDED_PATCH_BYTES_MAX, amended_command, amended_edit, edited_text
@@ -42,7 +43,7 @@ RECORD_BYTES_MAX: Final = ATTRIBUTES_BYTES_MAX - 1024
 """Longest attributes of a record whose content was amended, in bytes; the mark of its effect has to fit as well."""
 
 
-@dataclass(slots=True)
+@mutable
 class Proposals:
     """The proposals of one turn, and who hears of them."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, assert_never
 
 from turnwright.executor.v1.event_pb2 import RunProgress
@@ -16,6 +16,7 @@ from turnwright.types.v1 import delta_pb2
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.runs import Model, Turn, Usage
+from turnwright_core.values import mutable
 from turnwright_core.wire.runs import usage_to_pb
 from turnwright_executor.app import events
 from turnwright_executor.app.hub import RunHub
@@ -27,7 +28,7 @@ RESTART_WAIT_S: Final = 1.0
 """Seconds before a model call whose stream stopped in the middle is made again, times the number of tries."""
 
 
-@dataclass(slots=True)
+@mutable
 class Draft:
     """A reply as far as it has come; what is left of it when the call is cut short."""
 

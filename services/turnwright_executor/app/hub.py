@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -27,6 +27,7 @@ from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.limits import CHUNK_BYTES, EVENT_BODY_BYTES_MAX
 from turnwright_core.runs import Loop, Run
+from turnwright_core.values import mutable
 from turnwright_core.wire.entries import entry_from_pb, entry_to_pb
 from turnwright_core.wire.runs import run_to_pb
 from turnwright_executor.app import events, growth
@@ -50,7 +51,7 @@ class HubEndedError(Exception):
     """A hub tells nothing any more; what is waited for may be told by the one that follows it."""
 
 
-@dataclass(slots=True)
+@mutable
 class _Partial:
     """The message being streamed; kept in pieces, because a long one grows by thousands of them."""
 

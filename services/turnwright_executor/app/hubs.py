@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.runs import Run
+from turnwright_core.values import mutable
 from turnwright_executor.app.hub import FEED_BACKOFF_S, HubEndedError, RunHub, Told, draining
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.endings import AWAY
@@ -18,7 +19,7 @@ from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Ledger
 
 
-@dataclass(slots=True)
+@mutable
 class _Line:
     """Those who want the hub of one run at once: the first opens it."""
 

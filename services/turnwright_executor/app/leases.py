@@ -13,13 +13,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import inf, isinf
 from typing import Any, Final, Protocol, TypeVar
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.logs import get_logger
+from turnwright_core.values import mutable
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger
 
@@ -58,7 +58,7 @@ class Holder(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@mutable
 class _Held:
     epoch: int
     term_s: float

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 
 from turnwright_core.entries import Cursor, Entry, EntryWrite, State
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.runs import PROPOSED, RUNNING, Loop, LoopEnd, Model, Turn, TurnResult, Usage
-from turnwright_core.values import frozen
+from turnwright_core.values import frozen, mutable
 from turnwright_executor.app.accepting import Proposals
 from turnwright_executor.app.announcing import Announcer
 from turnwright_executor.app.beginning import Beginning
@@ -83,7 +83,7 @@ class Place:
     files: FileSync | None
 
 
-@dataclass(slots=True)
+@mutable
 class _OpenTurn:
     """A turn between its begin and its verdict."""
 

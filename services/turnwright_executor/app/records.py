@@ -5,10 +5,10 @@ Source: rows RU075, RU128, RU149; decisions C10, C12, C26.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
+from turnwright_core.values import mutable
 from turnwright_executor.domain.effect_class import EFFECT_CLASS, EffectClass
 from turnwright_executor.domain.records import command_from_record
 from turnwright_executor.tools.contract import Done
@@ -39,7 +39,7 @@ REJECTIONS = ("reject", EXPIRED)
 """Decisions that keep an effect from happening; nobody's silence is one."""
 
 
-@dataclass(slots=True)
+@mutable
 class Record:
     """One command of the open turn. Mutable: the ledger's row is written from it."""
 

@@ -9,12 +9,12 @@ Source: rows RU010, RU041; architecture 2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from turnwright_core.entries import Entry, State
 from turnwright_core.runs import Turn, TurnResult
-from turnwright_core.values import frozen
+from turnwright_core.values import frozen, mutable
 from turnwright_executor.app.judging import facts_of, judge
 from turnwright_executor.app.note import note_from_entry
 from turnwright_executor.app.records import ORDINAL, Record, is_command, record_from_entry
@@ -54,7 +54,7 @@ class Replayed:
         return (self.stored.status, self.stored.reason) != (self.status, self.reason)
 
 
-@dataclass(slots=True)
+@mutable
 class StoredTurns:
     """The verdicts of a run's turns, in their order, and how many cannot be given again: records of theirs are gone.
 

@@ -12,13 +12,14 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Final
 
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.runs import FAILED, Loop
+from turnwright_core.values import mutable
 from turnwright_executor.app.announcing import Announcer
 from turnwright_executor.app.budgets import BudgetError
 from turnwright_executor.app.generation import Draft
@@ -45,7 +46,7 @@ _log = get_logger("runner")
 Placing = Callable[[RunAddress, Claim, Loop, RunHub], Awaitable[Place]]
 
 
-@dataclass(slots=True)
+@mutable
 class _Worker:
     task: asyncio.Task[None] | None = None
     again: bool = False

@@ -15,10 +15,10 @@ import socket
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from turnwright_core.values import mutable
 from turnwright_executor.edge import process_group, process_mark, supervisor
 
 IS_SUPERVISED: Final = sys.platform == "linux" and bool(sys.executable)
@@ -63,7 +63,7 @@ class CommandProcess(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@mutable
 class Launch:
     """How a command is started: where, with which environment and descriptors."""
 
@@ -86,7 +86,7 @@ class Launch:
         )
 
 
-@dataclass(slots=True)
+@mutable
 class Session:
     """A command that is a session of its own, with a watcher of ours in it."""
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from turnwright_core.values import mutable
 from turnwright_executor.tools.ports import Gathered, TooMuchError
 
 DEPTH_MAX: Final = 16
@@ -21,7 +22,7 @@ _CHUNK_BYTES: Final = 256 * 1024
 _OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-@dataclass(slots=True)
+@mutable
 class Gathering:
     """What was gathered so far. Mutable: one walk fills it. `is_hidden` takes paths below the place of the walk."""
 

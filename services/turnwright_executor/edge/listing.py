@@ -16,10 +16,10 @@ import os
 import stat
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
-from turnwright_core.values import frozen
+from turnwright_core.values import frozen, mutable
 from turnwright_executor.edge.git_work_tree import GitWorkTree, Inputs, entries_above
 
 SKIPPED_FOLDERS: Final = frozenset({"node_modules", "__pycache__", "venv", "site-packages"})
@@ -57,7 +57,7 @@ class Folder:
         return self is other or (self.names, self.folders) == (other.names, other.folders)
 
 
-@dataclass(slots=True)
+@mutable
 class Look:
     """What an answer depends on: folders and files by their paths, as they were at one moment."""
 

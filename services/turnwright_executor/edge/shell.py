@@ -27,13 +27,13 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.values import frozen
+from turnwright_core.values import frozen, mutable
 from turnwright_executor.edge.command_process import (
     IS_SUPERVISED,
     SUPERVISOR,
@@ -150,7 +150,7 @@ class Stop(Enum):
     PROCESSES = "processes"
 
 
-@dataclass(slots=True)
+@mutable
 class LocalShell:
     """Implements tools.ports.Shell in one project's root."""
 

@@ -13,8 +13,10 @@ import os
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
+
+from turnwright_core.values import mutable
 
 PIECE_BYTES: Final = 4096
 """Output is passed on at once when there is so much of it."""
@@ -30,7 +32,7 @@ HEAD_SHARE: Final = 0.5
 """Part of the kept output that is its beginning; the rest is its end."""
 
 
-@dataclass(slots=True)
+@mutable
 class Output:
     """One channel's text: its beginning as it comes, its end when there is no more, and how much lies between.
 
@@ -102,7 +104,7 @@ def _torn(data: bytes) -> int:
     return next((place for place, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
 
 
-@dataclass(slots=True)
+@mutable
 class Pipe:
     """The reading end of a pipe, connected to the event loop."""
 
@@ -123,7 +125,7 @@ async def opened(descriptor: int) -> AsyncIterator[Pipe]:
             transport.close()
 
 
-@dataclass(slots=True)
+@mutable
 class Stream:
     """One channel on its way from a pipe to whoever keeps it. Mutable: it knows whether it waits for the pipe."""
 

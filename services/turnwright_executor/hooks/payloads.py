@@ -8,11 +8,12 @@ Source: rows RU041, RU042, RU131, RU148, RU155, RU252-RU254.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from turnwright_core.entries import State
 from turnwright_core.runs import Mode, Usage
+from turnwright_core.values import sealed
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.effects import Effect
 from turnwright_grammar import Command
@@ -42,7 +43,7 @@ def _is_storable(text: str) -> bool:
 # RECORD ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@sealed
 class Recording:
     """The value of `entry.recording`: a command that is about to become a record.
 
@@ -77,7 +78,7 @@ class Recording:
         return replace(self, command=command)
 
 
-@dataclass(frozen=True, slots=True)
+@sealed
 class RecordingContext:
     """The context of `entry.recording`: the turn, its mode and tools, the command's place in the reply (from 0).
 
@@ -94,7 +95,7 @@ class RecordingContext:
 # Proposals -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@sealed
 class Proposal:
     """A proposal that waits, or was decided. `yolo`: nobody is asked, it is accepted by itself."""
 
@@ -107,7 +108,7 @@ class Proposal:
     yolo: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@sealed
 class Acceptance:
     """The value of `proposal.accepting`: whether a proposal may be accepted. The first veto ends the chain."""
 
@@ -125,7 +126,7 @@ class Acceptance:
         return Acceptance(allow=False, outcome=outcome, body=body)
 
 
-@dataclass(frozen=True, slots=True)
+@sealed
 class Content:
     """The value of `proposal.content`: what a file will hold, once for each file of an accepted proposal.
 
@@ -153,7 +154,7 @@ class Content:
         return replace(self, outcome=outcome, body=body)
 
 
-@dataclass(frozen=True, slots=True)
+@sealed
 class ProposedFile:
     """The context of `proposal.content`: one file of a proposal, relative to the project's root.
 
@@ -166,7 +167,7 @@ class ProposedFile:
     edited: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@sealed
 class ProposalDecided:
     """The payload of `proposal.accepted` and `proposal.rejected`, sent once the decision is stored.
 
@@ -181,7 +182,7 @@ class ProposalDecided:
 # Events of turns and loops ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@sealed
 class LoopStarted:
     """The payload of `loop.started`: the first turn of a loop has begun."""
 
@@ -190,7 +191,7 @@ class LoopStarted:
     prompt: str
 
 
-@dataclass(frozen=True, slots=True)
+@sealed
 class LoopCompleted:
     """The payload of `loop.completed`: how a loop ended. `at.turn` is its last turn, 0 where it had none."""
 
@@ -200,14 +201,14 @@ class LoopCompleted:
     summary: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@sealed
 class TurnStarted:
     """The payload of `turn.started`: the turn's row is stored."""
 
     at: TurnAddress
 
 
-@dataclass(frozen=True, slots=True)
+@sealed
 class TurnResponse:
     """The payload of `turn.response`: the model's whole reply has come and is not yet recorded."""
 
@@ -217,7 +218,7 @@ class TurnResponse:
     usage: Usage
 
 
-@dataclass(frozen=True, slots=True)
+@sealed
 class EntryCreated:
     """The payload of `entry.created`: the record of a command is durable, and nothing has been dispatched."""
 
@@ -228,7 +229,7 @@ class EntryCreated:
     outcome: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@sealed
 class TurnDispatched:
     """The payload of `turn.dispatched`: every command of the turn is settled. `states` are keyed by record path."""
 
@@ -236,7 +237,7 @@ class TurnDispatched:
     states: Mapping[str, State]
 
 
-@dataclass(frozen=True, slots=True)
+@sealed
 class TurnCompleted:
     """The payload of `turn.completed`: the turn has ended with this verdict, 102 when its loop goes on."""
 

@@ -7,12 +7,12 @@ Source: rows RU041, RU042, RU145; architecture 6.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, TypeVar
 
 from turnwright_core.kit.calling import PluginCalls
 from turnwright_core.kit.plugins import ASSEMBLY, RUNTIME
-from turnwright_core.values import frozen
+from turnwright_core.values import frozen, mutable
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.toolset import TOOL_ORDER, Offer
 from turnwright_executor.hooks.points import EVENTS, FILTERS, EventHook, FilterHook
@@ -47,7 +47,7 @@ class Subscription:
         return self.plugin == RUNTIME
 
 
-@dataclass(slots=True)
+@mutable
 class _Shared:
     """What all plugins of an executor have registered. Mutable: filled at the start."""
 

@@ -9,13 +9,14 @@ Source: rows RU072, RU082, RU163, RU170-RU174, RU176; architecture 3 (streaming 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from turnwright_core.entries import AppendEntry, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import SUMMARY_CHARS_MAX
 from turnwright_core.streams import CHANNELS, PRODUCER, channel_path
+from turnwright_core.values import mutable
 from turnwright_executor.tools.contract import Context, Entries
 from turnwright_executor.tools.listing import plural
 
@@ -30,7 +31,7 @@ class EndedElsewhereError(Exception):
     """Somebody else has ended the output of a command."""
 
 
-@dataclass(slots=True)
+@mutable
 class _Channel:
     """One stream of output as it grows. Mutable: counted while the command runs."""
 
@@ -57,7 +58,7 @@ class _Channel:
         return plural(self.line_count, "line") if self.bytes_ else "empty"
 
 
-@dataclass(slots=True)
+@mutable
 class CommandOutput:
     """The two channels of one command."""
 

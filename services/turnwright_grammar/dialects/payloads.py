@@ -6,8 +6,9 @@ Also the two things all notations need: blanks stepped over, and a JSON value re
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from turnwright_core.values import mutable
 from turnwright_grammar.find import Finder
 from turnwright_grammar.values import NotStrict, ReadValue, Value, read_strict, read_value
 
@@ -27,7 +28,7 @@ LIMIT = re.compile(
 _BLANKS = re.compile(r"[\s;,]*+")
 
 
-@dataclass(slots=True)
+@mutable
 class Payload:
     """What followed a token: calls, where it ended, whether it was repaired or cut off.
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Final
 
-from turnwright_core.values import frozen
+from turnwright_core.values import frozen, mutable
 from turnwright_grammar.dialects import Payload
 from turnwright_grammar.find import Balance, Finder, Sign
 from turnwright_grammar.native import command_from_value
@@ -37,7 +37,7 @@ _INERT = ("fenced_inert", "Commands in a code fence were not run.")
 Mark = tuple[int, int, int, int, int, int, str | None, "re.Pattern[str] | None", int]
 
 
-@dataclass(slots=True)
+@mutable
 class Reading:
     """What was found so far, and what the handlers need to find more.
 

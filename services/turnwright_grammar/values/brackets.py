@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from turnwright_core.values import mutable
 from turnwright_grammar.values.strict import Value
 
 CLOSERS = {"{": "}", "[": "]", "(": ")"}
 ELLIPSES = ("...", "\u2026")
 
 
-@dataclass(slots=True)
+@mutable
 class Bracket:
     """An open bracket and what it holds so far. `key` waits for its value; `keyless` is what had none."""
 

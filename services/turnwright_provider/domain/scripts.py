@@ -13,10 +13,10 @@ Blank lines around a reply do not belong to it. Replies are replayed as they are
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
-from turnwright_core.values import frozen
+from turnwright_core.values import frozen, mutable
 from turnwright_provider.domain.failures import Failure, FailureClass
 
 _LINE: Final = re.compile(r"===\s{0,9}(reply|error)\b([^=](?:[^=]|=(?!==)){0,500})?===\s{0,9}")
@@ -72,7 +72,7 @@ class ScriptedReply:
         return self.errors[-1].failure if self.text is None and self.errors else None
 
 
-@dataclass(slots=True)
+@mutable
 class _Open:
     """The reply that is being read."""
 

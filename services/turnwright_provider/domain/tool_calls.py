@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from turnwright_core.values import mutable
 from turnwright_provider.domain.deltas import SetToolCalls, ToolCall
 
 CALLS_MAX: Final = 128
@@ -22,7 +23,7 @@ CALLS_MAX: Final = 128
 _GROWTH: Final = 8
 
 
-@dataclass(slots=True)
+@mutable
 class _Call:
     id: str = ""
     name: str = ""

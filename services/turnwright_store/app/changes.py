@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from functools import partial
 from typing import Final, cast
@@ -24,7 +24,7 @@ from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.runs import Loop, Run, Turn
-from turnwright_core.values import frozen
+from turnwright_core.values import frozen, mutable
 from turnwright_store.app.moments import check_cursor, moment_of_cursor
 from turnwright_store.app.news import RunNews, gather
 from turnwright_store.app.reading import Address, Section, batches, load, sections
@@ -94,7 +94,7 @@ class _Spot:
     place: Place | None = None
 
 
-@dataclass(slots=True)
+@mutable
 class _Piece:
     """Some of what a round tells. Bodies are still to be loaded."""
 

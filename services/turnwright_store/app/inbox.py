@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Final
 
 from sqlalchemy import Connection
 
 from turnwright_core.entries import Entry
-from turnwright_core.values import frozen
+from turnwright_core.values import frozen, mutable
 from turnwright_store.app.changes import Watches
 from turnwright_store.app.reading import weight_of
 from turnwright_store.domain.basis import Basis
@@ -124,7 +124,7 @@ class _Told:
     path: str
 
 
-@dataclass(slots=True)
+@mutable
 class Inbox:
     """What one watcher was told of, by row."""
 

@@ -11,11 +11,11 @@ Source: architecture 3 (revisions and the change feed), 12.4; docs/adr/0003.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.runs import Loop, Turn
-from turnwright_core.values import frozen
+from turnwright_core.values import frozen, mutable
 from turnwright_store.app.reading import ENTRY_BYTES
 from turnwright_store.domain.slots import Slot
 from turnwright_store.domain.weights import run_bytes, turn_bytes
@@ -75,7 +75,7 @@ def _is_whole(slot: Slot) -> bool:
     return slot.sight is None or (slot.draft is not None and not slot.appended)
 
 
-@dataclass(slots=True)
+@mutable
 class Gathered:
     """What some commits, one behind the other, have changed: the messages of one round in one."""
 

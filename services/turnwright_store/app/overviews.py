@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Final
 
 from sqlalchemy import Connection
 
 from turnwright_core.runs import Run
-from turnwright_core.values import frozen
+from turnwright_core.values import frozen, mutable
 from turnwright_store.app.changes import Watches
 from turnwright_store.ports import ANY_SCOPE, Database
 from turnwright_store.sql import control as rows
@@ -60,7 +60,7 @@ class RunsChange:
     snapshot_last: bool = False
 
 
-@dataclass(slots=True)
+@mutable
 class _Known:
     """What the watcher was told, by the scope of each run: revision and alias."""
 

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from turnwright_core.entries import AppendEntry, RemoveEntry, SetEntry, State, Tier, Visibility
 from turnwright_core.errors import Reason, fault
-from turnwright_core.values import frozen
+from turnwright_core.values import frozen, mutable
 from turnwright_store.domain.checks import invalid, over_limit
 from turnwright_store.domain.limits import WriteLimits
 from turnwright_store.domain.merging import merge_attributes
@@ -32,7 +32,7 @@ OUTCOME_STATES = (State.FAILED, State.CANCELLED)
 """The states that carry an outcome (RU018)."""
 
 
-@dataclass(slots=True)
+@mutable
 class Sight:
     """A run's view of an entry. `id` is the stored interval, 0 for one that is not stored yet."""
 
@@ -107,7 +107,7 @@ class Home:
     """The entry that is there, where the content that is seen is another one's; 0: none."""
 
 
-@dataclass(slots=True)
+@mutable
 class Slot:
     """One path of one run."""
 

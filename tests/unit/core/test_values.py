@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, astuple, field, fields, replace
+import copy
+import pickle
+from dataclasses import FrozenInstanceError, asdict, astuple, field, fields, replace
 
 import pytest
 
-from turnwright_core.values import frozen
+from turnwright_core.values import frozen, mutable, sealed
 
 
 @frozen
@@ -39,6 +41,22 @@ class Made:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "later", self.first + 1)
+
+
+@sealed
+class Sealed:
+    """What nobody can change."""
+
+    x: int
+    listed: list[int] = field(default_factory=list)
+
+
+@mutable
+class Mutable:
+    """What anybody can."""
+
+    x: int
+    y: int = 0
 
 
 @frozen
@@ -120,3 +138,28 @@ def test_fields_of_every_kind_are_set() -> None:
 def test_what_no_field_takes_is_refused_as_of_any_function(given, named) -> None:
     with pytest.raises(TypeError, match=r"Made\.__init__\(\)"):
         Made(*given, **named)
+
+
+def test_a_sealed_record_refuses_every_change_and_can_be_copied() -> None:
+    made = Sealed(1, [2])
+    for change in (lambda: setattr(made, "x", 2), lambda: delattr(made, "x")):
+        with pytest.raises(FrozenInstanceError, match=r"Sealed\.x cannot be changed"):
+            change()
+    assert made == Sealed(1, [2])
+    assert hash(Sealed(1, ())) == hash(Sealed(1, ()))  # type: ignore[arg-type]
+    assert [replace(made, x=3), copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made))] == [
+        Sealed(3, [2]),
+        made,
+        made,
+        made,
+    ]
+
+
+def test_a_mutable_record_changes_and_has_no_hash() -> None:
+    made = Mutable(1)
+    made.y = 2
+    assert made == Mutable(1, 2)
+    with pytest.raises(AttributeError):
+        made.z = 3  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(made)
