@@ -10,6 +10,7 @@ import asyncio
 import math
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,9 @@ from turnwright_provider.ports import VendorState
 
 SCRIPT_BYTES_MAX: Final = 4 * 1024 * 1024
 """Longest script, in bytes."""
+
+SCRIPTS_KEPT: Final = 8
+"""Scripts that are not parsed again while their files stay as they are."""
 
 CHARS_PER_TOKEN: Final = 4
 """What usage is estimated with."""
@@ -87,15 +91,22 @@ class ScriptedVendor:
         path = self._folder / f"{model}.txt"
         try:
             inside = path.resolve().is_relative_to(self._folder.resolve())
-            if not inside or path.stat().st_size > SCRIPT_BYTES_MAX:
+            found = path.stat()
+            if not inside or found.st_size > SCRIPT_BYTES_MAX:
                 raise failed(FailureClass.INVALID, f"{path.name} is outside of {self._folder} or over its size limit")
-            return parse_script(path.read_text(encoding="utf-8"))
+            return _parsed(path, found.st_ino, found.st_mtime_ns, found.st_size)
         except FileNotFoundError:
             raise failed(FailureClass.INVALID, f"there is no {path.name} in {self._folder}{self._others()}") from None
         except (OSError, UnicodeDecodeError) as error:
             raise failed(FailureClass.INVALID, f"{path.name} cannot be read: {error}") from None
         except ScriptError as error:
             raise failed(FailureClass.INVALID, f"{path.name}, {error}") from None
+
+
+@lru_cache(SCRIPTS_KEPT)
+def _parsed(path: Path, _inode: int, _mtime_ns: int, _bytes: int) -> tuple[ScriptedReply, ...]:
+    """The replies of a file as it is now. Every call of a model reads one of them."""
+    return parse_script(path.read_text(encoding="utf-8"))
 
 
 def _usage(call: ModelCall, text: str) -> Usage:

@@ -51,6 +51,16 @@ async def test_the_reply_is_chosen_by_the_index_of_the_call(provider, scripts):
 
 
 @pytest.mark.asyncio
+async def test_a_script_that_has_changed_is_read_again(provider, scripts):
+    client = await provider(scripted_dir=scripts)
+    before = await client.generate("scripted/plain", call_index=0)
+    (scripts / "plain.txt").write_text("Other text.\n")
+    after = await client.generate("scripted/plain", call_index=0)
+
+    assert (before.text, after.text) == ("Only text.", "Other text.")
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("model", "index", "reason", "words"),
     [
