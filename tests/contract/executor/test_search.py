@@ -32,7 +32,8 @@ async def stack(tmp_path_factory):
                 "web_networks": "127.0.0.1",
                 "web_searxng_url": web.url,
                 "web_fetch_timeout_s": 5.0,
-                "web_prefetch_timeout_s": 0.5,
+                # Enough for the process that reads pages to start on a busy machine; one test waits for it to pass.
+                "web_prefetch_timeout_s": 3.0,
                 "web_page_bytes": 100_000,
             }
             async with running(tmp_path_factory.mktemp("web"), **settings) as services:
