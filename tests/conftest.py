@@ -4,6 +4,7 @@ import os
 import sys
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from databases import Databases, server_url
 
@@ -11,6 +12,10 @@ from databases import Databases, server_url
 # again: a second of CPU each. Nobody who uses an installed Turnwright pays that.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# How long an example takes says how busy the machine is; a test that hangs has its timeout.
+settings.register_profile("turnwright", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("turnwright")
 
 
 @pytest.fixture(scope="session")

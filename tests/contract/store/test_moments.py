@@ -287,7 +287,7 @@ def write_of(op):
     return set_(path, None if kind == "see" else text, visibility=visibility, state=state)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(st.lists(OPS, min_size=1, max_size=3), min_size=1, max_size=8))
 async def test_every_moment_stays_as_it_was(client, steps):
     project = await new_project(client, "moments")

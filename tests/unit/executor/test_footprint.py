@@ -2,7 +2,7 @@
 
 from math import inf
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwright_assembler.app.packet import compose
@@ -58,7 +58,6 @@ def shown(path, body, attributes, visibility, position):
 
 
 @given(st.lists(changes(), max_size=6, unique_by=lambda change: change[0]), st.integers(1, 4))
-@settings(deadline=None)
 def test_a_packet_grows_by_no_more_than_the_footprint(written, divisor):
     footprint = Footprint()
     footprint.wrote(
@@ -74,7 +73,6 @@ def test_a_packet_grows_by_no_more_than_the_footprint(written, divisor):
 
 
 @given(changes())
-@settings(deadline=None)
 def test_an_entry_that_is_only_shown_counts_with_what_was_read_of_it(change):
     path, body, attributes, _ = change
     footprint = Footprint()

@@ -111,7 +111,7 @@ PARTS = st.sampled_from(
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(PARTS, min_size=1, max_size=8).map("/".join))
 def test_no_path_writes_outside(workspace, root, tmp_path, path):
     async def write():

@@ -175,7 +175,7 @@ def test_nothing_fed_is_an_empty_reply():
     assert stream(["", ""]) == ([], Reply())
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("hostile", SINGLE, ids=lambda one: one.name)
 def test_a_hostile_reply_is_read_in_small_pieces(hostile):
     text = hostile.text(QUICK_CHARS)
@@ -183,7 +183,7 @@ def test_a_hostile_reply_is_read_in_small_pieces(hostile):
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("hostile", HOSTILE, ids=lambda one: one.name)
 def test_a_large_hostile_reply_is_read_in_small_pieces(hostile):
     text = hostile.text(SIZE_CHARS)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwright_grammar.values import DEPTH_MAX, NotStrict, ReadValue, read_loose, read_strict, read_value, repair_json
@@ -114,7 +114,7 @@ PIECES = [
     "\ud83d", "Infinity", "1_0", "007", "[x]", "{}", "[]", '""',
 ]  # fmt: skip
 BROKEN = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
-SLOW = settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+SLOW = settings(max_examples=300)
 
 
 def same(one: object, other: object) -> bool:
