@@ -93,7 +93,7 @@ def test_the_environment_is_a_list_of_what_is_allowed():
 
 @pytest.mark.asyncio
 async def test_a_command_over_its_time_is_stopped_with_all_its_children(tmp_path):
-    end, out, _ = await run(tmp_path, "sleep 300 & echo $!; sleep 300", timeout_s=0.5)
+    end, out, _ = await run(tmp_path, "sleep 300 & echo $!; sleep 300", timeout_s=1.0)
     assert end.timed_out
     assert end.exit_code == -signal.SIGTERM
     assert await gone(int(out))
@@ -361,7 +361,7 @@ async def test_what_a_command_started_has_the_grace_too(tmp_path):
     # The shell ends at once; the program behind it writes its last words.
     command = "sh -c 'trap \"sleep 0.3; echo bye; exit\" TERM; echo up; while :; do sleep 0.05; done' & wait"
     limits = ShellLimits(term_grace_s=3.0, close_grace_s=0.2)
-    end, out, _ = await run(tmp_path, command, timeout_s=0.5, limits=limits)
+    end, out, _ = await run(tmp_path, command, timeout_s=1.0, limits=limits)
     assert (end.timed_out, out) == (True, "up\nbye\n")
 
 
@@ -381,7 +381,7 @@ async def test_a_cancelled_command_hears_of_it_at_once_and_what_it_wrote_arrives
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert float((tmp_path / "heard").read_text()) - asked_s < 0.5
+    assert float((tmp_path / "heard").read_text()) - asked_s < limits.term_grace_s
     assert "".join(text for channel, text in pieces if channel == 1) == "first\nlast\n"
 
 
@@ -433,11 +433,11 @@ async def test_a_slow_reader_slows_the_command(tmp_path):
         await asyncio.sleep(0.2)
 
     # The command says how much it could write; the pipe and the reader hold a part of a megabyte.
-    command = "i=0; while [ $i -lt 4000 ]; do head -c 4096 /dev/zero | tr '\\0' x; i=$((i+1)); echo $i > written; done"
+    command = "i=0; while [ $i -lt 4000 ]; do head -c 4096 /dev/zero | tr '\\0' x; i=$((i+1)); echo >> written; done"
     limits = ShellLimits(output_bytes=8 * 2**20, term_grace_s=0.2, close_grace_s=0.2, drain_s=0.1)
     end, _, _ = await run_with(tmp_path, command, keep, 1.0, limits)
     assert end.timed_out
-    assert int((tmp_path / "written").read_text()) * 4096 < read + 2**20
+    assert (tmp_path / "written").read_text().count("\n") * 4096 < read + 2**20
 
 
 async def run_with(root, command, keep, timeout_s, limits):
