@@ -5,6 +5,7 @@ A rule takes one file (its path in the repository and its tree) and yields what 
 """
 
 import ast
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -31,6 +32,8 @@ CATCH_ALL_ALLOWED = {
     "services/turnwright_core/kit/calling.py": "calls of plugins: a fault of one comes back as one error",
     "services/turnwright_executor/app/runner.py": "the loop: whatever happens, the run ends with a reason",
 }
+
+POSSESSIVE_GROUP = re.compile(r"(?<![\\(])\)(?:[*+?]|\{[\d,]+\})\+")
 
 Finding = tuple[int, str]
 Rule = Callable[[str, ast.Module], Iterator[Finding]]
@@ -59,6 +62,16 @@ def empty_names(path: str, _tree: ast.Module) -> Iterator[Finding]:
     for part in Path(path).with_suffix("").parts:
         if part.strip("_") in NAMES_THAT_SAY_NOTHING:
             yield 1, f"{part!r} says nothing; name it by the specification's word"
+
+
+def possessive_groups(path: str, tree: ast.Module) -> Iterator[Finding]:
+    """After such a group, Python before 3.11.5 goes on at a wrong place; an atomic group, `(?>(...)*)`, says the same."""
+    if path.endswith("/patterns/compiled.py"):  # its patterns are those of the library `regex`
+        return
+    for node in walk(tree):
+        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if is_text and (found := POSSESSIVE_GROUP.search(node.value)):
+            yield node.lineno, f"{found[0]} after a group; write an atomic group"
 
 
 def prints(path: str, tree: ast.Module) -> Iterator[Finding]:
@@ -256,7 +269,14 @@ def trees(folder: str) -> dict[str, ast.Module]:
     return {f.relative_to(REPO).as_posix(): ast.parse(f.read_bytes(), str(f)) for f in files}
 
 
-SERVICE_RULES: list[Rule] = [long_functions, empty_names, prints, catch_alls_outside_the_list, missing_docstrings]
+SERVICE_RULES: list[Rule] = [
+    long_functions,
+    empty_names,
+    possessive_groups,
+    prints,
+    catch_alls_outside_the_list,
+    missing_docstrings,
+]
 TEST_RULES: list[Rule] = [checkless_tests, mocks, patches_of_our_own]
 
 
@@ -292,6 +312,9 @@ BAD = [
     (long_functions, "def f():\n" + "    x = 1\n" * FUNCTION_LINES_MAX),
     (long_functions, "class A:\n  async def f(self):\n" + "    x = 1\n" * FUNCTION_LINES_MAX),
     (prints, "print(1)"),
+    (possessive_groups, r"P = r'(?:a|b)*+'"),
+    (possessive_groups, r"P = r'(?P<a>b){0,3}+'"),
+    (possessive_groups, r"P = rf'(?:{a}|b)?+'"),
     (catch_alls, "try:\n    f()\nexcept Exception:\n    pass"),
     (catch_alls, "try:\n    f()\nexcept (OSError, builtins.BaseException) as e:\n    g()"),
     (catch_alls, "try:\n    f()\nexcept:\n    g()"),
@@ -313,6 +336,7 @@ BAD = [
 GOOD = [
     (long_functions, "def f():\n" + "    x = 1\n" * (FUNCTION_LINES_MAX - 1)),
     (prints, "console.print(1)\nlog.info('print(')"),
+    (possessive_groups, r"P = r'(?>(?:a|b)*)[^c]*+\)++ ()*+,;'"),
     (catch_alls, "try:\n    f()\nexcept (OSError, KeyError):\n    pass\nwith suppress(OSError):\n    f()"),
     (catch_alls, "try:\n    f()\nexcept BaseException:\n    close()\n    raise"),
     (checkless_tests, "def test_a(): agree()\ndef agree():\n    assert x"),

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[][{},:]|[^][{},:"\s]++', re.DOTALL)
+_TOKEN = re.compile(r'"(?>(?:[^"\\]|\\.)*)"|[][{},:]|[^][{},:"\s]++', re.DOTALL)
 
 Location = tuple[int | str, ...]
 Span = tuple[int, int]

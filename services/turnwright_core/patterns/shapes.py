@@ -38,26 +38,26 @@ _AXIS = (
     r"|namespace|parent|preceding(?:-sibling)?|self)::"
 )
 _NODE_TYPE = r"(?:comment|node|processing-instruction|text)\([^()\n]{0,100}\)"
-_NAME = r"[^\W\d][\w.-]*+(?::(?!:)(?:\*|[^\W\d][\w.-]*+))?+"
+_NAME = r"[^\W\d][\w.-]*+(?>(?::(?!:)(?:\*|[^\W\d][\w.-]*+))?)"
 _QUOTED = r"""'[^'\n]*+'|"[^"\n]*+\""""
 
 
 def _bracketed(depth: int) -> str:
     """A bracket with its quotes and with brackets inside, so deep; deeper ones are no pattern."""
     inner = rf"|{_bracketed(depth - 1)}" if depth else ""
-    return rf"""\[(?:[^\[\]'"\n]++|{_QUOTED}{inner})++\]"""
+    return rf"""\[(?>(?:[^\[\]'"\n]++|{_QUOTED}{inner})+)\]"""
 
 
 _BRACKETS = _bracketed(3)
-_STEP = rf"(?:\.\.?+|(?:@|{_AXIS})?+(?:{_NODE_TYPE}|\*|{_NAME}))(?:{_BRACKETS})*+"
-_STEPS = rf"{_STEP}(?:[ ]?//?[ ]?{_STEP})*+"
-_XPATH_PART = rf"(?://?{_STEPS}|\(//{_STEPS}\)(?:{_BRACKETS})*+(?://?{_STEPS})?+)"
-_XPATH_SHAPE = rf"{_XPATH_PART}(?:[ ]?\|[ ]?{_XPATH_PART})*+"
+_STEP = rf"(?:\.\.?+|(?>(?:@|{_AXIS})?)(?:{_NODE_TYPE}|\*|{_NAME}))(?>(?:{_BRACKETS})*)"
+_STEPS = rf"{_STEP}(?>(?:[ ]?//?[ ]?{_STEP})*)"
+_XPATH_PART = rf"(?://?{_STEPS}|\(//{_STEPS}\)(?>(?:{_BRACKETS})*)(?>(?://?{_STEPS})?))"
+_XPATH_SHAPE = rf"{_XPATH_PART}(?>(?:[ ]?\|[ ]?{_XPATH_PART})*)"
 _XPATH_MARK = rf"\A\(?//|[/\[]@|/{_AXIS}|/{_NODE_TYPE}|\[[^\]=]{{0,200}}="
 
 _SELECTOR = rf"(?:{_QUOTED}|\*|-?\d*+(?:\s?:\s?-?\d*+){{0,2}})"
-_JSON_BRACKETS = rf"(?:(?=\[\s?\?){_BRACKETS}|\[\s?{_SELECTOR}(?:\s?,\s?{_SELECTOR})*+\s?\])"
-_JSONPATH_SHAPE = rf"\$(?:\.\.?+(?:\*|[^\W\d][\w-]*+)|(?:\.\.)?+{_JSON_BRACKETS})++"
+_JSON_BRACKETS = rf"(?:(?=\[\s?\?){_BRACKETS}|\[\s?{_SELECTOR}(?>(?:\s?,\s?{_SELECTOR})*)\s?\])"
+_JSONPATH_SHAPE = rf"\$(?>(?:\.\.?+(?:\*|[^\W\d][\w-]*+)|(?>(?:\.\.)?){_JSON_BRACKETS})+)"
 
 
 @cache

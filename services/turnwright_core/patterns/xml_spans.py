@@ -9,8 +9,8 @@ from turnwright_core.values import frozen
 _TAG = re.compile(
     r"""
       <!--.*?--> | <!\[CDATA\[.*?\]\]> | <\?.*?\?> | <![^>]*+>
-    | < (?P<close>/)?+ [^\s/>!?][^\s/>]*+
-      (?P<attributes> (?: [^"'>/] | "[^"]*+" | '[^']*+' | /(?!>) )*+ ) (?P<empty>/)?+ >
+    | < (?>(?P<close>/)?) [^\s/>!?][^\s/>]*+
+      (?P<attributes> (?>(?: [^"'>/] | "[^"]*+" | '[^']*+' | /(?!>) )*) ) (?>(?P<empty>/)?) >
     """,
     re.VERBOSE | re.DOTALL,
 )

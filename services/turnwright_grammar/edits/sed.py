@@ -26,7 +26,7 @@ _COMMAND = re.compile(
     re.VERBOSE,
 )
 _PARTS = {
-    mark: re.compile(rf"(?P<text>(?:[^\\{re.escape(mark)}]++|\\.)*+){re.escape(mark)}", re.DOTALL) for mark in _MARKS
+    mark: re.compile(rf"(?P<text>(?>(?:[^\\{re.escape(mark)}]++|\\.)*)){re.escape(mark)}", re.DOTALL) for mark in _MARKS
 }
 _FLAGS = re.compile(r"(?P<letters>[gimMIp]*)(?P<number>[1-9]\d?)?[gimMIp]*(?=\s|;|\Z)")
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 
 _TOKEN = re.compile(
-    r"\\(?P<escaped>.)|\[(?P<negated>\^?)(?P<members>\]?(?:\[:\w+:\]|[^\]\\\n]|\\.)*+)\]|(?P<one>.)", re.DOTALL
+    r"\\(?P<escaped>.)|\[(?P<negated>\^?)(?P<members>\]?(?>(?:\[:\w+:\]|[^\]\\\n]|\\.)*))\]|(?P<one>.)", re.DOTALL
 )
 _SPECIAL = frozenset("(){}+?|")
 _BASIC_MARK = re.compile(r"(?<!\\)(?:\\\\)*\\[(){}+?|]")

@@ -40,7 +40,7 @@ _TYPOGRAPHIC_END = re.compile(r"[\u201c\u201d\u2018\u2019\"<>\n]")
 _VISIBLE_END = re.compile(r"[<>\n]")
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _WELL_FORMED = re.compile(
-    r"""(?P<all>(?:\s++[A-Za-z_][\w:.\-]*+=(?:"[^"<>\n\\]*+"|'[^'<>\n\\]*+'))*+)\s*+(?P<self>/?)>"""
+    r"""(?P<all>(?>(?:\s++[A-Za-z_][\w:.\-]*+=(?:"[^"<>\n\\]*+"|'[^'<>\n\\]*+'))*))\s*+(?P<self>/?)>"""
 )
 _ATTRIBUTE = re.compile(r"""\s([A-Za-z_][\w:.\-]*)=(?:"([^"]*)"|'([^']*)')""")
 

@@ -37,14 +37,14 @@ QUOTES = "\"'`\u201c\u201d\u201e\u00ab\u2018\u2019\u201a"
 _QUOTE = f"[{QUOTES}]"
 # Not in backticks: in prose a word in backticks and a colon begin an explanation.
 _QUOTED_KEY = (
-    r"(?:\"(?:[^\"\\\n]|\\[^nrt]){0,200}+\"|'(?:[^'\\\n]|\\[^nrt]){0,200}+'"
+    r"(?:\"(?>(?:[^\"\\\n]|\\[^nrt]){0,200})\"|'(?>(?:[^'\\\n]|\\[^nrt]){0,200})'"
     r"|[\u201c\u201d\u201e][^\"\n\u201c\u201d]{0,200}[\u201c\u201d]"
     r"|[\u2018\u2019\u201a][^'\n\u2018\u2019]{0,200}[\u2018\u2019])\s{0,80}(?::|=>)"
 )
 # A string after a comma that is no key, no name and no item of a set: text goes on there.
 _NO_NAME = re.compile(
     r"(?![\"'][\w$ .\-]{1,80}:[\s\"'\[{\d])"
-    r"(?:\"(?:[^\"\\\n]|\\.){1,200}+\"|'(?:[^'\\\n]|\\.){1,200}+')(?!\s*[,}:]|\s+[\"'{\[\d\-]|\s*\Z)"
+    r"(?:\"(?>(?:[^\"\\\n]|\\.){1,200})\"|'(?>(?:[^'\\\n]|\\.){1,200})')(?!\s*[,}:]|\s+[\"'{\[\d\-]|\s*\Z)"
 )
 _ESCAPED_KEY = r"\\+[\"'][^\"'\n]{0,200}[\"']\s{0,80}:"
 MEMBER_START = re.compile(rf"(?:[\w$]{{1,80}}\s{{1,80}})?(?:{_QUOTED_KEY}|{_ESCAPED_KEY})")
