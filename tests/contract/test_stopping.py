@@ -6,6 +6,7 @@ import asyncio
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
@@ -56,3 +57,37 @@ async def test_a_stream_is_ended_when_its_client_knows_that_it_has_to_go(tmp_pat
     await peer.close()
     assert states == [grpc.ChannelConnectivity.IDLE]
     assert told.value.reason is Reason.DRAINING
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("", ["SERVING", "NOT_SERVING"]),
+        ("turnwright.store.v1.StoreService", ["SERVING", "NOT_SERVING"]),
+        ("some.Service", ["SERVICE_UNKNOWN"]),
+    ],
+)
+async def test_who_watches_the_health_is_told_of_the_stop_and_does_not_hold_it_up(tmp_path, name, told):
+    service = Service("store", "turnwright.store.v1.StoreService", lambda _: None)
+    server = RunningServer(service, f"unix:{tmp_path}/store.sock", SECRET, 60)
+    await server.start()
+    heard = []
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=name), timeout=30)
+        answers = aiter(watch)
+        heard.append((await anext(answers)).status)
+        async with asyncio.timeout(20):
+            await server.stop()
+        heard.extend([answer.status async for answer in answers])
+        assert await watch.code() is grpc.StatusCode.OK
+    assert [health_pb2.HealthCheckResponse.ServingStatus.Name(status) for status in heard] == told
+
+
+async def test_the_health_of_every_name_is_listed(tmp_path):
+    server = RunningServer(Service("store", "some.Service", lambda _: None), f"unix:{tmp_path}/store.sock", SECRET, 5)
+    await server.start()
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        listed = await health_pb2_grpc.HealthStub(channel).List(health_pb2.HealthListRequest(), timeout=10)
+    await server.stop()
+    serves = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
+    assert dict(listed.statuses) == {"": serves, "some.Service": serves}

@@ -26,6 +26,12 @@ OPERATOR: Final = "operator"
 _OPEN_METHODS: Final = ("/grpc.health.v1.Health/",)
 """Probes of an orchestrator cannot send metadata; health says nothing but serving or not."""
 
+_SEND_ONE: Final = "Send `authorization: Bearer <token>` with the token of this deployment (TURNWRIGHT_TOKEN)."
+_UNKNOWN: Final = (
+    "The token is none of this deployment's: send the one in the file `token` of its home, or one that "
+    "`turnwright token` made from it."
+)
+
 _PRINCIPAL: Final = re.compile(r"[A-Za-z0-9_@-]{1,64}")
 
 
@@ -90,12 +96,11 @@ class Gate:
     def _check(self, metadata: Iterable[tuple[str, str | bytes]]) -> Caller:
         values = {key: value for key, value in metadata if isinstance(value, str)}
         scheme, _, token = values.get(AUTHORIZATION, "").partition(" ")
-        caller = authenticate(token, self._secret) if scheme.lower() == "bearer" and token else None
+        if scheme.lower() != "bearer" or not token:
+            raise fault(Reason.UNAUTHENTICATED, _SEND_ONE)
+        caller = authenticate(token, self._secret)
         if caller is None:
-            raise fault(
-                Reason.UNAUTHENTICATED,
-                "Send `authorization: Bearer <token>` with the token of this deployment (TURNWRIGHT_TOKEN).",
-            )
+            raise fault(Reason.UNAUTHENTICATED, _UNKNOWN)
         wanted = values.get(TIER)
         caller = caller if wanted is None else _lowered(caller, wanted)
         if caller.tier < self._floor:

@@ -6,6 +6,7 @@ Source: architecture 10, 14; research/tooling 7 (uncaught exception text reaches
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from typing import Any, Final, NoReturn, cast
 
 import grpc
@@ -18,20 +19,60 @@ from turnwright_core.kit.logs import get_logger
 
 DOMAIN: Final = "turnwright"
 
+STATUS_BYTES_MAX: Final = 7680
+"""Most that an error takes on the wire, in bytes: of more than 8 KiB of trailers most clients read nothing at all."""
+
+MESSAGE_BYTES_MIN: Final = 400
+"""What is told of a sentence at least where an error would be too long, in bytes."""
+
+_CUT: Final = "..."
+
 _log = get_logger("rpc")
 
 
 def to_status(error: TurnwrightError) -> status_pb2.Status:
-    """The rich status of an error: canonical code, sentence, one ErrorInfo."""
+    """The rich status of an error: canonical code, sentence, one ErrorInfo.
+
+    One that names something very long, such as a path, is cut until it arrives: first its sentence, then its values.
+    """
+    message, metadata = error.message, dict(error.metadata)
+    while _wire_bytes(status := _status(error, message, metadata)) > STATUS_BYTES_MAX:
+        if (bytes_ := len(message.encode())) > MESSAGE_BYTES_MIN:
+            message = _cut(message, max(MESSAGE_BYTES_MIN, bytes_ // 2))
+            continue
+        longest = max(metadata, key=lambda name: len(metadata[name].encode()), default="")
+        if (bytes_ := len(metadata.get(longest, "").encode())) <= len(_CUT):
+            break
+        metadata[longest] = _cut(metadata[longest], bytes_ // 2)
+    return status
+
+
+def _status(error: TurnwrightError, message: str, metadata: Mapping[str, str]) -> status_pb2.Status:
     detail = any_pb2.Any()
-    detail.Pack(error_details_pb2.ErrorInfo(reason=error.reason.name, domain=DOMAIN, metadata=error.metadata))
+    detail.Pack(error_details_pb2.ErrorInfo(reason=error.reason.name, domain=DOMAIN, metadata=metadata))
     code: int = error.code.value[0]
-    return status_pb2.Status(code=code, message=error.message, details=[detail])
+    return status_pb2.Status(code=code, message=message, details=[detail])
+
+
+def _wire_bytes(status: status_pb2.Status) -> int:
+    """What a status takes in trailers: its sentence in percent-encoding, and all of it once more in base64."""
+    sentence: bytes = status.message.encode()
+    quoted = sum(not 0x20 <= byte <= 0x7E or byte == 0x25 for byte in sentence)
+    return len(sentence) + 2 * quoted + (int(status.ByteSize()) + 2) // 3 * 4
+
+
+def _cut(text: str, bytes_max: int) -> str:
+    data = text.encode()
+    return text if len(data) <= bytes_max else data[: max(0, bytes_max - len(_CUT))].decode(errors="ignore") + _CUT
 
 
 def from_rpc(error: grpc.aio.AioRpcError, service: str, address: str) -> TurnwrightError:
     """The error that another service meant; a transport failure becomes SERVICE_UNAVAILABLE."""
-    status = rpc_status.from_call(cast("grpc.Call", error))
+    try:
+        status = rpc_status.from_call(cast("grpc.Call", error))
+    except ValueError:
+        # What is in between has ended the call with another code than the service did.
+        status = None
     for detail in status.details if status else ():
         info = error_details_pb2.ErrorInfo()
         if detail.Unpack(info) and info.domain == DOMAIN and info.reason in Reason.__members__:

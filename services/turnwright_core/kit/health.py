@@ -1,4 +1,4 @@
-"""`grpc.health.v1` of one server: what `Check` says at once, `Watch` says whenever it changes.
+"""`grpc.health.v1` of one server: what `Check` and `List` say at once, `Watch` says whenever it changes.
 
 The library's own `Watch` writes to the context of its call instead of giving messages, which the guard of our handlers
 does not know, and keeps the stream open until the server has waited for it in vain.
@@ -21,7 +21,7 @@ else:
 Response: Final = health_pb2.HealthCheckResponse
 
 
-class Health(health_pb2_grpc.HealthServicer):
+class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the library has no types
     """Whether a server serves, for the server as a whole (the empty name) and for its service by name."""
 
     def __init__(self, service: str) -> None:
@@ -45,13 +45,21 @@ class Health(health_pb2_grpc.HealthServicer):
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def Check(self, request: health_pb2.HealthCheckRequest, context: Context) -> health_pb2.HealthCheckResponse:
+    async def Check(  # noqa: N802 - the protocol's name
+        self, request: health_pb2.HealthCheckRequest, context: Context
+    ) -> health_pb2.HealthCheckResponse:
         """The status now; NOT_FOUND for another service's name, as the protocol has it."""
         if request.service not in self._names:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"There is no service {request.service} here.")
         return Response(status=self._status)
 
-    async def Watch(
+    async def List(  # noqa: N802 - the protocol's name
+        self, _request: health_pb2.HealthListRequest, _context: Context
+    ) -> health_pb2.HealthListResponse:
+        """The status of every name."""
+        return health_pb2.HealthListResponse(statuses={name: Response(status=self._status) for name in self._names})
+
+    async def Watch(  # noqa: N802 - the protocol's name
         self, request: health_pb2.HealthCheckRequest, _context: Context
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
         """The status now and each time it changes; SERVICE_UNKNOWN for another service's name."""

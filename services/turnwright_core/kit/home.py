@@ -22,7 +22,13 @@ def default_home() -> Path:
 
 def ensure_home(home: Path) -> Path:
     """The directory, made private where it did not exist. Raises OSError when it cannot be made."""
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(
+            f"The directory {home} cannot be made: {error.strerror}. Name another one: TURNWRIGHT_HOME is that of all "
+            "that is kept, TURNWRIGHT_DB the database."
+        ) from None
     return home
 
 

@@ -109,9 +109,12 @@ class RunningServer:
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection.aio.ReflectionServicer(names), guarded)
         try:
             port = server.add_insecure_port(self._wanted)
-        except RuntimeError as error:
+        except RuntimeError:
             await self.service.close()
-            raise OSError(f"cannot listen on {self._wanted}: {error}") from None
+            raise OSError(
+                f"The {self.service.name} cannot listen on {self._wanted}: something else listens there, or it is no "
+                f"address of this host. Choose another one with --listen {self.service.name}=HOST:PORT."
+            ) from None
         if self._wanted.endswith(":0"):
             self.address = f"{self._wanted[:-2]}:{port}"
         await server.start()

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwright_core.entries import Tier
-from turnwright_core.kit.auth import Caller, authenticate, derive_token
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.kit.auth import Caller, Gate, authenticate, derive_token
 from turnwright_core.kit.home import read_or_make_token
 
 SECRET = "s3cret"
@@ -37,6 +38,22 @@ def test_a_token_of_another_deployment_is_refused() -> None:
 @given(st.text())
 def test_no_text_but_the_secret_is_a_token(text) -> None:
     assert (authenticate(text, SECRET) is None) == (text != SECRET)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "told"),
+    [
+        ((), "Send `authorization: Bearer"),
+        ((("authorization", SECRET),), "Send `authorization: Bearer"),
+        ((("authorization", f"Basic {SECRET}"),), "Send `authorization: Bearer"),
+        ((("authorization", "Bearer other"),), "The token is none of this deployment's"),
+    ],
+    ids=["none", "bare", "basic", "another's"],
+)
+def test_who_is_refused_is_told_what_is_wrong_with_the_token(metadata, told) -> None:
+    with pytest.raises(TurnwrightError, match=told) as refused:
+        Gate(SECRET, Tier.CLIENT).admit("/turnwright.executor.v1.ExecutorService/Act", metadata)
+    assert refused.value.reason is Reason.UNAUTHENTICATED
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "a b", "x" * 65, "é"])

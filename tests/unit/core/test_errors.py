@@ -11,8 +11,10 @@ from turnwright.provider.v1 import provider_service_pb2_grpc as pb_grpc
 from turnwright.types.v1 import error_pb2
 
 from turnwright_core.errors import CLASS_OF_REASON, InternalError, Reason, TurnwrightError, fault
+from turnwright_core.kit.errors import from_rpc, to_status
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import RunningServer, Service
+from turnwright_core.limits import PATH_CHARS_MAX
 
 SECRET = "a secret"
 
@@ -77,6 +79,29 @@ async def test_an_error_crosses_the_channel_whole(tmp_path, reason) -> None:
     for got in (unary.value, streamed.value):
         assert (type(got), got.reason, got.message) == (type(sent), reason, "What to do.")
         assert got.metadata == {"run": "r1", "limit": "3"}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("char", ["a", "%", "é", "漢", "\U0001f600"], ids=["plain", "quoted", "2", "3", "4 bytes"])
+async def test_an_error_that_names_something_very_long_arrives(tmp_path, char) -> None:
+    """What is longer than clients take by default would end the call with another code and without a reason."""
+    path = char * PATH_CHARS_MAX
+    sent = fault(Reason.ENTRY_NOT_FOUND, f"The run r has no entry {path}.", path=path, run="r")
+    async with failing(tmp_path, sent) as (peer, stub):
+        with pytest.raises(TurnwrightError) as refused:
+            await peer.call(stub.ListVendors, pb.ListVendorsRequest())
+    got = refused.value
+    assert (got.reason, got.metadata["run"]) == (Reason.ENTRY_NOT_FOUND, "r")
+    assert got.message.startswith(f"The run r has no entry {char * 50}")
+    assert path.startswith(got.metadata["path"].removesuffix("..."))
+    assert len(got.metadata["path"]) > PATH_CHARS_MAX / 8
+
+
+def test_an_error_whose_status_was_replaced_on_its_way_is_one_of_the_service() -> None:
+    status = to_status(fault(Reason.ENTRY_NOT_FOUND, "There is none.")).SerializeToString()
+    trailers = grpc.aio.Metadata(("grpc-status-details-bin", status))
+    replaced = grpc.aio.AioRpcError(grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.aio.Metadata(), trailers, "too long")
+    assert from_rpc(replaced, "store", "there:1").reason is Reason.INTERNAL
 
 
 @pytest.mark.asyncio
