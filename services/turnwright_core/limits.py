@@ -101,6 +101,12 @@ SEARCH_HITS_MAX: Final = 100
 SNIPPET_CHARS_MAX: Final = 400
 """Longest piece of a text that a search shows, in code points."""
 
+CALIBRATION_MAX: Final = 100.0
+"""A vendor that counts more tokens than this for one estimated is not counting the same text."""
+
+LOOP_SUMMARY_BYTES_MAX: Final = 1024 * 1024
+"""Longest summary that a loop ends with, in bytes of UTF-8; the reply itself is kept whole."""
+
 REPLY_RESERVE_TOKENS: Final = 1024
 """Tokens that a budget sets aside for the reply of a model call, beside those of its packet."""
 

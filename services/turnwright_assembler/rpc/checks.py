@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import Final
 
 from turnwright.assembler.v1 import assembler_service_pb2, budget_pb2
 
 from turnwright_assembler.app.assemble import Ask
 from turnwright_core.errors import Reason, fault
-from turnwright_core.limits import NAME_CHARS_MAX
+from turnwright_core.limits import CALIBRATION_MAX, NAME_CHARS_MAX
 from turnwright_core.wire.entries import cursor_from_pb
-
-CALIBRATION_MAX: Final = 100.0
-"""A vendor that counts more tokens than this for one estimated is not counting the same text."""
 
 
 def ask_from(request: assembler_service_pb2.AssembleRequest | budget_pb2.CheckBudgetRequest) -> Ask:

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Final
 
 from turnwright_core.entries import State
+from turnwright_core.limits import LOOP_SUMMARY_BYTES_MAX
 from turnwright_core.runs import (
     ABORTED,
     COMPLETED,
@@ -261,8 +262,13 @@ def verdict_of(facts: TurnFacts, vote: Vote) -> Verdict:
         continue_=vote.continue_,
         status=vote.status,
         reason=vote.reason,
-        summary=last.body if last else facts.reply.narration.strip() if not facts.reply.any_command else "",
+        summary=_cut(last.body if last else facts.reply.narration.strip() if not facts.reply.any_command else ""),
         strikes=facts.strikes,
         # A voter that ends the loop at 200 all the same does not make the claim true.
         update_override=last.path if last and facts.is_refuted else None,
     )
+
+
+def _cut(summary: str) -> str:
+    """As much of a summary as a loop keeps."""
+    return summary.encode()[:LOOP_SUMMARY_BYTES_MAX].decode(errors="ignore")

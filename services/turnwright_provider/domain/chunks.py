@@ -17,12 +17,17 @@ from turnwright_core.runs import Usage
 from turnwright_provider.domain.classify import classify_in_stream
 from turnwright_provider.domain.deltas import AppendContent, AppendReasoning, Delta, Finish, SetUsage, VendorEvent
 from turnwright_provider.domain.failures import FailureClass, VendorError, failed
+from turnwright_provider.domain.halves import Joiner, whole
 from turnwright_provider.domain.sse import SseEvent
 from turnwright_provider.domain.think_tags import ThinkRouter, ThinkTags
 from turnwright_provider.domain.tool_calls import ToolCallFold
 from turnwright_provider.domain.usage import merge_usage, read_usage
 
 DONE: Final = "[DONE]"
+
+FINISH_CHARS_MAX: Final = 64
+"""Longest finish reason that is passed on, in code points."""
+
 _REASONING: Final = ("reasoning_content", "reasoning")
 _IDLE_EVENTS: Final = frozenset({"ping", "heartbeat", "keepalive"})
 
@@ -33,6 +38,8 @@ class ChatFold:
     def __init__(self, think_tags: ThinkTags) -> None:
         """Start before the first event."""
         self._router = ThinkRouter(think_tags)
+        self._content = Joiner()
+        self._reasoning = Joiner()
         self._tools = ToolCallFold()
         self._usage: Usage | None = None
         self._reason = ""
@@ -66,7 +73,7 @@ class ChatFold:
         if chunk.get("error") or chunk.get("object") == "error":
             raise _error_in_stream(chunk)
         self._chunks += 1
-        self._vendor_model = self._vendor_model or _text(chunk.get("model"))
+        self._vendor_model = self._vendor_model or whole(_text(chunk.get("model")))
         deltas: list[Delta] = []
         for choice in _objects(chunk.get("choices")):
             # Only the first of several alternatives is the reply; nobody asks for more than one.
@@ -89,7 +96,10 @@ class ChatFold:
 
     def flush(self) -> list[Delta]:
         """What was held back: to be told also when the stream breaks off."""
-        deltas: list[Delta] = [*self._router.end()]
+        deltas: list[Delta] = []
+        if thought := self._reasoning.end():
+            deltas.append(AppendReasoning(thought))
+        deltas += [*self._router.feed(self._content.end()), *self._router.end()]
         tools = self._tools.end()
         return deltas if tools is None else [*deltas, tools]
 
@@ -118,18 +128,21 @@ class ChatFold:
             # Perplexity repeats the whole so far in `message`; it counts only where there is no delta at all.
             body = {} if self._told else choice.get("message")
         deltas = self._body(body) if isinstance(body, dict) else []
-        self._reason = _text(choice.get("finish_reason")) or self._reason
+        self._reason = whole(_text(choice.get("finish_reason")))[:FINISH_CHARS_MAX] or self._reason
         if self._reason == "error":
             raise _error_in_stream(choice)
         return deltas
 
     def _body(self, body: Mapping[str, Any]) -> list[Delta]:
         deltas: list[Delta] = []
-        if reasoning := _reasoning(body):
+        if reasoning := self._reasoning.feed(_reasoning(body)):
             deltas.append(AppendReasoning(reasoning))
         for part in _content(body.get("content")):
-            deltas += self._router.feed(part.text) if isinstance(part, AppendContent) else [part]
-        if refusal := _text(body.get("refusal")):
+            if isinstance(part, AppendContent):
+                deltas += self._router.feed(self._content.feed(part.text))
+            else:
+                deltas.append(AppendReasoning(whole(part.text)))
+        if refusal := whole(_text(body.get("refusal"))):
             deltas.append(AppendContent(refusal))
         if tools := self._tools.feed(body.get("tool_calls")):
             deltas.append(tools)

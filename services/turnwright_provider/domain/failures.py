@@ -10,6 +10,7 @@ from typing import Final
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.values import frozen
+from turnwright_provider.domain.halves import whole
 from turnwright_provider.domain.redact import redact
 
 DETAIL_CHARS_MAX: Final = 500
@@ -108,5 +109,5 @@ def to_fault(failure: Failure, vendor: str, model: str, *, started: bool, silenc
 def clean(detail: str) -> str:
     """A vendor's words on one line, without secrets, cut to DETAIL_CHARS_MAX."""
     # Cut before redacting would split a key in two and show its first half; redacting all of a huge body costs.
-    line = redact(" ".join(detail[: 4 * DETAIL_CHARS_MAX].split()))
+    line = redact(" ".join(whole(detail[: 4 * DETAIL_CHARS_MAX]).split()))
     return line if len(line) <= DETAIL_CHARS_MAX else line[: DETAIL_CHARS_MAX - 1] + "…"

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from turnwright_core.values import mutable
 from turnwright_provider.domain.deltas import SetToolCalls, ToolCall
+from turnwright_provider.domain.halves import whole
 
 CALLS_MAX: Final = 128
 """Most calls of one message; an index beyond it is ignored."""
@@ -117,7 +118,7 @@ class ToolCallFold:
         self._sent_chars += self._fresh_chars
         self._fresh_chars, self._renamed = 0, False
         calls = tuple(
-            ToolCall(slot, call.id, call.name, call.arguments())
+            ToolCall(slot, whole(call.id), whole(call.name), whole(call.arguments()))
             for slot, call in sorted(self._calls.items())
             if call.name
         )

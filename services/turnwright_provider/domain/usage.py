@@ -15,6 +15,9 @@ from turnwright_core.runs import Usage
 TICK_USD: Final = 1e-10
 """xAI's `cost_in_usd_ticks`, in US dollars."""
 
+COST_USD_MAX: Final = 1e9
+"""No call costs as much: a figure beyond is none, such as Infinity, which some servers write into their JSON."""
+
 _PROMPT: Final = ("prompt_tokens", "input_tokens")
 _COMPLETION: Final = ("completion_tokens", "output_tokens")
 _CACHED: Final = (
@@ -71,21 +74,24 @@ def _figure(raw: Mapping[str, Any], names: tuple[str, ...]) -> int:
 
 
 def _cost(raw: Mapping[str, Any]) -> float | None:
-    ticks, cost = raw.get("cost_in_usd_ticks"), raw.get("cost")
+    cost = raw.get("cost")
     if isinstance(cost, dict):
         cost = cost.get("total_cost")
-    if isinstance(cost, str):
-        cost = _number(cost)
-    if isinstance(cost, int | float) and not isinstance(cost, bool) and cost >= 0:
-        return float(cost)
-    return ticks * TICK_USD if isinstance(ticks, int) and ticks >= 0 else None
+    price = _price(cost)
+    if price is None and isinstance(ticks := raw.get("cost_in_usd_ticks"), int):
+        price = _price(ticks)
+        return None if price is None else price * TICK_USD
+    return price
 
 
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
+def _price(value: Any) -> float | None:
+    if not isinstance(value, int | float | str) or isinstance(value, bool):
         return None
+    try:
+        price = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return price if 0 <= price < COST_USD_MAX else None
 
 
 def _at(raw: Mapping[str, Any], dotted: str) -> Any:

@@ -13,6 +13,7 @@ from typing import Final
 from turnwright_core.entries import Cursor, EntryWrite, Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
+from turnwright_core.limits import LOOP_SUMMARY_BYTES_MAX
 from turnwright_core.runs import (
     LOOP_ENDED,
     PROPOSED,
@@ -46,9 +47,6 @@ from turnwright_store.sql.scopes import Reached, raise_known
 
 REASON_BYTES_MAX: Final = 64 * 1024
 """Longest reason of a loop's end, in bytes of UTF-8."""
-
-SUMMARY_BYTES_MAX: Final = 1024 * 1024
-"""Longest summary of a loop's end, in bytes of UTF-8."""
 
 
 def records_prefix(turn: int) -> str:
@@ -296,7 +294,7 @@ def _check_loop_end(end: LoopEnd) -> None:
     if end.status not in LOOP_ENDED:
         raise invalid("loop_end.status", f"A loop ends at {', '.join(map(str, sorted(LOOP_ENDED)))}; not {end.status}.")
     check_bytes("loop_end.reason", end.reason, REASON_BYTES_MAX)
-    check_bytes("loop_end.summary", end.summary, SUMMARY_BYTES_MAX)
+    check_bytes("loop_end.summary", end.summary, LOOP_SUMMARY_BYTES_MAX)
 
 
 def _ended(run: RunRow, loop: Loop, end: LoopEnd, now_ms: int) -> RunRow:

@@ -1,6 +1,7 @@
 """How Generate fails, for each way in which a vendor can."""
 
 import asyncio
+import json
 import socket
 
 import grpc
@@ -266,6 +267,15 @@ async def test_cancelling_ends_the_wait_for_another_try(provider):
 
     assert "".join(part.delta.append_content for part in parts) == "unwanted"
     assert len(server.requests) == 2
+
+
+@pytest.mark.asyncio
+async def test_the_words_of_a_vendor_may_hold_half_a_character(provider):
+    body = json.dumps({"error": {"message": "no \ud800 such model"}}).encode()
+    refusal = Answer(400, {"content-type": "application/json"}, [body], framing="length")
+    heard, _ = await failed(provider, refusal)
+    assert heard.reason == "VENDOR_REJECTED"
+    assert "no \ufffd such model" in heard.error.message
 
 
 @pytest.mark.asyncio

@@ -163,6 +163,25 @@ async def test_think_tags_in_content_are_reasoning(provider):
 
 
 @pytest.mark.asyncio
+async def test_halves_of_characters_are_joined_or_replaced(provider):
+    # RU276: JSON can name half a character, UTF-8 cannot hold one
+    call = {"index": 0, "id": "c1", "function": {"name": "set", "arguments": '"\ud800"'}}
+    chunks = (
+        delta(reasoning_content="hm \ud83d"),
+        delta(reasoning_content="\ude00"),
+        delta(content="one \ud83d"),
+        delta(content="\ude00 two \ud800 three \ud83d", tool_calls=[call]),
+        delta(finish="stop"),
+    )
+    async with SseServer([Answer(chunks=events(*map(json.dumps, chunks)))]) as server:
+        heard = await (await provider(openai_base_url=server.url)).generate()
+    assert (heard.error, heard.text) == (None, "one \U0001f600 two \ufffd three \ufffd")
+    assert heard.reasoning == "hm \U0001f600"
+    lists = [part.delta.set_tool_calls for part in heard.parts if part.delta.HasField("set_tool_calls")]
+    assert [call.arguments for call in lists[-1].calls] == ['"\ufffd"']
+
+
+@pytest.mark.asyncio
 async def test_a_json_body_instead_of_a_stream_is_one_whole_reply(provider):
     body = {
         "object": "chat.completion",

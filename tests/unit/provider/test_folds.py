@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from cases import expect, params
 from turnwright_core.runs import Usage
 from turnwright_provider.domain.deltas import AppendContent, AppendReasoning
+from turnwright_provider.domain.halves import Joiner
 from turnwright_provider.domain.think_tags import ThinkRouter, ThinkTags
 from turnwright_provider.domain.tool_calls import CALLS_MAX, ToolCallFold
 from turnwright_provider.domain.usage import merge_usage, read_usage
@@ -187,6 +188,10 @@ def test_a_case_of_usage_is_the_larger_of_each_figure(case):
         pytest.param({"prompt_tokens": 9, "prompt_cache_hit_tokens": 8, "completion_tokens": 1}, Usage(9, 8, 1, 0, 10), id="deepseek-cache"),
         pytest.param({"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 4}, "cost": 0.25}, Usage(9, 4, 0, 0, 9, 0.25), id="openrouter-cost"),
         pytest.param({"prompt_tokens": 1, "cost": "0.003"}, Usage(1, 0, 0, 0, 1, 0.003), id="cost-as-text"),
+        pytest.param({"prompt_tokens": 1, "cost": float("inf")}, Usage(1, 0, 0, 0, 1, None), id="cost-without-end"),
+        pytest.param({"prompt_tokens": 1, "cost": "nan"}, Usage(1, 0, 0, 0, 1, None), id="cost-that-is-no-number"),
+        pytest.param({"prompt_tokens": 1, "cost": 10**400}, Usage(1, 0, 0, 0, 1, None), id="cost-beyond-floats"),
+        pytest.param({"prompt_tokens": 1, "cost_in_usd_ticks": 10**400}, Usage(1, 0, 0, 0, 1, None), id="ticks-beyond-floats"),
         pytest.param({"prompt_tokens": 1, "cost_in_usd_ticks": 25_000_000}, Usage(1, 0, 0, 0, 1, 0.0025), id="xai-ticks"),
         pytest.param({"prompt_tokens": None, "completion_tokens": -3, "total_tokens": "x", "cost": True, "prompt_tokens_details": []},
                      Usage(), id="junk"),
@@ -211,3 +216,15 @@ def test_usage_over_a_stream_does_not_depend_on_the_order(reports):
 
     assert merged(reports) == merged(reversed(reports))
     assert merged(reports).total_tokens == merged(reports).prompt_tokens + merged(reports).completion_tokens
+
+
+# ---- Halves of characters, RU276
+
+
+@given(data=st.data())
+def test_any_split_of_a_text_by_halves_joins_to_the_same_characters(data):
+    text = "a\ud83d\ude00b\ude00\ud83dc\u00e9\ud83d"
+    cuts = sorted({0, len(text), *data.draw(st.lists(st.integers(0, len(text)), max_size=6))})
+    joiner = Joiner()
+    pieces = [joiner.feed(text[a:b]) for a, b in itertools.pairwise(cuts)] + [joiner.end()]
+    assert "".join(pieces) == "a\U0001f600b\ufffd\ufffdc\u00e9\ufffd"

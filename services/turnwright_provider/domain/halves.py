@@ -1,0 +1,41 @@
+"""Halves of characters (surrogates): JSON can name them one by one, UTF-8 cannot hold one alone.
+
+Servers that cut a reply by UTF-16 units send the two halves of one character in two chunks; what stays alone is no
+text. Source: row RU276 (the server never throws on model output).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_HALF: Final = re.compile("[\ud800-\udfff]")
+
+
+def whole(text: str) -> str:
+    """The text with halves that belong together joined, and others as U+FFFD."""
+    if text.isascii() or not _HALF.search(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+class Joiner:
+    """Takes text as it comes; gives it in whole characters. Holds back only a first half at the end."""
+
+    def __init__(self) -> None:
+        """Start with nothing held back."""
+        self._held = ""
+
+    def feed(self, text: str) -> str:
+        """What is whole by now."""
+        if not text or (text.isascii() and not self._held):
+            return text
+        text, self._held = self._held + text, ""
+        if "\ud800" <= text[-1] <= "\udbff":
+            text, self._held = text[:-1], text[-1]
+        return whole(text)
+
+    def end(self) -> str:
+        """What was held back."""
+        held, self._held = self._held, ""
+        return whole(held)
