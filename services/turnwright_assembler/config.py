@@ -23,6 +23,12 @@ class AssemblerSettings(PeerSettings):
         description="Plugins that take part in packets: entry points of `turnwright.sections`, or `module:function`, "
         "with commas between. Empty: all that are installed; `none`: none.",
     )
+    section_deadline_s: float = setting(
+        default=10.0,
+        gt=0,
+        le=3600,
+        description="Seconds that one step of a packet may take in which plugins take part; below `rpc_timeout_s`.",
+    )
     assembler_cache_bytes_max: int = setting(
         default=256 * 1024 * 1024,
         ge=0,

@@ -64,4 +64,4 @@ def _servicer(settings: AssemblerSettings, peer: Peer, plugged: Plugged | None =
     cache = RunCache(settings.assembler_cache_bytes_max, settings.assembler_calls_per_run_max)
     rules = Rules(settings.token_divisor, settings.budget_ceiling)
     reader = StoreReader(peer, settings.assembler_read_timeout_s)
-    return AssemblerServicer(Assembler(reader, cache, rules, plugged or NOTHING))
+    return AssemblerServicer(Assembler(reader, cache, rules, plugged or NOTHING, settings.section_deadline_s))

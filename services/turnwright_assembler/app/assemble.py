@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from functools import partial
 
+from turnwright_assembler.app.bounding import DEADLINE_S, Bounded
 from turnwright_assembler.app.packet import Packet, compose
 from turnwright_assembler.app.run_cache import Held, RunCache
 from turnwright_assembler.app.run_rows import OtherRulesError, RunRows
@@ -77,24 +78,35 @@ class Checked:
 class Assembler:
     """Makes packets; reads, and never writes."""
 
-    def __init__(self, reader: RunReader, cache: RunCache, rules: Rules, plugged: Plugged = NOTHING) -> None:
-        """Read through this reader, and keep rows in this cache between turns; `plugged` is what plugins bring."""
+    def __init__(
+        self,
+        reader: RunReader,
+        cache: RunCache,
+        rules: Rules,
+        plugged: Plugged = NOTHING,
+        section_deadline_s: float = DEADLINE_S,
+    ) -> None:
+        """Read through this reader, and keep rows in this cache between turns; `plugged` is what plugins bring.
+
+        `section_deadline_s` bounds each step of a packet in which they take part, in seconds.
+        """
         self.plugged = plugged
         self._reader = reader
         self._cache = cache
         self._rules = rules
+        self._bounded = Bounded(plugged, section_deadline_s)
 
     async def assemble(self, ask: Ask) -> Assembled:
         """The packet of a turn as of now. Raises TurnwrightError."""
         async with self._cache.hold((ask.project, ask.run)) as held:
             rows = await self._up_to_date(ask, held)
-            return self._assembled(ask, rows)
+            return await self._bounded.run(self._assembled, ask, rows)
 
     async def check(self, ask: Ask) -> Checked:
         """Whether what a turn's commands brought fits into a packet (RU142). Raises TurnwrightError."""
         async with self._cache.hold((ask.project, ask.run)) as held:
             rows = await self._up_to_date(ask, held)
-            return self._checked(ask, rows)
+            return await self._bounded.run(self._checked, ask, rows)
 
     async def _up_to_date(self, ask: Ask, held: Held) -> RunRows:
         rows = await self._refreshed(ask, held)
@@ -115,14 +127,15 @@ class Assembler:
                 return await self._read_into(ask, held.rows)
             except (RangeError, OtherRulesError):
                 held.rows = None
-        held.rows = await self._read_into(ask, RunRows(self._rules.token_divisor, self.plugged))
+        empty = await self._bounded.run(RunRows, self._rules.token_divisor, self.plugged)
+        held.rows = await self._read_into(ask, empty)
         return held.rows
 
     async def _read_into(self, ask: Ask, rows: RunRows) -> RunRows:
         cursor = None
         async with aclosing(self._reader.read(ask.project, ask.run, rows.cursor, rows.schemes.version)) as parts:
             async for part in parts:
-                rows.apply(part)
+                await self._bounded.run(rows.apply, part)
                 cursor = part.cursor
         if cursor is None:
             raise fault(Reason.SERVICE_UNAVAILABLE, "The store's answer ended early; call again.", service="store")

@@ -1,9 +1,9 @@
 """What plugins bring to packets, as packets are made of it: sections, projections, filters.
 
-A function of a plugin is a pure one: it is given rows, and returns text. It has no deadline, as nothing here waits for
-anything, and is not called again while what it was given is the same. Nothing is sent to a model that a plugin did not
-finish: one that raises, or returns something else than it should, fails the packet (PLUGIN_FAILED), as leaving out what
-it may be there to show, or to hide, would be worse than no turn.
+A function of a plugin is a pure one: it is given rows, and returns text. It is not called again while what it was given
+is the same. It has no time of its own; the step of the packet that it is a part of has (see app.bounding). Nothing is
+sent to a model that a plugin did not finish: one that raises, or returns something else than it should, fails the
+packet (PLUGIN_FAILED), as leaving out what it may be there to show, or to hide, would be worse than no turn.
 What a section or a projection returns is wrapped and fenced like any other content. What a filter returns is the
 message itself, and the plugin answers for it.
 Source: architecture 4; rows RU042-RU044, RU145, RU148.
@@ -12,6 +12,7 @@ Source: architecture 4; rows RU042-RU044, RU145, RU148.
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Final
@@ -23,7 +24,7 @@ from turnwright_assembler.sections import SECTIONS
 from turnwright_assembler.sections.contract import Draft, Section, block_section
 from turnwright_core import __version__
 from turnwright_core.entries import Entry
-from turnwright_core.errors import Reason, fault
+from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.calling import PluginError, call_plainly
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.values import frozen
@@ -77,16 +78,39 @@ class Part:
 
     def guarded(self, work: Callable[..., Any], *given: object) -> Any:
         """What the work returns, in which the function is called. Raises PLUGIN_FAILED; why stays in the log."""
+        _here.busy.append(self)
         try:
             return call_plainly(work, *given)
         except PluginError as error:
             error_id = secrets.token_hex(8)
             _log.error("plugin_failed", plugin=self.plugin, part=self.name, error_id=error_id, exc_info=error.fault)
+        finally:
+            _here.busy.pop()
+        raise self.failure(f"failed in {self.name}", error_id)
+
+    def failure(self, what: str, error_id: str) -> TurnwrightError:
+        """That the plugin did this; `error_id` is that of the line in the log."""
         message = (
-            f"The plugin {self.plugin} failed in {self.name} (error {error_id}): no packet is made without it. "
+            f"The plugin {self.plugin} {what} (error {error_id}): no packet is made without it. "
             "Repair it, or leave it out with TURNWRIGHT_SECTIONS."
         )
-        raise fault(Reason.PLUGIN_FAILED, message, plugin=self.plugin, part=self.name, error_id=error_id)
+        return fault(Reason.PLUGIN_FAILED, message, plugin=self.plugin, part=self.name, error_id=error_id)
+
+
+class _Here(threading.local):
+    """The parts of plugins that are called in this thread, the innermost last."""
+
+    def __init__(self) -> None:
+        self.busy: list[Part] = []
+
+
+_here = _Here()
+
+
+def watched(busy: list[Part], work: Callable[..., Any], *given: object) -> Any:
+    """What the work returns; the list says meanwhile, to whoever has it, which part of a plugin is at it."""
+    _here.busy = busy
+    return work(*given)
 
 
 @frozen

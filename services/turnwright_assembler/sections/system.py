@@ -14,18 +14,22 @@ from turnwright_assembler.sections.contract import text_of
 SYSTEM_PATH: Final = "instructions://system"
 
 _TEMPLATE: Final = text_of("instructions-system")
+_BRIEF: Final = text_of("instructions-system-brief")
 _PERSONA: Final = text_of("persona-default")
 _PLACES: Final = re.compile(r"\[%(TOOLS|TOOLDOCS)%\]")
 
 
 def render_system(attributes: dict[str, Any]) -> str:
-    """The system message for the attributes of `instructions://system`; unknown shapes count as absent."""
+    """The system message for the attributes of `instructions://system`; unknown shapes count as absent.
+
+    `brief` is for a model with a small window: the same rules, said once.
+    """
     names = attributes.get("tools")
     tools = [str(name) for name in names] if isinstance(names, list) else []
     docs = attributes.get("tool_docs")
     texts = [str(docs[name]).strip() for name in tools if name in docs] if isinstance(docs, dict) else []
     filling = {"TOOLS": ", ".join(tools), "TOOLDOCS": "\n\n".join(texts)}
     # One pass: a tool's text that spells a placeholder is left as it is.
-    body = _PLACES.sub(lambda place: filling[place[1]], _TEMPLATE)
+    body = _PLACES.sub(lambda place: filling[place[1]], _BRIEF if attributes.get("brief") is True else _TEMPLATE)
     persona = attributes.get("persona")
     return well_formed(f"{body}\n\n{persona.strip() if isinstance(persona, str) else _PERSONA}")

@@ -14,7 +14,10 @@ from contextlib import suppress
 from typing import Any, Final
 
 THREADS_MAX: Final = 32
-"""Plain functions of plugins that run at the same time."""
+"""Plain functions of one plugin that run at the same time."""
+
+CANCEL_S: Final = 1.0
+"""Seconds that a function has to end once it is cancelled; then nobody waits for it any longer."""
 
 
 class LateError(TimeoutError):
@@ -45,17 +48,45 @@ class PluginCalls:
         """`deadline_s` bounds each call, in seconds."""
         self.deadline_s = deadline_s
         self._places = asyncio.Semaphore(THREADS_MAX)
+        self._under_way: set[asyncio.Task[Any]] = set()
+
+    def apart(self) -> PluginCalls:
+        """The same bounds for another plugin, with places of its own."""
+        return PluginCalls(self.deadline_s)
 
     async def call(self, function: Callable[..., Any], *arguments: object) -> Any:
-        """What the function returns. Raises PluginError, also at the deadline."""
+        """What the function returns. Raises PluginError, also at the deadline.
+
+        A task of its own: a function that cancels itself does not cancel its caller, and one that takes no notice
+        of being cancelled is left behind.
+        """
+        called = asyncio.create_task(self._caught(function, *arguments), name="plugin")
+        self._under_way.add(called)
+        called.add_done_callback(self._under_way.discard)
         try:
-            async with asyncio.timeout(self.deadline_s) as limit:
-                return await self._called(function, *arguments)
-        except TimeoutError as error:
-            late = LateError(f"no answer within {self.deadline_s:g} s") if limit.expired() else error
-            raise PluginError(late) from error
-        except (Exception, SystemExit) as error:
+            await asyncio.wait({called}, timeout=self.deadline_s)
+            is_late = not called.done()
+        finally:
+            if not called.done():
+                called.cancel()
+                await asyncio.wait({called}, timeout=CANCEL_S)
+        if is_late:
+            raise PluginError(LateError(f"no answer within {self.deadline_s:g} s"))
+        if called.cancelled():
+            raise PluginError(RuntimeError("it cancelled itself"))
+        result, error = called.result()
+        if error is not None:
             raise PluginError(error) from error
+        return result
+
+    async def _caught(self, function: Callable[..., Any], *arguments: object) -> tuple[Any, BaseException | None]:
+        """The result, or what was raised: out of a task some errors would end the process."""
+        try:
+            return await self._called(function, *arguments), None
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - it belongs to the caller
+            return None, error
 
     async def _called(self, function: Callable[..., Any], *arguments: object) -> Any:
         if _is_async(function):

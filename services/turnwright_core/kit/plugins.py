@@ -11,6 +11,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from turnwright_core.kit.calling import PluginError, call_plainly
@@ -98,12 +99,19 @@ def register(plugin: Plugin, registry: Registering, setting: str, more: str = ""
     `more` names the variable that leaves plugins out, where that is another one.
     """
     try:
-        call_plainly(call_plainly(plugin.load), registry.of(plugin.name))
+        call_plainly(_plainly(call_plainly(plugin.load)), registry.of(plugin.name))
     except PluginError as error:
         raise SettingsError(
             f"{setting}: the plugin {plugin.name} cannot be loaded: {error}. "
             f"Repair it, or leave it out: {more or setting} names the plugins that are loaded ({NONE}: none)."
         ) from error
+
+
+def _plainly(function: Any) -> Any:
+    """The function of a plugin, which is called and not waited for. Raises PluginError for an async one."""
+    if iscoroutinefunction(function):
+        raise PluginError(TypeError("it registers with an async function; a plain one is needed"))
+    return function
 
 
 def load_all(registry: R, enabled: Iterable[tuple[Kind, str]]) -> tuple[R, tuple[Plugin, ...]]:

@@ -42,12 +42,15 @@ class Hooks:
     def __init__(self, registry: Registry, deadline_s: float = DEADLINE_S, events_max: int = EVENTS_MAX) -> None:
         """`deadline_s` bounds each call of a plugin's function, `events_max` the events that wait for one."""
         self._registry = registry
-        self._calls = PluginCalls(deadline_s)
+        # Each plugin has places of its own: one that hangs, again and again, takes none from the others.
+        subscribed = (one for name in (*FILTERS, *EVENTS) for one in registry.chain(name))
+        self._calls = {plugin: PluginCalls(deadline_s) for plugin in {one.plugin for one in subscribed}}
         self.failures: list[tuple[Subscription, BaseException]] | None = None
         """Set to a list by whoever wants to know of failed filters otherwise than from the log."""
         self._chains = {name: registry.chain(name) for name in FILTERS}
         self._observers = {
-            name: tuple(_Observer(one, self._calls, events_max) for one in registry.chain(name)) for name in EVENTS
+            name: tuple(_Observer(one, self._calls[one.plugin], events_max) for one in registry.chain(name))
+            for name in EVENTS
         }
 
     @property
@@ -70,7 +73,7 @@ class Hooks:
 
     async def _filtered(self, hook: FilterHook[V, C], one: Subscription, value: V, context: C) -> V:
         try:
-            result = await self._calls.call(one.call, value, context)
+            result = await self._calls[one.plugin].call(one.call, value, context)
         except PluginError as error:
             return self._failed(hook, one, value, error.fault)
         if isinstance(result, hook.value):

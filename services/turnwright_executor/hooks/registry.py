@@ -100,8 +100,9 @@ class Registry:
         self._shared.open_entries = open_entries
 
     def offered(self, calls: PluginCalls) -> tuple[Offered, ...]:
-        """The tools of plugins, in the order of registration; `calls` bounds each of their steps."""
-        return tuple(Offered(tool, plugin, calls) for plugin, tool in self._shared.tools.values())
+        """The tools of plugins, in the order of registration; `calls` bounds each of their steps, for each plugin."""
+        own = {plugin: calls.apart() for plugin, _ in self._shared.tools.values()}
+        return tuple(Offered(tool, plugin, own[plugin]) for plugin, tool in self._shared.tools.values())
 
     @property
     def offers(self) -> Mapping[str, Offer]:

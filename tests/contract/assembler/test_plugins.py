@@ -1,5 +1,6 @@
 """Plugins of an assembler over a real channel. Rows RU043, RU044, RU148; architecture 4."""
 
+import asyncio
 import sys
 import textwrap
 from contextlib import asynccontextmanager
@@ -9,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from contract.assembler.stack import Client, at, part, start_assembler
+from log_lines import logged
 from turnwright_core import __version__
 from turnwright_core.differences import Copied
 from turnwright_core.kit.errors import from_rpc
@@ -51,10 +53,10 @@ async def assembling(tmp_path, monkeypatch, store):
     monkeypatch.syspath_prepend(str(tmp_path))
 
     @asynccontextmanager
-    async def assembler(text: str, name: str = "guard"):
+    async def assembler(text: str, name: str = "guard", **settings):
         (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
         monkeypatch.delitem(sys.modules, name, raising=False)
-        server = await start_assembler(tmp_path, sections=f"{name}:register")
+        server = await start_assembler(tmp_path, sections=f"{name}:register", **settings)
         one = Client(server.address)
         try:
             yield one
@@ -109,6 +111,57 @@ async def test_a_plugin_that_fails_is_named_without_what_it_raised_and_the_next_
         # Nothing is kept of a call that failed: the run is read anew.
         store.says(part(PROMPT, *FACTS, cursor=at(2)))
         assert "facts" in names((await client.assemble()).user)
+
+
+WAITING = """
+import threading
+
+BUSY, GO = threading.Event(), threading.Event()
+
+
+def register(registry):
+    registry.section("slow", slow, priority=90, schemes=("known",))
+
+
+def slow(context):
+    for entry in context.entries:
+        BUSY.set()
+        GO.wait(30)
+    return []
+"""
+
+
+async def test_a_plugin_that_takes_too_long_is_named_and_the_next_packet_is_made(store, assembling):
+    # architecture 12.9
+    with logged("error") as lines:
+        async with assembling(WAITING, "late", section_deadline_s=0.2) as client:
+            store.says(part(PROMPT, *FACTS, cursor=at(1)))
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await client.assemble()
+            store.says(part(PROMPT, *FACTS, cursor=at(2)))
+            sys.modules["late"].GO.set()
+            assert "prompt" in names((await client.assemble()).user)
+    error = from_rpc(refused.value, "assembler", "here")
+    assert (error.reason.name, error.metadata["plugin"], error.metadata["part"]) == (
+        "PLUGIN_FAILED", "late:register", "<slow>",
+    )  # fmt: skip
+    assert "was not done with <slow> within 0.2 s" in error.message
+    said = [(line["event"], line["plugin"], line["error_id"]) for line in lines]
+    assert said == [("plugin_overdue", "late:register", error.metadata["error_id"])]
+
+
+async def test_a_plugin_that_takes_long_holds_up_no_other_run(store, assembling):
+    # architecture 12.9
+    async with assembling(WAITING, "long") as client:
+        store.says(part(PROMPT, *FACTS, cursor=at(1)))
+        waiting = asyncio.create_task(client.assemble())
+        assert await asyncio.to_thread(sys.modules["long"].BUSY.wait, 10)
+        store.says(part(PROMPT, cursor=at(1)))
+        other = await client.assemble(run="other")
+        assert not waiting.done()
+        sys.modules["long"].GO.set()
+        assert "fact 1" in (await waiting).user
+    assert names(other.user)[0] == "prompt"
 
 
 async def test_an_assembler_does_not_start_with_a_section_that_cannot_be_shown(tmp_path, assembling):

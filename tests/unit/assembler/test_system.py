@@ -1,9 +1,13 @@
 import json
 
+import pytest
+
+from turnwright_assembler.domain.envelope import RESERVED
 from turnwright_assembler.sections.registry import Registry
 from turnwright_assembler.sections.system import render_system
 
 DOCS = {"get": "## get\n\nReads.", "set": "## set\n\nWrites [%TOOLS%].", "sh": "## sh"}
+BRIEF = {"tools": ["get"], "tool_docs": DOCS, "brief": True}
 
 
 # RU181, RU196, RU198
@@ -53,6 +57,23 @@ def test_the_instructions_teach_commands_markers_and_the_end_of_a_turn():
         assert word in text
     for status in (102, 200, 204, 422):
         assert f'<update status="{status}">' in text
+
+
+# RU181: what a small window leaves out is said elsewhere, or twice.
+def test_brief_instructions_teach_the_same_rules_in_less_room():
+    whole, brief = render_system({"tools": ["get"], "tool_docs": DOCS}), render_system(BRIEF)
+    assert len(brief) < 0.7 * len(whole)
+    assert "Tools of this turn: get\n\n## get\n\nReads.\n\n# Persona" in brief
+    for word in ("MUST NOT", "RFC 2119", "SEARCH", "REPLACE", "<<APPEND1", "known://", "unknown://", "<<:::path"):
+        assert (word in brief, word in whole) == (True, True)
+    for status in (102, 200, 204, 422):
+        assert f'<update status="{status}">' in brief
+    assert all(f"`<{tag}>`" in brief for tag in RESERVED - {"instructions"})
+
+
+@pytest.mark.parametrize("brief", [False, None, 1, "true"])
+def test_only_what_is_brief_is_brief(brief):
+    assert render_system(BRIEF | {"brief": brief}) == render_system({"tools": ["get"], "tool_docs": DOCS})
 
 
 # RU182

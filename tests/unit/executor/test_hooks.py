@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from contextlib import suppress
 from dataclasses import FrozenInstanceError
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from log_lines import logged
 from turnwright_core.entries import State
+from turnwright_core.kit.calling import THREADS_MAX
 from turnwright_core.kit.settings import SettingsError
 from turnwright_core.runs import Mode
 from turnwright_executor.app.generation import Draft
@@ -133,7 +135,20 @@ async def waits(value, context):
     await asyncio.sleep(5)
 
 
-FAULTS = (raises, exits, returns_nothing, makes_an_impossible_refusal, refuses_with_a_success, sleeps, waits)
+async def cancels_itself(value, context):
+    raise asyncio.CancelledError
+
+
+FAULTS = (
+    cancels_itself,
+    raises,
+    exits,
+    returns_nothing,
+    makes_an_impossible_refusal,
+    refuses_with_a_success,
+    sleeps,
+    waits,
+)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -180,6 +195,23 @@ async def test_the_content_of_a_proposal_can_be_overridden():
     registry.filter(PROPOSAL_CONTENT, lambda value, context: Content(f"{context.staged}, then {value.text}"))
     value = await Hooks(registry).apply(PROPOSAL_CONTENT, Content("b"), ProposedFile(PROPOSAL, "a.txt", "a", "b"))
     assert value == Content("a, then b")
+
+
+async def test_a_filter_that_takes_no_notice_of_being_cancelled_is_left_behind():
+    let_go = asyncio.Event()
+
+    async def stubborn(value, context):
+        while not let_go.is_set():
+            with suppress(asyncio.CancelledError):
+                await let_go.wait()
+        return value
+
+    registry = Registry().of("guard")
+    registry.filter(ENTRY_RECORDING, stubborn)
+    async with asyncio.timeout(10):
+        value = await Hooks(registry, deadline_s=0.01).apply(ENTRY_RECORDING, Recording(GET), CONTEXT)
+    let_go.set()
+    assert value.outcome == "hook_failed:500"
 
 
 async def test_a_cancelled_turn_cancels_the_filter_it_waits_for():
@@ -274,12 +306,13 @@ async def test_observers_are_told_in_order_and_what_they_return_is_ignored():
     assert heard == [0, 1, 2, 3, 4]
 
 
-async def test_an_observer_that_fails_breaks_nothing_and_hears_the_next_event():
+@pytest.mark.parametrize("fault", [RuntimeError, asyncio.CancelledError, GeneratorExit])
+async def test_an_observer_that_fails_breaks_nothing_and_hears_the_next_event(fault):
     heard = []
 
     async def observer(event):
         heard.append(event.at.turn)
-        raise RuntimeError("no")
+        raise fault
 
     registry = Registry().of("p")
     registry.on("turn.started", observer)
@@ -290,6 +323,20 @@ async def test_an_observer_that_fails_breaks_nothing_and_hears_the_next_event():
         await hooks.stop()
     assert heard == [1, 2]
     assert [line["event"] for line in lines] == ["hook_failed", "hook_failed"]
+
+
+async def test_a_plugin_that_hangs_again_and_again_takes_no_place_from_another():
+    let_go = threading.Event()
+    registry = Registry()
+    registry.of("stuck").filter(ENTRY_RECORDING, lambda value, _: let_go.wait() and value)
+    registry.of("p").filter(PROPOSAL_ACCEPTING, lambda value, _: value.vetoed("permission:403", "Not here."))
+    hooks = Hooks(registry, deadline_s=0.5)
+    calls = (hooks.apply(ENTRY_RECORDING, Recording(GET), CONTEXT) for _ in range(THREADS_MAX))
+    stuck = await asyncio.gather(*calls)
+    heard = await hooks.apply(PROPOSAL_ACCEPTING, Acceptance(), PROPOSAL)
+    let_go.set()
+    assert {value.outcome for value in stuck} == {"hook_failed:500"}
+    assert heard.outcome == "permission:403"
 
 
 async def test_a_slow_observer_delays_neither_the_teller_nor_other_observers():
@@ -355,6 +402,7 @@ async def test_every_hook_can_be_named_by_its_name():
         ("no_such_module:register", "No module named 'no_such_module'"),
         ("json:register", "no attribute 'register'"),
         ("json:loads", "the plugin json:loads cannot be loaded"),
+        ("asyncio:sleep", "a plain one is needed"),
         (":x", "not of the form module:function"),
     ],
 )
