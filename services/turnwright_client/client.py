@@ -138,7 +138,7 @@ class Client(ControlCalls, StreamCalls):
         """
 
         def open_stream(cursor: Cursor | None) -> AsyncGenerator[Event, None]:
-            request = executor_service_pb2.WatchRunRequest(project=project, run=run, after=cursor)
+            request = executor_service_pb2.WatchRunRequest(project=project, run=run, after=cursor, batched=True)
             return self._messages(self._stub.WatchRun, request)
 
         return watch_events(open_stream, after, self._policy)

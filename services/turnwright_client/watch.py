@@ -14,6 +14,7 @@ from turnwright.executor.v1 import executor_service_pb2, proposal_pb2, task_pb2
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.values import frozen
+from turnwright_core.wire.events import events_of
 
 Event = executor_service_pb2.WatchRunResponse
 InboxChange = proposal_pb2.WatchProposalsResponse
@@ -53,9 +54,10 @@ async def watch_events(
         try:
             async with contextlib.aclosing(open_stream(cursor)) as stream:
                 while True:
-                    event = await _next(stream, policy.silence_s_max)
-                    cursor, failures = resume_point(event, cursor), 0
-                    yield event
+                    message = await _next(stream, policy.silence_s_max)
+                    for event in events_of(message):
+                        cursor, failures = resume_point(event, cursor), 0
+                        yield event
         except TurnwrightError as error:
             cursor = _cursor_after(error, cursor)
             failures += 1

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from turnwright.executor.v1 import event_pb2
-from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
+from turnwright.executor.v1.executor_service_pb2 import EventBatch, WatchRunResponse
 from turnwright.types.v1 import delta_pb2, entry_pb2, proposal_pb2
 
 from turnwright_core.entries import Entry
-from turnwright_core.limits import PATCH_BYTES_MAX
+from turnwright_core.limits import CHUNK_BYTES, PATCH_BYTES_MAX
 from turnwright_core.runs import Loop, Run, Turn, Usage
 from turnwright_core.wire.entries import entry_to_pb
 from turnwright_core.wire.proposals import decision_to_pb
@@ -138,3 +140,27 @@ def _cut_at_line(text: str, bytes_max: int) -> str:
     if len(data) <= bytes_max:
         return text
     return data[: data.rfind(b"\n", 0, bytes_max) + 1].decode()
+
+
+def in_batches(events: Sequence[WatchRunResponse]) -> Iterator[WatchRunResponse]:
+    """Events in as few messages as it takes: what a message costs on its way is many times what an event does."""
+    together: list[WatchRunResponse] = []
+    size = 0
+    for event in events:
+        event_bytes = event.ByteSize()
+        if together and size + event_bytes > CHUNK_BYTES:
+            yield _as_one(together)
+            together, size = [], 0
+        together.append(event)
+        size += event_bytes
+    if together:
+        yield _as_one(together)
+
+
+def _as_one(events: Sequence[WatchRunResponse]) -> WatchRunResponse:
+    last = events[-1]
+    return (
+        last
+        if len(events) == 1
+        else WatchRunResponse(cursor=last.cursor, time=last.time, batch=EventBatch(events=events))
+    )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import field
 from typing import Final
 
@@ -40,6 +40,9 @@ from turnwright_executor.ports.ledger import Changes, Ledger
 
 FEED_BACKOFF_S: Final = (0.1, 0.5, 2.0, 5.0)
 """Seconds before the change feed is opened again after each failure in a row."""
+
+FEED_CRASHES_MAX: Final = 2
+"""Times in a row that a feed which crashed is opened again; once more ends the hub."""
 
 Told = Callable[["RunHub"], bool]
 """Whether a hub tells by now what somebody waits for."""
@@ -89,6 +92,8 @@ class RunHub:
         self._cursor = Cursor("", 0, 0, 0)
         self._feed: asyncio.Task[None] | None = None
         self._closed = False
+        self._crashes = 0
+        """Times in a row that the feed crashed."""
         self._aborting = 0
         """Sequence of the loop that shall end, as the store told it last; 0: none."""
 
@@ -101,15 +106,21 @@ class RunHub:
         if fresh:
             self._run, self._cursor = run_to_pb(fresh[0]), fresh[1]
         else:
-            entries, self._cursor = await self._ledger.read_view(
-                self.address, files=False, body_bytes_max=EVENT_BODY_BYTES_MAX
-            )
-            self._entries = {entry.path: entry_to_pb(entry) for entry in entries}
-            self._run = run_to_pb(await self._ledger.get_run(self.address))
+            await self._load()
         if self._closed:
             raise draining()
-        self._feed = asyncio.create_task(self._follow(), name=f"feed {self.address.run}")
+        self._start(is_stale=False)
+
+    def _start(self, *, is_stale: bool) -> None:
+        self._feed = asyncio.create_task(self._follow(is_stale=is_stale), name=f"feed {self.address.run}")
         self._feed.add_done_callback(self._fed)
+
+    async def _load(self) -> None:
+        entries, cursor = await self._ledger.read_view(self.address, files=False, body_bytes_max=EVENT_BODY_BYTES_MAX)
+        self._run = run_to_pb(await self._ledger.get_run(self.address))
+        self._entries, self._cursor = {}, cursor
+        for entry in entries:
+            self._keep(entry_to_pb(entry))
 
     async def close(self) -> None:
         """Stop following; watchers end, and those who wait are sent elsewhere."""
@@ -188,52 +199,70 @@ class RunHub:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def _follow(self) -> None:
-        failures = 0
+    async def _follow(self, *, is_stale: bool) -> None:
+        """Tell what the store tells; where what is known is stale, all who watch get a snapshot before."""
+        failures = self._crashes
         while True:
+            if failures:
+                await asyncio.sleep(FEED_BACKOFF_S[min(failures, len(FEED_BACKOFF_S)) - 1])
             try:
+                if is_stale:
+                    await self._load()
+                    self._tail.forget()
+                    self._wake()
+                    is_stale = False
                 feed = self._ledger.watch(self.address, self._cursor, EVENT_BODY_BYTES_MAX)
                 async with contextlib.aclosing(feed) as told:
                     async for changes in told:
                         await self._publish_changes(changes)
-                        failures = 0
+                        failures = self._crashes = 0
             except TurnwrightError as error:
-                if error.reason in (Reason.CURSOR_FOREIGN, Reason.RUN_NOT_FOUND):
+                if error.reason is Reason.RUN_NOT_FOUND:
                     _log.warning("feed_ended", run=self.address.run, reason=error.reason.name)
                     return self._end()
+                is_stale = is_stale or error.reason is Reason.CURSOR_FOREIGN
                 if error.reason not in AWAY:
                     _log.warning("feed_failed", run=self.address.run, reason=error.reason.name)
-            await asyncio.sleep(FEED_BACKOFF_S[min(failures, len(FEED_BACKOFF_S) - 1)])
             failures += 1
 
     def _fed(self, feed: asyncio.Task[None]) -> None:
-        """A feed that crashed ends the hub: its watchers begin anew with a snapshot, in silence they would wait."""
-        if not feed.cancelled() and (error := feed.exception()):
-            _log.error("feed_crashed", run=self.address.run, exc_info=error)
+        """A feed that crashed begins anew in this hub, because a worker tells in it too. One that stays so ends it."""
+        if feed.cancelled() or not (error := feed.exception()):
+            return
+        _log.error("feed_crashed", run=self.address.run, exc_info=error)
+        self._crashes += 1
+        if self._crashes > FEED_CRASHES_MAX:
             self._end()
+        elif not self._closed:
+            self._start(is_stale=True)
 
     def _end(self) -> None:
         self._closed = True
         self._wake()
 
     async def _publish_changes(self, changes: Changes) -> None:
-        """Facts as events: turns that began, entries, turns that ended, and the run last: it tells that all came."""
-        for turn in changes.turns:
-            if turn.result is None:
-                self.publish(events.turn_moved(turn))
+        """Facts as events: each turn with its entries, and the run last: it tells that all came.
+
+        One write may end a turn and begin the next one: what belongs to the first is told before the second.
+        """
+        ended = max((turn.number for turn in changes.turns if turn.result), default=0)
         for path in changes.removed_paths:
             if path in self._entries:
                 self.publish(events.entry_removed(path))
-        for entry in changes.entries:
-            await self._publish_entry(entry)
-        for turn in changes.turns:
-            if turn.result is not None:
-                self.publish(events.turn_moved(turn))
+        if ended:
+            await self._publish_entries(entry for entry in changes.entries if entry.turn <= ended)
+        for turn in sorted(changes.turns, key=lambda turn: turn.number):
+            self.publish(events.turn_moved(turn))
+        await self._publish_entries(entry for entry in changes.entries if entry.turn > ended or not ended)
         if changes.run:
             self._publish_run(changes.run, changes.loops)
             self._aborting = changes.run.loop.sequence if changes.run.loop and changes.abort_requested else 0
         self._cursor = changes.cursor
         self._wake()
+
+    async def _publish_entries(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            await self._publish_entry(entry)
 
     async def _publish_entry(self, entry: Entry) -> None:
         before = self._entries.get(entry.path)
@@ -324,8 +353,13 @@ class RunHub:
 
     # Reading side ---------------------------------------------------------------------------------------------
 
-    async def watch(self, after: task_pb2.EventCursor | None) -> AsyncGenerator[WatchRunResponse, None]:
-        """The events after a cursor while the tail has them, else a snapshot first; ends when the hub closes."""
+    async def watch(
+        self, after: task_pb2.EventCursor | None, *, batched: bool = False
+    ) -> AsyncGenerator[WatchRunResponse, None]:
+        """The events after a cursor while the tail has them, else a snapshot first; ends when the hub closes.
+
+        `batched`: what is there at the same time comes in one message.
+        """
         position = after.seq if after and self._retains(after) else -1
         while not self._closed:
             changed = self._changed
@@ -333,9 +367,10 @@ class RunHub:
                 snapshot, position = self._snapshot(), self._tail.seq
                 for part in snapshot:
                     yield part
-            for event in self._tail.after(position):
-                yield event
-                position = event.cursor.seq
+            coming = self._tail.after(position)
+            for message in events.in_batches(coming) if batched else coming:
+                yield message
+                position = message.cursor.seq
             if position < self._tail.seq:
                 continue
             try:
@@ -359,4 +394,5 @@ def draining() -> TurnwrightError:
 
 
 def _now() -> Timestamp:
-    return Timestamp(seconds=int(time.time()), nanos=time.time_ns() % 1_000_000_000)
+    seconds, nanos = divmod(time.time_ns(), 1_000_000_000)
+    return Timestamp(seconds=seconds, nanos=nanos)

@@ -46,6 +46,12 @@ class Tail:
         while len(self._kept) > self._bounds.events or self._bytes > self._bounds.bytes_:
             self._bytes -= self._kept.popleft()[0]
 
+    def forget(self) -> None:
+        """Leave a gap behind all that was kept: nobody can go on from before it."""
+        self.seq += 1
+        self._kept.clear()
+        self._bytes = 0
+
     def after(self, position: int) -> list[WatchRunResponse]:
         """The events behind a position that is not before the base; what they cost is their number, not the tail's."""
         newest = itertools.islice(reversed(self._kept), max(0, self.seq - position))

@@ -19,6 +19,8 @@ from turnwright.executor.v1.task_pb2 import EventCursor
 
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.logs import get_logger
+from turnwright_core.wire.events import events_of
+from turnwright_executor.app.events import in_batches
 from turnwright_executor.app.tail import Tail, TailBounds
 from turnwright_executor.ports.address import RunAddress
 
@@ -77,8 +79,9 @@ class Relay:
         """Take over the events until they end; why they did is what the watchers hear."""
         try:
             async with contextlib.aclosing(events):
-                async for event in events:
-                    self._take(event)
+                async for message in events:
+                    for event in events_of(message):
+                        self._take(event)
         except (TurnwrightError, MovedError, FellBehindError) as error:
             self._cause = error
         finally:
@@ -99,19 +102,21 @@ class Relay:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def watch(self, position: int) -> AsyncGenerator[WatchRunResponse, None]:
+    async def watch(self, position: int, *, batched: bool = False) -> AsyncGenerator[WatchRunResponse, None]:
         """The events behind a position until the owner's stream ends, with its heartbeats where there is nothing else.
 
-        Raises FellBehindError, and what ended the owner's stream.
+        `batched`: what is there at the same time comes in one message. Raises FellBehindError, and what ended the
+        owner's stream.
         """
         heartbeat = self._heartbeat
         while True:
             changed = self._changed
             if position < self._tail.base:
                 raise FellBehindError
-            for event in self._tail.after(position):
-                yield event
-                position = event.cursor.seq
+            coming = self._tail.after(position)
+            for message in in_batches(coming) if batched else coming:
+                yield message
+                position = message.cursor.seq
             if position < self._tail.seq:
                 continue
             if self._heartbeat is not heartbeat and self._heartbeat:

@@ -210,14 +210,16 @@ class Router:
         key = (address, owner)
 
         def shared(after: EventCursor) -> AsyncGenerator[WatchRunResponse, None]:
-            wanted = WatchRunRequest(project=address.project, run=address.run, after=after)
+            wanted = WatchRunRequest(project=address.project, run=address.run, after=after, batched=True)
             return self._followed(self._there(owner, wanted, self._own_metadata), address, owner, "")
 
         while True:
             if request.HasField("after") and self._relays.can_join(key, request.after):
                 with contextlib.suppress(FellBehindError):
                     async with self._relays.hold(key, request.after, shared) as relay:
-                        async with contextlib.aclosing(relay.watch(request.after.seq)) as events:
+                        async with contextlib.aclosing(
+                            relay.watch(request.after.seq, batched=request.batched)
+                        ) as events:
                             async for event in events:
                                 yield event
                         return

@@ -11,7 +11,7 @@ from turnwright.executor.v1 import executor_service_pb2 as pb
 from turnwright.executor.v1 import executor_service_pb2_grpc, query_pb2, task_pb2
 
 from turnwright_core.runs import Mode
-from turnwright_executor.app.desk import Desk
+from turnwright_executor.app.desk import Desk, check_prompt
 from turnwright_executor.app.hubs import Hubs
 from turnwright_executor.app.resolving import Decisions
 from turnwright_executor.ports.address import RunAddress
@@ -61,6 +61,8 @@ class ExecutorServicer(ControlRpcs, ProposalRpcs, StreamRpcs, executor_service_p
         return pb.ActResponse(queued=await self._enqueued(request.task, Mode.ACT))
 
     async def _enqueued(self, task: task_pb2.Task, mode: Mode) -> task_pb2.QueuedTask:
+        # What is refused leaves no fork behind.
+        check_prompt(task)
         return await self._desk.enqueue(await self._control.fork_for(task), mode)
 
     async def WatchRun(self, request: pb.WatchRunRequest, context: Context) -> AsyncIterator[pb.WatchRunResponse]:
@@ -68,7 +70,7 @@ class ExecutorServicer(ControlRpcs, ProposalRpcs, StreamRpcs, executor_service_p
         after = request.after if request.HasField("after") else None
         async with (
             self._hubs.hold(RunAddress(request.project, request.run)) as hub,
-            contextlib.aclosing(hub.watch(after)) as events,
+            contextlib.aclosing(hub.watch(after, batched=request.batched)) as events,
         ):
             async for event in events:
                 yield event

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
+from turnwright.types.v1 import entry_pb2
 
 from services import running
 from turnwright_client import RunView
@@ -52,6 +53,38 @@ async def test_a_turn_is_told_in_the_order_of_its_steps(services) -> None:
     places.append(told.index("turn_finished"))
     assert places == sorted(places)
     assert told[-1] == "run_state"
+
+
+async def test_a_turn_is_told_to_its_end_before_the_next_one_begins(services) -> None:
+    """One write ends the one and begins the other."""
+    services.script(*TURNS)
+    await services.until(await services.act())
+    told = [told for told in map(turn_step, services.events) if told]
+    assert told == [
+        ("turn_started", 1),
+        ("settled", 1),
+        ("settled", 1),
+        ("settled", 1),
+        ("turn_finished", 1),
+        ("turn_started", 2),
+        ("settled", 2),
+        ("settled", 2),
+        ("settled", 2),
+        ("turn_finished", 2),
+        ("turn_started", 3),
+        ("settled", 3),
+        ("turn_finished", 3),
+    ]
+
+
+def turn_step(event) -> tuple[str, int] | None:
+    """A turn that begins or ends, or a command of it that is done; None for anything else."""
+    name = event.WhichOneof("event")
+    if name in ("turn_started", "turn_finished"):
+        return name, getattr(event, name).turn.number
+    entry = event.message_updated.entry
+    is_done = entry.scheme == "log" and entry.state == entry_pb2.STATE_RESOLVED
+    return ("settled", entry.turn) if is_done else None
 
 
 async def test_folding_all_events_gives_what_a_snapshot_shows(services) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 
 import pytest
+from turnwright.executor.v1 import event_pb2
+from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 from turnwright.store.v1 import read_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, run_pb2, settings_pb2
 
@@ -13,6 +15,7 @@ from log_lines import logged
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import RunningServer, Service
+from turnwright_executor.app.hub import FEED_CRASHES_MAX
 from turnwright_executor.app.hubs import Hubs
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.edge.store import StoreLedger
@@ -120,22 +123,25 @@ async def hubs_over(servicer, tmp_path):
         await server.stop()
 
 
-async def test_a_change_that_cannot_be_told_ends_the_watches_and_says_so(tmp_path) -> None:
+async def test_changes_that_cannot_be_told_again_and_again_end_the_watches_and_that_is_said(tmp_path) -> None:
+    crashes = FEED_CRASHES_MAX + 1
     async with hubs_over(OddStore(), tmp_path) as hubs:
         with logged() as lines:
             async with asyncio.timeout(10), hubs.hold(RUN) as hub:
                 told = [event.WhichOneof("event") async for event in hub.watch(None)]
-    assert (told, [(line["event"], line["run"]) for line in lines]) == (["snapshot"], [("feed_crashed", "r")])
+    said = [(line["event"], line["run"]) for line in lines]
+    assert (told, said) == (["snapshot"] * crashes, [("feed_crashed", "r")] * crashes)
 
 
 class OddAtFirst(OddStore):
-    """A store whose first feed cannot be told; meanwhile there happens what a test waits for."""
+    """A store whose first feeds cannot be told; meanwhile there happens what a test waits for."""
 
-    def __init__(self) -> None:
+    def __init__(self, odd_feeds: int = 1) -> None:
         self.feeds = 0
+        self._odd_feeds = odd_feeds
 
     async def ReadView(self, request, context):
-        if not self.feeds:
+        if self.feeds < self._odd_feeds:
             async for part in super().ReadView(request, context):
                 yield part
             return
@@ -144,7 +150,7 @@ class OddAtFirst(OddStore):
 
     async def WatchChanges(self, request, context):
         self.feeds += 1
-        if self.feeds == 1:
+        if self.feeds <= self._odd_feeds:
             async for change in super().WatchChanges(request, context):
                 yield change
         run = run_pb2.Run(project="p", run="r", status=102, loop={"sequence": 7})
@@ -161,10 +167,54 @@ class OddAtFirst(OddStore):
     ],
     ids=["ended", "expired", "abort"],
 )
-async def test_who_waits_for_something_hears_it_from_the_next_hub_when_one_ends(tmp_path, waits) -> None:
+async def test_who_waits_for_something_hears_it_though_a_change_before_could_not_be_told(tmp_path, waits) -> None:
     async with hubs_over(OddAtFirst(), tmp_path) as hubs, asyncio.timeout(10), hubs.hold(RUN) as hub:
         await waits(hub)
+        assert not hub.is_closed
+
+
+async def test_who_waits_for_something_hears_it_from_the_next_hub_when_one_ends(tmp_path) -> None:
+    store = OddAtFirst(FEED_CRASHES_MAX + 1)
+    async with hubs_over(store, tmp_path) as hubs, asyncio.timeout(10), hubs.hold(RUN) as hub:
+        await hub.abort_requested(7)
         assert hub.is_closed
+
+
+async def test_after_a_change_that_could_not_be_told_watchers_get_a_snapshot_and_then_what_the_worker_tells(
+    tmp_path,
+) -> None:
+    """A worker keeps its hub: what it tells must not go where nobody listens any more."""
+    told = []
+    async with hubs_over(OddAtFirst(), tmp_path) as hubs, asyncio.timeout(10), hubs.hold(RUN) as hub:
+        async for event in hub.watch(None):
+            told.append((event.WhichOneof("event"), event.cursor.seq))
+            if event.snapshot.last and event.snapshot.entries[0].state == entry_pb2.STATE_CANCELLED:
+                hub.publish(WatchRunResponse(stream_started=event_pb2.StreamStarted(turn=1)))
+            if event.WhichOneof("event") == "stream_started":
+                break
+    assert [kind for kind, _ in told if kind != "run_state"] == ["snapshot", "snapshot", "stream_started"]
+    assert [seq for _, seq in told] == sorted({seq for _, seq in told})
+
+
+class OtherHistory(OddStore):
+    """A store that was restored from a copy while somebody watched."""
+
+    def __init__(self) -> None:
+        self._feeds = 0
+
+    async def WatchChanges(self, request, context):
+        self._feeds += 1
+        if self._feeds == 1:
+            raise fault(Reason.CURSOR_FOREIGN, "This is another history.")
+        await asyncio.Event().wait()
+        yield read_pb2.WatchChangesResponse()
+
+
+async def test_in_another_history_of_the_store_watchers_get_a_snapshot_of_it_in_the_same_watch(tmp_path) -> None:
+    async with hubs_over(OtherHistory(), tmp_path) as hubs, asyncio.timeout(10), hubs.hold(RUN) as hub:
+        async with contextlib.aclosing(hub.watch(None)) as events:
+            told = [(await anext(events)).WhichOneof("event") for _ in range(2)]
+        assert (told, hub.is_closed) == (["snapshot", "snapshot"], False)
 
 
 async def test_who_waits_hears_that_the_run_is_gone(bench, store) -> None:

@@ -131,7 +131,7 @@ class RenameRunResponse(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def run(self) -> _run_pb2.Run:
-        """The run. Whoever watches it under its old alias is told RUN_NOT_FOUND."""
+        """The run. Watches of its old alias end; whoever watches that one again is told RUN_NOT_FOUND."""
 
     def __init__(
         self,
@@ -323,7 +323,10 @@ Global___InjectMessageResponse: _TypeAlias = InjectMessageResponse  # noqa: Y015
 
 @_typing.final
 class CallToolRequest(_message.Message):
-    """Has a tool carry out a command for the caller, with the checks that it makes for the model."""
+    """Has a tool carry out a command for the caller, with the checks that it makes for the model. A call that is given up, or
+    whose deadline passes, stops its command; its record, which a repeat of the `request_id` returns, then says
+    `indeterminate:500` where nobody knows how far it came.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

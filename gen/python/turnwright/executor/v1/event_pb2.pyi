@@ -266,7 +266,9 @@ Global___TurnFinished: _TypeAlias = TurnFinished  # noqa: Y015
 
 @_typing.final
 class MessageAdded(_message.Message):
-    """An entry of the timeline appeared."""
+    """An entry of the timeline appeared: a prompt, a reply (`assistant://N`), the record of a command (`log://...`), whose
+    attributes name its `tool` and `target`.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -487,7 +489,9 @@ Global___RunProgress: _TypeAlias = RunProgress  # noqa: Y015
 
 @_typing.final
 class Heartbeat(_message.Message):
-    """Nothing happened for a while; the connection is alive. Does not raise `seq`."""
+    """Nothing happened for the executor's setting `event_heartbeat_s`, by default 15 seconds; the connection is alive. Does
+    not raise `seq`.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -250,10 +250,15 @@ class WatchRunRequest(_message.Message):
     PROJECT_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
+    BATCHED_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
     """Alias of the run."""
+    batched: _builtins.bool
+    """Whether several events may come in one message, as `batch`: for watchers that can take them apart. Those that are
+    there at the same time then cost one message. Default: false, each event in a message of its own.
+    """
     @_builtins.property
     def after(self) -> _task_pb2.EventCursor:
         """Only what comes after this moment, while it is retained; else a snapshot comes first. Absent: a snapshot."""
@@ -264,10 +269,11 @@ class WatchRunRequest(_message.Message):
         project: _builtins.str = ...,
         run: _builtins.str = ...,
         after: _task_pb2.EventCursor | None = ...,
+        batched: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "after", b"after"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "after", b"after", "project", b"project", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "after", b"after", "batched", b"batched", "project", b"project", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after: _TypeAlias = _typing.Literal["after"]  # noqa: Y015
     _WhichOneofArgType__after: _TypeAlias = _typing.Literal["_after", b"_after"]  # noqa: Y015
@@ -303,6 +309,7 @@ class WatchRunResponse(_message.Message):
     BUDGET_EXHAUSTED_FIELD_NUMBER: _builtins.int
     NOTICE_FIELD_NUMBER: _builtins.int
     RENDERING_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def cursor(self) -> _task_pb2.EventCursor:
         """Where this event stands."""
@@ -361,7 +368,7 @@ class WatchRunResponse(_message.Message):
 
     @_builtins.property
     def run_state(self) -> _event_pb2.RunState:
-        """The run or its loop moved."""
+        """The run or its loop moved. The last event of what happened together, the end of a loop for instance."""
 
     @_builtins.property
     def run_progress(self) -> _event_pb2.RunProgress:
@@ -391,6 +398,10 @@ class WatchRunResponse(_message.Message):
     def rendering(self) -> _event_pb2.Rendering:
         """Somebody shows the watchers text that grows."""
 
+    @_builtins.property
+    def batch(self) -> Global___EventBatch:
+        """Several events; to watchers that set `batched` only. `cursor` and `time` are those of its last event."""
+
     def __init__(
         self,
         *,
@@ -416,16 +427,43 @@ class WatchRunResponse(_message.Message):
         budget_exhausted: _event_pb2.BudgetExhausted | None = ...,
         notice: _event_pb2.Notice | None = ...,
         rendering: _event_pb2.Rendering | None = ...,
+        batch: Global___EventBatch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["budget_exhausted", b"budget_exhausted", "cursor", b"cursor", "event", b"event", "heartbeat", b"heartbeat", "message_added", b"message_added", "message_removed", b"message_removed", "message_updated", b"message_updated", "notice", b"notice", "output_appended", b"output_appended", "output_cancelled", b"output_cancelled", "proposal_pending", b"proposal_pending", "proposal_resolved", b"proposal_resolved", "rendering", b"rendering", "run_progress", b"run_progress", "run_state", b"run_state", "snapshot", b"snapshot", "stream_cancelled", b"stream_cancelled", "stream_delta", b"stream_delta", "stream_finished", b"stream_finished", "stream_started", b"stream_started", "time", b"time", "turn_finished", b"turn_finished", "turn_started", b"turn_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "budget_exhausted", b"budget_exhausted", "cursor", b"cursor", "event", b"event", "heartbeat", b"heartbeat", "message_added", b"message_added", "message_removed", b"message_removed", "message_updated", b"message_updated", "notice", b"notice", "output_appended", b"output_appended", "output_cancelled", b"output_cancelled", "proposal_pending", b"proposal_pending", "proposal_resolved", b"proposal_resolved", "rendering", b"rendering", "run_progress", b"run_progress", "run_state", b"run_state", "snapshot", b"snapshot", "stream_cancelled", b"stream_cancelled", "stream_delta", b"stream_delta", "stream_finished", b"stream_finished", "stream_started", b"stream_started", "time", b"time", "turn_finished", b"turn_finished", "turn_started", b"turn_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_exhausted", b"budget_exhausted", "cursor", b"cursor", "event", b"event", "heartbeat", b"heartbeat", "message_added", b"message_added", "message_removed", b"message_removed", "message_updated", b"message_updated", "notice", b"notice", "output_appended", b"output_appended", "output_cancelled", b"output_cancelled", "proposal_pending", b"proposal_pending", "proposal_resolved", b"proposal_resolved", "rendering", b"rendering", "run_progress", b"run_progress", "run_state", b"run_state", "snapshot", b"snapshot", "stream_cancelled", b"stream_cancelled", "stream_delta", b"stream_delta", "stream_finished", b"stream_finished", "stream_started", b"stream_started", "time", b"time", "turn_finished", b"turn_finished", "turn_started", b"turn_started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "budget_exhausted", b"budget_exhausted", "cursor", b"cursor", "event", b"event", "heartbeat", b"heartbeat", "message_added", b"message_added", "message_removed", b"message_removed", "message_updated", b"message_updated", "notice", b"notice", "output_appended", b"output_appended", "output_cancelled", b"output_cancelled", "proposal_pending", b"proposal_pending", "proposal_resolved", b"proposal_resolved", "rendering", b"rendering", "run_progress", b"run_progress", "run_state", b"run_state", "snapshot", b"snapshot", "stream_cancelled", b"stream_cancelled", "stream_delta", b"stream_delta", "stream_finished", b"stream_finished", "stream_started", b"stream_started", "time", b"time", "turn_finished", b"turn_finished", "turn_started", b"turn_started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["snapshot", "turn_started", "stream_started", "stream_delta", "stream_finished", "stream_cancelled", "turn_finished", "message_added", "message_updated", "message_removed", "proposal_pending", "proposal_resolved", "run_state", "run_progress", "heartbeat", "output_appended", "output_cancelled", "budget_exhausted", "notice", "rendering"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["snapshot", "turn_started", "stream_started", "stream_delta", "stream_finished", "stream_cancelled", "turn_finished", "message_added", "message_updated", "message_removed", "proposal_pending", "proposal_resolved", "run_state", "run_progress", "heartbeat", "output_appended", "output_cancelled", "budget_exhausted", "notice", "rendering", "batch"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
 Global___WatchRunResponse: _TypeAlias = WatchRunResponse  # noqa: Y015
+
+@_typing.final
+class EventBatch(_message.Message):
+    """Several events that were there at the same time."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___WatchRunResponse]:
+        """Two or more, in their order; none of them is a batch, a heartbeat or a part of a snapshot. Together at most 256 KiB;
+        an event that is longer comes alone.
+        """
+
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[Global___WatchRunResponse] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EventBatch: _TypeAlias = EventBatch  # noqa: Y015
 
 @_typing.final
 class ResolveRequest(_message.Message):

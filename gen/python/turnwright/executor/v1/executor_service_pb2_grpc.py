@@ -33,6 +33,12 @@ if _version_not_supported:
 class ExecutorServiceStub(object):
     """The face of the runtime: starts work, streams what happens, takes decisions.
     A run is a resource with a state; Ask and Act return when the loop is durably queued, and WatchRun tells the rest.
+
+    Every call needs the metadata `authorization: Bearer TOKEN` with a token of the tier client or above. Only
+    `grpc.health.v1` answers without one; reflection is `grpc.reflection.v1alpha`. Errors are google.rpc.Status with an
+    ErrorInfo, whose reasons ErrorReason lists. Messages have at most 32 MiB; keepalive pings come 10 seconds apart or
+    more. Give each call a deadline: 30 seconds are plenty, but for the Watch rpcs, which last until they are ended, for
+    CallTool, which lasts as long as its command, and for GetStatus with `check_models`.
     """
 
     def __init__(self, channel):
@@ -216,6 +222,12 @@ class ExecutorServiceStub(object):
 class ExecutorServiceServicer(object):
     """The face of the runtime: starts work, streams what happens, takes decisions.
     A run is a resource with a state; Ask and Act return when the loop is durably queued, and WatchRun tells the rest.
+
+    Every call needs the metadata `authorization: Bearer TOKEN` with a token of the tier client or above. Only
+    `grpc.health.v1` answers without one; reflection is `grpc.reflection.v1alpha`. Errors are google.rpc.Status with an
+    ErrorInfo, whose reasons ErrorReason lists. Messages have at most 32 MiB; keepalive pings come 10 seconds apart or
+    more. Give each call a deadline: 30 seconds are plenty, but for the Watch rpcs, which last until they are ended, for
+    CallTool, which lasts as long as its command, and for GetStatus with `check_models`.
     """
 
     def InitProject(self, request, context):
@@ -247,7 +259,10 @@ class ExecutorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WatchRun(self, request, context):
-        """Streams what happens in a run: a snapshot, or the events after a cursor, and then every event as it comes.
+        """Streams what happens in a run: a snapshot, or the events after a cursor, and then every event as it comes. It goes on
+        beyond the end of a loop: who waits for one ends the call at the RunState whose loop has ended. Where it ends by
+        itself, with OK or UNAVAILABLE, call again after the last cursor; NOT_FOUND, reason RUN_NOT_FOUND, then says that
+        the run was removed or has another alias.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -643,6 +658,12 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
 class ExecutorService(object):
     """The face of the runtime: starts work, streams what happens, takes decisions.
     A run is a resource with a state; Ask and Act return when the loop is durably queued, and WatchRun tells the rest.
+
+    Every call needs the metadata `authorization: Bearer TOKEN` with a token of the tier client or above. Only
+    `grpc.health.v1` answers without one; reflection is `grpc.reflection.v1alpha`. Errors are google.rpc.Status with an
+    ErrorInfo, whose reasons ErrorReason lists. Messages have at most 32 MiB; keepalive pings come 10 seconds apart or
+    more. Give each call a deadline: 30 seconds are plenty, but for the Watch rpcs, which last until they are ended, for
+    CallTool, which lasts as long as its command, and for GetStatus with `check_models`.
     """
 
     @staticmethod

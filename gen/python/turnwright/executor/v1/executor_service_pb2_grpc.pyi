@@ -34,6 +34,12 @@ GRPC_VERSION: str
 class ExecutorServiceStub:
     """The face of the runtime: starts work, streams what happens, takes decisions.
     A run is a resource with a state; Ask and Act return when the loop is durably queued, and WatchRun tells the rest.
+
+    Every call needs the metadata `authorization: Bearer TOKEN` with a token of the tier client or above. Only
+    `grpc.health.v1` answers without one; reflection is `grpc.reflection.v1alpha`. Errors are google.rpc.Status with an
+    ErrorInfo, whose reasons ErrorReason lists. Messages have at most 32 MiB; keepalive pings come 10 seconds apart or
+    more. Give each call a deadline: 30 seconds are plenty, but for the Watch rpcs, which last until they are ended, for
+    CallTool, which lasts as long as its command, and for GetStatus with `check_models`.
     """
 
     @_typing.overload
@@ -49,7 +55,11 @@ class ExecutorServiceStub:
     Act: _grpc.UnaryUnaryMultiCallable[_executor_service_pb2.ActRequest, _executor_service_pb2.ActResponse]
     """Gives a run a task, creating the run where needed."""
     WatchRun: _grpc.UnaryStreamMultiCallable[_executor_service_pb2.WatchRunRequest, _executor_service_pb2.WatchRunResponse]
-    """Streams what happens in a run: a snapshot, or the events after a cursor, and then every event as it comes."""
+    """Streams what happens in a run: a snapshot, or the events after a cursor, and then every event as it comes. It goes on
+    beyond the end of a loop: who waits for one ends the call at the RunState whose loop has ended. Where it ends by
+    itself, with OK or UNAVAILABLE, call again after the last cursor; NOT_FOUND, reason RUN_NOT_FOUND, then says that
+    the run was removed or has another alias.
+    """
     Resolve: _grpc.UnaryUnaryMultiCallable[_executor_service_pb2.ResolveRequest, _executor_service_pb2.ResolveResponse]
     """Decides on a pending proposal; the loop goes on. Of two that decide at once one wins; the other is told
     FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
@@ -118,6 +128,12 @@ class ExecutorServiceStub:
 class ExecutorServiceAsyncStub(ExecutorServiceStub):
     """The face of the runtime: starts work, streams what happens, takes decisions.
     A run is a resource with a state; Ask and Act return when the loop is durably queued, and WatchRun tells the rest.
+
+    Every call needs the metadata `authorization: Bearer TOKEN` with a token of the tier client or above. Only
+    `grpc.health.v1` answers without one; reflection is `grpc.reflection.v1alpha`. Errors are google.rpc.Status with an
+    ErrorInfo, whose reasons ErrorReason lists. Messages have at most 32 MiB; keepalive pings come 10 seconds apart or
+    more. Give each call a deadline: 30 seconds are plenty, but for the Watch rpcs, which last until they are ended, for
+    CallTool, which lasts as long as its command, and for GetStatus with `check_models`.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -130,7 +146,11 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     Act: _aio.UnaryUnaryMultiCallable[_executor_service_pb2.ActRequest, _executor_service_pb2.ActResponse]  # type: ignore[assignment]
     """Gives a run a task, creating the run where needed."""
     WatchRun: _aio.UnaryStreamMultiCallable[_executor_service_pb2.WatchRunRequest, _executor_service_pb2.WatchRunResponse]  # type: ignore[assignment]
-    """Streams what happens in a run: a snapshot, or the events after a cursor, and then every event as it comes."""
+    """Streams what happens in a run: a snapshot, or the events after a cursor, and then every event as it comes. It goes on
+    beyond the end of a loop: who waits for one ends the call at the RunState whose loop has ended. Where it ends by
+    itself, with OK or UNAVAILABLE, call again after the last cursor; NOT_FOUND, reason RUN_NOT_FOUND, then says that
+    the run was removed or has another alias.
+    """
     Resolve: _aio.UnaryUnaryMultiCallable[_executor_service_pb2.ResolveRequest, _executor_service_pb2.ResolveResponse]  # type: ignore[assignment]
     """Decides on a pending proposal; the loop goes on. Of two that decide at once one wins; the other is told
     FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
@@ -198,6 +218,12 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
 class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
     """The face of the runtime: starts work, streams what happens, takes decisions.
     A run is a resource with a state; Ask and Act return when the loop is durably queued, and WatchRun tells the rest.
+
+    Every call needs the metadata `authorization: Bearer TOKEN` with a token of the tier client or above. Only
+    `grpc.health.v1` answers without one; reflection is `grpc.reflection.v1alpha`. Errors are google.rpc.Status with an
+    ErrorInfo, whose reasons ErrorReason lists. Messages have at most 32 MiB; keepalive pings come 10 seconds apart or
+    more. Give each call a deadline: 30 seconds are plenty, but for the Watch rpcs, which last until they are ended, for
+    CallTool, which lasts as long as its command, and for GetStatus with `check_models`.
     """
 
     @_abc_1.abstractmethod
@@ -238,7 +264,11 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _executor_service_pb2.WatchRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_executor_service_pb2.WatchRunResponse], _abc.AsyncIterator[_executor_service_pb2.WatchRunResponse]]:
-        """Streams what happens in a run: a snapshot, or the events after a cursor, and then every event as it comes."""
+        """Streams what happens in a run: a snapshot, or the events after a cursor, and then every event as it comes. It goes on
+        beyond the end of a loop: who waits for one ends the call at the RunState whose loop has ended. Where it ends by
+        itself, with OK or UNAVAILABLE, call again after the last cursor; NOT_FOUND, reason RUN_NOT_FOUND, then says that
+        the run was removed or has another alias.
+        """
 
     @_abc_1.abstractmethod
     def Resolve(

@@ -133,9 +133,11 @@ class ChangeEntriesRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     pattern: _builtins.str
-    """Pattern for the path: a glob, `/regex/`, or an exact path. 1 to 2048 characters."""
+    """Pattern for the path: a glob or `/regex/` of at most 500 characters, or an exact path of at most 2048."""
     body_pattern: _builtins.str
-    """Pattern that the body must contain. Empty: any body. At most 2048 characters."""
+    """Pattern that the body must contain: a glob, `/regex/`, xpath or jsonpath of at most 500 characters, or plain text of at
+    most 2048. Empty: any body.
+    """
     writer: _entry_pb2.Tier.ValueType
     """Tier that writes; at most the effective tier of the call. Unspecified: the effective tier."""
     manifest: _builtins.bool

@@ -372,9 +372,11 @@ class ListEntriesRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     pattern: _builtins.str
-    """Pattern for the path: a glob, `/regex/`, or an exact path. Empty: every path. At most 2048 characters."""
+    """Pattern for the path: a glob or `/regex/` of at most 500 characters, or an exact path of at most 2048. Empty: every path."""
     body_pattern: _builtins.str
-    """Pattern that the body must contain. Empty: any body. At most 2048 characters."""
+    """Pattern that the body must contain: a glob, `/regex/`, xpath or jsonpath of at most 500 characters, or plain text of at
+    most 2048. Empty: any body.
+    """
     without_bodies: _builtins.bool
     """True leaves bodies out."""
     page_size: _builtins.int

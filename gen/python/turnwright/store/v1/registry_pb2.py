@@ -30,7 +30,7 @@ from turnwright.types.v1 import scheme_pb2 as turnwright_dot_types_dot_v1_dot_sc
 from turnwright.types.v1 import settings_pb2 as turnwright_dot_types_dot_v1_dot_settings__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/store/v1/registry.proto\x12\x13turnwright.store.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fturnwright/types/v1/model.proto\x1a!turnwright/types/v1/project.proto\x1a\x1dturnwright/types/v1/run.proto\x1a turnwright/types/v1/scheme.proto\x1a\"turnwright/types/v1/settings.proto\"\x84\x01\n\x12InitProjectRequest\x12\x0c\n\x04root\x18\x01 \x01(\t\x12\x14\n\x0cworkspace_id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x18\n\x0b\x63onfig_path\x18\x05 \x01(\tH\x00\x88\x01\x01\x42\x0e\n\x0c_config_path\"D\n\x13InitProjectResponse\x12-\n\x07project\x18\x01 \x01(\x0b\x32\x1c.turnwright.types.v1.Project\"<\n\x13ListProjectsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"_\n\x14ListProjectsResponse\x12.\n\x08projects\x18\x01 \x03(\x0b\x32\x1c.turnwright.types.v1.Project\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\">\n\x10PutModelsRequest\x12*\n\x06models\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Model\"?\n\x11PutModelsResponse\x12*\n\x06models\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Model\":\n\x11ListModelsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"Y\n\x12ListModelsResponse\x12*\n\x06models\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Model\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"#\n\x12\x44\x65leteModelRequest\x12\r\n\x05\x61lias\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteModelResponse\"\x14\n\x12ListSchemesRequest\"C\n\x13ListSchemesResponse\x12,\n\x07schemes\x18\x01 \x03(\x0b\x32\x1b.turnwright.types.v1.Scheme\"?\n\x10PutSchemeRequest\x12+\n\x06scheme\x18\x01 \x01(\x0b\x32\x1b.turnwright.types.v1.Scheme\"@\n\x11PutSchemeResponse\x12+\n\x06scheme\x18\x01 \x01(\x0b\x32\x1b.turnwright.types.v1.Scheme\"`\n\x0e\x46ileConstraint\x12\x0f\n\x07pattern\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"z\n\x19SetFileConstraintsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x38\n\x0b\x63onstraints\x18\x02 \x03(\x0b\x32#.turnwright.store.v1.FileConstraint\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"V\n\x1aSetFileConstraintsResponse\x12\x38\n\x0b\x63onstraints\x18\x01 \x03(\x0b\x32#.turnwright.store.v1.FileConstraint\"U\n\x1cRemoveFileConstraintsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x10\n\x08patterns\x18\x02 \x03(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\x1f\n\x1dRemoveFileConstraintsResponse\"T\n\x1aListFileConstraintsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"p\n\x1bListFileConstraintsResponse\x12\x38\n\x0b\x63onstraints\x18\x01 \x03(\x0b\x32#.turnwright.store.v1.FileConstraint\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"a\n\x0e\x46orkRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07new_run\x18\x03 \x01(\t\x12\x0c\n\x04turn\x18\x04 \x01(\r\x12\x12\n\nrequest_id\x18\x05 \x01(\t\"8\n\x0f\x46orkRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\"D\n\x10RemoveRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\x13\n\x11RemoveRunResponse\"x\n\x10\x43reateRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x32\n\x08settings\x18\x03 \x01(\x0b\x32 .turnwright.types.v1.RunSettings\x12\x12\n\nrequest_id\x18\x04 \x01(\t\":\n\x11\x43reateRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\"F\n\rGetRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x17\n\x0fschemes_version\x18\x03 \x01(\t\"~\n\x0eGetRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\x39\n\x07schemes\x18\x02 \x01(\x0b\x32#.turnwright.types.v1.SchemeRegistryH\x00\x88\x01\x01\x42\n\n\x08_schemes\"I\n\x0fListRunsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"S\n\x10ListRunsResponse\x12&\n\x04runs\x18\x01 \x03(\x0b\x32\x18.turnwright.types.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/store/v1/registry.proto\x12\x13turnwright.store.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fturnwright/types/v1/model.proto\x1a!turnwright/types/v1/project.proto\x1a\x1dturnwright/types/v1/run.proto\x1a turnwright/types/v1/scheme.proto\x1a\"turnwright/types/v1/settings.proto\"\x84\x01\n\x12InitProjectRequest\x12\x0c\n\x04root\x18\x01 \x01(\t\x12\x14\n\x0cworkspace_id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x18\n\x0b\x63onfig_path\x18\x05 \x01(\tH\x00\x88\x01\x01\x42\x0e\n\x0c_config_path\"D\n\x13InitProjectResponse\x12-\n\x07project\x18\x01 \x01(\x0b\x32\x1c.turnwright.types.v1.Project\"<\n\x13ListProjectsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"_\n\x14ListProjectsResponse\x12.\n\x08projects\x18\x01 \x03(\x0b\x32\x1c.turnwright.types.v1.Project\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\">\n\x10PutModelsRequest\x12*\n\x06models\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Model\"?\n\x11PutModelsResponse\x12*\n\x06models\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Model\":\n\x11ListModelsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"Y\n\x12ListModelsResponse\x12*\n\x06models\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Model\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"#\n\x12\x44\x65leteModelRequest\x12\r\n\x05\x61lias\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteModelResponse\"\x14\n\x12ListSchemesRequest\"C\n\x13ListSchemesResponse\x12,\n\x07schemes\x18\x01 \x03(\x0b\x32\x1b.turnwright.types.v1.Scheme\"?\n\x10PutSchemeRequest\x12+\n\x06scheme\x18\x01 \x01(\x0b\x32\x1b.turnwright.types.v1.Scheme\"@\n\x11PutSchemeResponse\x12+\n\x06scheme\x18\x01 \x01(\x0b\x32\x1b.turnwright.types.v1.Scheme\"`\n\x0e\x46ileConstraint\x12\x0f\n\x07pattern\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x93\x01\n\x19SetFileConstraintsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x38\n\x0b\x63onstraints\x18\x02 \x03(\x0b\x32#.turnwright.store.v1.FileConstraint\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x17\n\x0fremove_patterns\x18\x04 \x03(\t\"V\n\x1aSetFileConstraintsResponse\x12\x38\n\x0b\x63onstraints\x18\x01 \x03(\x0b\x32#.turnwright.store.v1.FileConstraint\"U\n\x1cRemoveFileConstraintsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x10\n\x08patterns\x18\x02 \x03(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\x1f\n\x1dRemoveFileConstraintsResponse\"T\n\x1aListFileConstraintsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"p\n\x1bListFileConstraintsResponse\x12\x38\n\x0b\x63onstraints\x18\x01 \x03(\x0b\x32#.turnwright.store.v1.FileConstraint\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"a\n\x0e\x46orkRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07new_run\x18\x03 \x01(\t\x12\x0c\n\x04turn\x18\x04 \x01(\r\x12\x12\n\nrequest_id\x18\x05 \x01(\t\"8\n\x0f\x46orkRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\"D\n\x10RemoveRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\x13\n\x11RemoveRunResponse\"x\n\x10\x43reateRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x32\n\x08settings\x18\x03 \x01(\x0b\x32 .turnwright.types.v1.RunSettings\x12\x12\n\nrequest_id\x18\x04 \x01(\t\":\n\x11\x43reateRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\"F\n\rGetRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x17\n\x0fschemes_version\x18\x03 \x01(\t\"~\n\x0eGetRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\x39\n\x07schemes\x18\x02 \x01(\x0b\x32#.turnwright.types.v1.SchemeRegistryH\x00\x88\x01\x01\x42\n\n\x08_schemes\"I\n\x0fListRunsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"S\n\x10ListRunsResponse\x12&\n\x04runs\x18\x01 \x03(\x0b\x32\x18.turnwright.types.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -67,36 +67,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PUTSCHEMERESPONSE']._serialized_end=1185
   _globals['_FILECONSTRAINT']._serialized_start=1187
   _globals['_FILECONSTRAINT']._serialized_end=1283
-  _globals['_SETFILECONSTRAINTSREQUEST']._serialized_start=1285
-  _globals['_SETFILECONSTRAINTSREQUEST']._serialized_end=1407
-  _globals['_SETFILECONSTRAINTSRESPONSE']._serialized_start=1409
-  _globals['_SETFILECONSTRAINTSRESPONSE']._serialized_end=1495
-  _globals['_REMOVEFILECONSTRAINTSREQUEST']._serialized_start=1497
-  _globals['_REMOVEFILECONSTRAINTSREQUEST']._serialized_end=1582
-  _globals['_REMOVEFILECONSTRAINTSRESPONSE']._serialized_start=1584
-  _globals['_REMOVEFILECONSTRAINTSRESPONSE']._serialized_end=1615
-  _globals['_LISTFILECONSTRAINTSREQUEST']._serialized_start=1617
-  _globals['_LISTFILECONSTRAINTSREQUEST']._serialized_end=1701
-  _globals['_LISTFILECONSTRAINTSRESPONSE']._serialized_start=1703
-  _globals['_LISTFILECONSTRAINTSRESPONSE']._serialized_end=1815
-  _globals['_FORKRUNREQUEST']._serialized_start=1817
-  _globals['_FORKRUNREQUEST']._serialized_end=1914
-  _globals['_FORKRUNRESPONSE']._serialized_start=1916
-  _globals['_FORKRUNRESPONSE']._serialized_end=1972
-  _globals['_REMOVERUNREQUEST']._serialized_start=1974
-  _globals['_REMOVERUNREQUEST']._serialized_end=2042
-  _globals['_REMOVERUNRESPONSE']._serialized_start=2044
-  _globals['_REMOVERUNRESPONSE']._serialized_end=2063
-  _globals['_CREATERUNREQUEST']._serialized_start=2065
-  _globals['_CREATERUNREQUEST']._serialized_end=2185
-  _globals['_CREATERUNRESPONSE']._serialized_start=2187
-  _globals['_CREATERUNRESPONSE']._serialized_end=2245
-  _globals['_GETRUNREQUEST']._serialized_start=2247
-  _globals['_GETRUNREQUEST']._serialized_end=2317
-  _globals['_GETRUNRESPONSE']._serialized_start=2319
-  _globals['_GETRUNRESPONSE']._serialized_end=2445
-  _globals['_LISTRUNSREQUEST']._serialized_start=2447
-  _globals['_LISTRUNSREQUEST']._serialized_end=2520
-  _globals['_LISTRUNSRESPONSE']._serialized_start=2522
-  _globals['_LISTRUNSRESPONSE']._serialized_end=2605
+  _globals['_SETFILECONSTRAINTSREQUEST']._serialized_start=1286
+  _globals['_SETFILECONSTRAINTSREQUEST']._serialized_end=1433
+  _globals['_SETFILECONSTRAINTSRESPONSE']._serialized_start=1435
+  _globals['_SETFILECONSTRAINTSRESPONSE']._serialized_end=1521
+  _globals['_REMOVEFILECONSTRAINTSREQUEST']._serialized_start=1523
+  _globals['_REMOVEFILECONSTRAINTSREQUEST']._serialized_end=1608
+  _globals['_REMOVEFILECONSTRAINTSRESPONSE']._serialized_start=1610
+  _globals['_REMOVEFILECONSTRAINTSRESPONSE']._serialized_end=1641
+  _globals['_LISTFILECONSTRAINTSREQUEST']._serialized_start=1643
+  _globals['_LISTFILECONSTRAINTSREQUEST']._serialized_end=1727
+  _globals['_LISTFILECONSTRAINTSRESPONSE']._serialized_start=1729
+  _globals['_LISTFILECONSTRAINTSRESPONSE']._serialized_end=1841
+  _globals['_FORKRUNREQUEST']._serialized_start=1843
+  _globals['_FORKRUNREQUEST']._serialized_end=1940
+  _globals['_FORKRUNRESPONSE']._serialized_start=1942
+  _globals['_FORKRUNRESPONSE']._serialized_end=1998
+  _globals['_REMOVERUNREQUEST']._serialized_start=2000
+  _globals['_REMOVERUNREQUEST']._serialized_end=2068
+  _globals['_REMOVERUNRESPONSE']._serialized_start=2070
+  _globals['_REMOVERUNRESPONSE']._serialized_end=2089
+  _globals['_CREATERUNREQUEST']._serialized_start=2091
+  _globals['_CREATERUNREQUEST']._serialized_end=2211
+  _globals['_CREATERUNRESPONSE']._serialized_start=2213
+  _globals['_CREATERUNRESPONSE']._serialized_end=2271
+  _globals['_GETRUNREQUEST']._serialized_start=2273
+  _globals['_GETRUNREQUEST']._serialized_end=2343
+  _globals['_GETRUNRESPONSE']._serialized_start=2345
+  _globals['_GETRUNRESPONSE']._serialized_end=2471
+  _globals['_LISTRUNSREQUEST']._serialized_start=2473
+  _globals['_LISTRUNSREQUEST']._serialized_end=2546
+  _globals['_LISTRUNSRESPONSE']._serialized_start=2548
+  _globals['_LISTRUNSRESPONSE']._serialized_end=2631
 # @@protoc_insertion_point(module_scope)

@@ -418,6 +418,7 @@ class SetFileConstraintsRequest(_message.Message):
     PROJECT_FIELD_NUMBER: _builtins.int
     CONSTRAINTS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    REMOVE_PATTERNS_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     request_id: _builtins.str
@@ -426,16 +427,23 @@ class SetFileConstraintsRequest(_message.Message):
     def constraints(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileConstraint]:
         """The constraints; at most 1000, and at most 10000 in a project."""
 
+    @_builtins.property
+    def remove_patterns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Patterns whose constraints are taken away first, in the same transaction; those without one are passed over. At most
+        1000.
+        """
+
     def __init__(
         self,
         *,
         project: _builtins.str = ...,
         constraints: _abc.Iterable[Global___FileConstraint] | None = ...,
         request_id: _builtins.str = ...,
+        remove_patterns: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["constraints", b"constraints", "project", b"project", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["constraints", b"constraints", "project", b"project", "remove_patterns", b"remove_patterns", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

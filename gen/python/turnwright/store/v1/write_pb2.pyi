@@ -172,7 +172,9 @@ class SetEntry(_message.Message):
     body: _builtins.str
     """New body. Absent: kept. At most 16 MiB."""
     attributes_json: _builtins.str
-    """New attributes, one JSON object. Absent: kept. At most 1 MiB."""
+    """New attributes, one JSON object. Absent: kept; none where the run took an entry of its own scope away and gives another
+    body. At most 1 MiB.
+    """
     visibility: _entry_pb2.Visibility.ValueType
     """New visibility. Unspecified: kept, or `initial_visibility` where the run has no view yet."""
     initial_visibility: _entry_pb2.Visibility.ValueType

@@ -77,7 +77,9 @@ class Spending(_message.Message):
     tokens: _builtins.int
     """Tokens as the vendors reported them, and `lost_tokens`."""
     lost_tokens: _builtins.int
-    """The part of `tokens` that no vendor reported: what was reserved for calls that were lost with their executor."""
+    """The part of `tokens` that no vendor reported: what was reserved for calls that were lost, and estimates for replies
+    whose vendor does not tell.
+    """
     cost_usd: _builtins.float
     """Price in US dollars, as far as it is known."""
     turns_without_cost: _builtins.int

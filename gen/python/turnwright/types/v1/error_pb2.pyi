@@ -33,9 +33,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_WRITER_FORBIDDEN: _ErrorReason.ValueType  # 4
     """PERMISSION_DENIED. The writer is not in the scheme's writable_by. Metadata: `path`, `scheme`, `writer`, `outcome`."""
     ERROR_REASON_INVALID_FIELD: _ErrorReason.ValueType  # 5
-    """INVALID_ARGUMENT. A field is missing or malformed. Metadata: `field`."""
+    """INVALID_ARGUMENT. A field is missing or malformed. Metadata: `field`; of a write of an entry also its `path`."""
     ERROR_REASON_LIMIT_EXCEEDED: _ErrorReason.ValueType  # 6
-    """INVALID_ARGUMENT. A field is over its limit. Metadata: `field`, `limit`, `actual`, `unit`."""
+    """INVALID_ARGUMENT. A field is over its limit. Metadata: `field`, `limit`, `actual`, `unit`; of a write of an entry also its
+    `path`.
+    """
     ERROR_REASON_PROJECT_NOT_FOUND: _ErrorReason.ValueType  # 7
     """NOT_FOUND. Metadata: `project`."""
     ERROR_REASON_RUN_NOT_FOUND: _ErrorReason.ValueType  # 8
@@ -120,6 +122,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Every reason that an rpc of this product can fail with. On the wire it stands in google.rpc.ErrorInfo:
     `reason` is the name below without its prefix, `domain` is `turnwright`, `metadata` holds the values named here.
+    The ErrorInfo is the detail of a google.rpc.Status, serialized in the trailing metadata `grpc-status-details-bin`. Errors
+    of the transport have none: no connection (UNAVAILABLE), a deadline of the caller (DEADLINE_EXCEEDED), a message that is
+    too large (RESOURCE_EXHAUSTED), a method that is not there (UNIMPLEMENTED).
     """
 
 ERROR_REASON_UNSPECIFIED: ErrorReason.ValueType  # 0
@@ -133,9 +138,11 @@ ERROR_REASON_TIER_FORBIDDEN: ErrorReason.ValueType  # 3
 ERROR_REASON_WRITER_FORBIDDEN: ErrorReason.ValueType  # 4
 """PERMISSION_DENIED. The writer is not in the scheme's writable_by. Metadata: `path`, `scheme`, `writer`, `outcome`."""
 ERROR_REASON_INVALID_FIELD: ErrorReason.ValueType  # 5
-"""INVALID_ARGUMENT. A field is missing or malformed. Metadata: `field`."""
+"""INVALID_ARGUMENT. A field is missing or malformed. Metadata: `field`; of a write of an entry also its `path`."""
 ERROR_REASON_LIMIT_EXCEEDED: ErrorReason.ValueType  # 6
-"""INVALID_ARGUMENT. A field is over its limit. Metadata: `field`, `limit`, `actual`, `unit`."""
+"""INVALID_ARGUMENT. A field is over its limit. Metadata: `field`, `limit`, `actual`, `unit`; of a write of an entry also its
+`path`.
+"""
 ERROR_REASON_PROJECT_NOT_FOUND: ErrorReason.ValueType  # 7
 """NOT_FOUND. Metadata: `project`."""
 ERROR_REASON_RUN_NOT_FOUND: ErrorReason.ValueType  # 8

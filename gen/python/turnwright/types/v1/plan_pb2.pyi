@@ -68,7 +68,7 @@ class Plan(_message.Message):
     body: _builtins.str
     """The body; at most 98304 bytes of UTF-8."""
     version: _builtins.int
-    """1-based version: each replacement raises it. Never reused in a run, also not after a removal."""
+    """1-based version: each replacement raises it. Never reused in a run, also not after a removal. At most 999999999."""
     mode: _builtins.str
     """The mode that it was written in, a word of at most 128 characters; empty when nobody said."""
     @_builtins.property

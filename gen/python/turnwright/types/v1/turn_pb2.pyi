@@ -103,7 +103,9 @@ class TurnResult(_message.Message):
     model_ms: _builtins.int
     """Milliseconds that the model call took."""
     lost_tokens: _builtins.int
-    """Tokens that were reserved for calls of this turn whose answer was lost with an executor; not part of `usage`."""
+    """Tokens that were reserved for calls of this turn whose answer was lost, with an executor or in the middle of its
+    stream, and the estimate for a reply whose vendor does not tell; not part of `usage`.
+    """
     lost_cost_usd: _builtins.float
     """The same in US dollars, as far as a price was known."""
     work_ms: _builtins.int
