@@ -21,8 +21,8 @@ DEFAULT_LISTEN: Final = "127.0.0.1:7441"
 MODEL_PREFIX: Final = f"{PREFIX}MODEL_"
 CONTEXT_PREFIX: Final = f"{PREFIX}CONTEXT_"
 
-POSTGRESQL_SCHEMES: Final = ("postgresql", "postgresql+psycopg", "postgres")
-"""How a URL of a PostgreSQL database may begin."""
+POSTGRESQL_SCHEMES: Final = ("postgresql", "postgresql+psycopg", "postgresql+asyncpg", "postgres")
+"""How a URL of a PostgreSQL database may begin; a driver that others would use for it changes nothing."""
 
 CONTEXT_LENGTH_MAX: Final = 2**32 - 1
 """Longest context window that the contract can say, in tokens."""
@@ -53,7 +53,10 @@ class StoreSettings(Settings):
         description="Seconds that a lost connection to PostgreSQL is tried to be made again.",
     )
     db_statement_s: float = setting(
-        default=30.0, gt=0, le=3600, description="Seconds that one statement on PostgreSQL may take."
+        default=30.0,
+        gt=0,
+        le=3600,
+        description="Seconds that one statement on PostgreSQL may take; a server silent for twice that is left.",
     )
     db_lock_s: float = setting(
         default=10.0, gt=0, le=600, description="Seconds that a write waits for another replica's on PostgreSQL."

@@ -128,7 +128,10 @@ BRIEF_BYTES_MAX: Final = 128 * 1024
 """Bytes of a request up to which its work may be brief."""
 
 ANY_SCOPE: Final = 0
-"""Who subscribes to it is woken by every commit that raises a scope; no scope has this number."""
+"""Who subscribes to it is woken by every commit that raises a scope; no scope has this number.
+
+A commit that raises it has deleted scopes, whose numbers may be given again.
+"""
 
 Work = Callable[[Transaction], T]
 Query = Callable[[Connection], T]

@@ -229,6 +229,18 @@ async def test_a_log_that_was_left_beside_a_missing_database_is_not_played_into_
     assert "other.db-wal" in refused.stderr
 
 
+def test_a_link_to_another_disk_is_followed(tmp_path, file, whole):
+    file.write_bytes(whole)
+    (tmp_path / "disk").mkdir()
+    link = tmp_path / "link.db"
+    link.symlink_to(tmp_path / "disk" / "real.db")
+
+    restore(file, str(link), lambda _text: None)
+
+    assert link.is_symlink()
+    assert file_rows(tmp_path / "disk" / "real.db") == file_rows(file)
+
+
 def damaged(file, whole, damage):
     file.write_bytes(whole)
     match damage:

@@ -11,6 +11,8 @@ from functools import partial
 from typing import Final
 
 from turnwright_core.entries import State
+from turnwright_core.errors import ExhaustedError, TurnwrightError, UnavailableError
+from turnwright_core.kit.logs import get_logger
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.app.proposals import expired, find_record, write_decision
 from turnwright_store.domain.basis import Basis
@@ -29,19 +31,39 @@ LOOKS: Final = 4
 EVERY_S_MAX: Final = 5.0
 """Longest time between two looks, in seconds."""
 
+_log = get_logger("store.expiry")
 _STORE: Final = "store"
 """Who writes what expires."""
 
+Overdue = tuple[str, str, str]
+"""Project, run and path of a proposal."""
 
-def settle_overdue(tx: Transaction, basis: Basis, overdue: list[tuple[str, str, str]], wait_ms: int) -> None:
-    """Settle those of some proposals that still wait."""
-    for project, alias, path in overdue:
-        run = find_run(tx.connection, project, alias)
-        shown = find_shown(tx.connection, run.id, [path]).get(path) if run else None
-        if run is None or shown is None or shown.state != State.PROPOSED or shown.view_ms > tx.now_ms - wait_ms:
-            continue
-        record = find_record(tx, run, path)
-        write_decision(tx, basis, run, record, expired(record, wait_ms, tx.now_ms), _STORE)
+
+def settle_overdue(tx: Transaction, basis: Basis, overdue: Overdue, wait_ms: int) -> None:
+    """Settle a proposal that still waits."""
+    project, alias, path = overdue
+    run = find_run(tx.connection, project, alias)
+    shown = find_shown(tx.connection, run.id, [path]).get(path) if run else None
+    if run is None or shown is None or shown.state != State.PROPOSED or shown.view_ms > tx.now_ms - wait_ms:
+        return
+    record = find_record(tx, run, path)
+    write_decision(tx, basis, run, record, expired(record, wait_ms, tx.now_ms), _STORE)
+
+
+async def _settle_one(database: Database, basis: Basis, overdue: Overdue, wait_ms: int) -> bool:
+    """Settle one by itself; whether it could be: one that cannot keeps no other from its end."""
+    project, run, path = overdue
+    work = partial(settle_overdue, basis=basis, overdue=overdue, wait_ms=wait_ms)
+    try:
+        await database.write(work, Durability.FULL, {run_lock(project, run)})
+    except (UnavailableError, ExhaustedError):
+        # The next look finds it again.
+        raise
+    except TurnwrightError as error:
+        values = {"project": project, "run": run, "path": path, "reason": error.reason.name}
+        _log.warning("overdue proposal not settled", **values, detail=error.message)
+        return False
+    return True
 
 
 def expiry(database: Database, basis_now: Callable[[], Basis], wait_ms: int) -> Chore:
@@ -49,10 +71,7 @@ def expiry(database: Database, basis_now: Callable[[], Basis], wait_ms: int) -> 
 
     async def piece() -> bool:
         overdue = await database.read(partial(list_overdue, wait_ms=wait_ms, page=PROPOSALS_MAX))
-        if overdue:
-            work = partial(settle_overdue, basis=basis_now(), overdue=overdue, wait_ms=wait_ms)
-            locks = {run_lock(project, run) for project, run, _ in overdue}
-            await database.write(work, Durability.FULL, locks)
-        return len(overdue) == PROPOSALS_MAX
+        settled = [await _settle_one(database, basis_now(), one, wait_ms) for one in overdue]
+        return len(settled) == PROPOSALS_MAX and all(settled)
 
     return Chore("expiry", min(wait_ms / 1000 / LOOKS, EVERY_S_MAX), piece)

@@ -14,7 +14,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.values import frozen
 from turnwright_store.app.maintenance import Chore
-from turnwright_store.domain.checks import check_chars
+from turnwright_store.domain.checks import check_words
 from turnwright_store.domain.locks import ANSWERS_LOCK
 from turnwright_store.ports import Database, Durability, Transaction
 from turnwright_store.sql import idempotency as rows
@@ -73,7 +73,7 @@ def once(
     """
     if not key.request_id:
         return work(tx)
-    check_chars("request_id", key.request_id, NAME_CHARS_MAX)
+    check_words("request_id", key.request_id, NAME_CHARS_MAX)
     digest = hashlib.sha256(request.SerializeToString(deterministic=True)).hexdigest()
     at = (key.project, key.principal, key.method, key.request_id)
     stored = rows.find(tx.connection, at)

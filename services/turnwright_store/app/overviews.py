@@ -5,7 +5,8 @@ one of them: one question for all that happened since its last look, whatever th
 nothing happens. A commit is heard of after it is visible, on whichever replica it was made, so what was heard is never
 read too early. Where a notification may be missing (the connection to the database was away, and every few seconds),
 the watcher compares the revisions of all runs with those that it has told: what differs is read. No run waits for
-another one, and no row is written for the watchers.
+another one, and no row is written for the watchers. What it knows of scopes that belong to others it forgets when a
+scope is deleted: a file of SQLite gives such numbers again.
 Source: architecture 3 (revisions and the change feed), 7; rows RU242, RU246.
 """
 
@@ -24,6 +25,7 @@ from turnwright_core.values import frozen, mutable
 from turnwright_store.app.changes import Watches
 from turnwright_store.ports import ANY_SCOPE, Database
 from turnwright_store.sql import control as rows
+from turnwright_store.sql.control import RunMark
 from turnwright_store.sql.registry import get_project
 from turnwright_store.sql.runs import RunRow
 
@@ -62,9 +64,9 @@ class RunsChange:
 
 @mutable
 class _Known:
-    """What the watcher was told, by the scope of each run: revision and alias."""
+    """What the watcher was told, by the scope of each run: how it stood, and its alias."""
 
-    runs: dict[int, tuple[int, str]] = field(default_factory=dict)
+    runs: dict[int, tuple[RunMark, str]] = field(default_factory=dict)
     strangers: set[int] = field(default_factory=set)
     """Scopes that belong to no run of the project: nobody asks for them again."""
 
@@ -100,7 +102,7 @@ async def _snapshot(database: Database, project_id: int, known: _Known) -> Async
     before = _LAST_ID
     while True:
         found = await database.read(partial(_page, project_id=project_id, before=before))
-        _tell(known, [row for row, _ in found])
+        _tell(known, found)
         is_last = len(found) < RUNS_A_PIECE
         yield RunsChange([overview for _, overview in found], snapshot=True, snapshot_last=is_last)
         if is_last:
@@ -137,19 +139,21 @@ async def _changes(
     database: Database, project_id: int, known: _Known, heard: frozenset[int] | None
 ) -> list[RunsChange]:
     """What differs from what was told; `heard` None: look at all runs."""
+    is_anew = heard is None or ANY_SCOPE in heard
     if heard is None:
         marks = await database.read(partial(rows.marks_of, project_id=project_id))
-        told = {scope: revision for scope, (revision, _) in known.runs.items()}
+        told = {scope: mark for scope, (mark, _) in known.runs.items()}
         asked = {scope for scope in marks.keys() | told.keys() if marks.get(scope) != told.get(scope)}
-        known.strangers.clear()
     else:
-        asked = set(heard - known.strangers)
+        asked = set(heard if is_anew else heard - known.strangers)
     changes = []
     for piece in _in_pieces(sorted(asked)):
         found = await database.read(partial(_changed, project_id=project_id, scopes=piece))
         change = _difference(known, piece, found)
         if change.runs or change.removed:
             changes.append(change)
+    if is_anew:
+        known.strangers.clear()
     return changes
 
 
@@ -163,21 +167,27 @@ def _changed(connection: Connection, project_id: int, scopes: Sequence[int]) -> 
 
 def _difference(known: _Known, asked: Sequence[int], found: Sequence[tuple[RunRow, Overview]]) -> RunsChange:
     """What the watcher does not know of the runs that were asked for."""
-    news = [(row, overview) for row, overview in found if known.runs.get(row.scope, (0, ""))[0] < row.run.revision]
+    news = [(row, overview) for row, overview in found if known.runs.get(row.scope) != _mark(row, overview)]
     present = {row.scope for row, _ in found}
     removed = [known.runs.pop(scope)[1] for scope in asked if scope not in present and scope in known.runs]
     if len(known.strangers) > STRANGERS_MAX:
         known.strangers.clear()
     known.strangers.update(scope for scope in asked if scope not in present)
     removed += [known.runs[row.scope][1] for row, _ in news if _is_renamed(known, row)]
-    _tell(known, [row for row, _ in news])
-    return RunsChange([overview for _, overview in news], removed)
+    _tell(known, news)
+    # An alias that another run has by now was told as that one's, in this message or one before.
+    used = {alias for _, alias in known.runs.values()} if removed else set()
+    return RunsChange([overview for _, overview in news], [alias for alias in removed if alias not in used])
 
 
 def _is_renamed(known: _Known, row: RunRow) -> bool:
     return row.scope in known.runs and known.runs[row.scope][1] != row.run.run
 
 
-def _tell(known: _Known, found: Sequence[RunRow]) -> None:
-    for row in found:
-        known.runs[row.scope] = row.run.revision, row.run.run
+def _tell(known: _Known, found: Sequence[tuple[RunRow, Overview]]) -> None:
+    for row, overview in found:
+        known.runs[row.scope] = _mark(row, overview)
+
+
+def _mark(row: RunRow, overview: Overview) -> tuple[RunMark, str]:
+    return RunMark(row.run.revision, overview.proposals), row.run.run

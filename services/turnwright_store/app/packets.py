@@ -35,7 +35,7 @@ from turnwright_store.sql import packets as rows
 from turnwright_store.sql.blocks import add_blocks, ask_ahead, block_texts, known_blocks
 from turnwright_store.sql.forks import home_of
 from turnwright_store.sql.packets import PacketRow
-from turnwright_store.sql.runs import Standing, get_run
+from turnwright_store.sql.runs import Standing, get_run, run_not_found
 
 _BLOCKS_A_STATEMENT: Final = 100
 _READ_CHARS: Final = 1024 * 1024
@@ -127,13 +127,17 @@ def packet_messages(connection: Connection, run: Standing, turn: int) -> tuple[t
     layout = find_layout(connection, run, turn)
     if layout is None:
         return None
-    return tuple((role, "".join(_texts(connection, ids))) for role, ids in layout)
+    address = Address(run.project, run.alias)
+    return tuple((role, "".join(_texts(connection, address, ids))) for role, ids in layout)
 
 
-def _texts(connection: Connection, ids: Sequence[int]) -> Iterator[str]:
+def _texts(connection: Connection, address: Address, ids: Sequence[int]) -> Iterator[str]:
+    """The texts of blocks. Raises RUN_NOT_FOUND when they went with a run that was removed meanwhile."""
     for begin in range(0, len(ids), _BLOCKS_A_STATEMENT):
         part = ids[begin : begin + _BLOCKS_A_STATEMENT]
         found = block_texts(connection, sorted(set(part)))
+        if any(block not in found for block in part):
+            raise run_not_found(address.project, address.run)
         for block in part:
             yield found[block]
 
@@ -165,18 +169,18 @@ async def read_packet(database: Database, address: Address, turn: int) -> AsyncI
     for index, (role, ids) in enumerate(layout):
         done = 0
         while not done or done < len(ids):
-            texts = await database.read(partial(_some_texts, ids=ids[done:]))
+            texts = await database.read(partial(_some_texts, address=address, ids=ids[done:]))
             done += max(1, len(texts))
             for piece in in_pieces("".join(texts)):
                 yield PacketPart(index, role, piece, note)
                 note = ""
 
 
-def _some_texts(connection: Connection, ids: Sequence[int]) -> list[str]:
+def _some_texts(connection: Connection, address: Address, ids: Sequence[int]) -> list[str]:
     """The texts of the first blocks, as many as one look at the database is worth."""
     texts: list[str] = []
     chars = 0
-    for text in _texts(connection, ids):
+    for text in _texts(connection, address, ids):
         texts.append(text)
         chars += len(text)
         if chars > _READ_CHARS:

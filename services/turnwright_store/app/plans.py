@@ -37,17 +37,14 @@ from turnwright_store.app.writing import apply_writes, check_writes
 from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import check_bytes, check_chars, check_name, invalid, page_size
 from turnwright_store.domain.pages import page_of, place_of
-from turnwright_store.domain.scheme_rules import PLAN_ID
+from turnwright_store.domain.scheme_rules import PLAN_ID, PLAN_NUMBER_MAX
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import plans as rows
 from turnwright_store.sql.plans import Piece
 from turnwright_store.sql.runs import RunRow, get_run
 
-VERSION_MAX: Final = 2**32 - 1
-"""Highest version that the contract can say."""
-
-_MODE: Final = re.compile(rf"[^\s\x00-\x1f\x7f-\x9f]{{0,{NAME_CHARS_MAX}}}")
-_VERSION: Final = re.compile(r"/v([0-9]{1,10})(?:/([0-9]{1,10}))?\Z")
+_MODE: Final = re.compile(rf"[^\s\x00-\x1f\x7f-\x9f\ud800-\udfff]{{0,{NAME_CHARS_MAX}}}")
+_VERSION: Final = re.compile(r"/v([0-9]{1,9})(?:/([0-9]{1,9}))?\Z")
 
 
 @frozen
@@ -92,9 +89,9 @@ def _numbers(piece: Piece) -> tuple[int, int]:
 
 
 def version_of(piece: Piece) -> int:
-    """The version that the attributes of a plan say; 1 where it was written without."""
+    """The version that the attributes of a plan say; 1 where it was written without, or with what is none."""
     version = json.loads(piece.attributes).get("version")
-    return version if isinstance(version, int) and 1 <= version <= VERSION_MAX else 1
+    return version if type(version) is int and 1 <= version <= PLAN_NUMBER_MAX else 1
 
 
 def _see(connection: Connection, run: RunRow, plan_id: str) -> _Seen:
@@ -171,7 +168,10 @@ def _next_version(connection: Connection, run: RunRow, plan_id: str, seen: _Seen
         # Whoever took the plan away as an entry left no version behind; the ended intervals tell.
         ended = rows.ended_pieces(connection, run.id, plan_path(plan_id))
         ever += [_numbers(piece)[0] or version_of(piece) for piece in ended]
-    return max(ever) + 1
+    version = max(ever) + 1
+    if version > PLAN_NUMBER_MAX:
+        raise _full(plan_id, "versions", PLAN_NUMBER_MAX, version, "items", "Give the plan another plan_id.")
+    return version
 
 
 def _keep(connection: Connection, plan_id: str, seen: _Seen, writer: Tier) -> list[EntryWrite]:
@@ -198,6 +198,8 @@ def append_plan(tx: Transaction, basis: Basis, by: Writing, plan_id: str, text: 
     deltas = seen.deltas(seen.version)
     _check_room(plan_id, deltas, size)
     sequence = _numbers(deltas[-1])[1] + 1 if deltas else 1
+    if sequence > PLAN_NUMBER_MAX:
+        raise _full(plan_id, "deltas", PLAN_NUMBER_MAX, sequence, "items")
     attributes = to_attributes_json({"version": seen.version, "sequence": sequence})
     write = EntryWrite(
         delta_path(plan_id, seen.version, sequence),
@@ -217,11 +219,11 @@ def _check_room(plan_id: str, deltas: Sequence[Piece], size: int) -> None:
         raise _full(plan_id, "deltas", PLAN_DELTAS_BYTES_MAX, total, "bytes")
 
 
-def _full(plan_id: str, field: str, limit: int, actual: int, unit: str) -> Exception:
-    message = (
-        f"The {field} of the plan {plan_id!r} would have {actual} {unit}; {limit} are the limit. "
-        "Set the plan anew with what was added to it (SetPlan)."
-    )
+_ANEW: Final = "Set the plan anew with what was added to it (SetPlan)."
+
+
+def _full(plan_id: str, field: str, limit: int, actual: int, unit: str, cure: str = _ANEW) -> Exception:
+    message = f"The {field} of the plan {plan_id!r} would have {actual} {unit}; {limit} are the limit. {cure}"
     return fault(Reason.LIMIT_EXCEEDED, message, field=field, limit=limit, actual=actual, unit=unit)
 
 
@@ -258,7 +260,7 @@ def _plan(connection: Connection, plan_id: str, seen: _Seen, version: int) -> Pl
         _kind(said.get("kind")),
         body,
         version,
-        str(said.get("mode") or ""),
+        _mode(said.get("mode")),
         tuple(PlanDelta(_numbers(piece)[1], text, piece.create_ms) for piece, text in zip(deltas, texts, strict=True)),
         head.create_ms,
     )
@@ -267,6 +269,11 @@ def _plan(connection: Connection, plan_id: str, seen: _Seen, version: int) -> Pl
 def _kind(name: object) -> PlanKind:
     """The kind that attributes say; Markdown where they do not."""
     return PlanKind.__members__.get(str(name).upper(), PlanKind.MARKDOWN)
+
+
+def _mode(word: object) -> str:
+    """The mode that attributes say; none where it is no word: who writes a plan as an entry may say anything."""
+    return word if isinstance(word, str) and _MODE.fullmatch(word) else ""
 
 
 def list_plans(connection: Connection, address: Address, size: int, token: str) -> tuple[list[Plan], str]:

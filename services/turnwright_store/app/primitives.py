@@ -33,7 +33,7 @@ from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import PATTERN_CHARS_MAX
 from turnwright_core.patterns import PatternError, match
 from turnwright_core.values import frozen
-from turnwright_store.app.ledger import write_entries
+from turnwright_store.app.ledger import check_fence, write_entries
 from turnwright_store.app.listing import Query, candidates_now, fitting_entries
 from turnwright_store.app.reading import Address, find
 from turnwright_store.app.writing import Written
@@ -154,9 +154,12 @@ def apply(
     tx: Transaction, basis: Basis, caller: Caller, address: Address, epoch: int | None, planned: Plan
 ) -> Written[Standing]:
     """Write what was planned. Raises REVISION_CONFLICT when something has changed since that the pattern is about."""
+    run = get_standing(tx.connection, address.project, address.run)
+    if epoch is not None:
+        # Before all else: whoever has lost the run hears of that, whatever fits.
+        check_fence(run, epoch)
     if planned.refusal:
         raise planned.refusal
-    run = get_standing(tx.connection, address.project, address.run)
     if run.cursor(basis.incarnation) != planned.cursor:
         _check_current(tx.connection, basis, address, planned)
     writes = [_write(run, planned.change, one) for one in planned.matches]

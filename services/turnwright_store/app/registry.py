@@ -14,11 +14,11 @@ from turnwright_core.runs import QUEUED, Loop, Model, Project, Run, RunSettings,
 from turnwright_store.domain.checks import (
     ROOT_CHARS_MAX,
     RUN_ALIAS,
-    check_chars,
     check_count,
     check_model,
     check_name,
     check_run_settings,
+    check_words,
     invalid,
     page_size,
 )
@@ -35,15 +35,13 @@ _LAST_MS = 2**62
 
 def init_project(tx: Transaction, root: str, workspace_id: str, name: str, config_path: str | None = None) -> Project:
     """Register a project, or bring the root of the workspace's project, and its settings' file, up to date (RU226)."""
-    check_chars("root", root, ROOT_CHARS_MAX)
+    check_words("root", root, ROOT_CHARS_MAX)
     if not PurePath(root).is_absolute():
         raise invalid("root", f"root must be an absolute path; it is {root!r}.")
-    check_chars("workspace_id", workspace_id, NAME_CHARS_MAX)
+    check_words("workspace_id", workspace_id, NAME_CHARS_MAX)
     if not workspace_id:
         raise invalid("workspace_id", "workspace_id is required.")
-    check_chars("config_path", config_path or "", ROOT_CHARS_MAX)
-    if "\x00" in (config_path or ""):
-        raise invalid("config_path", "config_path must be a path; it holds a NUL character.")
+    check_words("config_path", config_path or "", ROOT_CHARS_MAX)
     found = registry.find_workspace(tx.connection, workspace_id)
     if found is not None:
         moved = replace(

@@ -15,16 +15,18 @@ Source: architecture 3 (retention removes whole runs).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
+
+from sqlalchemy import Connection
 
 from turnwright_core.errors import Reason, fault
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.app.reading import Address
 from turnwright_store.app.sweeping import sweep_blocks, sweep_versions
 from turnwright_store.domain.locks import GLOBAL_LOCK, project_lock, run_lock
-from turnwright_store.ports import Database, Durability, Transaction, Work
+from turnwright_store.ports import ANY_SCOPE, Database, Durability, Transaction, Work
 from turnwright_store.sql import retention as rows
 from turnwright_store.sql.retention import Held, Kin, RemovedRun
 from turnwright_store.sql.runs import RunRow, find_run, get_run
@@ -94,40 +96,37 @@ class Purge:
         """Rows stay for `after_s` seconds, for readers that have begun."""
         self._database = database
         self._after_ms = round(after_s * 1000)
-        self._settled: dict[int, Kin] = {}
-        """Removed runs of which all is gone that can go while this younger kin is there."""
+        self._settled: set[int] = set()
+        """Removed runs of which all is gone that can go while no younger run of their family is lost."""
+        self._kin: Mapping[int, Kin] = {}
+        """The families of removed runs at the last look."""
 
     async def piece(self) -> bool:
         """Delete what can go; whether somebody should look again at once."""
-        found = await self._database.write(self._find, Durability.NORMAL, ())
-        self._settled = {run.id: kin for run, kin in found if self._is_settled(run, kin)}
-        waiting = [(run, kin) for run, kin in found if run.id not in self._settled]
-        await self._empty(waiting)
+        now_ms = await self._database.write(lambda tx: tx.now_ms, Durability.NORMAL, ())
+        # Families may be large, and nothing is written here: the writer has better things to do.
+        found, families = await self._database.read(partial(_removed_runs, before_ms=now_ms - self._after_ms))
+        lost = {family: _youngest_lost(kin, families.get(family, ())) for family, kin in self._kin.items()}
+        # New kin sees nothing that its parents do not see; only when some is lost its elders may have more to lose.
+        self._settled = {run.id for run in found if run.id in self._settled and run.id >= lost.get(run.family, 0)}
+        self._kin = families
+        waiting = [run for run in found if run.id not in self._settled]
+        await self._empty(waiting, families)
         # The youngest first: an elder stays for as long as somebody descends from it.
-        for run, kin in sorted(waiting, key=lambda one: one[0].id, reverse=True):
+        for run in sorted(waiting, key=lambda one: one.id, reverse=True):
             await self._write(run, partial(_drop_run, run=run))
-            self._settled[run.id] = kin
+            self._settled.add(run.id)
         return bool(waiting)
 
-    def _is_settled(self, run: RemovedRun, kin: Kin) -> bool:
-        """New kin sees nothing that its parents do not see; only when some is lost there may be more to do."""
-        before = self._settled.get(run.id)
-        return before is not None and set(before) <= set(kin)
-
-    def _find(self, tx: Transaction) -> list[tuple[RemovedRun, Kin]]:
-        before_ms = tx.now_ms - self._after_ms
-        removed = rows.removed_runs(tx.connection, before_ms)
-        return [(run, rows.younger_kin(tx.connection, run, before_ms)) for run in removed]
-
-    async def _empty(self, waiting: Sequence[tuple[RemovedRun, Kin]]) -> None:
-        projects = {run.project_id: run.project for run, _ in waiting}
-        for run, _ in waiting:
+    async def _empty(self, waiting: Sequence[RemovedRun], families: Mapping[int, Kin]) -> None:
+        projects = {run.project_id: run.project for run in waiting}
+        for run in waiting:
             while await self._write(run, partial(_drop_rows, run=run)):
                 pass
         for project_id, project in projects.items():
             await sweep_blocks(self._database, project_id, project)
-        for run, kin in waiting:
-            await self._drop_versions(run, kin)
+        for run in waiting:
+            await self._drop_versions(run, families.get(run.family, ()))
         for project_id, project in projects.items():
             await sweep_versions(self._database, project_id, project_lock(project), self._after_ms)
         if waiting:
@@ -136,7 +135,7 @@ class Purge:
     async def _drop_versions(self, run: RemovedRun, kin: Kin) -> None:
         held: Held = {}
         for one, is_reading in kin:
-            if is_reading:
+            if is_reading and one > run.id:
                 held = await self._database.read(partial(rows.held_by, kin=one, scope=run.scope, held=held))
         after: str | None = ""
         while after is not None:
@@ -144,6 +143,17 @@ class Purge:
 
     async def _write(self, run: RemovedRun, work: Work[T]) -> T:
         return await self._database.write(work, Durability.NORMAL, {run_lock(run.project, run.alias)})
+
+
+def _removed_runs(connection: Connection, before_ms: int) -> tuple[list[RemovedRun], dict[int, Kin]]:
+    """The runs that were removed before a time, and their families."""
+    found = rows.removed_runs(connection, before_ms)
+    return found, rows.kin_of(connection, (run.family for run in found), before_ms)
+
+
+def _youngest_lost(before: Kin, now: Kin) -> int:
+    """The youngest run of a family that is gone, or that nobody reads any more; 0: none is."""
+    return max((run for run, _ in set(before) - set(now)), default=0)
 
 
 def _drop_rows(tx: Transaction, run: RemovedRun) -> bool:
@@ -163,7 +173,9 @@ def _drop_unseen(tx: Transaction, scope: int, after: str, held: Held) -> str | N
 
 
 def _drop_run(tx: Transaction, run: RemovedRun) -> None:
-    rows.drop_run(tx.connection, run)
+    if rows.drop_run(tx.connection, run):
+        # A file of SQLite gives the number of the scope again: who remembers whose it is has to know.
+        tx.passed.add(ANY_SCOPE)
 
 
 def retention(database: Database, days: int, purge_after_s: float, purge_every_s: float) -> list[Chore]:

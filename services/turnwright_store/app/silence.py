@@ -8,12 +8,14 @@ Source: architecture 11 (streaming channels without a producer: 499 after the gr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier
+from turnwright_core.errors import ExhaustedError, TurnwrightError, UnavailableError
 from turnwright_core.kit.auth import Caller
+from turnwright_core.kit.logs import get_logger
 from turnwright_core.streams import PRODUCER, PRODUCER_LOST, record_of_channel
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.app.streams import End, Ending, ended, streaming_of
@@ -26,7 +28,7 @@ from turnwright_store.sql.streams import Place, list_silent
 from turnwright_store.sql.views import Shown, Wanted, find_shown, load_entries
 
 PAGE: Final = 100
-"""Silent channels that one write looks at."""
+"""Silent channels that are found at once."""
 
 LOOKS: Final = 4
 """How often in its time a silent stream is looked at."""
@@ -34,6 +36,7 @@ LOOKS: Final = 4
 EVERY_S_MAX: Final = 5.0
 """Longest time between two looks, in seconds."""
 
+_log = get_logger("store.silence")
 _STORE: Final = Caller("store", Tier.SYSTEM, Tier.SYSTEM)
 _LOST: Final = "its producer is gone"
 
@@ -48,25 +51,40 @@ def silence(database: Database, basis_now: Callable[[], Basis], grace_ms: int) -
         place: Place | None = (0, 0)
         while place is not None:
             silent, place = await database.read(partial(list_silent, grace_ms=grace_ms, after=place, page=PAGE))
-            if silent:
-                basis = basis_now()
-                work = partial(end_silent, basis=basis, silent=silent, grace_ms=grace_ms)
-                locks = {lock for project, run, path in silent for lock in write_locks(basis, project, run, [path])}
-                await database.write(work, Durability.NORMAL, locks)
+            # Each by itself: one that cannot be ended keeps no other from its end.
+            for one in silent:
+                await _end_one(database, basis_now(), one, grace_ms)
         return False
 
     return Chore("silence", min(grace_ms / 1000 / LOOKS, EVERY_S_MAX), piece)
 
 
-def end_silent(tx: Transaction, basis: Basis, silent: Iterable[Silent], grace_ms: int) -> None:
-    """End those of some silent channels that nobody produces any more."""
-    for project, alias, path in silent:
-        run = find_run(tx.connection, project, alias)
-        shown = find_shown(tx.connection, run.id, [path]).get(path) if run else None
-        if run is None or shown is None or shown.state != State.STREAMING:
-            continue
-        if _is_silent(tx, run, shown, tx.now_ms - grace_ms) and not _is_held(tx, basis, run, shown):
-            _end(tx, basis, run, path)
+async def _end_one(database: Database, basis: Basis, silent: Silent, grace_ms: int) -> None:
+    """End a silent stream; without its figures where its record has no room for them."""
+    project, run, path = silent
+    locks = write_locks(basis, project, run, [path])
+    for tells_record in (True, False):
+        work = partial(end_silent, basis=basis, silent=silent, grace_ms=grace_ms, tells_record=tells_record)
+        try:
+            return await database.write(work, Durability.NORMAL, locks)
+        except (UnavailableError, ExhaustedError):
+            # The next look finds it again.
+            raise
+        except TurnwrightError as error:
+            values = {"project": project, "run": run, "path": path, "reason": error.reason.name}
+            _log.warning("silent stream not ended", **values, detail=error.message, record=tells_record)
+    return None
+
+
+def end_silent(tx: Transaction, basis: Basis, silent: Silent, grace_ms: int, *, tells_record: bool) -> None:
+    """End a silent channel that nobody produces any more; with its whole stream where its record is told."""
+    project, alias, path = silent
+    run = find_run(tx.connection, project, alias)
+    shown = find_shown(tx.connection, run.id, [path]).get(path) if run else None
+    if run is None or shown is None or shown.state != State.STREAMING:
+        return
+    if _is_silent(tx, run, shown, tx.now_ms - grace_ms) and not _is_held(tx, basis, run, shown):
+        _end(tx, basis, run, path, tells_record=tells_record)
 
 
 def _is_silent(tx: Transaction, run: RunRow, shown: Shown, since_ms: int) -> bool:
@@ -88,9 +106,9 @@ def _entry(tx: Transaction, run: RunRow, shown: Shown) -> Entry:
     return load_entries(tx.connection, run, [shown], Wanted(bodies=False))[0]
 
 
-def _end(tx: Transaction, basis: Basis, run: RunRow, path: str) -> None:
-    """End the whole stream where the channel has a record, else the channel alone."""
-    channel = record_of_channel(path)
+def _end(tx: Transaction, basis: Basis, run: RunRow, path: str, *, tells_record: bool) -> None:
+    """End the whole stream where the channel has a record that is to be told, else the channel alone."""
+    channel = record_of_channel(path) if tells_record else None
     record = find_shown(tx.connection, run.id, [channel[0]]).get(channel[0]) if channel else None
     if record is not None:
         ending = Ending(record.path, End.CANCELLED, _STORE.principal, reason=_LOST, outcome=PRODUCER_LOST)

@@ -14,7 +14,7 @@ from turnwright_store.ports import Stored, Transaction
 from turnwright_store.sql import entries as rows
 from turnwright_store.sql.keys import version_key
 from turnwright_store.sql.next_loop import settle_next_loop
-from turnwright_store.sql.runs import Standing, moved_on
+from turnwright_store.sql.runs import Standing, mark_written, moved_on
 from turnwright_store.sql.scopes import Reached, raise_known
 
 R = TypeVar("R", bound=Standing)
@@ -34,6 +34,9 @@ def store(tx: Transaction, run: R, touched: list[Slot], entries_max: int, actor:
         heads[scope] = raise_known(tx, scope, Reached(before, 0), 0).revision
     _store_content(tx, touched, heads, actor)
     _store_sights(tx, run, touched, reached.revision)
+    if not any(slot.sight for slot in touched):
+        # Other writes leave a view that tells when they were; retention asks when the last one was.
+        mark_written(tx.connection, run.id, tx.now_ms)
     if tx.is_followed(run.scope):
         tx.stored.append(Stored(run.scope, reached.revision, tx.now_ms, touched))
     if run.loop_active and any(slot.is_proposal for slot in touched):

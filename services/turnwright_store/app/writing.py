@@ -19,6 +19,7 @@ from turnwright_core.entries import (
     SetEntry,
     State,
 )
+from turnwright_core.errors import InvalidError, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.text import scheme_of
 from turnwright_core.values import frozen
@@ -28,10 +29,10 @@ from turnwright_store.domain.checks import (
     OUTCOME_CHARS_MAX,
     check_attributes,
     check_bytes,
-    check_chars,
     check_count,
     check_path,
     check_revision,
+    check_words,
     invalid,
     over_limit,
 )
@@ -70,7 +71,18 @@ _NO_TURN: Final = Turning()
 def check_writes(basis: Basis, caller: Caller, writes: Sequence[EntryWrite]) -> list[EntryWrite]:
     """The writes with their writers settled. Raises what forbids one of them, before anything is read."""
     check_count("writes", len(writes), basis.limits.writes_max)
-    return [_checked(basis, caller, write) for write in writes]
+    checked = []
+    for write in writes:
+        try:
+            checked.append(_checked(basis, caller, write))
+        except InvalidError as error:
+            raise _about(write, error) from None
+    return checked
+
+
+def _about(write: EntryWrite, error: InvalidError) -> Exception:
+    """The refusal of one write among many: by its path a caller knows whose fault it is."""
+    return fault(error.reason, error.message, **{"path": write.path, **error.metadata})
 
 
 def _checked(basis: Basis, caller: Caller, write: EntryWrite) -> EntryWrite:
@@ -107,7 +119,7 @@ def _check_set(limits: WriteLimits, path: str, scheme: str, change: SetEntry) ->
     if change.merge_attributes_json is not None:
         check_attributes(change.merge_attributes_json, limits.attributes_bytes_max, "merge_attributes_json")
     if change.outcome is not None:
-        check_chars("outcome", change.outcome, OUTCOME_CHARS_MAX)
+        check_words("outcome", change.outcome, OUTCOME_CHARS_MAX)
     check_entry(scheme, path, change)
 
 
@@ -141,7 +153,10 @@ def apply_writes(
             check_revision(slot.path, write.expected_revision, slot.stored_revision)
         same = (write.writer, write.turn, write.loop)
         stamp = stamps.get(same) or stamps.setdefault(same, _stamp(run, write, turning))
-        changed.append(_apply(slots, slot, write, stamp))
+        try:
+            changed.append(_apply(slots, slot, write, stamp))
+        except InvalidError as error:
+            raise _about(write, error) from None
         paths.append(slot.path)
     touched = slots.touched()
     after = store(tx, run, touched, basis.limits.run_entries_max, actor) if touched else run

@@ -44,6 +44,13 @@ def check_chars(field: str, text: str, limit: int) -> None:
         raise over_limit(field, limit, len(text), "characters")
 
 
+def check_words(field: str, text: str, limit: int) -> None:
+    """Refuse a short text of more than `limit` code points, or with a NUL, which not every database can store."""
+    check_chars(field, text, limit)
+    if "\x00" in text:
+        raise invalid(field, f"{field} holds a NUL character.")
+
+
 def check_bytes(field: str, text: str, limit: int) -> int:
     """The length of a text in bytes of UTF-8; refused over `limit`."""
     actual = len(text.encode())
@@ -152,7 +159,7 @@ def check_budget(budget: Budget | None, field: str) -> None:
 def check_model(model: Model) -> None:
     """Refuse a model whose alias or `vendor/model` is malformed."""
     check_name("alias", model.alias)
-    check_chars("vendor_model", model.vendor_model, PATH_CHARS_MAX)
+    check_words("vendor_model", model.vendor_model, PATH_CHARS_MAX)
     vendor, slash, name = model.vendor_model.partition("/")
     if not (vendor and slash and name):
         raise invalid("vendor_model", f"vendor_model must be vendor/model; it is {model.vendor_model!r}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
@@ -12,6 +13,12 @@ from turnwright_core.limits import CHUNK_BYTES, MESSAGE_BYTES_MAX
 from turnwright_store.domain.checks import check_chars, invalid
 
 TOKEN_CHARS_MAX: Final = 16 * 1024
+"""Longest token: that of the longest path has three quarters of it."""
+
+PLACE_MAX: Final = 2**63 - 1
+"""Largest number that a database can be asked for."""
+
+_UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 ANSWER_BYTES_MAX: Final = MESSAGE_BYTES_MAX - 1024 * 1024
 """Most bytes of items in an answer that is one message; the rest is for what stands around them."""
@@ -24,7 +31,8 @@ def token_of(place: Place | None) -> str:
     """The token of the page after `place`; empty when there is none."""
     if place is None:
         return ""
-    return base64.urlsafe_b64encode(json.dumps(place, separators=(",", ":")).encode()).decode()
+    # Without escapes: one takes six times as many bytes, and paths are long.
+    return base64.urlsafe_b64encode(json.dumps(place, ensure_ascii=False, separators=(",", ":")).encode()).decode()
 
 
 def place_of(token: str, *kinds: type[int | str]) -> Place | None:
@@ -36,9 +44,14 @@ def place_of(token: str, *kinds: type[int | str]) -> Place | None:
         place = json.loads(base64.urlsafe_b64decode(token.encode()))
     except (binascii.Error, ValueError):
         place = None
-    if not isinstance(place, list) or [type(part) for part in place] != list(kinds):
+    if not isinstance(place, list) or [type(part) for part in place] != list(kinds) or any(map(_is_unstorable, place)):
         raise invalid("page_token", "page_token must be the next_page_token of an earlier page of the same list.")
-    return tuple(place)
+    return tuple(max(-PLACE_MAX, min(part, PLACE_MAX)) if isinstance(part, int) else part for part in place)
+
+
+def _is_unstorable(part: int | str) -> bool:
+    """Whether it is a text that a database cannot even be asked for: no page has ended with one."""
+    return isinstance(part, str) and _UNSTORABLE.search(part) is not None
 
 
 def page_of(

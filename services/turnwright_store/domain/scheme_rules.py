@@ -41,7 +41,10 @@ EVENT_SUBKINDS: Final = frozenset(
 )
 """What an event can be (RH02)."""
 
-_PLAN_PATH: Final = re.compile(rf"plan://{PLAN_ID.pattern}(?:/v[1-9][0-9]{{0,9}}(?P<delta>/[1-9][0-9]{{0,9}})?)?")
+PLAN_NUMBER_MAX: Final = 999_999_999
+"""Highest version of a plan, and highest number of a delta."""
+
+_PLAN_PATH: Final = re.compile(rf"plan://{PLAN_ID.pattern}(?:/v[1-9][0-9]{{0,8}}(?P<delta>/[1-9][0-9]{{0,8}})?)?")
 _EVENT_PATH: Final = re.compile(r"event://turn_(?:0|[1-9][0-9]*)/(?P<subkind>[a-z_]+)/.+", re.DOTALL)
 
 

@@ -275,7 +275,10 @@ class Slot:
         self.appended, self.appended_bytes = [], 0
 
     def _attributes_after(self, change: SetEntry) -> str:
-        attributes = self.attributes if change.attributes_json is None else change.attributes_json
+        # A run that took its own entry away and writes another one: nobody sees those of the old one any more.
+        is_anew = change.body is not None and self.sight is None and not self.home.shared
+        kept = "{}" if is_anew else self.attributes
+        attributes = kept if change.attributes_json is None else change.attributes_json
         if change.merge_attributes_json is None:
             return attributes
         merged = merge_attributes(attributes, change.merge_attributes_json)

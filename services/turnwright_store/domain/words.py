@@ -25,6 +25,7 @@ PLACES_MAX: Final = 5_000
 """Places of words that are looked at for a snippet; the first ones."""
 
 _WORD: Final = re.compile(r"[^\W_]+")
+_ACCENTED: Final = re.compile("[^\\W_][\u0300-\u036f]{1,8}")
 _NAME: Final = re.compile(r"[A-Za-z0-9]+")
 _HUMP: Final = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
 _SPACE: Final = re.compile(r"\s")
@@ -48,15 +49,29 @@ def parts_of(text: str) -> Iterator[str]:
 
 
 def lexemes_of(name: str) -> tuple[str, ...]:
-    """A word as it is compared, and its parts; none for what is no letter or digit without its accents."""
+    """A word as it is compared, and its parts: without case and accents, `½` as the words `1` and `2`."""
+    if not name.isascii():
+        return tuple(dict.fromkeys(found[0][:WORD_CHARS_MAX] for found in _WORD.finditer(folded(name))))
     parts = parts_of(name) if _NAME.fullmatch(name) else ()
-    every = (folded(word)[:WORD_CHARS_MAX] for word in (name, *parts))
-    return tuple(dict.fromkeys(word for word in every if word.isalnum()))
+    return tuple(dict.fromkeys(folded(word)[:WORD_CHARS_MAX] for word in (name, *parts)))
+
+
+def odd_lexemes(text: str) -> Iterator[str]:
+    """The lexemes of the words that are more than letters of ASCII in either case, or longer than what counts."""
+    for word in words_of(text):
+        if len(word) > WORD_CHARS_MAX or not word.isascii():
+            yield from lexemes_of(word)
 
 
 def words_of(text: str) -> Iterator[str]:
-    """The words of a text as they stand there, in their order."""
-    return (found[0] for found in _WORD.finditer(text))
+    """The words of a text as they stand there, in their order; letters and the accents behind them are one."""
+    return (found[0] for found in _WORD.finditer(_composed(text)))
+
+
+def _composed(text: str) -> str:
+    """The text with letters and the accents behind them as one, where there are such."""
+    # Not as a whole: that takes quadratic time for a long run of accents.
+    return text if text.isascii() else _ACCENTED.sub(lambda found: unicodedata.normalize("NFC", found[0]), text)
 
 
 def query_words(query: str) -> list[str]:

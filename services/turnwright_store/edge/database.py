@@ -17,15 +17,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sqlite3
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final, TypeVar
+
+from sqlalchemy.exc import DBAPIError
 
 from turnwright_store.edge.batch import Job
 from turnwright_store.edge.connection import BUSY_TIMEOUT_MS, SqliteLink, SqliteWriter
 from turnwright_store.edge.lock import FileLock
 from turnwright_store.edge.queues import ReadQueue, WriteQueue
 from turnwright_store.edge.schema import bring_to_head
+from turnwright_store.edge.sqlite_codes import heard, unusable
 from turnwright_store.edge.thread import ThreadConnection
 from turnwright_store.edge.wakeups import Wakeups
 from turnwright_store.ports import ANY_SCOPE, Durability, Query, Stats, Subscription, Work
@@ -64,7 +68,8 @@ class SqliteDatabase:
 
         `mmap_mb`: MiB of the file that each connection maps into memory.
         """
-        self._path = path
+        # Two names of one file are one database, with one lock; and the log lies beside the file itself.
+        self._path = path = Path(os.path.realpath(path))
         mapped = f"mmap_size = {mmap_mb * 1024 * 1024}"
         self._writing = ThreadConnection(SqliteLink(path, (*_WRITER_PRAGMAS, mapped)), "store-writer")
         self._reading = [
@@ -77,7 +82,16 @@ class SqliteDatabase:
         self._resources = contextlib.AsyncExitStack()
 
     async def start(self) -> None:
-        """Take the file, bring its schema to head, and begin to serve. Raises DatabaseInUseError, SchemaTooNewError."""
+        """Take the file, bring its schema to head, and begin to serve.
+
+        Raises DatabaseInUseError, SchemaTooNewError, SchemaForeignError, DatabaseUnusableError.
+        """
+        try:
+            await self._start()
+        except (sqlite3.Error, DBAPIError) as error:
+            raise unusable(self._path, error) from error
+
+    async def _start(self) -> None:
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(FileLock(self._path).release)
             stack.callback(self._writer.close)
@@ -100,12 +114,21 @@ class SqliteDatabase:
         await self._resources.aclose()
 
     async def write(self, work: Work[T], durability: Durability, locks: Collection[str], *, brief: bool = False) -> T:
-        """Run a function in a transaction and return its result after the commit. Raises QUEUE_FULL, DRAINING."""
-        return await self._writes.put(work, durability, locks, brief=brief)
+        """Run a function in a transaction and return its result after the commit.
+
+        Raises QUEUE_FULL, DRAINING, DATABASE_UNAVAILABLE.
+        """
+        try:
+            return await self._writes.put(work, durability, locks, brief=brief)
+        except (sqlite3.Error, DBAPIError) as error:
+            raise heard(error) from error.__cause__
 
     async def read(self, query: Query[T], *, brief: bool = False) -> T:
-        """Run a function on one consistent snapshot. Raises QUEUE_FULL."""
-        return await self._reads.run(lambda link: link.snapshot(query), here=brief)
+        """Run a function on one consistent snapshot. Raises QUEUE_FULL, DATABASE_UNAVAILABLE."""
+        try:
+            return await self._reads.run(lambda link: link.snapshot(query), here=brief)
+        except (sqlite3.Error, DBAPIError) as error:
+            raise heard(error) from error.__cause__
 
     def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> Subscription:
         """Be woken by commits that raise one of these scopes, and told what `follows` one of them changes."""

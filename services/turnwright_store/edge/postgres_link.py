@@ -32,8 +32,13 @@ PAUSE_S_MAX: Final = 1.0
 ATTEMPTS_MAX: Final = 5
 """How often a transaction is begun that met another one, or lost its connection."""
 
-_KEEPALIVE: Final = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
-"""Seconds after which a server that is gone without a word is missed."""
+_KEEPALIVE: Final = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+"""Seconds after which a host that is gone without a word is missed; in milliseconds while something is on its way."""
 
 _READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
@@ -55,6 +60,11 @@ class Server:
     def conninfo(self) -> str:
         """The URL as libpq knows it."""
         return "postgresql://" + self.url.partition("://")[2]
+
+    @property
+    def silence_s(self) -> float:
+        """Seconds of silence after which a server that is asked is lost: a statement, and those sent before it."""
+        return 2 * self.statement_s
 
     @property
     def options(self) -> dict[str, Any]:
@@ -187,7 +197,7 @@ class PostgresLink:
     def _open(self) -> None:
         self._core = self._links.engine.connect()
         self._raw = cast("psycopg.Connection[Any]", self._core.connection.driver_connection)
-        self._pipe = Pipe(self._raw)
+        self._pipe = Pipe(self._raw, self._links.server.silence_s)
         self._direct = PostgresConnection(self._core, _STATEMENTS, self._pipe)
         self._lost_s = None
 

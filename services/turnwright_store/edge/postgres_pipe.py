@@ -21,7 +21,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import pq
 from psycopg.adapt import Transformer
-from psycopg.errors import error_from_result
+from psycopg.errors import CharacterNotInRepertoire, error_from_result
 
 BIGINT: Final = 20
 TEXT: Final = 25
@@ -81,7 +81,7 @@ _KIND_OF: Final[dict[type, int]] = {int: BIGINT, str: TEXT, bytes: BYTEA}
 def _text(value: str) -> tuple[bytes, int]:
     data = value.encode()
     if b"\0" in data:
-        raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
+        raise CharacterNotInRepertoire("PostgreSQL text fields cannot contain NUL (0x00) bytes")
     return data, 0
 
 
@@ -149,11 +149,15 @@ class Answer:
 class Pipe:
     """One connection's statements. Used by one thread at a time."""
 
-    def __init__(self, raw: psycopg.Connection[Any]) -> None:
-        """On a connection that nobody else uses but between `leave` and the next statement."""
+    def __init__(self, raw: psycopg.Connection[Any], silence_s: float) -> None:
+        """On a connection that nobody else uses but between `leave` and the next statement.
+
+        A server that says nothing for `silence_s` seconds while it is waited for is lost: the connection is closed.
+        """
         self.trips = 0
         """How often everything that was sent was waited for."""
         self._pgconn = raw.pgconn
+        self._silence_s = silence_s
         self._names: dict[str, bytes] = {}
         self._numbers = count(1)
         # What the answers that come next are for: a statement's, a name that is prepared, a synchronization (None).
@@ -255,13 +259,21 @@ class Pipe:
 
     def _await(self) -> None:
         while self._pgconn.is_busy():
-            self._poll.poll()
+            self._events()
             self._pgconn.consume_input()
+
+    def _events(self) -> list[tuple[int, int]]:
+        """What the connection is ready for, once it is."""
+        events = self._poll.poll(self._silence_s * 1000)
+        if not events:
+            self._pgconn.finish()
+            raise psycopg.OperationalError(f"the server has said nothing for {self._silence_s:g} s")
+        return events
 
     def _flush(self) -> None:
         while self._pgconn.flush():
             self._poll.modify(self._pgconn.socket, select.POLLIN | select.POLLOUT)
             # A server that cannot get rid of its answers takes no more statements.
-            if any(event & select.POLLIN for _, event in self._poll.poll()):
+            if any(event & select.POLLIN for _, event in self._events()):
                 self._pgconn.consume_input()
             self._poll.modify(self._pgconn.socket, select.POLLIN)

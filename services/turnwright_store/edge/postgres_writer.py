@@ -18,7 +18,7 @@ import sqlalchemy
 
 from turnwright_store.edge.batch import Job, fail_all, run_batch
 from turnwright_store.edge.postgres_link import PostgresLink
-from turnwright_store.edge.postgres_pipe import BIGINT, Answer, Array
+from turnwright_store.edge.postgres_pipe import BIGINT, Answer, Array, Pipe
 from turnwright_store.edge.sqlstates import Cure, cure_of, heard, unsure
 from turnwright_store.edge.thread import Kept
 from turnwright_store.ports import followed_by_nobody
@@ -40,6 +40,9 @@ _LOCK: Final = (
     "FROM unnest($1::bigint[]) AS name(key)"
 )
 """An aggregate's row is made when all its input was read, so the clock is read after the last lock."""
+
+_HARDLY_WAIT: Final = "SET LOCAL lock_timeout = 50"
+"""Milliseconds: enough for what others commit meanwhile."""
 
 _TRY_LOCK: Final = "SELECT pg_try_advisory_xact_lock($1::bigint)"
 _ENTRY_IDS: Final = "SELECT nextval('entries_id_seq') FROM generate_series(1, $1::bigint)"
@@ -76,18 +79,28 @@ class PostgresWriter:
         self.requests = 0
         self._link = link
         self._entry_ids: deque[int] = deque()
+        self._ids_from: Pipe | None = None
+        self._is_locked_out = False
 
     def write(self, batch: Sequence[Job[Any]]) -> None:
         """Run a batch. Never raises: each job then has its result or its error."""
+        self._is_locked_out = False
+        self._commit(batch)
+        if self._is_locked_out:
+            # Somebody keeps one of the names: who needs others is not to suffer, and who needs it has waited enough.
+            for job in batch:
+                self._commit([job])
+        for job in batch:
+            if job.error is not None:
+                job.error = heard(job.error, cure_of(job.error, is_open=True))
+
+    def _commit(self, batch: Sequence[Job[Any]]) -> None:
         with Kept() as whole:
             self._link.attempt(lambda: run_batch(self, batch))
             self.transactions += 1
             self.requests += len(batch)
         if whole.error is not None:
             fail_all(batch, whole.error)
-        for job in batch:
-            if job.error is not None:
-                job.error = heard(job.error, cure_of(job.error, is_open=True))
 
     @property
     def core(self) -> sqlalchemy.Connection:
@@ -101,17 +114,30 @@ class PostgresWriter:
         """
         keys = lock_keys(name for job in batch for name in job.locks)
         self._link.pipe.send("BEGIN")
+        if self._is_locked_out:
+            self._link.pipe.send(_HARDLY_WAIT)
         locked = self._link.pipe.send(_LOCK, [Array(BIGINT, keys)])
         if len(batch) > 1:
             # What fails here is no one request's fault. A lone one waits for its locks with its first question.
-            self._link.pipe.settle()
+            try:
+                self._link.pipe.settle()
+            except psycopg.errors.LockNotAvailable:
+                self._is_locked_out = True
+                raise
         return lambda: _clock_of(locked)
 
     def entry_ids(self, count: int) -> Sequence[int]:
-        """Numbers that the database has given this store, many at once: no transaction gives them back."""
+        """Numbers that the database has given this store, many at once: no transaction gives them back.
+
+        A server that crashed may not know any more that it gave them, so they count for one connection only.
+        """
+        pipe = self._link.pipe
+        if pipe is not self._ids_from:
+            self._entry_ids.clear()
+            self._ids_from = pipe
         while len(self._entry_ids) < count:
             asked = max(ENTRY_IDS_AT_ONCE, count)
-            self._entry_ids += [one for (one,) in self._link.pipe.ask(_ENTRY_IDS, [asked])]
+            self._entry_ids += [one for (one,) in pipe.ask(_ENTRY_IDS, [asked])]
         return [self._entry_ids.popleft() for _ in range(count)]
 
     def try_lock(self, name: str) -> bool:

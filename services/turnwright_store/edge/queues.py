@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from itertools import islice, takewhile
+from itertools import accumulate, islice, takewhile
 from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
@@ -29,6 +29,10 @@ Post = Callable[[list[Job[Any]], Callable[[], None]], None]
 
 BRIEF_MAX: Final = 32
 """Brief requests that are committed together: the event loop may have to stand still for so many."""
+
+
+LOCKS_MAX: Final = 1000
+"""Names that are locked together by more than one request: a server has room for some thousand, of all its clients."""
 
 
 class WriteQueue:
@@ -79,7 +83,11 @@ class WriteQueue:
         if waiting == 1:
             return 1
         brief = sum(1 for _ in islice(takewhile(attrgetter("brief"), self._jobs), BRIEF_MAX))
-        return brief or min(waiting, self._batch_max)
+        return brief or self._others()
+
+    def _others(self) -> int:
+        names = accumulate(len(job.locks) for job in islice(self._jobs, self._batch_max))
+        return max(1, sum(1 for _ in takewhile(LOCKS_MAX.__ge__, names)))
 
     def _done(self, batch: list[Job[Any]]) -> None:
         self._next()

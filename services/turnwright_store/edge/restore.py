@@ -8,6 +8,7 @@ backup was made cannot write to it any more. Source: architecture 3 (revisions a
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import sqlite3
 import tempfile
@@ -56,7 +57,7 @@ def restore(file: Path, database: str, tell: Tell) -> Report:
         if is_url(database):
             tables, incarnation = _into_server(file, database, tell)
         else:
-            tables, incarnation = _into_file(file, Path(database), tell)
+            tables, incarnation = _into_file(file, Path(os.path.realpath(database)), tell)
     return Report(shown(database), file.stat().st_size, incarnation, REVISIONS[-1], tables)
 
 

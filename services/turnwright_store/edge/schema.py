@@ -37,6 +37,13 @@ class SchemaTooNewError(OSError):
         self.revision = revision
 
 
+class SchemaForeignError(OSError):
+    """The database belongs to another program, and is left as it is."""
+
+    def __init__(self, holds: str) -> None:
+        super().__init__(f"The database is another program's: it holds {holds}. Name another one with --db")
+
+
 class Raw(Protocol):
     """A driver's connection: both drivers execute a statement and fetch its rows alike."""
 
@@ -51,14 +58,21 @@ class _Words:
 
     find: str
     """Has a row where there is a schema."""
+    find_meta: str
+    """Has a row where there is the table of this program that says which code the schema needs."""
     begin: str
     """Begins the transaction of a migration, in which nobody else migrates."""
 
 
 _WORDS: Final = {
-    "sqlite": _Words("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'", "BEGIN IMMEDIATE"),
+    "sqlite": _Words(
+        "SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'",
+        "SELECT 1 FROM sqlite_master WHERE name = 'meta'",
+        "BEGIN IMMEDIATE",
+    ),
     "postgresql": _Words(
         "SELECT 1 WHERE to_regclass('alembic_version') IS NOT NULL",
+        "SELECT 1 WHERE to_regclass('meta') IS NOT NULL",
         "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; "
         f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})",
     ),
@@ -66,7 +80,7 @@ _WORDS: Final = {
 
 
 def bring_to_head(raw: Raw, core: sqlalchemy.Connection) -> None:
-    """Migrate where needed, all or nothing. Raises SchemaTooNewError and changes nothing then."""
+    """Migrate where needed, all or nothing. Raises SchemaTooNewError, SchemaForeignError and changes nothing then."""
     words = _WORDS[core.dialect.name]
     if not _is_behind(raw, words):
         return
@@ -76,15 +90,19 @@ def bring_to_head(raw: Raw, core: sqlalchemy.Connection) -> None:
         # Another replica may have been quicker.
         if not _is_behind(raw, words):
             return
-        fresh = statements() if core.dialect.name == "sqlite" and _is_empty(raw) else ()
+        fresh = statements() if core.dialect.name == "sqlite" and _is_empty(raw, words) else ()
         for statement in fresh:
             raw.execute(statement)
         if not fresh:
             migrate(core)
 
 
-def _is_empty(raw: Raw) -> bool:
-    return raw.execute("SELECT 1 FROM sqlite_master").fetchone() is None
+def _is_empty(raw: Raw, words: _Words) -> bool:
+    """Whether a file holds nothing. Raises SchemaForeignError where it holds anything and was never the store's."""
+    found = raw.execute("SELECT name FROM sqlite_master").fetchone()
+    if found and not raw.execute(words.find).fetchone():
+        raise SchemaForeignError(f"{found[0]}, and no schema of the store")
+    return found is None
 
 
 def current_revision(raw: Raw, dialect: str) -> str:
@@ -100,10 +118,12 @@ def _revision(raw: Raw, words: _Words) -> str:
 
 
 def _is_behind(raw: Raw, words: _Words) -> bool:
-    """Whether there is something to migrate. Raises SchemaTooNewError."""
+    """Whether there is something to migrate. Raises SchemaTooNewError, SchemaForeignError."""
     found = _revision(raw, words)
     if not found or found in REVISIONS:
         return found != REVISIONS[-1]
+    if not raw.execute(words.find_meta).fetchone():
+        raise SchemaForeignError(f"a schema {found!r} that is not the store's")
     row = raw.execute("SELECT value FROM meta WHERE key = 'min_code'").fetchone()
     if row is None or int(row[0]) > CODE:
         raise SchemaTooNewError(found, row[0] if row else "")

@@ -5,6 +5,7 @@ Source: PostgreSQL 15, appendix A.
 
 from __future__ import annotations
 
+import re
 from enum import Enum, auto
 from typing import Final
 
@@ -27,9 +28,14 @@ class Cure(Enum):
     """Time: the server has too much to do, or has something to wait for."""
 
 
+INDEXED_BYTES_MAX: Final = 2704
+"""Bytes that an entry of an index can have, after its compression: a third of a page."""
+
+_FIGURE: Final = re.compile(r"\d+")
 _CURES: Final = {
     "40001": Cure.AGAIN,  # serialization_failure
     "40P01": Cure.AGAIN,  # deadlock_detected
+    "25006": Cure.CONNECT,  # read_only_sql_transaction: the server is not the primary any more
     "25P03": Cure.CONNECT,  # idle_in_transaction_session_timeout
     "55P03": Cure.LATER,  # lock_not_available
     "57014": Cure.LATER,  # query_canceled, by statement_timeout
@@ -60,10 +66,36 @@ def cure_of(error: BaseException, *, is_open: bool) -> Cure:
 def heard(error: Exception, cure: Cure) -> Exception:
     """What the caller hears of a failure that nothing more is done about; its own errors stay what they are."""
     if cure is Cure.NONE:
-        return error
+        refused = _refused(driver_error(error))
+        if refused is not None:
+            refused.__cause__ = error
+        return refused or error
     told = fault(Reason.DATABASE_UNAVAILABLE, f"The database cannot do it now ({_title(error)}): call again.")
     told.__cause__ = error
     return told
+
+
+def _refused(error: BaseException) -> Exception | None:
+    """What the caller hears of a text that this database cannot take, and the other one can; None for all else."""
+    code = getattr(error, "sqlstate", None)
+    if code == "22021":  # character_not_in_repertoire
+        return fault(Reason.INVALID_FIELD, "A name, path or word of the request holds a NUL character.", field="text")
+    if code == "54000" and isinstance(error, psycopg.Error):  # program_limit_exceeded
+        return _too_long(error.diag)
+    return None
+
+
+def _too_long(told: psycopg.errors.Diagnostic) -> Exception | None:
+    """Of an entry of an index, whose size and largest size stand in the message; None of what has no figures."""
+    *_, limit, actual = 0, 0, *sorted(map(int, _FIGURE.findall(told.message_primary or "")))
+    if limit < INDEXED_BYTES_MAX:
+        return None
+    field = "pattern" if told.table_name == "file_constraints" else "path"
+    message = (
+        f"The {field} has too many bytes for the index of the database: {actual}; {INDEXED_BYTES_MAX} are the limit. "
+        "Characters beyond ASCII have two to four."
+    )
+    return fault(Reason.LIMIT_EXCEEDED, message, field=field, limit=INDEXED_BYTES_MAX, actual=actual, unit="bytes")
 
 
 def unsure(error: BaseException) -> Exception:

@@ -73,9 +73,10 @@ class ChangeRpcs(Calls):
         try:
             return await self._database.read(query)
         except (InvalidError, MissingError) as refusal:
-            if not request.request_id or request.manifest:
+            if request.manifest or not (request.request_id or request.HasField("fence")):
                 raise
-            # It may repeat a call that was answered; then nothing fits any more, and the answer is the same.
+            # It may repeat a call that was answered; then nothing fits any more, and the answer is the same. Or it may
+            # come from somebody who has lost the run. The transaction knows.
             return Plan(change, refusal=refusal)
 
     async def _write(self, request: change_pb2.ChangeEntriesRequest, planned: Plan) -> change_pb2.ChangeEntriesResponse:

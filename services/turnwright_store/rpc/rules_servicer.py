@@ -39,13 +39,14 @@ class RulesRpcs(Calls):
     ) -> registry_pb2.SetFileConstraintsResponse:
         """See StoreService."""
         wanted = [FileConstraint(one.pattern, one.kind) for one in request.constraints]
+
+        def work(tx: Transaction, _caller: Any) -> registry_pb2.SetFileConstraintsResponse:
+            rules.remove_constraints(tx, request.project, request.remove_patterns)
+            stored = rules.set_constraints(tx, request.project, wanted)
+            return registry_pb2.SetFileConstraintsResponse(constraints=map(_constraint_to_pb, stored))
+
         return await self._once(
-            request,
-            registry_pb2.SetFileConstraintsResponse,
-            lambda tx, _: registry_pb2.SetFileConstraintsResponse(
-                constraints=map(_constraint_to_pb, rules.set_constraints(tx, request.project, wanted))
-            ),
-            locks={project_lock(request.project)},
+            request, registry_pb2.SetFileConstraintsResponse, work, locks={project_lock(request.project)}
         )
 
     async def RemoveFileConstraints(

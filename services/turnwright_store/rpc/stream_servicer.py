@@ -130,11 +130,11 @@ def _read_body(connection: Connection, request: stream_pb2.ReadBodyRequest) -> s
     size, total = request.bytes_max or PART_BYTES, shown.body_bytes
     begin = min(request.offset, total) if request.HasField("offset") else max(0, total - size)
     data = read_part(connection, shown, begin, min(begin + size, total))
-    torn = 0 if request.HasField("offset") else _torn(data)
+    torn = _torn(data)
     text = data[torn:].decode(errors="ignore")
     return stream_pb2.ReadBodyResponse(text=text, offset=begin + torn, body_bytes=total)
 
 
 def _torn(data: bytes) -> int:
     """Bytes at the beginning that belong to a character which began before."""
-    return next((place for place, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
+    return next((place for place, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), len(data[:4]))

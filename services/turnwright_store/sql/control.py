@@ -65,14 +65,19 @@ _OF_SCOPES: Final = RUN.where(
 _MARKS: Final = select(runs.c.scope_id, runs.c.revision).where(
     runs.c.project_id == bindparam("project"), runs.c.removed_ms == literal_column("0")
 )
+_IS_PROPOSED: Final = and_(views.c.to_rev.is_(None), views.c.state == literal_column("2"))
 _PROPOSED: Final = (
     select(views.c.run_id, func.count())
-    .where(
-        views.c.run_id.in_(bindparam("ids", expanding=True)),
-        views.c.to_rev.is_(None),
-        views.c.state == literal_column("2"),
-    )
+    .where(views.c.run_id.in_(bindparam("ids", expanding=True)), _IS_PROPOSED)
     .group_by(views.c.run_id)
+)
+_PROPOSED_OF_PROJECT: Final = (
+    select(runs.c.scope_id, func.count())
+    .select_from(views)
+    .join(runs, runs.c.id == views.c.run_id)
+    # An expression that no index offers: few rows wait, and runs may be many.
+    .where(runs.c.project_id + literal_column("0") == bindparam("project"), _IS_PROPOSED)
+    .group_by(runs.c.scope_id)
 )
 
 
@@ -131,6 +136,7 @@ def spent_turns(connection: Connection, run_id: int) -> Iterator[SpentTurn]:
 def _spent(loop: int, result: dict[str, Any], lasted_ms: int) -> SpentTurn:
     usage = result.get("usage") or {}
     tokens = int(usage.get("total_tokens", 0))
+    is_left = bool(result.get("error")) or result.get("finish") == "aborted"
     return SpentTurn(
         loop=loop,
         tokens=tokens,
@@ -139,7 +145,8 @@ def _spent(loop: int, result: dict[str, Any], lasted_ms: int) -> SpentTurn:
         lost_cost_usd=float(result.get("lost_cost_usd", 0.0)),
         # Turns that were stored before their work was measured lasted as long as their rows say.
         work_ms=int(result.get("work_ms", lasted_ms)),
-        has_reply=tokens > 0,
+        # A vendor that tells no tokens has them estimated as lost ones, where its reply is a turn's.
+        has_reply=tokens > 0 or (bool(result.get("lost_tokens")) and not is_left),
         prompt_tokens=int(usage.get("prompt_tokens", 0)),
     )
 
@@ -156,9 +163,21 @@ def runs_of_scopes(connection: Connection, project_id: int, wanted: Collection[i
     return sorted(found, key=lambda row: (row.run.update_ms, row.id))
 
 
-def marks_of(connection: Connection, project_id: int) -> dict[int, int]:
-    """The revision at which each run of a project was written, by the run's scope."""
-    return {int(row[0]): int(row[1]) for row in connection.execute(_MARKS, {"project": project_id})}
+@frozen
+class RunMark:
+    """How a run stands, as far as an overview shows it."""
+
+    revision: int
+    """At which the run's own row was written."""
+    proposals: int
+    """How many wait: what is proposed and decided need not write the row."""
+
+
+def marks_of(connection: Connection, project_id: int) -> dict[int, RunMark]:
+    """How each run of a project stands, by the run's scope."""
+    waiting: dict[int, int] = dict(connection.execute(_PROPOSED_OF_PROJECT, {"project": project_id}).all())
+    found = connection.execute(_MARKS, {"project": project_id})
+    return {int(scope): RunMark(int(revision), int(waiting.get(scope, 0))) for scope, revision in found}
 
 
 def proposals_of(connection: Connection, ids: Sequence[int]) -> dict[int, int]:

@@ -30,7 +30,6 @@ from turnwright_core.values import frozen
 from turnwright_store.sql.blocks import make_whole
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.entries import parts
-from turnwright_store.sql.forks import of_family
 from turnwright_store.sql.keys import is_of
 from turnwright_store.sql.tables import (
     chunks,
@@ -87,7 +86,12 @@ _REMOVED: Final = (
     .where(not_zero(runs.c.removed_ms), runs.c.removed_ms <= bindparam("before_ms"))
     .order_by(runs.c.removed_ms, runs.c.id)
 )
-_YOUNGER: Final = of_family(select(runs.c.id, runs.c.removed_ms).where(runs.c.id > bindparam("run"))).order_by("id")
+_KIN: Final = (
+    select(runs.c.lineage, runs.c.id, runs.c.removed_ms)
+    # The eldest is missing: it has inherited nothing.
+    .where(runs.c.lineage.in_(bindparam("families", expanding=True)), not_zero(runs.c.lineage))
+    .order_by(runs.c.id)
+)
 
 
 def _some(table: Table, column: ColumnElement[int], *condition: ColumnElement[bool]) -> Delete:
@@ -152,7 +156,7 @@ _DROP_RUN: Final = delete(runs).where(runs.c.id == bindparam("run"))
 _DROP_SCOPE: Final = delete(scopes).where(scopes.c.id == bindparam("scope"))
 
 Kin = tuple[tuple[int, bool], ...]
-"""Ids of the younger runs of a family, each with whether it can still be read."""
+"""Ids of the runs of a family that have inherited, the elder first, each with whether it can still be read."""
 
 Held = Mapping[tuple[int, int], int]
 """Versions that somebody sees, as (entry, revision), each with the bytes of chunks that are seen on top."""
@@ -197,11 +201,13 @@ def removed_runs(connection: Connection, before_ms: int) -> list[RemovedRun]:
     return [RemovedRun(*row) for row in connection.execute(_REMOVED, {"before_ms": before_ms})]
 
 
-def younger_kin(connection: Connection, run: RemovedRun, before_ms: int) -> Kin:
-    """The runs that may have inherited from a run, and whether somebody may read them still."""
-    values = {"family": run.family, "run": run.id}
-    rows = connection.execute(_YOUNGER, values)
-    return tuple((kin, not removed_ms or removed_ms > before_ms) for kin, removed_ms in rows)
+def kin_of(connection: Connection, families: Iterable[int], before_ms: int) -> dict[int, Kin]:
+    """The runs of some families that may have inherited; those that were removed after a time are read still."""
+    found: dict[int, list[tuple[int, bool]]] = {}
+    for part in parts(set(families)):
+        for family, kin, removed_ms in connection.execute(_KIN, {"families": part}):
+            found.setdefault(family, []).append((kin, not removed_ms or removed_ms > before_ms))
+    return {family: tuple(kin) for family, kin in found.items()}
 
 
 def drop_rows(connection: Connection, run_id: int, rows_max: int) -> bool:

@@ -204,6 +204,16 @@ _WRITE: Final = (
 )  # fmt: skip
 
 
+MARK_EVERY_MS: Final = 60 * 60 * 1000
+"""How far the time of a run's last write may be behind: retention counts in days, and who follows a run need not hear."""
+
+_MARK_WRITTEN: Final = (
+    update(runs)
+    .where(runs.c.id == bindparam("run_id"), runs.c.update_ms < bindparam("before_ms"))
+    .values(update_ms=bindparam("new_update_ms"))
+)
+
+
 def run_of(row: Sequence[Any]) -> RunRow:
     """A row of RUN."""
     standing, more = row[:_STANDING], row[_STANDING:_LOOP_AT]
@@ -315,3 +325,9 @@ def write_run(connection: Connection, row: RunRow, revision: int, now_ms: int, *
     if not goes_on:
         settle_next_loop(connection, row.id)
     return replace(row, run=run, revision_run=revision)
+
+
+def mark_written(connection: Connection, run_id: int, now_ms: int) -> None:
+    """Note when a run was written, by whoever changes nothing else of its row; not more often than needed."""
+    values = {"run_id": run_id, "before_ms": now_ms - MARK_EVERY_MS, "new_update_ms": now_ms}
+    connection.execute(_MARK_WRITTEN, values)

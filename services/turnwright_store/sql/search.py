@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 
 from turnwright_core.values import frozen
-from turnwright_store.domain.words import lexemes_of, parts_of, words_of
+from turnwright_store.domain.words import lexemes_of, odd_lexemes, parts_of, words_of
 from turnwright_store.sql.dialect import POSTGRESQL
 from turnwright_store.sql.entries import HEAD, parts
 from turnwright_store.sql.keys import version_key
@@ -216,7 +216,9 @@ def still_heads(connection: Connection, documents: Sequence[Document]) -> list[D
 
 def document(connection: Connection, head: Head, body: str) -> Document:
     """Make an entry ready for the index, which is most of the work: no writer need wait for it."""
-    return Document(head, lexemes(head.path, body) if connection.dialect.name == POSTGRESQL else _with_parts(body))
+    return Document(
+        head, lexemes(head.path, body) if connection.dialect.name == POSTGRESQL else _with_parts(head.path, body)
+    )
 
 
 def put_documents(connection: Connection, scope: int, documents: Sequence[Document]) -> None:
@@ -241,8 +243,13 @@ def _columns(scope: int, one: Document) -> dict[str, object]:
     }
 
 
-def _with_parts(body: str) -> str:
-    return "\n".join([body, " ".join(parts_of(body))])
+def _with_parts(path: str, body: str) -> str:
+    """What FTS5 would not find by itself stands behind the body: its own rules end where letters are not plain.
+
+    Of the odd words once each: most of them it finds itself.
+    """
+    odd = dict.fromkeys(odd_lexemes(f"{path} {body}"))
+    return "\n".join([body, " ".join(parts_of(body)), " ".join(odd)])
 
 
 def lexemes(path: str, body: str) -> str:
@@ -276,10 +283,11 @@ def raise_mark(connection: Connection, scope: int, reached: int) -> None:
 def find_hits(connection: Connection, scope: int, words: Sequence[str], schemes: Sequence[str], hits: int) -> list[Hit]:
     """The entries of a scope that hold some of the words and that some run sees, best first."""
     is_postgresql = connection.dialect.name == POSTGRESQL
+    wanted = list(dict.fromkeys(lexeme for word in words for lexeme in lexemes_of(word)))
+    if not wanted:
+        return []
     # Quoted, words are words: nothing that somebody looks for is an operator of the query language.
-    query: object = " OR ".join(f'"{word}"' for word in words)
-    if is_postgresql:
-        query = list(dict.fromkeys(lexeme for word in words for lexeme in lexemes_of(word)))
+    query: object = wanted if is_postgresql else " OR ".join(f'"{lexeme}"' for lexeme in wanted)
     values: dict[str, object] = {"words": query, "scope": scope, "hits": hits}
     if schemes:
         values["schemes"] = list(schemes)

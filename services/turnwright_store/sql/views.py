@@ -219,7 +219,7 @@ def filter_values(run: Standing, wanted: Wanted, hidden: Sequence[str]) -> tuple
     if wanted.filter is ViewFilter.TIMELINE:
         values["shared"] = [run.project_scope, run.global_scope]
     if wanted.include and wanted.filter is not ViewFilter.ALL:
-        values["include"] = list(wanted.include)
+        values["include"] = storable(wanted.include)
     return (wanted.filter, bool(wanted.include)), values
 
 

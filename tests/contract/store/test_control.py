@@ -206,3 +206,19 @@ async def test_a_message_has_a_size(client, project, message):
     run = await new_run(client, project, "r")
     with pytest.raises(InvalidError):
         await client.call("InjectMessage", **run.address, message=message)
+
+
+@pytest.mark.parametrize(
+    ("result", "unpriced"),
+    [
+        ({"lost_tokens": 5, "finish": "stop"}, 1),
+        ({"lost_tokens": 5, "finish": "error", "error": "stream_interrupted:500"}, 0),
+        ({"lost_tokens": 5, "finish": "aborted"}, 0),
+        ({"lost_tokens": 5, "usage": usage_pb2.Usage(total_tokens=1, cost_usd=0.25)}, 0),
+    ],
+    ids=["replied", "failed", "aborted", "priced"],
+)
+async def test_a_reply_of_which_nothing_is_told_is_a_turn_without_a_price(client, project, result, unpriced):
+    await ended_run(client, project, **result)
+    spent = await client.call("GetSpending", project=project, run="r")
+    assert (spent.run.lost_tokens, spent.run.turns_without_cost) == (5, unpriced)

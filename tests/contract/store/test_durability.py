@@ -79,6 +79,29 @@ async def test_a_second_process_is_told_who_has_the_database(tmp_path, server):
 
 
 @SQLITE_ONLY
+@pytest.mark.parametrize("name", ["link.db", "file:link.db", ":memory:"])
+async def test_a_link_to_a_database_is_the_database_with_its_lock_and_its_log(tmp_path, name):
+    """Whatever the link is called: a name is a path, and no word of SQLite's."""
+    (tmp_path / "disk").mkdir()
+    file, link = tmp_path / "disk" / "real.db", tmp_path / name
+    link.symlink_to(file)
+    server = await start_store(tmp_path, db=str(link))
+    client = Client(server.address)
+    run = await working_run(client, await new_project(client), "r1")
+    with pytest.raises(DatabaseInUseError, match=r"real\.db is in use"):
+        await start_store(tmp_path, "second", db=str(file))
+    seen = await run.view()
+    await client.close()
+    await server.stop()
+
+    server = await start_store(tmp_path, db=str(file))
+    run.client = Client(server.address)
+    assert await run.view() == seen
+    await run.client.close()
+    await server.stop()
+
+
+@SQLITE_ONLY
 async def test_the_files_are_their_owners_own(tmp_path):
     home = tmp_path / "home"
     server = await start_store(home)

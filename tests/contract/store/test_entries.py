@@ -74,7 +74,7 @@ async def test_an_outcome_stands_with_failed_and_cancelled_only(run, state):
     await run.write(set_("known://a", state=RESOLVED))
     assert ((await run.entry("known://a")).outcome, (await run.entry("known://a")).status) == ("", 200)
     error = await refused(run.write(set_("known://a", state=RESOLVED, outcome="well:200")))
-    assert (error.reason, error.metadata) == (Reason.INVALID_FIELD, {"field": "outcome"})
+    assert (error.reason, error.metadata) == (Reason.INVALID_FIELD, {"field": "outcome", "path": "known://a"})
 
 
 STATUSES = [(RECORDED, 100), (STREAMING, 102), (RESOLVED, 200), (PROPOSED, 202), (CANCELLED, 499), (FAILED, 500)]
@@ -139,6 +139,34 @@ async def test_a_removed_entry_keeps_its_content(client, project, run):
     await run.write(set_("src/a.py", visibility=SUMMARIZED))
     entry = await run.entry("src/a.py")
     assert (entry.body, entry.write_count, entry.visibility) == ("x", 1, SUMMARIZED)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_what_a_run_took_away_of_its_own_begins_anew(run, at_once):
+    """RU025: nobody else sees it, so that a new body does not get the attributes of the old one."""
+    await run.write(set_("known://a", "old", '{"summary":"of the old one"}'))
+    writes = [remove("known://a"), set_("known://a", "new")]
+    for some in [writes] if at_once else [[write] for write in writes]:
+        await run.write(*some)
+    entry = await run.entry("known://a")
+    assert (entry.body, entry.attributes_json, entry.write_count) == ("new", "{}", 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "after"),
+    [
+        ({"visibility": VISIBLE}, ("old", '{"a":1}')),
+        ({"merge_attributes_json": '{"b":2}'}, ("old", '{"a":1,"b":2}')),
+        ({"body": "old", "merge_attributes_json": '{"b":2}'}, ("old", '{"b":2}')),
+        ({"body": "old", "attributes": '{"a":1}'}, ("old", '{"a":1}')),
+    ],
+)
+async def test_attributes_come_back_with_the_body_that_they_belong_to_alone(run, change, after):
+    await run.write(set_("known://a", "old", '{"a":1}'))
+    await run.write(remove("known://a"))
+    await run.write(set_("known://a", **change))
+    entry = await run.entry("known://a")
+    assert (entry.body, entry.attributes_json) == after
 
 
 async def test_removing_what_is_not_there_changes_nothing(run):

@@ -319,6 +319,19 @@ async def test_a_run_whose_proposal_expired_has_work_again_without_any_executor(
         assert [one.run for one in (await client.call("ListWork")).runs] == ["r"]
 
 
+async def test_a_proposal_that_cannot_be_settled_keeps_no_other_from_its_end(impatient):
+    """A decision does not fit into the attributes of the elder one any more."""
+    async with impatient(proposal_expire_s=0.4, entry_attributes_bytes_max=1024) as client:
+        project = await new_project(client)
+        full = await working_run(client, project, "full")
+        await full.begin()
+        no_room = json.dumps({"tool": "sh", "more": "x" * 980})
+        await full.write(set_(PATH, "run it", no_room, state=PROPOSED, turn=1), run_status=202)
+        other = await proposing(client, project, "other")
+        assert (await settled(other)).outcome == "expired:499"
+        assert (await full.entry(PATH)).state == PROPOSED
+
+
 async def test_what_is_decided_in_time_does_not_expire(impatient):
     async with impatient(proposal_expire_s=0.6) as client:
         run = await proposing(client, await new_project(client), "r")

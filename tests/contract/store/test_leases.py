@@ -116,6 +116,9 @@ async def fenced_calls(run: Run):
         "status": lambda stale: stale.write(run_status=202),
         "EndTurn": lambda stale: stale.end(1),
         "ReleaseRun": release,
+        "ChangeEntries": lambda stale: stale.client.call(
+            "ChangeEntries", **stale.address, fence=stale.fence, pattern="none://*", remove={}
+        ),
     }
 
 

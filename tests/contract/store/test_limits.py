@@ -1,10 +1,25 @@
 """Limits of writes: each is a setting, refused before work starts, with the field, the limit, the figure and the unit."""
 
+import asyncio
+import hashlib
+
 import pytest
 import pytest_asyncio
 from turnwright.store.v1 import change_pb2
+from turnwright.types.v1 import model_pb2
 
-from contract.store.harness import STREAMING, Client, append, new_project, remove, set_, start_store, working_run
+from contract.store.harness import (
+    FAILED,
+    POSTGRESQL_ONLY,
+    STREAMING,
+    Client,
+    append,
+    new_project,
+    remove,
+    set_,
+    start_store,
+    working_run,
+)
 from turnwright_core.entries import CopyEntry, EntryWrite, Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.settings import SettingsError
@@ -22,8 +37,10 @@ async def refused(call):
     return caught.value
 
 
-def over(field, limit, actual, unit):
-    return {"field": field, "limit": str(limit), "actual": str(actual), "unit": unit}
+def over(field, limit, actual, unit, path=None):
+    """What is said of a field; `path` is that of the write whose field it is."""
+    of = {} if path is None else {"path": path}
+    return {"field": field, "limit": str(limit), "actual": str(actual), "unit": unit, **of}
 
 
 @pytest.mark.parametrize(
@@ -55,6 +72,42 @@ async def test_a_write_over_a_limit_is_refused(run, write, field, reason):
     assert await run.entry("known://first") is None
 
 
+# Only PostgreSQL has indexes that cannot hold every path; SQLite stores it.
+@POSTGRESQL_ONLY
+async def test_a_path_that_no_index_holds_is_refused_and_no_other_write_with_it(run):
+    """Made of digests: nothing that can be compressed."""
+    digest = b"".join(hashlib.sha256(bytes([number])).digest() for number in range(64))
+    path = "known://" + "".join(chr(0x4E00 + byte) for byte in digest)[:2040]
+    told, *others = await asyncio.gather(
+        refused(run.write(set_(path, "x"))), *(run.write(set_(f"known://{number}", "y")) for number in range(8))
+    )
+    assert (told.reason, told.metadata["field"], told.metadata["limit"]) == (Reason.LIMIT_EXCEEDED, "path", "2704")
+    assert [list(other.paths) for other in others] == [[f"known://{number}"] for number in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("rpc", "fields", "field"),
+    [
+        ("WriteEntries", {"request_id": "a\0"}, "request_id"),
+        ("WriteEntries", {"writes": [set_("known://a", "x", state=FAILED, outcome="a\0")]}, "outcome"),
+        ("InitProject", {"root": "/a\0", "workspace_id": "w"}, "root"),
+        ("InitProject", {"root": "/a", "workspace_id": "w\0"}, "workspace_id"),
+        ("PutModels", {"models": [model_pb2.Model(alias="a", vendor_model="a/b\0")]}, "vendor_model"),
+    ],
+)
+async def test_a_short_text_has_no_nul(run, rpc, fields, field):
+    address = run.address if rpc == "WriteEntries" else {}
+    error = await refused(run.client.call(rpc, **address, **fields))
+    assert (error.reason, error.metadata["field"]) == (Reason.INVALID_FIELD, field)
+
+
+@pytest.mark.parametrize("what", ["project", "run"])
+async def test_a_name_with_nul_is_nobodys(run, what):
+    """Not found on one database; the other cannot even be asked."""
+    error = await refused(run.client.call("GetRun", **run.address | {what: "a\0b"}))
+    assert error.reason in (Reason.PROJECT_NOT_FOUND, Reason.RUN_NOT_FOUND, Reason.INVALID_FIELD)
+
+
 async def test_a_path_of_2048_characters_is_stored(run):
     """RU049."""
     path = "known://" + "é" * 2040
@@ -82,10 +135,14 @@ async def tight(tmp_path):
 
 
 TIGHT = [
-    ("body", [set_("known://a", "é" * 1025)], over("body", 2048, 2050, "bytes")),
-    ("attributes", [set_("known://a", "", f'{{"n":"{"x" * 1020}"}}')], over("attributes_json", 1024, 1028, "bytes")),
-    ("path", [set_("known://" + "x" * 57, "")], over("path", 64, 65, "characters")),
-    ("append", [append("known://old", "x" * 1025)], over("text", 1024, 1025, "bytes")),
+    ("body", [set_("known://a", "é" * 1025)], over("body", 2048, 2050, "bytes", "known://a")),
+    (
+        "attributes",
+        [set_("known://b", ""), set_("known://a", "", f'{{"n":"{"x" * 1020}"}}')],
+        over("attributes_json", 1024, 1028, "bytes", "known://a"),
+    ),
+    ("path", [set_("known://" + "x" * 57, "")], over("path", 64, 65, "characters", "known://" + "x" * 57)),
+    ("append", [append("known://old", "x" * 1025)], over("text", 1024, 1025, "bytes", "known://old")),
     ("writes", [set_(f"known://{n}", "") for n in range(5)], over("writes", 4, 5, "items")),
     (
         "entries",
@@ -110,7 +167,7 @@ async def test_a_merge_is_bounded_by_what_it_comes_to(tight):
     error = await refused(tight.write(set_("known://a", merge_attributes_json=f'{{"b":"{"x" * 600}"}}')))
     assert (error.reason, error.metadata) == (
         Reason.LIMIT_EXCEEDED,
-        over("merge_attributes_json", 1024, 1215, "bytes"),
+        over("merge_attributes_json", 1024, 1215, "bytes", "known://a"),
     )
 
 
@@ -132,7 +189,7 @@ async def test_copies_in_one_request_are_bounded_by_their_bytes(run):
     error = await refused(run.write(*copies))
     assert (error.reason, error.metadata) == (
         Reason.LIMIT_EXCEEDED,
-        over("writes", 64 * MIB, 75 * MIB, "bytes of bodies"),
+        over("writes", 64 * MIB, 75 * MIB, "bytes of bodies", "known://a"),
     )
     assert await run.entry("known://c0") is None
 

@@ -166,6 +166,22 @@ async def test_a_token_of_another_history_is_refused(run):
     assert (await refused(page_of(run, page_token=token_with(token, run=2**80)))).reason is Reason.CURSOR_FOREIGN
 
 
+async def test_pages_go_on_behind_the_longest_path(run):
+    """Characters of four bytes, so that nothing that names the path could be longer."""
+    paths = ["known://" + character * 2040 for character in "\U0001f600\U0001f601"]
+    await run.write(*(set_(path, "x") for path in paths))
+    first = await page_of(run, schemes=["known"], page_size=1)
+    second = await page_of(run, schemes=["known"], page_size=1, page_token=first.next_page_token)
+    assert [entry.path for entry in (*first.entries, *second.entries)] == paths
+
+
+@pytest.mark.parametrize("path", ["a\0b", "\ud800"])
+async def test_a_token_that_names_no_path_is_refused(run, path):
+    await run.write(set_("known://a", "x"))
+    token = (await page_of(run, page_size=1)).next_page_token
+    assert (await refused(page_of(run, page_token=token_with(token, path=path)))).metadata == {"field": "page_token"}
+
+
 def token_with(token, **changed):
     """A token that somebody wrote by hand."""
     import base64
@@ -195,7 +211,7 @@ def write_of(op):
     return set_(path, None if kind == "see" else text, visibility=visibility, state=state)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     before=st.lists(OPS, min_size=3, max_size=8),
     between=st.lists(OPS, min_size=3, max_size=12),

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import aiosqlite
 import pytest
 import pytest_asyncio
 from turnwright.types.v1 import entry_pb2, settings_pb2
@@ -9,6 +10,7 @@ from turnwright.types.v1 import entry_pb2, settings_pb2
 from contract.store.harness import (
     POSTGRESQL_ONLY,
     PROPOSED,
+    SQLITE_ONLY,
     Client,
     as_tier,
     new_project,
@@ -86,6 +88,42 @@ async def test_every_run_that_changes_is_told_with_its_proposals(client, project
     await board.expect(lambda board: board.runs == {"r": (200, 0), "other": (100, 0)})
     assert all(revisions == sorted(set(revisions)) for revisions in board.revisions.values())
     assert (await other.get()).revision == board.revisions["other"][-1]
+
+
+async def test_proposals_are_counted_though_nothing_else_of_the_run_changes(client, project, board):
+    run = await working_run(client, project, "r")
+    await run.begin()
+    await run.write(*(set_(f"log://turn_1/set/{name}", "x", state=PROPOSED) for name in "abc"), run_status=202)
+    await board.expect(lambda board: board.runs == {"r": (202, 3)})
+    await client.call("ResolveProposal", **run.address, path="log://turn_1/set/a", decision=2)
+    await board.expect(lambda board: board.runs == {"r": (202, 2)})
+    await run.write(set_("log://turn_1/set/b", state=entry_pb2.STATE_CANCELLED))
+    await board.expect(lambda board: board.runs == {"r": (202, 1)})
+
+
+@SQLITE_ONLY
+@pytest.mark.parametrize("whose", ["demo", "other"])
+async def test_a_run_is_told_though_its_rows_have_the_numbers_of_one_that_is_gone(tmp_path, whose):
+    """SQLite gives the numbers of deleted rows again; what a watcher knows of the old run says nothing of the new."""
+    server = await start_store(tmp_path, purge_after_s=0, purge_every_s=0.02)
+    client = Client(server.address)
+    project = await new_project(client)
+    gone = await new_run(client, project if whose == "demo" else await new_project(client, "other"), "gone")
+    board = Board(client, project)
+    await board.ready.wait()
+    await client.call("ConfigureRun", **gone.address, patch=settings_pb2.RunSettingsPatch(yolo=True))
+    await client.call("RemoveRun", **gone.address)
+    async with aiosqlite.connect(f"file:{tmp_path}/turnwright.db?mode=ro", uri=True) as rows:
+        for _ in range(500):
+            async with rows.execute("SELECT count(*) FROM runs") as found:
+                if await found.fetchone() == (0,):
+                    break
+            await asyncio.sleep(0.02)
+    await new_run(client, project, "next")
+    await board.expect(lambda board: board.runs == {"next": (100, 0)})
+    await board.close()
+    await client.close()
+    await server.stop()
 
 
 async def test_a_run_that_was_removed_or_renamed_is_told(client, project, board):

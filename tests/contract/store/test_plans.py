@@ -312,6 +312,35 @@ async def test_a_malformed_plan_is_refused(run, plan, field):
     assert await run.view() == before
 
 
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        '{"version":4294967296}',
+        '{"version":true,"kind":5,"mode":{"a":1}}',
+        '{"version":"2","mode":"\\ud800"}',
+        '{"mode":"two words"}',
+    ],
+)
+async def test_a_plan_that_was_written_as_an_entry_says_what_it_likes_and_can_be_read(run, attributes):
+    await run.write(set_("plan://main", "x", attributes))
+    await append_plan(run, "more")
+    listed = (await run.client.call("ListPlans", **run.address)).plans
+    assert [(plan.body, plan.version, plan.mode, len(plan.deltas)) for plan in listed] == [("x", 1, "", 1)]
+    assert (await set_plan(run, "y")).version == 2
+
+
+@pytest.mark.parametrize("path", ["plan://main/v1000000000", "plan://main/v1/1000000000"])
+async def test_the_numbers_of_plans_have_nine_digits(run, path):
+    assert (await refused(run.write(set_(path, "x")))).metadata["field"] == "path"
+
+
+async def test_a_plan_has_no_number_after_the_highest(run):
+    await run.write(set_("plan://main", "x", '{"version":999999999}'), set_("plan://main/v999999999/999999999", "d"))
+    for more in (set_plan(run, "y"), append_plan(run, "d")):
+        error = await refused(more)
+        assert (error.reason, error.metadata["limit"]) == (Reason.LIMIT_EXCEEDED, "999999999")
+
+
 async def test_a_repeated_request_is_answered_as_the_first(run):
     fields = {**run.address, **WRITER, "request_id": "once"}
     await set_plan(run, "x")

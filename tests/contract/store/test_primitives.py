@@ -160,7 +160,7 @@ async def test_a_copy_onto_itself_is_refused(run):
     await run.write(set_("known://a", "x"))
     for write in (copy("known://a", "known://a"), move("known://a", "known://a")):
         error = await refused(run.write(write))
-        assert (error.reason, error.metadata) == (Reason.INVALID_FIELD, {"field": "to"})
+        assert (error.reason, error.metadata) == (Reason.INVALID_FIELD, {"field": "to", "path": "known://a"})
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,8 @@ async def test_a_merge_keeps_what_others_wrote(run):
 async def test_a_merge_patch_is_one_object(run, patch):
     await run.write(set_("known://a", "x"))
     error = await refused(run.write(set_("known://a", merge_attributes_json=patch)))
-    assert (error.reason, error.metadata) == (Reason.INVALID_FIELD, {"field": "merge_attributes_json"})
+    metadata = {"field": "merge_attributes_json", "path": "known://a"}
+    assert (error.reason, error.metadata) == (Reason.INVALID_FIELD, metadata)
 
 
 # ---- By pattern

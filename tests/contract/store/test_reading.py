@@ -270,6 +270,14 @@ async def test_matching_has_a_limit_of_time(tmp_path):
     await server.stop()
 
 
+async def test_a_path_that_is_asked_for_often_counts_as_often(run):
+    await run.write(set_("known://a", "x" * 60_000))
+    error = await refused(run.client.call("GetEntries", **run.address, paths=["known://a"] * 1000))
+    assert (error.reason, error.metadata["field"]) == (Reason.LIMIT_EXCEEDED, "paths")
+    twice = await run.client.call("GetEntries", **run.address, paths=["known://a"] * 2)
+    assert [entry.path for entry in twice.entries] == ["known://a", "known://a"]
+
+
 # ---- Pages
 
 
@@ -292,6 +300,22 @@ async def test_pages_join_to_the_whole_list(client, run):
 async def test_a_token_that_no_page_gave_is_refused(run, token):
     error = await refused(run.client.call("ListEntries", **run.address, page_token=token))
     assert error.metadata["field"] == "page_token"
+
+
+@pytest.mark.parametrize("rpc", ["ListModels", "ListProjects"])
+@pytest.mark.parametrize("token", ["WyJhXHUwMDAwIl0=", "WyJcdWQ4MDAiXQ=="], ids=["nul", "surrogate"])
+async def test_a_token_with_a_name_that_nothing_has_is_refused(client, rpc, token):
+    assert (await refused(client.call(rpc, page_token=token))).metadata == {"field": "page_token"}
+
+
+@pytest.mark.parametrize("rpc", ["ListLoops", "ListTurns"])
+async def test_a_token_may_name_any_number(run, rpc):
+    """2**80 and its negative: numbers that no database has."""
+    pages = [
+        await run.client.call(rpc, **run.address, page_token=token)
+        for token in ("WzEyMDg5MjU4MTk2MTQ2MjkxNzQ3MDYxNzZd", "Wy0xMjA4OTI1ODE5NjE0NjI5MTc0NzA2MTc2XQ==")
+    ]
+    assert [page.next_page_token for page in pages] == ["", ""]
 
 
 async def test_a_page_has_a_largest_size(client):
@@ -320,7 +344,7 @@ def write_of(op):
     return set_(path, None if kind == "see" else text, visibility=visibility, state=state)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     steps=st.lists(st.lists(OPS, min_size=1, max_size=3), min_size=1, max_size=10),
     wanted=st.sampled_from([ALL, PACKET, TIMELINE, FILES]),

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -23,10 +24,18 @@ from contract.store.harness import (
     start_store,
     working_run,
 )
-from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.errors import Reason, TurnwrightError, UnavailableError
+from turnwright_store.edge.postgres_writer import ENTRY_IDS_AT_ONCE
 
 # A file of SQLite belongs to one process.
 pytestmark = [pytest.mark.asyncio, POSTGRESQL_ONLY]
+
+
+CUT = (
+    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+    "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+)
+"""Ends the connections of all others, and waits until they have gone."""
 
 
 @dataclass
@@ -212,12 +221,83 @@ async def test_writes_go_on_when_all_connections_are_cut(replicas, db):
     with psycopg.connect(db, autocommit=True) as admin:
         for _ in range(3):
             await asyncio.sleep(0.05)
-            admin.execute(
-                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
-                "WHERE datname = current_database() AND pid <> pg_backend_pid() AND state = 'idle'"
-            )
+            admin.execute(f"{CUT} AND state = 'idle'")
     revisions = [revision for found in await asyncio.gather(*writing) for revision in found]
     assert sorted(revisions) == list(range(first, first + 60))
+
+
+async def test_numbers_of_entries_that_a_crashed_server_has_forgotten_are_not_used(replicas, db):
+    """What a server gave in a transaction that it lost, it gives again; here it is made to forget."""
+    given = "SELECT last_value FROM entries_id_seq"
+    many = [set_(f"known://{number}", "x") for number in range(ENTRY_IDS_AT_ONCE)]
+    blocking = psycopg.connect(db)
+    with psycopg.connect(db, autocommit=True) as admin:
+        before = admin.execute(given).fetchone()
+        blocking.execute("LOCK TABLE versions IN EXCLUSIVE MODE")
+        cut = asyncio.ensure_future(replicas.here.write(*many))
+        for _ in range(500):
+            if admin.execute(given).fetchone() != before:
+                break
+            await asyncio.sleep(0.01)
+        assert admin.execute("SELECT setval('entries_id_seq', %s)", before).fetchone() == before
+        admin.execute(CUT)
+    blocking.close()
+    with contextlib.suppress(UnavailableError):
+        await cut
+    for number, run in enumerate((replicas.there, replicas.here)):
+        await run.write(*(set_(f"known://{number}/{one}", "x") for one in range(ENTRY_IDS_AT_ONCE)))
+    assert len((await replicas.here.view()).paths) > 2 * ENTRY_IDS_AT_ONCE
+
+
+class Line:
+    """Stands between a store and its database, and may go silent: what was said stays unanswered."""
+
+    def __init__(self, url):
+        self.server = urlsplit(url)
+        self.is_cut = False
+        self._ends = []
+
+    async def __aenter__(self):
+        self._listening = await asyncio.start_server(self._join, "127.0.0.1", 0)
+        port = self._listening.sockets[0].getsockname()[1]
+        who, _, _ = self.server.netloc.rpartition("@")
+        self.url = self.server._replace(netloc=f"{who}@127.0.0.1:{port}").geturl()
+        return self
+
+    async def __aexit__(self, *_):
+        self._listening.close()
+        for end in self._ends:
+            end.close()
+
+    async def _join(self, reader, writer):
+        if self.is_cut:
+            writer.close()
+            return
+        there, to = await asyncio.open_connection(self.server.hostname, self.server.port)
+        self._ends += [writer, to]
+        await asyncio.gather(self._carry(reader, to), self._carry(there, writer))
+
+    async def _carry(self, reader, writer):
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65536):
+                if not self.is_cut:
+                    writer.write(data)
+                    await writer.drain()
+        writer.close()
+
+
+async def test_a_database_that_goes_silent_is_noticed_and_found_again(tmp_path, db):
+    """No answer and no end of the connection: without a deadline every call would wait for ever."""
+    limits = {"db_connect_s": 0.1, "db_statement_s": 1.0, "db_lock_s": 1.0}
+    async with Line(db) as line, store(tmp_path, "one", db=line.url, **limits) as client:
+        run = await working_run(client, await new_project(client))
+        line.is_cut = True
+        calls = (run.write(set_("known://a", "x")), run.get(), run.view())
+        ends = await asyncio.gather(*calls, return_exceptions=True)
+        assert [end.reason for end in ends] == [Reason.DATABASE_UNAVAILABLE] * 3
+        line.is_cut = False
+        await run.write(set_("known://a", "y"))
+        assert (await run.entry("known://a")).body == "y"
 
 
 # ---- Starts and ends

@@ -229,6 +229,24 @@ async def test_a_stream_that_a_fork_saw_the_beginning_of_keeps_it(store):
     assert (await child.entry(path)).body == "seen"
 
 
+@pytest.mark.parametrize("rpc", ["ReadPacket", "ReadView"])
+async def test_whoever_reads_a_run_while_its_rows_are_deleted_is_told_that_it_is_gone(store, rpc):
+    run = await store.run("slow")
+    texts = [f"{number}" * 2_000_000 for number in range(8)]
+    await run.begin(*(set_(f"known://{number}", text) for number, text in enumerate(texts)))
+    await run.write(packet=packet(1, ("user", texts)))
+    await run.end(1)
+    await over(run)
+    parts = store.client.stream(rpc, **run.address, **({"turn": 1} if rpc == "ReadPacket" else {}))
+    await anext(parts)
+    await removed(run)
+    await store.settles_at(dict.fromkeys(store.rows(), 0) | {"scopes": 2})
+    with pytest.raises(TurnwrightError) as caught:
+        async for _ in parts:
+            pass
+    assert caught.value.reason is Reason.RUN_NOT_FOUND
+
+
 async def test_packets_of_others_stay(store):
     one, two = await lived(await store.run("one")), await lived(await store.run("two"), turns=3)
     packets = [await read(two, turn) for turn in (1, 2, 3)]
@@ -266,21 +284,22 @@ async def test_an_alias_used_again_is_no_ancestor(store):
 @pytest.mark.parametrize(
     ("settings", "days", "left"),
     [
-        ({"retention_days": 0}, 32, {"old", "younger", "open", "written", "new"}),
-        ({"retention_days": 2}, 3, {"younger", "open", "written", "new"}),
-        ({}, 32, {"younger", "open", "written", "new"}),
+        ({"retention_days": 0}, 32, {"old", "younger", "open", "written", "emptied", "new"}),
+        ({"retention_days": 2}, 3, {"younger", "open", "written", "emptied", "new"}),
+        ({}, 32, {"younger", "open", "written", "emptied", "new"}),
     ],
 )
 async def test_runs_go_by_age(db, tmp_path, settings, days, left):
     """RU302: counted from the last write, that of an entry too; not while a loop is open, never at 0, 31 days unless said."""
     async with serving(db, tmp_path) as store:
-        for alias in ("old", "younger", "open", "written", "new"):
+        for alias in ("old", "younger", "open", "written", "emptied", "new"):
             run = await store.run(alias)
             if alias != "open":
                 await over(run)
-        aged(store, days, "old", "open", "written")
+        aged(store, days, "old", "open", "written", "emptied")
         aged(store, days - 2, "younger")
-        await store.client.call("WriteEntries", project=store.project, run="written", writes=[set_("file.py", "x")])
+        for alias, write in (("written", set_("file.py", "x")), ("emptied", remove("run://emptied"))):
+            await store.client.call("WriteEntries", project=store.project, run=alias, writes=[write])
     async with serving(db, tmp_path, **settings) as store:
         for _ in range(20):
             runs = (await store.client.call("ListRuns", project=store.project)).runs

@@ -121,6 +121,14 @@ async def test_a_word_of_the_path_weighs_more(run):
         ("a-b/c_d", "d"),
         ("version 42", "42"),
         ("before\x00after", "after"),
+        ("Die Straße", "STRASSE"),
+        ("o\ufb03ce hours", "office"),
+        ("\uff21\uff22\uff23 company", "abc"),
+        ("re\u0301sume\u0301", "r\u00e9sum\u00e9"),
+        ("r\u00e9sum\u00e9", "re\u0301sume\u0301"),
+        ("chapter \u2167", "viii"),
+        ("\u00bd cup", "\u00bd"),
+        ("x" * 70, "x" * 70),
     ],
 )
 async def test_names_and_languages_are_found(run, body, query):

@@ -122,10 +122,9 @@ async def test_an_append_past_the_longest_body_is_refused(run):
     await run.write(set_(PATH, piece * 15, state=STREAMING))
     await run.write(append(PATH, piece))
     error = await refused(run.write(append(PATH, "y")))
-    assert (error.reason, error.metadata) == (
-        Reason.LIMIT_EXCEEDED,
-        {"field": "body", "limit": str(16 * 1024 * 1024), "actual": str(16 * 1024 * 1024 + 1), "unit": "bytes"},
-    )
+    limit = 16 * 1024 * 1024
+    metadata = {"field": "body", "limit": str(limit), "actual": str(limit + 1), "unit": "bytes", "path": PATH}
+    assert (error.reason, error.metadata) == (Reason.LIMIT_EXCEEDED, metadata)
     assert (await run.entry(PATH)).body_bytes == 16 * 1024 * 1024
 
 

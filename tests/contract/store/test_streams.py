@@ -326,6 +326,20 @@ async def test_an_entry_that_streams_without_being_a_channel_ends_too(tmp_path):
         assert (await settled(run, "known://slow")).outcome == "producer_lost:499"
 
 
+async def test_a_stream_whose_record_is_full_ends_without_figures_and_keeps_no_other_from_its_end(tmp_path):
+    async with quick_store(tmp_path, entry_attributes_bytes_max=1024) as (client, project):
+        full, other = await new_run(client, project, "full"), await new_run(client, project, "other")
+        for run in (full, other):
+            await opened(run)
+        attributes = json.loads((await full.entry(RECORD)).attributes_json)
+        room = json.dumps({**attributes, "more": "x" * (1000 - len(json.dumps(attributes)))})
+        await client.call("WriteEntries", **full.address, writes=[set_(RECORD, attributes=room)])
+        assert (await settled(other, OUT)).outcome == "producer_lost:499"
+        for channel in (OUT, ERR):
+            assert (await settled(full, channel)).outcome == "producer_lost:499"
+        assert (await full.entry(RECORD)).attributes_json == room
+
+
 # ---- Parts of bodies
 
 
@@ -345,6 +359,19 @@ async def test_a_part_of_a_body_is_read_where_it_stands(run):
     assert (await refused(part(run, "known://none"))).reason is Reason.ENTRY_NOT_FOUND
     assert (await refused(part(run, "known://whole", bytes_max=2**21))).reason is Reason.LIMIT_EXCEEDED
     assert (await refused(part(run, "known://whole", offset=-1))).metadata["field"] == "offset"
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"offset": 2}, (3, "bcd", 6)),
+        ({"offset": 2, "bytes_max": 1}, (3, "", 6)),
+        ({"offset": 1, "bytes_max": 1}, (1, "", 6)),
+    ],
+)
+async def test_a_part_says_where_it_begins_where_its_offset_is_inside_of_a_character(run, fields, expected):
+    await run.write(set_("known://whole", "aäbcd"))
+    assert await part(run, "known://whole", **fields) == expected
 
 
 async def test_every_part_of_a_growing_body_can_be_read(run):

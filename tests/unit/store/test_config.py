@@ -90,6 +90,7 @@ def test_the_database_is_in_the_home_unless_it_is_said_otherwise(tmp_path, monke
     [
         "postgresql://user:pw@host:5432/name",
         "postgresql+psycopg://user:p%40w@host/name?sslmode=require",
+        "postgresql+asyncpg://user:p%40w@host/name",
         "postgres://host/name",
         "postgresql://user:pw@[::1]:5432,other:5433/name",
     ],

@@ -10,10 +10,11 @@ import pytest
 import pytest_asyncio
 from sqlalchemy import select, text
 
-from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.errors import Reason, TurnwrightError, UnavailableError
 from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.edge.postgres import PostgresDatabase
 from turnwright_store.edge.postgres_link import Server
+from turnwright_store.edge.sqlite_codes import DatabaseUnusableError
 from turnwright_store.ports import Durability
 from turnwright_store.sql.scopes import add_scope, raise_revision
 from turnwright_store.sql.tables import scopes
@@ -235,6 +236,42 @@ async def test_a_disk_that_fails_is_told_to_whoever_needs_it(database, monkeypat
 
 
 @SQLITE_ONLY
+@pytest.mark.parametrize("together", [1, 3])
+@pytest.mark.parametrize("brief", [False, True])
+async def test_a_full_disk_is_told_as_what_passes_and_nothing_of_the_batch_is_written(database, brief, together):
+    """SQLite's own limit of pages stands for the disk: what it raises is the same."""
+
+    async def room(pages):
+        limit = text(f"PRAGMA max_page_count = {pages}")
+        await database.write(lambda tx: tx.connection.execute(limit, {}).scalar(), Durability.NORMAL, ())
+
+    def write(number):
+        work = lambda tx: add_scope(tx, f"run:{number}" + "x" * 100_000)  # noqa: E731 - one for each request
+        return database.write(work, Durability.FULL, (), brief=brief)
+
+    await room(1)
+    refused = await asyncio.gather(*map(write, range(together)), return_exceptions=True)
+    assert [type(error) for error in refused] == [UnavailableError] * together
+    assert {error.reason for error in refused} == {Reason.DATABASE_UNAVAILABLE}
+    assert "disk is full" in refused[0].message
+    assert await database.read(keys) == set()
+    await room(1_000_000)
+    await asyncio.gather(*map(write, range(together)))
+    assert len(await database.read(keys)) == together
+
+
+async def test_a_file_that_is_no_database_is_said_to_be_none(tmp_path):
+    file = tmp_path / "x.db"
+    file.write_bytes(b"somebody's notes" * 1000)
+    database = SqliteDatabase(file, lambda: 1, queue_max=1, batch_max=1, readers=1)
+    with pytest.raises(
+        DatabaseUnusableError, match=r"x\.db cannot be used as the database .*--db, or restore a backup"
+    ):
+        await database.start()
+    assert file.read_bytes() == b"somebody's notes" * 1000
+
+
+@SQLITE_ONLY
 async def test_a_file_that_somebody_else_has_locked_does_not_stop_the_event_loop(database, tmp_path):
     other = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -290,7 +327,7 @@ async def test_a_reader_sees_one_moment_and_waits_for_no_writer(database):
 
 
 async def test_readers_cannot_write(database):
-    with pytest.raises(Exception, match=r"read-?only"):
+    with pytest.raises(Exception, match=r"(?i)read-?only"):
         await database.read(lambda connection: connection.execute(text("DELETE FROM scopes")))
     assert await database.read(keys) == set()
 

@@ -18,6 +18,7 @@ from turnwright_store.edge.schema import (
     CODE,
     MIGRATIONS,
     REVISIONS,
+    SchemaForeignError,
     SchemaTooNewError,
     bring_to_head,
     current_revision,
@@ -144,10 +145,13 @@ def test_the_constant_names_the_head_of_the_migrations():
 
 def test_a_migration_that_fails_leaves_nothing(faces):
     raw, core = faces
-    raw.execute("CREATE TABLE views (x integer)")
+    bring_to("r0001", raw, core)
+    raw.execute("CREATE TABLE blocks (x integer)")
+    before = tables_of(core)
+    core.rollback()
     with pytest.raises(sqlalchemy.exc.DBAPIError):
         bring_to_head(raw, core)
-    assert tables_of(core) == {"views"}
+    assert (tables_of(core), current_revision(raw, core.dialect.name)) == (before, "r0001")
 
 
 # ---- From the first schema, with data
@@ -307,6 +311,24 @@ def test_a_newer_schema_that_needs_newer_code_is_refused(faces, min_code):
         bring_to_head(raw, core)
     assert caught.value.revision == "r9999"
     assert current_revision(raw, core.dialect.name) == "r9999"
+
+
+@pytest.mark.parametrize("version", ["1975ea83b712", "r0003"])
+def test_a_database_that_another_program_migrates_is_refused_and_left_alone(faces, version):
+    raw, core = faces
+    raw.execute("CREATE TABLE alembic_version (version_num VARCHAR(32))")
+    raw.execute(f"INSERT INTO alembic_version VALUES ('{version}')")
+    with pytest.raises(SchemaForeignError, match=f"schema '{version}' that is not the store's.*--db"):
+        bring_to_head(raw, core)
+    assert tables_of(core) == {"alembic_version"}
+
+
+def test_a_file_of_another_program_is_refused_and_left_alone(tmp_path):
+    with opened(tmp_path / "notes.db") as (raw, core):
+        raw.execute("CREATE TABLE notes (line TEXT)")
+        with pytest.raises(SchemaForeignError, match="it holds notes, and no schema"):
+            bring_to_head(raw, core)
+        assert tables_of(core) == {"notes"}
 
 
 def test_the_head_says_which_code_it_needs(faces):

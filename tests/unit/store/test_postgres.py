@@ -14,6 +14,7 @@ from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_store.edge.postgres import PostgresDatabase
 from turnwright_store.edge.postgres_link import ATTEMPTS_MAX, DatabaseUnreachableError, Server
 from turnwright_store.edge.postgres_writer import EVERYBODY, PAYLOAD_BYTES_MAX, lock_key, lock_keys, payload
+from turnwright_store.edge.queues import LOCKS_MAX
 from turnwright_store.ports import Durability
 from turnwright_store.sql.scopes import add_scope, raise_revision
 from turnwright_store.sql.tables import scopes
@@ -121,6 +122,35 @@ async def test_a_name_that_is_held_too_long_fails_the_write(postgres_url, admin)
         assert (caught.value.reason, "55P03" in str(caught.value)) == (Reason.DATABASE_UNAVAILABLE, True)
         await database.write(lambda tx: add_scope(tx, "run:2"), FULL, {"run:free"})
         assert await database.read(keys) == {"run:2"}
+
+
+async def test_a_name_that_is_held_too_long_fails_those_who_need_it_alone(postgres_url, admin):
+    """They came together with others, and the others are written."""
+    admin.execute(f"SELECT pg_advisory_lock({lock_key('run:taken')})")
+    async with replica(postgres_url, lock_s=0.1) as database:
+        first = database.write(lambda _tx: time.sleep(0.05), FULL, ())
+        names = ["free", "taken", "free", "taken", "other"]
+        together = [
+            database.write(lambda tx, n=number: add_scope(tx, f"run:{n}"), FULL, {f"run:{name}"})
+            for number, name in enumerate(names)
+        ]
+        _, *answers = await asyncio.gather(first, *together, return_exceptions=True)
+        reasons = [getattr(answer, "reason", None) for answer in answers]
+        assert reasons == [None, Reason.DATABASE_UNAVAILABLE, None, Reason.DATABASE_UNAVAILABLE, None]
+        assert await database.read(keys) == {"run:0", "run:2", "run:4"}
+        admin.execute("SELECT pg_advisory_unlock_all()")
+        await database.write(lambda tx: add_scope(tx, "run:5"), FULL, {"run:taken"})
+
+
+async def test_requests_that_lock_many_names_are_not_all_committed_together(database):
+    """The locks of all clients lie in one table of the server, and it is not large."""
+    before = database.stats().transactions
+    many = [
+        database.write(lambda tx, n=n: add_scope(tx, f"run:{n}"), FULL, {f"{n}/{k}" for k in range(LOCKS_MAX // 2)})
+        for n in range(5)
+    ]
+    await asyncio.gather(*many)
+    assert database.stats().transactions - before == 3
 
 
 # ---- Transactions that are run again
@@ -262,6 +292,21 @@ async def test_a_connection_that_is_lost_during_the_commit_leaves_it_open_what_h
     assert (caught.value.reason, len(runs)) == (Reason.DATABASE_UNAVAILABLE, 1)
     await database.write(lambda tx: add_scope(tx, "run:y"), FULL, ())
     assert await database.read(keys) == {"run:y"}
+
+
+async def test_a_server_that_is_the_primary_no_more_is_left(database):
+    """The URL may lead to another one, and this one will not take the write."""
+    servers = []
+
+    def work(tx):
+        servers.append(tx.connection.execute(text("SELECT pg_backend_pid()")).scalar_one())
+        add_scope(tx, "run:x")
+        if len(servers) == 1:
+            tx.connection.execute(fail_with("25006"))
+
+    await database.write(work, FULL, ())
+    assert len(set(servers)) == 2
+    assert await database.read(keys) == {"run:x"}
 
 
 async def test_a_reader_comes_back(database, admin):

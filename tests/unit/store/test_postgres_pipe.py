@@ -30,7 +30,16 @@ class Numbers(enum.IntEnum):
 @pytest.fixture
 def pipe(postgres_url):
     with psycopg.connect(postgres_url, autocommit=True) as raw:
-        yield Pipe(raw)
+        yield Pipe(raw, 10.0)
+
+
+def test_a_server_that_says_nothing_is_lost(postgres_url):
+    """Whoever waited is told, and its connection is closed: nothing more comes of it."""
+    with psycopg.connect(postgres_url, autocommit=True) as raw:
+        pipe = Pipe(raw, 0.05)
+        with pytest.raises(psycopg.OperationalError, match="said nothing"):
+            pipe.ask("SELECT pg_sleep(10)")
+        assert raw.closed
 
 
 def test_values_come_back_as_they_were_sent(pipe):

@@ -10,6 +10,7 @@ from turnwright_store.domain.words import (
     WORD_CHARS_MAX,
     folded,
     lexemes_of,
+    odd_lexemes,
     parts_of,
     query_words,
     snippet,
@@ -46,6 +47,33 @@ def test_a_long_run_of_letters_is_read_once(run, parts):
 )
 def test_words_are_compared_without_case_and_accents(text, plain):
     assert folded(text) == plain
+
+
+@pytest.mark.parametrize(
+    ("name", "lexemes"),
+    [
+        ("getURL", ("geturl", "get", "url")),
+        ("Straße", ("strasse",)),
+        ("½", ("1", "2")),
+        ("\ufdfa", ("صلى", "الله", "عليه", "وسلم")),
+        ("x" * 70, ("x" * 64,)),
+    ],
+)
+def test_words_have_lexemes(name, lexemes):
+    assert lexemes_of(name) == lexemes
+
+
+def test_letters_and_their_accents_are_one_word():
+    assert list(words_of("re\u0301sume\u0301, caf\u00e9")) == ["r\u00e9sum\u00e9", "caf\u00e9"]
+
+
+def test_a_long_run_of_accents_is_read_in_linear_time():
+    # Put in their order as a whole, they would take an hour.
+    assert list(words_of("a" + "\u0301\u0327" * 500_000 + "b")) == ["\u00e1", "b"]
+
+
+def test_odd_words_are_those_that_are_not_plain():
+    assert list(odd_lexemes(f"plain Words caf\u00e9 {'x' * 65}")) == ["cafe", "x" * 64]
 
 
 def test_a_query_is_its_words_and_their_parts_each_once():
