@@ -71,6 +71,12 @@ class ExecutorSettings(PeerSettings):
         le=16,
         description="Characters per token in every estimate: tokens = ceil(characters / this).",
     )
+    brief_below: int = setting(
+        default=16_384,
+        ge=0,
+        description="Models with a context window of fewer tokens read brief instructions and texts about tools; "
+        "0: none does.",
+    )
     max_entry_tokens: int = setting(
         default=512, ge=1, description="Longest `known://` entry that a model writes, in tokens."
     )
@@ -144,7 +150,8 @@ class ExecutorSettings(PeerSettings):
     sh_output_bytes: int = setting(
         default=1024 * 1024,
         ge=4096,
-        le=8 * 1024 * 1024,
+        # Bytes that are no text become three each (U+FFFD), and must fit into an entry even so.
+        le=5 * 1024 * 1024,
         description="Most output of a shell command that is kept, in bytes per channel: its beginning and its end.",
     )
     sh_processes: int = setting(default=512, ge=8, description="Most processes of the user while a command runs.")

@@ -131,6 +131,7 @@ class _Wired:
             generation=Generation(models, settings.generate_attempts, settings.reply_bytes_max, time.monotonic),
             tools=tools,
             tool_docs=texts_of(tools),
+            tool_docs_brief=texts_of(tools, is_brief=True),
             settings=settings,
             hooks=self._hooks,
         )

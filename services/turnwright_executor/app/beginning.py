@@ -7,13 +7,13 @@ Source: architecture 2, 12.1; rows RU165, RU195-RU199, RU204.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from turnwright_core.entries import Cursor, EntryWrite, SetEntry
 from turnwright_core.runs import Loop, Turn, TurnRequest
-from turnwright_executor.app import opening
 from turnwright_executor.app.files import FileSync, in_batches
+from turnwright_executor.app.opening import prompt_write
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger, NewTurn
 
@@ -31,15 +31,15 @@ class Beginning:
         claim: Claim,
         loop: Loop,
         request: TurnRequest,
-        tools: Mapping[str, str],
+        instructions: EntryWrite,
         files: FileSync | None,
     ) -> None:
-        """`tools` are those that the loop offers, with what the model reads of each; `files` is None without files."""
+        """`instructions` are what its turns are assembled with; `files` is None without files."""
         self._ledger = ledger
         self._address = address
         self._claim = claim
         self._loop = loop
-        self._tools = tools
+        self._instructions = instructions
         self._files = files
         self._request = request
         self._changed: list[EntryWrite] | None = None
@@ -86,8 +86,8 @@ class Beginning:
         is_new = self._claim.run.turn == 0
         return [
             *([self._files.manifest()] if self._files and is_new else []),
-            opening.instructions_write(self._claim.run, self._tools),
-            opening.prompt_write(self._loop),
+            self._instructions,
+            prompt_write(self._loop),
         ]
 
 

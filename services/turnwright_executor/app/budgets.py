@@ -14,7 +14,9 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 
+from turnwright_core.limits import REPLY_RESERVE_TOKENS
 from turnwright_core.runs import Loop, Run, Spending, TurnResult
+from turnwright_executor.app.generation import Draft
 from turnwright_executor.domain.budgets import (
     Exhaustion,
     Need,
@@ -25,6 +27,7 @@ from turnwright_executor.domain.budgets import (
     price_of,
     reserved_tokens,
 )
+from turnwright_executor.domain.tokens import token_count
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Ledger
 
@@ -50,12 +53,16 @@ class Purse:
         self._of_run, self._of_loop = run.settings.budget, loop.settings.budget
         self._run_spent, self._loop_spent = Spending(), Spending()
         self._turn_began_s = clock_s()
+        self._call_tokens = 0
         self._lost_tokens = 0
         self._lost_cost_usd = 0.0
 
     @contextlib.asynccontextmanager
-    async def opened(self) -> AsyncGenerator[None]:
-        """Read what was spent, and keep the time for work. Raises BudgetError at its end, and TurnwrightError."""
+    async def opened(self, draft: Draft) -> AsyncGenerator[None]:
+        """Read what was spent, and keep the time for work. Raises BudgetError at its end, and TurnwrightError.
+
+        The draft is told how long the open turn was worked on, for whoever has to end it.
+        """
         if self._of_run or self._of_loop:
             self._run_spent, self._loop_spent = await self._ledger.spending(self._address, self._loop.sequence)
         left = min(self._times_left(), key=lambda each: each[0], default=None)
@@ -66,6 +73,8 @@ class Purse:
             if left and limit.expired():
                 raise BudgetError(left[1]) from None
             raise
+        finally:
+            draft.work_ms = self._work_ms()
 
     def _times_left(self) -> list[tuple[float, Exhaustion]]:
         pairs = ((self._of_run, self._run_spent, True), (self._of_loop, self._loop_spent, False))
@@ -99,19 +108,38 @@ class Purse:
 
     def reserve(self, packet_tokens: int, calibration: float, lost_calls: int = 0) -> None:
         """A call with this packet is to be made, after so many that were lost. Raises BudgetError."""
-        tokens = reserved_tokens(packet_tokens, calibration)
-        self._lost_tokens = lost_calls * tokens
-        self._lost_cost_usd = price_of(self._lost_tokens, self._run_spent)
+        self._call_tokens = reserved_tokens(packet_tokens, calibration)
+        self._lose(lost_calls * self._call_tokens)
+        self._afford_call()
+
+    def lose_call(self) -> None:
+        """The call is lost, and to be made again. Raises BudgetError."""
+        self._lose(self._lost_tokens + self._call_tokens)
+        self._afford_call()
+
+    def reply(self, draft: Draft) -> None:
+        """The call is answered. What its vendor does not tell is charged as it was expected."""
+        if not draft.usage.total_tokens and draft.usage.cost_usd is None:
+            told = token_count(draft.text) + token_count(draft.thoughts)
+            self._lose(self._lost_tokens + self._call_tokens - REPLY_RESERVE_TOKENS + told)
+
+    def _lose(self, tokens: int) -> None:
+        self._lost_tokens, self._lost_cost_usd = tokens, price_of(tokens, self._run_spent)
+
+    def _afford_call(self) -> None:
+        tokens = self._call_tokens
         need = Need(tokens + self._lost_tokens, price_of(tokens, self._run_spent) + self._lost_cost_usd)
         _refuse(before_call(self._of_run, self._run_spent, need, of_run=True))
         _refuse(before_call(self._of_loop, self._loop_spent, need, of_run=False))
 
     def charged(self, result: TurnResult) -> TurnResult:
         """The result of the open turn, with the time that was worked on it and the calls that it has lost."""
-        work_ms = round((self._clock_s() - self._turn_began_s) * 1000)
         return replace(
-            result, work_ms=max(1, work_ms), lost_tokens=self._lost_tokens, lost_cost_usd=self._lost_cost_usd
+            result, work_ms=self._work_ms(), lost_tokens=self._lost_tokens, lost_cost_usd=self._lost_cost_usd
         )
+
+    def _work_ms(self) -> int:
+        return max(1, round((self._clock_s() - self._turn_began_s) * 1000))
 
     def exhausted_by(self, result: TurnResult) -> str:
         """The reason why no turn may follow the open one if it ends so; empty where one may. For the verdict."""

@@ -14,12 +14,13 @@ import hashlib
 import json
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 from weakref import WeakValueDictionary
 
 from turnwright_core.entries import Entry, State
-from turnwright_core.errors import Reason, fault
+from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode, Run
 from turnwright_core.text import slugify
 from turnwright_core.values import frozen
@@ -28,9 +29,10 @@ from turnwright_executor.app.announcing import Announcer
 from turnwright_executor.app.dispatch import Room, dispatch
 from turnwright_executor.app.hub import RunHub
 from turnwright_executor.app.hubs import Hubs
-from turnwright_executor.app.pending import Pending
+from turnwright_executor.app.pending import KEEP_TIMEOUT_S, Pending
 from turnwright_executor.app.recording import Gate, new_record, record_writes
 from turnwright_executor.app.records import Record, record_from_entry, record_write
+from turnwright_executor.domain.effect_class import EffectClass
 from turnwright_executor.domain.records import target_of
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.ports.address import RunAddress
@@ -46,6 +48,8 @@ REQUEST: Final = "request"
 """Attribute of a client's record: SHA-256 of the command as it was sent, whatever filters made of it."""
 
 DOUBLE: Final = Done("Not carried out: the same request is carried out already.", State.CANCELLED, "aborted:499")
+
+GONE: Final = Done("Not carried out to its end: whoever called it went away.", State.CANCELLED, "aborted:499")
 
 
 @frozen
@@ -143,10 +147,26 @@ class ToolCalls:
         record = await self._recorded(call, folder, announcer, run.turn)
         if not record.state.is_settled:
             room = self._room(call, bench, hub, loop, run.turn, announcer)
-            await dispatch(room, [record])
-            await room.pending.flush(full=True)
+            try:
+                async with room.pending.kept():
+                    await dispatch(room, [record])
+                    await room.pending.flush(full=True)
+            except asyncio.CancelledError:
+                if not self._stopping:
+                    await self._abandoned(call, record)
+                raise
         (entry,) = await self._ledger.get_entries(call.address, [record.path])
         return entry
+
+    async def _abandoned(self, call: Call, record: Record) -> None:
+        """The caller has gone. What a repeated call could go on with is left to it; the rest has ended with it."""
+        is_ended = not call.request_id or record.effect_class is EffectClass.OUTSIDE
+        if record.state.is_settled or not is_ended:
+            return
+        record.settle(GONE)
+        with suppress(TurnwrightError, TimeoutError):
+            async with asyncio.timeout(KEEP_TIMEOUT_S):
+                await self._ledger.write(call.address, 0, [record_write(record)], full=True)
 
     def _room(self, call: Call, bench: Bench, hub: RunHub, loop: Loop, turn: int, announcer: Announcer) -> Room:
         return Room(

@@ -51,6 +51,10 @@ class ControlRows(Protocol):
         """Entries by patterns."""
         ...
 
+    async def check_model(self, alias: str) -> None:
+        """Raises MODEL_NOT_FOUND where there is no such model."""
+        ...
+
     async def add_model(self, request: pb.AddModelRequest) -> pb.AddModelResponse:
         """Add or replace a model."""
         ...
@@ -88,9 +92,14 @@ class Control:
         return pb.InjectMessageResponse(run=told.run, path=told.path, cursor=cursor)
 
     async def fork_for(self, task: task_pb2.Task) -> task_pb2.Task:
-        """The task, given to a fork of its run where it asks for one. Repeating it finds the same fork."""
+        """The task, given to a fork of its run where it asks for one. Repeating it finds the same fork.
+
+        Raises TurnwrightError; a model that there is not leaves no fork behind.
+        """
         if not task.HasField("fork"):
             return task
+        if task.settings.model:
+            await self.rows.check_model(task.settings.model)
         request = pb.ForkRunRequest(
             project=task.project, run=task.run, new_run=task.fork.run, turn=task.fork.turn, request_id=task.request_id
         )

@@ -35,7 +35,7 @@ class Desk:
         if workspace is None:
             raise fault(
                 Reason.WORKSPACE_UNAVAILABLE,
-                f"{root} is no directory that this executor can see. Name an existing one.",
+                f"{root!r} is no directory that this executor can see. Name an existing one by its absolute path.",
                 project="",
                 root=root,
             )
@@ -43,9 +43,7 @@ class Desk:
 
     async def enqueue(self, task: task_pb2.Task, mode: Mode) -> task_pb2.QueuedTask:
         """Put a task into the queue of its run and start working."""
-        _check_bytes("prompt", task.prompt, PROMPT_BYTES_MAX)
-        if not task.prompt.strip():
-            raise fault(Reason.INVALID_FIELD, "The prompt is empty. Say what to do.", field="prompt")
+        check_prompt(task)
         task.settings.mode = settings_pb2.Mode.ValueType(int(mode))
         # An existing run is opened before the task is stored, so that its cursor precedes all that the task causes.
         if task.run and await self._registry.run_exists(RunAddress(task.project, task.run)):
@@ -74,6 +72,13 @@ class Desk:
             run = await self._registry.request_abort(address, request.request_id)
         self._runner.abort(address, run.loop.sequence)
         return pb.AbortResponse(run=run, cursor=cursor)
+
+
+def check_prompt(task: task_pb2.Task) -> None:
+    """Raises INVALID_FIELD for a task that says nothing, LIMIT_EXCEEDED for one that says too much."""
+    _check_bytes("prompt", task.prompt, PROMPT_BYTES_MAX)
+    if not task.prompt.strip():
+        raise fault(Reason.INVALID_FIELD, "The prompt is empty. Say what to do.", field="prompt")
 
 
 def _check_bytes(field: str, text: str, limit: int) -> None:

@@ -5,7 +5,7 @@ on needs to know, in this process or in another. Each record says how far its co
 
     recorded                          prepare it
     recorded, accepted                carry out its effect
-    recorded, dispatched, outside     nobody knows whether it happened: indeterminate
+    recorded, dispatched, outside     nobody knows whether it happened: indeterminate (unless it was just now, here)
     recorded, dispatched, otherwise   carry out its effect again: it knows what it was made from
     proposed                          wait
     resolved, failed, cancelled       settled
@@ -15,10 +15,12 @@ Source: architecture 2, 11; rows RU128-RU138, RU149-RU157; decisions C20, C26.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from enum import Enum
+from typing import Final
 
 from turnwright.executor.v1.event_pb2 import RunProgress
 
@@ -35,13 +37,16 @@ from turnwright_executor.app.pending import Pending
 from turnwright_executor.app.records import DISPATCHED, EFFECT, Record, error_write, record_write
 from turnwright_executor.app.settlement import channels_of, closed_channels
 from turnwright_executor.domain.effect_class import KEY, EffectClass
-from turnwright_executor.domain.effects import Effect, effect_from_json, effect_to_json
+from turnwright_executor.domain.effects import Effect, FileEffect, effect_from_json, effect_to_json
 from turnwright_executor.domain.endings import is_passing
 from turnwright_executor.domain.records import error_path_of
 from turnwright_executor.tools.contract import Context, Done, Proposed, Tool, failed
 from turnwright_executor.tools.ports import Shell, Workspace
 
 _log = get_logger("dispatch")
+
+FILES_WAIT_S: Final = 5.0
+"""Seconds that a turn that is stopped waits for a change of files which is under way."""
 
 UPDATE = "update"
 ABORTED = Done("Not carried out: an earlier command of the turn did not succeed.", State.CANCELLED, "aborted:499")
@@ -73,6 +78,8 @@ class Room:
     """Whether somebody is asked what became of an interrupted command."""
     is_decided: bool = False
     """Whether somebody has decided already that its commands shall happen: the client that calls them."""
+    came: dict[str, Done] = field(default_factory=dict)
+    """What came of outside effects, by record: the store may not have been told when it was away."""
 
     @property
     def asks_nobody(self) -> bool:
@@ -177,7 +184,9 @@ def _context(room: Room, record: Record) -> Context:
 
 
 async def _interrupted(room: Room, record: Record) -> Done | None:
-    """Nobody knows whether an outside effect happened: the model is told, or a person is asked."""
+    """Nobody knows whether an outside effect happened, unless it was here: the model is told, or a person is asked."""
+    if came := room.came.get(record.path):
+        return came
     channels = await room.pending.get(channels_of([record.path]))
     closing = closed_channels(channels, PRODUCER_LOST)
     if not room.asks_indeterminate or room.asks_nobody:
@@ -236,12 +245,30 @@ async def _perform(room: Room, record: Record, effect: Effect, context: Context)
     if tool is None:
         return _uninstalled(record)
     try:
-        return await tool.perform(effect, record.command, context)
+        performing = tool.perform(effect, record.command, context)
+        done = await (_to_the_end(room, record, performing) if isinstance(effect, FileEffect) else performing)
     except Exception as error:
         if is_passing(error):
             # Whoever goes on finds how far the command came.
             raise
         return _crash(room, record, error)
+    if record.effect_class is EffectClass.OUTSIDE:
+        room.came[record.path] = done
+    return done
+
+
+async def _to_the_end(room: Room, record: Record, performing: Awaitable[Done]) -> Done:
+    """A change of files, which cannot be stopped in the middle: whoever stops the turn waits, and is told of it."""
+    task = asyncio.ensure_future(performing)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait((task,), timeout=FILES_WAIT_S)
+        if not task.done():
+            task.cancel()
+        elif not task.cancelled() and task.exception() is None:
+            room.pending.settle(record, task.result())
+        raise
 
 
 def _uninstalled(record: Record) -> Done:

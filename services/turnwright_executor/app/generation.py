@@ -40,6 +40,10 @@ class Draft:
     first_delta_ms: int = 0
     model_ms: int = 0
     bytes_: int = 0
+    lost_calls: int = 0
+    """Calls of the turn whose streams stopped in the middle, before the one that is under way."""
+    work_ms: int = 0
+    """Milliseconds that were worked on the turn when it was left."""
 
     @property
     def text(self) -> str:
@@ -63,17 +67,28 @@ class Generation:
         self._clock_s = clock_s
 
     async def run(
-        self, hub: RunHub, turn: Turn, model: Model, messages: Sequence[PacketMessage], call_index: int, draft: Draft
+        self,
+        hub: RunHub,
+        turn: Turn,
+        model: Model,
+        messages: Sequence[PacketMessage],
+        call_index: int,
+        draft: Draft,
+        again: Callable[[], None],
     ) -> None:
-        """Fill the draft with the reply. Raises TurnwrightError; the draft then holds what came before."""
+        """Fill the draft with the reply. Raises TurnwrightError; the draft then holds what came before.
+
+        `again` is told of a call that is lost and shall be made again; what it raises ends the calls.
+        """
         for attempt in range(1, self._attempts + 1):
-            empty(draft)
+            empty(draft, attempt - 1)
             try:
                 await self._stream(hub, turn, model, messages, call_index, draft)
             except TurnwrightError as error:
                 hub.publish(events.stream_cancelled(turn.number, outcome_of(error)))
                 if error.reason is not Reason.STREAM_INTERRUPTED or attempt == self._attempts:
                     raise
+                again()
                 wait_s = RESTART_WAIT_S * attempt
                 hub.publish(events.progress(RunProgress.PHASE_RETRYING, turn.number, error.message, wait_s))
                 await asyncio.sleep(wait_s)
@@ -98,7 +113,8 @@ class Generation:
         hub.publish(events.stream_finished(turn.number, draft.finish, draft.usage))
 
     def _check_length(self, draft: Draft) -> None:
-        if draft.bytes_ > self._reply_bytes_max:
+        called = sum(len(call.arguments) for call in draft.calls)
+        if draft.bytes_ + called > self._reply_bytes_max:
             raise fault(
                 Reason.VENDOR_PROTOCOL,
                 f"The reply is longer than {self._reply_bytes_max} bytes and does not end; it was given up.",
@@ -110,11 +126,13 @@ def _elapsed_ms(begin_s: float, end_s: float) -> int:
     return max(1, round((end_s - begin_s) * 1000))
 
 
-def empty(draft: Draft) -> None:
-    """Forget the reply before, with what it consumed."""
+def empty(draft: Draft, lost_calls: int = 0) -> None:
+    """Forget the reply before, with what it consumed; so many calls of the turn are lost by now."""
     draft.content.clear()
     draft.reasoning.clear()
     draft.calls, draft.usage, draft.finish, draft.bytes_ = (), Usage(), "", 0
+    draft.first_delta_ms = draft.model_ms = draft.work_ms = 0
+    draft.lost_calls = lost_calls
 
 
 def _fold(draft: Draft, event: ModelEvent) -> None:

@@ -161,6 +161,11 @@ class Leases:
             self._held[address] = _Held(claim.epoch, self._term_s, asked_s + self._term_s * WORK_SHARE)
             self._taken.set()
 
+    @property
+    def is_choosy(self) -> bool:
+        """Whether this executor works in some workspaces only."""
+        return bool(self._workspaces)
+
     def has_workspace(self, claim: Claim) -> bool:
         """Whether the run's project is one that this executor works in."""
         return not self._workspaces or claim.workspace_id in self._workspaces

@@ -15,7 +15,7 @@ from enum import Enum
 
 from turnwright_core.entries import Cursor, Entry, EntryWrite, State
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.runs import PROPOSED, RUNNING, Loop, LoopEnd, Model, Turn, TurnResult, Usage
+from turnwright_core.runs import PROPOSED, RUNNING, Loop, LoopEnd, Model, Turn, TurnRequest, TurnResult, Usage
 from turnwright_core.values import frozen, mutable
 from turnwright_executor.app.accepting import Proposals
 from turnwright_executor.app.announcing import Announcer
@@ -27,29 +27,30 @@ from turnwright_executor.app.generation import Draft, Generation, empty
 from turnwright_executor.app.hub import RunHub
 from turnwright_executor.app.judging import facts_of, judge, limits_of
 from turnwright_executor.app.note import CallNote, note_from_entry, note_of
-from turnwright_executor.app.opening import turn_request
+from turnwright_executor.app.opening import instructions_write, turn_request
 from turnwright_executor.app.pending import PATHS_AHEAD_MAX, Pending
 from turnwright_executor.app.recording import (
     Gate,
     Reading,
     loss_writes,
     new_records,
-    read_draft,
+    read_aside,
     record_writes,
     reply_writes,
 )
 from turnwright_executor.app.records import Record, is_command, record_from_entry, record_write
-from turnwright_executor.app.turn_budget import demote_turn, may_exceed, room_left
+from turnwright_executor.app.turn_budget import demote_turn, may_exceed, overflow_reason, room_left
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.fingerprint import fingerprint
 from turnwright_executor.domain.footprint import QUIET_TOOLS
+from turnwright_executor.domain.tokens import calibration_of
 from turnwright_executor.domain.toolset import resolve_tools
 from turnwright_executor.domain.verdict import REFUTED_OUTCOME, Verdict
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger
 from turnwright_executor.ports.packets import Packet, Packets, StoredPacket
-from turnwright_executor.tools.contract import Tool, failed
+from turnwright_executor.tools.contract import Done, Tool, failed
 from turnwright_executor.tools.ports import Shell, Workspace
 
 
@@ -69,6 +70,8 @@ class Services:
     generation: Generation
     tools: Mapping[str, Tool]
     tool_docs: Mapping[str, str]
+    tool_docs_brief: Mapping[str, str]
+    """What models with a small window read about tools."""
     settings: ExecutorSettings
     hooks: Hooks
 
@@ -115,13 +118,16 @@ class LoopDriver:
         place: Place,
         draft: Draft,
         confirm: Callable[[], Awaitable[None]],
+        came: dict[str, Done],
     ) -> None:
         """Take up what the ledger says of the loop. `draft` is filled while a reply streams.
 
-        `confirm` makes sure of the lease before an effect on the world; it raises LEASE_LOST.
+        `confirm` makes sure of the lease before an effect on the world; it raises LEASE_LOST. `came` is what came of
+        outside effects of the open turn here, told to the store or not.
         """
         self.draft = draft
         self._confirm = confirm
+        self._came = came
         self._services = services
         self._address = address
         self._claim = claim
@@ -134,16 +140,19 @@ class LoopDriver:
         self._stored_packet: StoredPacket | None = None
         self._announcer = Announcer(services.hooks, address, loop)
         self._purse = Purse(services.ledger, address, claim.run, loop, time.monotonic)
-        docs = {name: services.tool_docs[name] for name in self._tools}
-        request = turn_request(claim.run, self._model, tuple(docs), services.settings.temperature)
-        self._beginning = Beginning(services.ledger, address, claim, loop, request, docs, place.files)
+        begun = _begun_with(claim, loop)
+        request = turn_request(claim.run, self._model, self._tools, services.settings.temperature, begun)
+        is_brief = request.context_length < services.settings.brief_below
+        docs = services.tool_docs_brief if is_brief else services.tool_docs
+        instructions = instructions_write(claim.run, {name: docs[name] for name in self._tools}, is_brief=is_brief)
+        self._beginning = Beginning(services.ledger, address, claim, loop, request, instructions, place.files)
 
     async def drive(self) -> LoopOutcome:
         """Turn after turn, until the loop ends or waits.
 
         Raises TurnwrightError when a service fails, OSError, and BudgetError when a budget is spent.
         """
-        async with self._purse.opened():
+        async with self._purse.opened(self.draft):
             return await self._turns()
 
     async def _turns(self) -> LoopOutcome:
@@ -154,11 +163,12 @@ class LoopDriver:
             if not open_turn.records and not await self._reply(open_turn):
                 return LoopOutcome.ENDED
             room = self._room(open_turn)
-            if await dispatch(room, open_turn.records) is Progress.PARKED:
-                return LoopOutcome.PARKED
-            self._announcer.dispatched(open_turn.turn.number, open_turn.records)
-            await self._check_budget(open_turn, room.pending)
-            concluded = await self._conclude(open_turn, room.pending)
+            async with room.pending.kept():
+                if await dispatch(room, open_turn.records) is Progress.PARKED:
+                    return LoopOutcome.PARKED
+                self._announcer.dispatched(open_turn.turn.number, open_turn.records)
+                await self._check_budget(open_turn, room.pending)
+                concluded = await self._conclude(open_turn, room.pending)
             if isinstance(concluded, LoopEnd):
                 return LoopOutcome.ENDED
             open_turn = concluded
@@ -190,6 +200,7 @@ class LoopDriver:
 
     def _begun(self, turn: Turn, cursor: Cursor) -> _OpenTurn:
         empty(self.draft)
+        self._came.clear()
         self._announcer.begun(turn.number, first=not self._turns_ended)
         return _OpenTurn(turn, cursor, [], CallNote(), Reading(), [])
 
@@ -205,10 +216,11 @@ class LoopDriver:
         if open_turn.at_least:
             await self._place.hub.caught_up(open_turn.at_least)
         await self._services.generation.run(
-            self._place.hub, turn, self._model, packet.messages, self._turns_ended, self.draft
+            self._place.hub, turn, self._model, packet.messages, self._turns_ended, self.draft, self._purse.lose_call
         )
+        self._purse.reply(self.draft)
         self._announcer.replied(turn.number, self.draft)
-        reading = read_draft(self.draft, self._services.settings.max_commands, self._services.tools)
+        reading = await read_aside(self.draft, self._services.settings.max_commands, self._services.tools)
         open_turn.reading = reading
         mark, losses = fingerprint(reading.commands), len(reading.losses)
         calibration = self._calibration_now(self.draft.usage, packet.tokens)
@@ -258,22 +270,18 @@ class LoopDriver:
     def _calibration(self) -> float:
         """Reported over estimated tokens of the previous turn (C16); 0 when unknown."""
         last = self._recent[-1] if self._recent else None
-        if last is None or not last.packet_tokens or not last.usage.prompt_tokens:
-            return 0.0
-        return last.usage.prompt_tokens / last.packet_tokens
+        return calibration_of(last.usage, last.packet_tokens) if last else 0.0
 
     def _calibration_now(self, usage: Usage, tokens: int) -> float:
         """Reported over estimated tokens of this turn's call; those of the turn before where nobody told them."""
-        return usage.prompt_tokens / tokens if usage.prompt_tokens and tokens else self._calibration()
+        return calibration_of(usage, tokens) or self._calibration()
 
     async def _overflow(self, open_turn: _OpenTurn, packet: Packet) -> None:
-        expected = round(packet.tokens * (self._calibration() or 1.0))
-        reason = f"context_exceeded: the packet is expected to take {expected} tokens, {packet.ceiling} are allowed"
         result = TurnResult(
             error="context_exceeded:413", status=413, reason="context_exceeded", packet_digest=packet.digest,
             packet_tokens=packet.tokens, cursor=packet.cursor,
         )  # fmt: skip
-        end = LoopEnd(413, reason)
+        end = LoopEnd(413, overflow_reason(packet, self._calibration()))
         await self._services.ledger.end_turn(
             self._address, self._claim.epoch, open_turn.turn.number, result, packet.effects, end
         )
@@ -298,6 +306,7 @@ class LoopDriver:
             epoch=self._claim.epoch,
             confirm=self._confirm,
             asks_indeterminate=self._services.settings.indeterminate == "ask",
+            came=self._came,
         )
 
     async def _check_budget(self, open_turn: _OpenTurn, pending: Pending) -> None:
@@ -360,6 +369,12 @@ class LoopDriver:
             is_demoted=open_turn.is_demoted,
         )
         return await judge(self._services.hooks, facts)
+
+
+def _begun_with(claim: Claim, loop: Loop) -> TurnRequest | None:
+    """What the latest turn of a loop runs with that has had one."""
+    turns = [*claim.recent_turns, *([claim.open_turn] if claim.open_turn else [])]
+    return turns[-1].request if turns and turns[-1].loop == loop.sequence else None
 
 
 def _model_of(claim: Claim, loop: Loop) -> Model:

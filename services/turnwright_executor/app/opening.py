@@ -6,24 +6,33 @@ Source: architecture 2; rows RU074, RU165, RU195-RU199, RU204; decision C31.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 from turnwright_core.runs import Loop, Model, Run, TurnRequest
 
 
-def turn_request(run: Run, model: Model, tools: Sequence[str], temperature_default: float) -> TurnRequest:
-    """The settings that a turn runs with; the smaller of the model's window and the run's limit counts."""
+def turn_request(
+    run: Run, model: Model, tools: Sequence[str], temperature_default: float, begun: TurnRequest | None = None
+) -> TurnRequest:
+    """The settings that a turn runs with; the smaller of the model's window and the run's limit counts.
+
+    `begun` is that of a turn that the loop had before: what the run was given since holds from its next loop on.
+    """
     window = model.context_length or CONTEXT_LENGTH_DEFAULT
     limit = run.settings.context_limit
     temperature = run.settings.temperature
-    return TurnRequest(
+    request = TurnRequest(
         model=model.alias,
         vendor_model=model.vendor_model,
         context_length=min(window, limit) if limit else window,
         temperature=temperature_default if temperature is None else temperature,
         tools=tuple(tools),
     )
+    if begun is None:
+        return request
+    return replace(request, context_length=begun.context_length, temperature=begun.temperature)
 
 
 def prompt_write(loop: Loop) -> EntryWrite:
@@ -38,12 +47,16 @@ def prompt_write(loop: Loop) -> EntryWrite:
     return EntryWrite("prompt://{turn}", change, Tier.PLUGIN)
 
 
-def instructions_write(run: Run, tools: Mapping[str, str]) -> EntryWrite:
-    """The run's instructions: tool set, tool documentation, persona. The assembler makes the system message of them."""
+def instructions_write(run: Run, tools: Mapping[str, str], *, is_brief: bool = False) -> EntryWrite:
+    """The run's instructions: tool set, tool documentation, persona. The assembler makes the system message of them.
+
+    Brief ones are for a model with a small window.
+    """
     attributes = {
         "persona": run.settings.persona,
         "tools": list(tools),
         "tool_docs": dict(tools),
+        **({"brief": True} if is_brief else {}),
     }
     change = SetEntry(body="", attributes_json=to_attributes_json(attributes), state=State.RESOLVED)
     return EntryWrite("instructions://system", change, Tier.SYSTEM)

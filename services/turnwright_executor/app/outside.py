@@ -29,10 +29,12 @@ class OutsideEntries:
         return await self._ledger.get_entries(self._address, paths)
 
     async def find(
-        self, pattern: str, body_pattern: str = "", *, limit: int = 1000, bodies: bool = True
+        self, pattern: str, body_pattern: str = "", *, limit: int = 1000, bodies: bool = True, files_only: bool = False
     ) -> list[Entry]:
         """See Entries."""
-        return await self._ledger.find_entries(self._address, pattern, body_pattern, limit, bodies=bodies)
+        return await self._ledger.find_entries(
+            self._address, pattern, body_pattern, limit, bodies=bodies, files_only=files_only
+        )
 
     def scheme(self, name: str) -> Scheme:
         """See Entries."""

@@ -10,7 +10,8 @@ Source: architecture 2 ("few, fat RPCs"), 12.1; rows RU157, RP04.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -28,6 +29,9 @@ from turnwright_executor.tools.contract import Done, failed
 REFUSALS = frozenset({Reason.WRITER_FORBIDDEN, Reason.LIMIT_EXCEEDED, Reason.INVALID_FIELD, Reason.REVISION_CONFLICT})
 """Refusals that one write of a command earned; anything else is not the command's fault."""
 
+
+KEEP_TIMEOUT_S: Final = 2.0
+"""Seconds that the store may take for what commands have brought whose turn is being stopped."""
 
 PATHS_AHEAD_MAX: Final = 32
 """Entries that are read ahead of the commands that will ask for them."""
@@ -106,6 +110,21 @@ class Pending:
                 self._groups = [group for group in self._groups if id(group) not in written]
                 run_status = 0
 
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Work that may be stopped: what had ended by then is written as it ended.
+
+        Whoever settles the turn or goes on with it would take it for unfinished.
+        """
+        try:
+            yield
+        except asyncio.CancelledError:
+            # If the store does not answer, or the run is somebody else's by now, the ledger stays as it is.
+            with suppress(TurnwrightError, TimeoutError):
+                async with asyncio.timeout(KEEP_TIMEOUT_S):
+                    await self.flush(full=True)
+            raise
+
     def blame(self, error: TurnwrightError) -> bool:
         """Turn the group that earned a refusal into a failure of its command; False when there is none."""
         path = error.metadata.get("path")
@@ -167,12 +186,14 @@ class Pending:
         return [entry for path in paths if (entry := known[path])]
 
     async def find(
-        self, pattern: str, body_pattern: str = "", *, limit: int = 1000, bodies: bool = True
+        self, pattern: str, body_pattern: str = "", *, limit: int = 1000, bodies: bool = True, files_only: bool = False
     ) -> list[Entry]:
         """The entries that match, with what earlier commands wrote."""
         if self._unwritten_paths():
             await self.flush()
-        found = await self._ledger.find_entries(self._address, pattern, body_pattern, limit, bodies=bodies)
+        found = await self._ledger.find_entries(
+            self._address, pattern, body_pattern, limit, bodies=bodies, files_only=files_only
+        )
         self.footprint.read(found)
         return found
 

@@ -7,6 +7,7 @@ Source: rows RU128-RU131, RU155, RU284, RU293; architecture 11; decisions C12, C
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 from collections.abc import Collection, Mapping, Sequence
@@ -15,7 +16,7 @@ from itertools import chain
 from typing import Any, Final
 
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
-from turnwright_core.limits import ATTRIBUTES_BYTES_MAX
+from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, NAME_CHARS_MAX
 from turnwright_core.runs import Mode
 from turnwright_core.values import frozen
 from turnwright_executor.app.generation import Draft
@@ -29,9 +30,12 @@ from turnwright_executor.domain.toolset import TOOL_ORDER, Offer
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.payloads import Recording, RecordingContext
 from turnwright_executor.hooks.points import ENTRY_RECORDING
+from turnwright_executor.ports.models import ToolCall
 from turnwright_executor.tools.contract import Tool, failed
 from turnwright_executor.tools.offering import Offered
 from turnwright_grammar import Command, ReadWarning
+
+TOO_MANY: Final = "too_many_commands"
 
 LOST_KINDS: Final = frozenset(
     {
@@ -39,23 +43,33 @@ LOST_KINDS: Final = frozenset(
         "arguments_unreadable",
         "conflict_without_path",
         "cut_call",
-        "too_many_commands",
+        TOO_MANY,
         "unreadable_call",
     }
 )
 """Warnings that tell of a command the runtime could not carry out; the rest tell of repairs that worked."""
 
+_DROPPED: Final = "Only the first {taken} commands were taken; {dropped} were dropped."
+
 _HALVES: Final = re.compile("[\ud800-\udfff]")
 
-CUT_FINISHES: Final = frozenset({"length", "max_tokens"})
-"""Finish reasons of a reply that the vendor cut off."""
+WHOLE_FINISHES: Final = frozenset(
+    {"", "stop", "end_turn", "stop_sequence", "eos", "eos_token", "tool_calls", "tool_use", "function_call"}
+)
+"""Finish reasons of a reply that its model ended. By any other (`length`, `content_filter`) the vendor cut it off."""
 
 COMMAND_BYTES_MAX: Final = ATTRIBUTES_BYTES_MAX // 2
 """Longest command that a record keeps, in bytes of JSON: its effect has to fit beside it."""
 
+READ_ASIDE_CHARS: Final = 128 * 1024
+"""Length from which a reply is read in a thread of its own, in code points: a megabyte may take a second."""
+
+CALLS_CHARS_MAX: Final = ATTRIBUTES_BYTES_MAX // 8
+"""What a reply keeps of native calls that are too long to be kept, in code points of their arguments together."""
+
 CUT = failed(
     "cut:400",
-    "The reply was cut off at the model's output limit inside this command, so it was not carried out. "
+    "The reply was cut off inside this command, as at the model's output limit, so it was not carried out. "
     "Send it again, in smaller parts.",
 )
 TOO_LARGE = failed(
@@ -93,21 +107,35 @@ def read_draft(draft: Draft, commands_max: int, tools: Collection[str] = TOOL_OR
     known = frozenset(tools)
     reply = read_reply(draft.text, known_tools=known, commands_max=commands_max)
     commands, warnings = list(reply.commands), list(reply.warnings)
-    is_cut = draft.finish in CUT_FINISHES and any(
+    is_cut = draft.finish.lower() not in WHOLE_FINISHES and any(
         warning.kind == "unclosed" and commands and warning.span[1] == commands[-1].span[1] for warning in warnings
     )
     for call in draft.calls:
-        called, found = commands_from_call(call.name, call.arguments, known)
+        called, found = commands_from_call(call.name[:NAME_CHARS_MAX], call.arguments, known)
         warnings.extend(found)
         if not any(warning.kind in LOST_KINDS for warning in found):
-            commands.extend(called[: max(0, commands_max - len(commands))])
+            commands.extend(called)
+    if len(commands) > commands_max:
+        warnings = [warning for warning in warnings if warning.kind != TOO_MANY]
+        message = _DROPPED.format(taken=commands_max, dropped=len(commands) - commands_max + reply.dropped)
+        warnings.append(ReadWarning(TOO_MANY, message, (0, 0)))
+        del commands[commands_max:]
     return Reading(
         tuple(map(_storable, commands)), tuple(warnings), reply.narration.strip(), is_cut and not draft.calls
     )
 
 
+async def read_aside(draft: Draft, commands_max: int, tools: Collection[str]) -> Reading:
+    """As `read_draft`; a long reply is read beside the event loop, which has the leases of other runs to look after."""
+    if len(draft.text) + sum(len(call.arguments) for call in draft.calls) < READ_ASIDE_CHARS:
+        return read_draft(draft, commands_max, tools)
+    return await asyncio.to_thread(read_draft, draft, commands_max, tools)
+
+
 def _storable(command: Command) -> Command:
-    """The command as UTF-8 can hold it: JSON can name halves of characters, which are no text."""
+    """The command as a record can hold it: JSON can name halves of characters, which are no text."""
+    if len(command.name) > NAME_CHARS_MAX:
+        command = replace(command, name=command.name[:NAME_CHARS_MAX])
     if not any(_HALVES.search(text) for text in (command.name, command.body, *chain(*command.attributes.items()))):
         return command
     attributes = {_whole(name): _whole(value) for name, value in command.attributes.items()}
@@ -123,13 +151,25 @@ def reply_writes(turn: int, draft: Draft, reading: Reading, note: CallNote) -> l
     attributes = {
         CALL: note.to_json(),
         "finish": draft.finish,
-        "calls": [{"name": call.name, "arguments": call.arguments} for call in draft.calls],
+        "calls": _kept_calls(draft.calls),
         "warnings": [{"kind": warning.kind, "message": warning.message} for warning in reading.warnings],
     }
     writes = [_audit(f"assistant://{turn}", draft.text, {key: value for key, value in attributes.items() if value})]
     if draft.reasoning:
         writes.append(_audit(f"reasoning://{turn}", draft.thoughts, {}))
     return writes
+
+
+def _kept_calls(calls: Sequence[ToolCall]) -> list[dict[str, object]]:
+    """The native calls as the reply keeps them: as they came, or where that is too much the beginning of each."""
+    kept: list[dict[str, object]] = [{"name": call.name, "arguments": call.arguments} for call in calls]
+    if len(to_attributes_json({"calls": kept}).encode()) <= ATTRIBUTES_BYTES_MAX // 2:
+        return kept
+    chars = CALLS_CHARS_MAX // len(calls)
+    return [
+        {"name": call.name[:NAME_CHARS_MAX], "arguments": call.arguments[:chars], "chars": len(call.arguments)}
+        for call in calls
+    ]
 
 
 def _audit(path: str, body: str, attributes: dict[str, object]) -> EntryWrite:
@@ -198,7 +238,7 @@ def new_record(gate: Gate, recording: Recording, path: str, kept: Mapping[str, A
     attributes = {**told, **kept, **_class_of(gate.tools.get(command.name))}
     record = Record(path, command.name, command, attributes, State.RECORDED)
     if len(to_attributes_json(attributes).encode()) > COMMAND_BYTES_MAX:
-        record.attributes = {"tool": command.name, "target": attributes["target"][:200], **kept}
+        record.attributes = {"tool": command.name[:NAME_CHARS_MAX], "target": attributes["target"][:200], **kept}
         record.settle(TOO_LARGE)
     elif recording.is_refused:
         record.settle(failed(recording.outcome, recording.body))

@@ -28,12 +28,16 @@ from turnwright_executor.app.hubs import Hubs
 from turnwright_executor.app.leases import Leases
 from turnwright_executor.app.loop import LoopDriver, LoopOutcome, Place, Services
 from turnwright_executor.app.settlement import ABORT, Ending, budget_exhausted, crash_loop, ending_of, settle
-from turnwright_executor.domain.endings import AWAY, is_passing
+from turnwright_executor.domain.endings import AWAY, GONE, is_of_store, is_passing
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Claim
+from turnwright_executor.tools.contract import Done
 
 SERVICE_BACKOFF_S: Final = (0.2, 1.0, 3.0, 5.0)
-"""Seconds before a loop goes on after a service of ours did not answer; after the last one the loop fails."""
+"""Seconds before a loop goes on after a service of ours did not answer; after the last one the loop fails.
+
+While it is the store that does not answer, the loop is looked at again every `work_poll_s` instead.
+"""
 
 CLAIMS_MAX: Final = 100
 """Runs that one call may claim."""
@@ -52,9 +56,13 @@ class _Worker:
     again: bool = False
     step: asyncio.Task[LoopOutcome] | None = None
     aborting: bool = False
+    is_placed: bool = False
+    """Whether it has one of the slots."""
     sequence: int = 0
     """The loop that is driven; 0: none."""
     draft: Draft = field(default_factory=Draft)
+    came: dict[str, Done] = field(default_factory=dict)
+    """What came of outside effects of the open turn, by record."""
     claim: Claim | None = None
     """A claim that was taken from the queue for this worker."""
 
@@ -62,16 +70,29 @@ class _Worker:
 class Runner:
     """Owns the workers."""
 
-    def __init__(self, services: Services, hubs: Hubs, leases: Leases, place: Placing) -> None:
-        """`place` finds where a loop works on this host; it raises OSError where it cannot."""
+    def __init__(
+        self,
+        services: Services,
+        hubs: Hubs,
+        leases: Leases,
+        place: Placing,
+        backoff_s: Sequence[float] = SERVICE_BACKOFF_S,
+    ) -> None:
+        """`place` finds where a loop works on this host; it raises OSError where it cannot.
+
+        `backoff_s` are the seconds before a loop goes on after each failure in a row of a service of ours.
+        """
         self._services = services
         self._leases = leases
         self._hubs = hubs
         self._place = place
+        self._backoff_s = backoff_s
         self._workers: dict[RunAddress, _Worker] = {}
         self._slots = asyncio.Semaphore(services.settings.loops_max)
         self._draining = False
         self._seeking: asyncio.Task[None] | None = None
+        self._stirred = asyncio.Event()
+        """Set when work may be found before the next look for it is due."""
         self._waiting: dict[RunAddress, asyncio.TimerHandle] = {}
         self._expecting: dict[RunAddress, asyncio.Task[None]] = {}
         """Runs whose proposals wait, and who is to hear of it when nobody decides."""
@@ -97,7 +118,12 @@ class Runner:
                     _log.error("seeking_crashed", exc_info=error)
             for claim in claims:
                 self._take(claim)
-            await asyncio.sleep(0 if claims and len(claims) == free else settings.work_poll_s)
+            if not claims or len(claims) < free:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(settings.work_poll_s):
+                        await self._stirred.wait()
+            self._stirred.clear()
+            await asyncio.sleep(0)
 
     def _take(self, claim: Claim) -> None:
         address = RunAddress(claim.run.project, claim.run.run)
@@ -107,10 +133,14 @@ class Runner:
         else:
             self._employ(address, claim)
 
-    def _employ(self, address: RunAddress, claim: Claim | None = None) -> None:
+    def _employ(self, address: RunAddress, claim: Claim | None = None, *, aborting: bool = False) -> None:
+        if claim is None and self._seeking and self._leases.is_choosy:
+            # Who claims a run starts its loop, and nobody may have its workspace: that is told of runs that are found.
+            self._stirred.set()
+            return
         if expecting := self._expecting.pop(address, None):
             expecting.cancel()
-        worker = self._workers[address] = _Worker(claim=claim)
+        worker = self._workers[address] = _Worker(claim=claim, aborting=aborting)
         worker.task = asyncio.create_task(self._run(address, worker), name=f"worker {address.run}")
 
     def kick(self, address: RunAddress) -> None:
@@ -146,6 +176,19 @@ class Runner:
         if address not in self._waiting and not self._draining:
             self._waiting[address] = asyncio.get_running_loop().call_later(wait_s, self._kick_now, address)
 
+    def _stopped(self, address: RunAddress, error: TurnwrightError) -> None:
+        """A worker stops: not even the loop's end could be stored. It goes on where it was, once that is possible."""
+        _log.warning("worker_stopped", run=address.run, reason=error.reason.name, detail=error.message)
+        if error.reason in AWAY:
+            self._kick_later(address, self._services.settings.work_poll_s)
+        elif error.reason not in GONE:
+            self._look_again(address)
+
+    def _look_again(self, address: RunAddress) -> None:
+        """A run was left for a reason that may stay: where nobody looks for work, look as those who do."""
+        if self._seeking is None:
+            self._kick_later(address, self._services.settings.work_poll_s)
+
     def _kick_now(self, address: RunAddress) -> None:
         del self._waiting[address]
         self.kick(address)
@@ -167,10 +210,14 @@ class Runner:
         if worker and (worker.aborting or (sequence and worker.sequence and worker.sequence != sequence)):
             return
         if worker:
-            worker.aborting = True
+            worker.aborting = worker.again = True
             if worker.step:
                 worker.step.cancel()
-        self.kick(address)
+            elif worker.task and not worker.is_placed:
+                # It waits for others to end: the next one settles the abort before it does.
+                worker.task.cancel()
+        elif not self._draining:
+            self._employ(address, aborting=True)
 
     async def drain(self) -> None:
         """Stop all workers where they are, and give their runs back; the ledgers say how to go on."""
@@ -186,7 +233,11 @@ class Runner:
 
     async def _run(self, address: RunAddress, worker: _Worker) -> None:
         try:
+            if worker.aborting and self._slots.locked():
+                await self._settle_aborted(address)
+                worker.aborting = False
             async with self._slots:
+                worker.is_placed = True
                 while True:
                     worker.again = False
                     await self._work(address, worker)
@@ -198,12 +249,23 @@ class Runner:
                 raise
             _log.error("worker_crashed", run=address.run, exc_info=error)
             await self._leases.give_back(address)
+            self._look_again(address)
         finally:
             # No await between the last look at `again` and here: a kick finds either this worker or none.
             del self._workers[address]
-            if worker.again:
+            if worker.aborting and not worker.is_placed:
+                asyncio.get_running_loop().call_soon(self.abort, address)
+            elif worker.again:
                 # It was kicked while it was being stopped.
                 self._kick_later(address, 0)
+
+    async def _settle_aborted(self, address: RunAddress) -> None:
+        """Settle an abort without a slot: nothing is carried out for it. Where that fails the worker does it later."""
+        with suppress(TurnwrightError):
+            claim = await self._leases.claim(address)
+            if claim.abort_requested:
+                await self._settle(address, claim, Draft(), ABORT)
+        await self._leases.give_back(address)
 
     async def _work(self, address: RunAddress, worker: _Worker) -> None:
         """Loop after loop, until none is left or one waits. Never raises, so that no run is lost to another's fault."""
@@ -226,16 +288,15 @@ class Runner:
                 if error.reason is Reason.LEASE_HELD:
                     self._kick_later(address, self._retry_s(error))
                     return
-                if error.reason not in AWAY or failures > len(SERVICE_BACKOFF_S):
-                    _log.warning("worker_stopped", run=address.run, reason=error.reason.name, detail=error.message)
-                    if error.reason in AWAY:
-                        # Not even the loop's end could be stored: it goes on where it was, once that is possible.
-                        self._kick_later(address, self._services.settings.work_poll_s)
+                # A loop is not failed for want of the store: that end could not be stored, and it may be back by then.
+                tries = len(self._backoff_s) if is_of_store(error) else len(self._backoff_s) + 1
+                if error.reason not in AWAY or failures >= tries:
+                    self._stopped(address, error)
                     return
-                if failures == len(SERVICE_BACKOFF_S):
+                if failures == len(self._backoff_s):
                     last = ending_of(error)
                 else:
-                    await asyncio.sleep(SERVICE_BACKOFF_S[failures])
+                    await asyncio.sleep(self._backoff_s[failures])
                 failures += 1
 
     async def _claim(self, address: RunAddress, worker: _Worker) -> Claim:
@@ -259,7 +320,7 @@ class Runner:
         try:
             place = await self._place(address, claim, loop, hub)
             confirm = partial(self._leases.confirm, address)
-            driver = LoopDriver(self._services, address, claim, loop, place, worker.draft, confirm)
+            driver = LoopDriver(self._services, address, claim, loop, place, worker.draft, confirm, worker.came)
             return await self._driven(address, worker, driver, loop, hub)
         except TurnwrightError as error:
             if is_passing(error):

@@ -87,6 +87,7 @@ async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft
     error = "" if ending is ABORT else ending.outcome
     finish = "aborted" if ending is ABORT else "error"
     called = _called(note_from_entry(reply)) if reply else await _unrecorded(ledger, address, claim, draft)
+    called = replace(called, work_ms=max(called.work_ms, draft.work_ms))
     result = replace(called, finish=finish, error=error, status=ending.status, reason=ending.word)
     end = LoopEnd(ending.status, ending.reason)
     await ledger.end_turn(address, claim.epoch, turn, result, writes, end)
@@ -123,11 +124,10 @@ async def _lost_tokens(ledger: Ledger, address: RunAddress, claim: Claim, draft:
     """What was set aside for calls of the open turn whose reply nobody has, or whose usage nobody told."""
     if claim.open_turn is None:
         return 0
-    untold = bool(draft.text or draft.thoughts) and not draft.usage.total_tokens
-    if not claim.turn_losses and not untold:
-        return 0
-    packet = await ledger.read_packet(address, claim.open_turn.number)
-    return (claim.turn_losses + untold) * reserved_tokens(packet.tokens, 0) if packet else 0
+    untold = bool(draft.text or draft.thoughts or draft.calls) and not draft.usage.total_tokens
+    calls = claim.turn_losses + draft.lost_calls + untold
+    packet = await ledger.read_packet(address, claim.open_turn.number) if calls else None
+    return calls * reserved_tokens(packet.tokens, 0) if packet else 0
 
 
 def _settled(record: Entry, ending: Ending) -> EntryWrite:

@@ -33,6 +33,17 @@ def room_left(packet: Packet, calibration: float, losses: Iterable[EntryWrite]) 
     return int(room - written) if room is not None and isfinite(written) else None
 
 
+def overflow_reason(packet: Packet, calibration: float) -> str:
+    """Why a packet that does not fit ended its loop, and what helps where no summarizing ever could."""
+    expected = packet.tokens * (calibration or 1.0)
+    chars = [sum(map(len, message.pieces)) for message in packet.messages]
+    instructions = round(expected * chars[0] / sum(chars))
+    reason = f"context_exceeded: the packet is expected to take {round(expected)} tokens, {packet.ceiling} are allowed"
+    if instructions < packet.ceiling:
+        return reason
+    return f"{reason}; the instructions alone take {instructions}: choose a model with a larger context window"
+
+
 def may_exceed(note: CallNote, records: Sequence[Record], footprint: Footprint, *, is_left: bool) -> bool:
     """Whether a turn may have brought more than fits.
 

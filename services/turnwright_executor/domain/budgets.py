@@ -133,7 +133,8 @@ def _who(*, of_run: bool) -> str:
 def after_turn(spent: Spending, result: TurnResult) -> Spending:
     """What was spent when a turn has ended; the turn itself was counted when it began."""
     usage = result.usage
-    unknown = usage.total_tokens > 0 and usage.cost_usd is None
+    # Tokens that no vendor told are lost ones, of a call that was answered or was not.
+    unknown = usage.cost_usd is None and usage.total_tokens + result.lost_tokens > 0
     return replace(
         spent,
         tokens=spent.tokens + usage.total_tokens + result.lost_tokens,

@@ -10,14 +10,23 @@ from typing import Final
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.runs import FAILED, TOO_LARGE
 
-AWAY: Final = (Reason.SERVICE_UNAVAILABLE, Reason.DATABASE_UNAVAILABLE, Reason.DRAINING)
+AWAY: Final = (Reason.SERVICE_UNAVAILABLE, Reason.DATABASE_UNAVAILABLE, Reason.DRAINING, Reason.QUEUE_FULL)
 """Why a call failed that may succeed in a moment: nothing is wrong with the loop."""
+
+GONE: Final = (Reason.RUN_NOT_FOUND, Reason.PROJECT_NOT_FOUND)
+"""Why a call failed that has nothing left to be about."""
 
 
 def is_passing(error: Exception) -> bool:
     """Whether a failure says nothing of the work: a service is away, or the run is another executor's by now."""
     passing = (*AWAY, Reason.LEASE_LOST, Reason.LEASE_HELD)
     return isinstance(error, TurnwrightError) and error.reason in passing
+
+
+def is_of_store(error: TurnwrightError) -> bool:
+    """Whether it is the store, or its database, that did not answer or had too much to do, whoever asked it."""
+    of_store = (Reason.DATABASE_UNAVAILABLE, Reason.QUEUE_FULL)
+    return error.reason in of_store or error.metadata.get("service") == "store"
 
 
 def status_of_error(error: TurnwrightError) -> int:

@@ -15,6 +15,10 @@ Network = IPv4Network | IPv6Network
 
 # Public by its number, and yet the machine below a virtual one: it hands out credentials there.
 _HOST_SERVICES: Final = frozenset({IPv4Address("168.63.129.16")})
+# Registered for special uses, which not every release of Python knows; clouds put their metadata into the first.
+_SPECIAL: Final[tuple[Network, ...]] = (
+    IPv4Network("192.0.0.0/24"), IPv4Network("192.88.99.0/24"), IPv6Network("64:ff9b:1::/48"), IPv6Network("3fff::/20"),
+)  # fmt: skip
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 _IPV4_BITS: Final = 0xFFFF_FFFF
 
@@ -33,15 +37,19 @@ def networks_of(text: str) -> tuple[Network, ...]:
 def may_be_reached(address: str, allowed: Sequence[Network]) -> bool:
     """Whether a page may be fetched from a numeric address. Raises ValueError where it is none."""
     named = _embedded(ip_address(address))
-    return is_public(named) or any(named in network for network in allowed)
+    return is_public(named) or _is_in(named, allowed)
 
 
 def is_public(address: Address) -> bool:
     """Whether an address is one of the public internet: not this host's, nor its network's, nor everybody's."""
     if isinstance(address, IPv6Address) and address.is_site_local:
         return False
-    is_special = address.is_multicast or address.is_reserved or address in _HOST_SERVICES
+    is_special = address.is_multicast or address.is_reserved or address in _HOST_SERVICES or _is_in(address, _SPECIAL)
     return address.is_global and not is_special
+
+
+def _is_in(address: Address, networks: Sequence[Network]) -> bool:
+    return any(address in network for network in networks)
 
 
 def _embedded(address: Address) -> Address:

@@ -47,7 +47,10 @@ def page_address(text: str) -> str:
 
 def _split(text: str) -> SplitResult:
     try:
+        text.encode()
         parts = urlsplit(text)
+    except UnicodeEncodeError:
+        raise PageAddressError("It holds half a character, which no address can.") from None
     except ValueError as error:
         raise PageAddressError(f"It cannot be read: {error}.") from None
     if parts.scheme not in SCHEMES:

@@ -76,6 +76,14 @@ def _unavailable_tool(case: Case) -> Refusal | None:
     )
 
 
+_NEEDS: Final = {
+    "search": "<search> needs words to look for: <search>sqlite busy timeout</search>.",
+    "sh": "<sh> needs a command: <sh>make test</sh>.",
+    "env": "<env> needs a command: <env>git log -5</env>.",
+}
+"""What is said of tools whose commands are written with a body."""
+
+
 def _bad_target(case: Case) -> Refusal | None:
     name, what = case.command.name, case.target
     if not what:
@@ -85,7 +93,7 @@ def _bad_target(case: Case) -> Refusal | None:
         if fault := _fault_of(value, lines_allowed=attribute == "command"):
             return Refusal("invalid:400", f"The {attribute} of <{name}> {fault}")
     if not target_of(case.command, what).strip():
-        return Refusal("invalid:400", f'<{name}> needs a {what}: <{name} {what}="..."/>.')
+        return Refusal("invalid:400", _NEEDS.get(name, f'<{name}> needs a {what}: <{name} {what}="..."/>.'))
     return None
 
 

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
+from typing import Final
 
 from turnwright.executor.v1 import control_pb2 as pb
 from turnwright.store.v1 import control_pb2, ledger_pb2, read_pb2, registry_pb2, store_service_pb2_grpc, write_pb2
 
 from turnwright_core.entries import EntryWrite
 from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.auth import current_caller
 from turnwright_core.kit.peer import Peer
+from turnwright_core.limits import PAGE_SIZE_MAX
 from turnwright_core.wire.entries import cursor_from_pb, write_to_pb
 from turnwright_executor.edge.store import StoreLedger
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import WriteAck
 
+NAMED_MAX: Final = 20
+"""Models that are named to who asks for one that there is not."""
+
 
 class StoreControl:
-    """Implements app.control.ControlRows."""
+    """Implements app.control.ControlRows. What changes a run is done in the name of the client that calls."""
 
     def __init__(self, peer: Peer) -> None:
         """Speak through this peer."""
@@ -30,19 +36,20 @@ class StoreControl:
             project=request.project, run=request.run, new_run=request.new_run, turn=request.turn,
             request_id=request.request_id,
         )  # fmt: skip
-        return pb.ForkRunResponse(run=(await self._peer.call(self._rows.ForkRun, wanted)).run)
+        return pb.ForkRunResponse(run=(await self._peer.call(self._rows.ForkRun, wanted, caller=current_caller())).run)
 
     async def rename_run(self, request: pb.RenameRunRequest) -> pb.RenameRunResponse:
         """Give a run another alias."""
         wanted = control_pb2.RenameRunRequest(
             project=request.project, run=request.run, new_run=request.new_run, request_id=request.request_id
         )
-        return pb.RenameRunResponse(run=(await self._peer.call(self._rows.RenameRun, wanted)).run)
+        answer = await self._peer.call(self._rows.RenameRun, wanted, caller=current_caller())
+        return pb.RenameRunResponse(run=answer.run)
 
     async def remove_run(self, request: pb.RemoveRunRequest) -> pb.RemoveRunResponse:
         """Remove a run."""
         wanted = registry_pb2.RemoveRunRequest(project=request.project, run=request.run, request_id=request.request_id)
-        await self._peer.call(self._rows.RemoveRun, wanted)
+        await self._peer.call(self._rows.RemoveRun, wanted, caller=current_caller())
         return pb.RemoveRunResponse()
 
     async def configure_run(self, request: pb.ConfigureRunRequest) -> pb.ConfigureRunResponse:
@@ -50,14 +57,15 @@ class StoreControl:
         wanted = control_pb2.ConfigureRunRequest(
             project=request.project, run=request.run, patch=request.patch, request_id=request.request_id
         )
-        return pb.ConfigureRunResponse(run=(await self._peer.call(self._rows.ConfigureRun, wanted)).run)
+        answer = await self._peer.call(self._rows.ConfigureRun, wanted, caller=current_caller())
+        return pb.ConfigureRunResponse(run=answer.run)
 
     async def inject_message(self, request: pb.InjectMessageRequest) -> control_pb2.InjectMessageResponse:
         """Add a message to a run."""
         wanted = control_pb2.InjectMessageRequest(
             project=request.project, run=request.run, message=request.message, request_id=request.request_id
         )
-        return await self._peer.call(self._rows.InjectMessage, wanted)
+        return await self._peer.call(self._rows.InjectMessage, wanted, caller=current_caller())
 
     async def list_entries(self, request: pb.ListEntriesRequest) -> pb.ListEntriesResponse:
         """Entries by patterns; of the run that was written last where none is named."""
@@ -79,6 +87,21 @@ class StoreControl:
             raise fault(Reason.RUN_NOT_FOUND, f"There is no run in {project} yet.", project=project, run="")
         return page.runs[0].run
 
+    async def check_model(self, alias: str) -> None:
+        """Raises MODEL_NOT_FOUND where there is no such model."""
+        request = registry_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)
+        names: list[str] = []
+        while True:
+            page = await self._peer.call(self._rows.ListModels, request)
+            names += [model.alias for model in page.models]
+            if alias in names:
+                return
+            if not page.next_page_token:
+                available = ", ".join(names[:NAMED_MAX]) or "none"
+                message = f"There is no model {alias!r}. Available: {available}."
+                raise fault(Reason.MODEL_NOT_FOUND, message, model=alias)
+            request.page_token = page.next_page_token
+
     async def add_model(self, request: pb.AddModelRequest) -> pb.AddModelResponse:
         """Add or replace a model."""
         answer = await self._peer.call(self._rows.PutModels, registry_pb2.PutModelsRequest(models=[request.model]))
@@ -90,16 +113,14 @@ class StoreControl:
         return pb.RemoveModelResponse()
 
     async def set_file_constraints(self, request: pb.SetFileConstraintsRequest) -> pb.SetFileConstraintsResponse:
-        """Take constraints away, then set others. Repeating a half of it changes nothing."""
-        if request.remove_patterns:
-            removal = registry_pb2.RemoveFileConstraintsRequest(
-                project=request.project, patterns=request.remove_patterns, request_id=request.request_id
-            )
-            await self._peer.call(self._rows.RemoveFileConstraints, removal)
+        """Take constraints away, then set others: all of it or nothing."""
         wanted = registry_pb2.SetFileConstraintsRequest(
-            project=request.project, constraints=request.constraints, request_id=request.request_id
+            project=request.project,
+            constraints=request.constraints,
+            remove_patterns=request.remove_patterns,
+            request_id=request.request_id,
         )
-        answer = await self._peer.call(self._rows.SetFileConstraints, wanted)
+        answer = await self._peer.call(self._rows.SetFileConstraints, wanted, caller=current_caller())
         return pb.SetFileConstraintsResponse(constraints=answer.constraints)
 
     async def list_file_constraints(self, request: pb.ListFileConstraintsRequest) -> pb.ListFileConstraintsResponse:

@@ -15,6 +15,7 @@ from turnwright.types.v1 import model_pb2, run_pb2
 
 from turnwright_core import __version__
 from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.kit.auth import current_caller
 from turnwright_core.kit.peer import Peer
 from turnwright_executor.edge.run_payload import RunPayload
 from turnwright_executor.edge.schemes import KnownSchemes
@@ -48,7 +49,7 @@ class StoreQueries:
         wanted = registry_pb2.CreateRunRequest(
             project=request.project, run=request.run, settings=request.settings, request_id=request.request_id
         )
-        return (await self._store.call(self._rows.CreateRun, wanted)).run
+        return (await self._store.call(self._rows.CreateRun, wanted, caller=current_caller())).run
 
     async def get_run(self, request: query_pb2.GetRunRequest) -> query_pb2.GetRunResponse:
         """A run with its loops and turns."""

@@ -7,6 +7,7 @@ from turnwright.store.v1 import queue_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import project_pb2, run_pb2
 
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.kit.auth import current_caller
 from turnwright_core.kit.peer import Peer
 from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_core.wire.runs import run_from_pb
@@ -15,7 +16,7 @@ from turnwright_executor.ports.registry import Queued
 
 
 class StoreRegistry:
-    """Implements ports.Registry."""
+    """Implements ports.Registry. Tasks and aborts are stored in the name of the client that calls."""
 
     def __init__(self, peer: Peer) -> None:
         """Speak through this peer."""
@@ -53,10 +54,10 @@ class StoreRegistry:
             run_settings=task.run_settings,
             request_id=task.request_id,
         )
-        answer = await self._peer.call(self._stub.EnqueueLoop, request)
+        answer = await self._peer.call(self._stub.EnqueueLoop, request, caller=current_caller())
         return Queued(run_from_pb(answer.run), answer.run, answer.loop, cursor_from_pb(answer.cursor), answer.created)
 
     async def request_abort(self, address: RunAddress, request_id: str) -> run_pb2.Run:
         """Mark that the active loop shall end."""
         request = queue_pb2.RequestAbortRequest(project=address.project, run=address.run, request_id=request_id)
-        return (await self._peer.call(self._stub.RequestAbort, request)).run
+        return (await self._peer.call(self._stub.RequestAbort, request, caller=current_caller())).run

@@ -7,6 +7,7 @@ Source: rows RU179, RU309.
 from __future__ import annotations
 
 import json
+import zlib
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from http import HTTPStatus
@@ -55,7 +56,7 @@ class SearxNg:
                     return await _body(response)
                 finally:
                     await response.aclose()
-        except (httpx.TransportError, httpx.InvalidURL) as error:
+        except (httpx.TransportError, httpx.StreamError, httpx.InvalidURL, zlib.error) as error:
             raise broken(f"The search engine at {self._url.host}", error) from None
 
     def _request(self, query: str) -> httpx.Request:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+import grpc
 from turnwright.store.v1 import (
     control_pb2,
     lease_pb2,
@@ -20,6 +22,7 @@ from turnwright.store.v1 import (
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Cursor, Entry, EntryWrite
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, PAGE_SIZE_MAX
 from turnwright_core.runs import LoopEnd, Run, Spending, Turn, TurnResult
@@ -43,6 +46,14 @@ from turnwright_executor.ports.packets import Packet
 WHOLE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bodies and attributes of records that are asked for in one call, in bytes."""
 
+BUSY_BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0)
+"""Seconds before a store that has too much to do is asked again; then whoever asked has to wait, or to begin again."""
+
+_log = get_logger("ledger")
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
 
 class StoreLedger:
     """Implements ports.Ledger. `owner` is new at each start of the executor, `own_address` is where it listens."""
@@ -59,6 +70,17 @@ class StoreLedger:
         self._owner: dict[str, Any] = {"owner": owner, "address": own_address, "lease_ms": lease_ms}
         self.stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
 
+    async def _call(self, method: grpc.aio.UnaryUnaryMultiCallable[Request, Response], request: Request) -> Response:
+        """The store's answer. Where it is too busy it has done nothing: what a command brought is not lost for that."""
+        for wait_s in BUSY_BACKOFF_S:
+            try:
+                return await self._peer.call(method, request)
+            except TurnwrightError as error:
+                if error.reason is not Reason.QUEUE_FULL:
+                    raise
+            await asyncio.sleep(wait_s)
+        return await self._peer.call(method, request)
+
     def scheme(self, name: str) -> Scheme:
         """The rules of a scheme."""
         return self._schemes.rules(name)
@@ -68,28 +90,29 @@ class StoreLedger:
         request = lease_pb2.ClaimRunRequest(
             project=address.project, run=address.run, schemes_version=self._schemes.version, **self._owner
         )
-        answer = await self._peer.call(self.stub.ClaimRun, request)
+        answer = await self._call(self.stub.ClaimRun, request)
         self._schemes.learn(answer)
-        return await self._claim_from_pb(answer)
+        return (await self._readable([answer]))[0]
 
     async def claim_work(self, limit: int, workspaces: Sequence[str]) -> list[Claim]:
         """Take over runs that have work and no owner."""
         request = lease_pb2.ClaimWorkRequest(
             limit=limit, workspace_ids=workspaces, schemes_version=self._schemes.version, **self._owner
         )
-        answer = await self._peer.call(self.stub.ClaimWork, request)
+        answer = await self._call(self.stub.ClaimWork, request)
         self._schemes.learn(answer)
         return await self._readable(answer.claims)
 
     async def _readable(self, granted: Sequence[lease_pb2.ClaimRunResponse]) -> list[Claim]:
-        """The claims whose records can be read; the others are given back. Raises TurnwrightError where none can."""
+        """The claims whose records can be read; the others are given back. Raises what the last did where none can."""
         claims: list[Claim] = []
-        problem: TurnwrightError | None = None
+        problem: Exception | None = None
         for claim in granted:
             try:
                 claims.append(await self._claim_from_pb(claim))
-            except TurnwrightError as error:
+            except (TurnwrightError, ValueError) as error:  # the store's answer, or a value that there is not
                 problem = error
+                _log.warning("claim_unreadable", run=claim.run.run, exc_info=error)
                 # Else it would stay leased, and count as lost by an owner that died.
                 with contextlib.suppress(TurnwrightError):
                     await self.release(RunAddress(claim.run.project, claim.run.run), claim.fence.epoch)
@@ -141,14 +164,14 @@ class StoreLedger:
             workspace_ids=workspaces,
             **self._owner,
         )
-        answer = await self._peer.call(self.stub.RenewLeases, request)
+        answer = await self._call(self.stub.RenewLeases, request)
         states = tuple(LeaseState(state.held, state.abort_requested) for state in answer.states)
         return Renewal(states, answer.lease_ms)
 
     async def holding(self, address: RunAddress) -> Holding:
         """Who has the run now."""
         request = lease_pb2.GetLeaseRequest(project=address.project, run=address.run)
-        answer = await self._peer.call(self.stub.GetLease, request)
+        answer = await self._call(self.stub.GetLease, request)
         return Holding(answer.owner, answer.address, answer.run_status)
 
     async def release(self, address: RunAddress, epoch: int) -> None:
@@ -156,7 +179,7 @@ class StoreLedger:
         request = lease_pb2.ReleaseRunRequest(
             project=address.project, run=address.run, fence=write_pb2.Fence(epoch=epoch)
         )
-        await self._peer.call(self.stub.ReleaseRun, request)
+        await self._call(self.stub.ReleaseRun, request)
 
     async def begin_turn(self, address: RunAddress, epoch: int, new: NewTurn) -> tuple[Turn, WriteAck]:
         """Open the next turn."""
@@ -168,7 +191,7 @@ class StoreLedger:
             writes=[write_to_pb(write) for write in new.writes],
             schemes_version=self._schemes.version,
         )
-        answer = await self._peer.call(self.stub.BeginTurn, message)
+        answer = await self._call(self.stub.BeginTurn, message)
         self._schemes.learn(answer)
         return turn_from_pb(answer.turn), WriteAck((), cursor_from_pb(answer.cursor))
 
@@ -192,7 +215,7 @@ class StoreLedger:
             run_status=run_status,
             read_paths=read_paths,
         )
-        answer = await self._peer.call(self.stub.WriteEntries, message)
+        answer = await self._call(self.stub.WriteEntries, message)
         read = tuple(map(entry_from_pb, answer.read.entries)) if answer.HasField("read") else None
         return WriteAck(tuple(answer.paths), cursor_from_pb(answer.cursor), read)
 
@@ -208,12 +231,12 @@ class StoreLedger:
             packet=packet_to_pb(turn, packet, base_turn),
         )
         try:
-            answer = await self._peer.call(self.stub.WriteEntries, request)
+            answer = await self._call(self.stub.WriteEntries, request)
         except TurnwrightError as error:
             if error.reason is not Reason.PACKET_BASE_MISSING:
                 raise
             request.packet.CopyFrom(packet_to_pb(turn, packet, 0))
-            answer = await self._peer.call(self.stub.WriteEntries, request)
+            answer = await self._call(self.stub.WriteEntries, request)
         return WriteAck((), cursor_from_pb(answer.cursor))
 
     async def read_packet(self, address: RunAddress, turn: int) -> Packet | None:
@@ -254,7 +277,7 @@ class StoreLedger:
         if next_turn:
             message.next.request.CopyFrom(turn_request_to_pb(next_turn.request))
             message.next.writes.extend(write_to_pb(write) for write in next_turn.writes)
-        answer = await self._peer.call(self.stub.EndTurn, message)
+        answer = await self._call(self.stub.EndTurn, message)
         self._schemes.learn(answer)
         opened = turn_from_pb(answer.next) if answer.HasField("next") else None
         return opened, WriteAck((), cursor_from_pb(answer.cursor))
@@ -262,37 +285,50 @@ class StoreLedger:
     async def get_entries(self, address: RunAddress, paths: Sequence[str]) -> list[Entry]:
         """The entries that exist among the paths."""
         request = read_pb2.GetEntriesRequest(project=address.project, run=address.run, paths=paths)
-        answer = await self._peer.call(self.stub.GetEntries, request)
+        answer = await self._call(self.stub.GetEntries, request)
         return [entry_from_pb(entry) for entry in answer.entries]
 
     async def find_entries(
-        self, address: RunAddress, pattern: str, body_pattern: str, limit: int, *, bodies: bool
+        self,
+        address: RunAddress,
+        pattern: str,
+        body_pattern: str,
+        limit: int,
+        *,
+        bodies: bool,
+        files_only: bool = False,
     ) -> list[Entry]:
-        """The entries that match, at most `limit`."""
+        """The entries that match, at most `limit`; `files_only`: of project files."""
         request = read_pb2.ListEntriesRequest(
             project=address.project,
             run=address.run,
             pattern=pattern,
             body_pattern=body_pattern,
-            page_size=limit,
             without_bodies=not bodies,
+            schemes=[""] if files_only else [],
         )
-        answer = await self._peer.call(self.stub.ListEntries, request)
-        return [entry_from_pb(entry) for entry in answer.entries]
+        found: list[Entry] = []
+        while True:
+            request.page_size = min(limit - len(found), PAGE_SIZE_MAX)
+            answer = await self._call(self.stub.ListEntries, request)
+            found += map(entry_from_pb, answer.entries)
+            request.page_token = answer.next_page_token
+            if not request.page_token or len(found) >= limit:
+                return found
 
     async def read_body(self, address: RunAddress, path: str, offset: int, bytes_max: int) -> str:
         """A part of a body, cut at a character."""
         request = stream_pb2.ReadBodyRequest(
             project=address.project, run=address.run, path=path, offset=offset, bytes_max=bytes_max
         )
-        return (await self._peer.call(self.stub.ReadBody, request)).text
+        return (await self._call(self.stub.ReadBody, request)).text
 
     async def file_constraints(self, project: str) -> list[FileConstraint]:
         """What a project says of its files."""
         found: list[FileConstraint] = []
         request = registry_pb2.ListFileConstraintsRequest(project=project, page_size=PAGE_SIZE_MAX)
         while True:
-            answer = await self._peer.call(self.stub.ListFileConstraints, request)
+            answer = await self._call(self.stub.ListFileConstraints, request)
             found += [FileConstraint(one.pattern, one.kind) for one in answer.constraints]
             if not answer.next_page_token:
                 return found
@@ -337,14 +373,14 @@ class StoreLedger:
         request = registry_pb2.GetRunRequest(
             project=address.project, run=address.run, schemes_version=self._schemes.version
         )
-        answer = await self._peer.call(self.stub.GetRun, request)
+        answer = await self._call(self.stub.GetRun, request)
         self._schemes.learn(answer)
         return run_from_pb(answer.run)
 
     async def spending(self, address: RunAddress, loop: int) -> tuple[Spending, Spending]:
         """What a run and one of its loops have spent."""
         request = control_pb2.GetSpendingRequest(project=address.project, run=address.run, loop=loop)
-        answer = await self._peer.call(self.stub.GetSpending, request)
+        answer = await self._call(self.stub.GetSpending, request)
         return spending_from_pb(answer.run), spending_from_pb(answer.loop)
 
 

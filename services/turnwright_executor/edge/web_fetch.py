@@ -199,11 +199,15 @@ async def _unpacked(response: httpx.Response) -> AsyncIterator[bytes]:
         raise WebError("unsupported:415", f"The server packed its answer as {coding[:40]!r}, which nobody asked for.")
     # 32 more than the window: zlib looks which of its two headers is there.
     unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
+    has_any = False
     async for raw in response.aiter_raw():
         left = raw
         while left and not unpacker.eof:
+            has_any = True
             yield unpacker.decompress(left, _PIECE_BYTES)
             left = unpacker.unconsumed_tail
+    if has_any and not unpacker.eof:
+        raise zlib.error("it ends too early")
 
 
 def broken(host: str, error: Exception | None) -> WebError:

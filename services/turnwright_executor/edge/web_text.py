@@ -20,7 +20,8 @@ _CHARSETS: Final = re.compile(
     r"|shift_jis\w*|johab|hz"
 )
 # What these are called in a page is a superset of theirs in every browser.
-_SUPERSETS: Final = {"ascii": "cp1252", "iso8859-1": "cp1252"}
+# Without a mark of their order the small end of UTF-16 and UTF-32 comes first.
+_SUPERSETS: Final = {"ascii": "cp1252", "iso8859-1": "cp1252", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}
 _MARKS: Final = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _META_CHARSET: Final = re.compile(
     rb"<meta[^>]{0,200}?charset\s{0,20}=\s{0,20}[\"']?\s{0,20}([\w.:-]{2,40})", re.IGNORECASE
@@ -56,7 +57,7 @@ def decoded(data: bytes, content_type: str, *, is_cut: bool = False) -> str:
     for name in names:
         try:
             return _clean(codecs.getincrementaldecoder(name)().decode(data, final=not is_cut))
-        except UnicodeDecodeError:
+        except UnicodeError:
             continue
     fallback = names[0] if len(names) > 1 else "cp1252"
     return _clean(data.decode(fallback, "replace"))
@@ -80,7 +81,9 @@ def _named(content_type: str) -> list[str]:
 
 def _declared(data: bytes) -> list[str]:
     found = _META_CHARSET.search(data[:_META_BYTES])
-    return _codec(found[1].decode("ascii", "replace")) if found else []
+    named = _codec(found[1].decode("ascii", "replace")) if found else []
+    # It was read byte by byte, so wide characters are what it is not made of.
+    return [name for name in named if not name.startswith(("utf-16", "utf-32"))]
 
 
 def _codec(name: str) -> list[str]:

@@ -164,9 +164,16 @@ class Ledger(Protocol):
         ...
 
     async def find_entries(
-        self, address: RunAddress, pattern: str, body_pattern: str, limit: int, *, bodies: bool
+        self,
+        address: RunAddress,
+        pattern: str,
+        body_pattern: str,
+        limit: int,
+        *,
+        bodies: bool,
+        files_only: bool = False,
     ) -> list[Entry]:
-        """The entries that match, at most `limit`."""
+        """The entries that match, at most `limit`; `files_only`: of project files."""
         ...
 
     async def read_view(

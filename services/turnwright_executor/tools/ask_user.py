@@ -55,6 +55,7 @@ def _listed(text: str) -> list[str]:
     if text.startswith("["):
         with suppress(ValueError, RecursionError):
             parsed = json.loads(text)
-            return [str(one).strip() for one in parsed]
+            # JSON can spell what no record can hold: half a character, and nothing at all.
+            return [str(one).encode("utf-8", "replace").decode().replace("\0", "\ufffd").strip() for one in parsed]
     lines = text.splitlines() if "\n" in text else text.split(",")
     return [line.strip().removeprefix("- ").removeprefix("* ").strip() for line in lines]

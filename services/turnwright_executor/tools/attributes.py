@@ -10,7 +10,8 @@ from turnwright_core.limits import SUMMARY_CHARS_MAX
 from turnwright_executor.tools.paths import refused
 from turnwright_grammar import Command
 
-_INTEGER: Final = re.compile(r"[+-]?\d{1,9}")
+# Some models write every number of their JSON with a point.
+_INTEGER: Final = re.compile(r"([+-]?\d{1,9})(?:\.0{1,9})?")
 _VISIBILITIES: Final = {
     "visible": Visibility.VISIBLE,
     "summarized": Visibility.SUMMARIZED,
@@ -47,6 +48,7 @@ def integer_of(command: Command, name: str) -> int | None:
     value = command.attributes.get(name)
     if value is None:
         return None
-    if not _INTEGER.fullmatch(value.strip()):
+    found = _INTEGER.fullmatch(value.strip())
+    if not found:
         raise refused("invalid:400", f"{name} must be a whole number, not {value!r}.")
-    return int(value)
+    return int(found[1])

@@ -64,11 +64,12 @@ class Entries(Protocol):
         ...
 
     async def find(
-        self, pattern: str, body_pattern: str = "", *, limit: int = 1000, bodies: bool = True
+        self, pattern: str, body_pattern: str = "", *, limit: int = 1000, bodies: bool = True, files_only: bool = False
     ) -> list[Entry]:
         """The entries whose path matches, and whose body contains the body pattern; path order.
 
-        Without `bodies` each body is empty and only `body_bytes` tells its length.
+        Without `bodies` each body is empty and only `body_bytes` tells its length. `files_only`: of project files;
+        `**` matches the paths of all other entries too.
         """
         ...
 

@@ -18,8 +18,16 @@ from turnwright_core.patterns import unified_patch
 from turnwright_executor.domain.effects import Effect, FileEdit, FileEffect, effect_to_json
 from turnwright_executor.tools.attributes import summary_of, visibility_of
 from turnwright_executor.tools.contract import Context, Done, Proposed, failed
-from turnwright_executor.tools.listing import line_count, plural
-from turnwright_executor.tools.paths import BATCH_PATHS_MAX, Item, file_attributes, read_file, refused, removal
+from turnwright_executor.tools.listing import line_count, listed, plural
+from turnwright_executor.tools.paths import (
+    BATCH_PATHS_MAX,
+    Item,
+    RefusedError,
+    file_attributes,
+    read_file,
+    refused,
+    removal,
+)
 from turnwright_executor.tools.ports import FileText, OutsideProjectError
 from turnwright_grammar import Command
 
@@ -27,8 +35,12 @@ EFFECT_BYTES_MAX: Final = ATTRIBUTES_BYTES_MAX - 64 * 1024
 """Longest effect together with its command, in bytes of JSON: both stand in the attributes of one record."""
 
 CONFLICT: Final = "conflict:409"
+INVALID: Final = "invalid:400"
 CONFLICT_CHARS_MAX: Final = 8000
 """Most of a file that the model reads with a conflict, in characters."""
+
+LISTED_MAX: Final = 200
+"""Most files that the record of a change names: it stays in the log."""
 
 _CUT: Final = "... the rest is not shown\n"
 
@@ -74,22 +86,22 @@ def _check_encodable(edit: FileEdit) -> None:
         (edit.content or "").encode()
     except UnicodeEncodeError as error:
         text = f"The new text of {edit.path} holds half a character (at {error.start}). Write the whole one."
-        raise refused("invalid:400", text) from None
+        raise refused(INVALID, text) from None
 
 
 async def carry_out(effect: Effect, command: Command, context: Context) -> Done:
     """Make the changes and bring the store's entries to what the files now are."""
     if not isinstance(effect, FileEffect):
-        return failed("invalid:400", f"<{command.name}> changes files and runs no commands.")
+        return failed(INVALID, f"<{command.name}> changes files and runs no commands.")
     if stale := await _stale(effect.edits, context):
-        return _unwritten(await conflict(stale, context), effect.edits)
+        return _unwritten(stale, effect.edits)
     entries = await _entries_of(effect.edits, context)
     writes: list[EntryWrite] = []
     for place, edit in enumerate(effect.edits):
         if problem := await _replace(edit, context):
             return replace(_unwritten(problem, effect.edits[place:]), writes=tuple(writes))
         writes.extend(_mirrored(edit, command, entries))
-    return Done("\n".join(map(_told, effect.edits)), writes=tuple(writes))
+    return Done(listed([*map(_told, effect.edits)], LISTED_MAX), writes=tuple(writes))
 
 
 async def _entries_of(edits: Sequence[FileEdit], context: Context) -> dict[str, Entry]:
@@ -104,7 +116,10 @@ async def conflict(path: str, context: Context) -> Done:
     The model reads what is there now, as far as CONFLICT_CHARS_MAX allows.
     """
     told = f"{path} has changed since the proposal was made, and was left as it is."
-    file = await read_file(path, context)
+    try:
+        file = await read_file(path, context)
+    except RefusedError as error:
+        return failed(CONFLICT, f"{told} {error.done.body}")
     if file is None:
         return failed(CONFLICT, f"{told} It does not exist any more. Look what happened, then repeat what is needed.")
     if file.text is None:
@@ -159,12 +174,16 @@ def _shortened(edits: Iterable[FileEdit]) -> Iterable[FileEdit]:
         yield replace(edit, patch=patch)
 
 
-async def _stale(edits: Sequence[FileEdit], context: Context) -> str | None:
-    """The first file that is neither what an edit was made from nor what it makes."""
+async def _stale(edits: Sequence[FileEdit], context: Context) -> Done | None:
+    """The end of a command with a file that is neither what an edit was made from nor what it makes; None: go on."""
     for edit in edits:
-        file = await read_file(edit.path, context)
+        try:
+            file = await read_file(edit.path, context)
+        except RefusedError as error:
+            is_folder = error.done.outcome == INVALID
+            return await conflict(edit.path, context) if is_folder else error.done
         if (file.hash if file else None) != edit.base_hash and not _is_done(edit, file):
-            return edit.path
+            return await conflict(edit.path, context)
     return None
 
 

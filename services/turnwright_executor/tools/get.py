@@ -71,12 +71,12 @@ class Get(Settled):
     async def _preview(self, command: Command, context: Context) -> Done:
         path, text = command.attributes.get("path", "").strip(), command.body.strip()
         pattern = path if is_pattern(path) else normal(path, context)
-        found = await find_entries(pattern, text, context, self._limits.matches_max, bodies=False)
+        most = self._limits.matches_max
+        found = await find_entries(pattern, text, context, most + 1, bodies=False)
         if not found:
             return _nothing(path, text)
-        return Done(
-            listed([_preview_line(entry, self._limits.token_divisor) for entry in found], self._limits.matches_max)
-        )
+        more = ["... and more than are listed here; use a narrower pattern"] if len(found) > most else []
+        return Done("\n".join([*(_preview_line(entry, self._limits.token_divisor) for entry in found[:most]), *more]))
 
     async def _promote(self, command: Command, context: Context) -> Done:
         path, text = command.attributes.get("path", "").strip(), command.body.strip()

@@ -103,10 +103,10 @@ class PluginEntries:
         return await self._entries.get(paths)
 
     async def find(
-        self, pattern: str, body_pattern: str = "", *, limit: int = 1000, bodies: bool = True
+        self, pattern: str, body_pattern: str = "", *, limit: int = 1000, bodies: bool = True, files_only: bool = False
     ) -> list[Entry]:
         """See Entries."""
-        return await self._entries.find(pattern, body_pattern, limit=limit, bodies=bodies)
+        return await self._entries.find(pattern, body_pattern, limit=limit, bodies=bodies, files_only=files_only)
 
     def scheme(self, name: str) -> Scheme:
         """See Entries."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from turnwright_core.entries import AppendEntry, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.limits import SUMMARY_CHARS_MAX
+from turnwright_core.limits import CHUNK_BYTES, SUMMARY_CHARS_MAX
 from turnwright_core.streams import CHANNELS, PRODUCER, channel_path
 from turnwright_core.values import mutable
 from turnwright_executor.tools.contract import Context, Entries
@@ -25,6 +25,14 @@ AWAY: Final = frozenset({Reason.SERVICE_UNAVAILABLE, Reason.DATABASE_UNAVAILABLE
 
 BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0)
 """Seconds before a piece is sent again; the last one again and again: the lease says how long that makes sense."""
+
+PIECE_CHARS_MAX: Final = CHUNK_BYTES // 4
+"""Code points of one write, four bytes each at most: the kept end of an output may be more than a write can carry."""
+
+
+SHOWN_AT_ONCE_BYTES_MAX: Final = 16 * 1024
+"""Longest output of a failed command, in bytes, that is shown whole at once: more would push out of the window what
+the turn brought beside it. The end of a longer one stands in its summary."""
 
 
 class EndedElsewhereError(Exception):
@@ -94,10 +102,12 @@ class CommandOutput:
         return EntryWrite(channel.path, change, Tier.PLUGIN)
 
     async def keep(self, number: int, text: str) -> None:
-        """Add a piece to a channel, once. Returns when it is stored; raises EndedElsewhereError, TurnwrightError."""
+        """Add text to a channel, once. Returns when it is stored; raises EndedElsewhereError, TurnwrightError."""
         channel = self._channels[number]
-        await self._append(channel, text)
-        channel.count(text)
+        for begin in range(0, len(text), PIECE_CHARS_MAX):
+            piece = text[begin : begin + PIECE_CHARS_MAX]
+            await self._append(channel, piece)
+            channel.count(piece)
 
     async def beat(self, every_s: float) -> None:
         """Show again and again that the command lives. Raises EndedElsewhereError, TurnwrightError."""
@@ -116,7 +126,7 @@ class CommandOutput:
             raise
 
     def closed(self, state: State, outcome: str) -> tuple[EntryWrite, ...]:
-        """The writes that end the channels; of a failure those that hold something are shown, so that it is read."""
+        """The writes that end the channels; of a failure those that hold something are shown if they are short."""
         return tuple(_closed(channel, state, outcome) for channel in self._channels.values())
 
     def listed(self) -> str:
@@ -147,6 +157,6 @@ async def _stored(entries: Entries, write: EntryWrite) -> None:
 
 
 def _closed(channel: _Channel, state: State, outcome: str) -> EntryWrite:
-    is_shown = state is State.FAILED and channel.bytes_
+    is_shown = state is State.FAILED and 0 < channel.bytes_ <= SHOWN_AT_ONCE_BYTES_MAX
     visibility = Visibility.VISIBLE if is_shown else Visibility.UNSPECIFIED
     return EntryWrite(channel.path, SetEntry(state=state, outcome=outcome, visibility=visibility), Tier.PLUGIN)

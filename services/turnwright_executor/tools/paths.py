@@ -134,12 +134,15 @@ async def get_item(path: str, context: Context) -> Item:
 async def find_items(pattern: str, context: Context, limit: int, body_pattern: str = "") -> list[Item]:
     """What a pattern stands for, a path that is spelled like one included; files are read. Raises RefusedError.
 
-    A file that cannot be read is left out.
+    A file that cannot be read is left out. More than `limit` are refused: who acts on some of them must know which.
     """
     if not body_pattern and (exact := await exactly(pattern, context)):
         return [exact]
     # Without bodies first: a pattern may match more text than one message carries.
-    found = await find_entries(pattern, body_pattern, context, limit, bodies=False)
+    found = await find_entries(pattern, body_pattern, context, limit + 1, bodies=False)
+    if len(found) > limit:
+        told = f"{pattern} stands for more than {limit} entries, which is too many for one command."
+        raise refused("too_large:413", f"{told} Use a narrower pattern, such as one for each folder.")
     bodies = await _bodies([entry for entry in found if not is_file(entry.path)], context)
     items: list[Item | None] = []
     for entry in found:
@@ -187,12 +190,8 @@ async def find_entries(pattern: str, body_pattern: str, context: Context, limit:
     files_only = is_file(pattern) and shape_of(pattern) is not Shape.REGEX
     if files_only:
         pattern = pattern.removeprefix("./")
-    found = await context.entries.find(pattern, body_pattern, limit=limit, bodies=bodies)
-    return [
-        entry
-        for entry in found
-        if (is_file(entry.path) or not files_only) and context.entries.scheme(entry.scheme).model_visible
-    ]
+    found = await context.entries.find(pattern, body_pattern, limit=limit, bodies=bodies, files_only=files_only)
+    return [entry for entry in found if context.entries.scheme(entry.scheme).model_visible]
 
 
 def check_pattern(pattern: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Final
 
@@ -60,26 +61,35 @@ def with_offered(tools: Mapping[str, Tool], more: Sequence[Offered]) -> Mapping[
     return MappingProxyType({name: known[name] for name in order if name in known})
 
 
-def texts_of(tools: Mapping[str, Tool]) -> dict[str, str]:
-    """What the model reads about each of these tools, plugins' among them."""
-    return {name: tool.doc if isinstance(tool, Offered) else doc_of(name) for name, tool in tools.items()}
+def texts_of(tools: Mapping[str, Tool], *, is_brief: bool = False) -> dict[str, str]:
+    """What the model reads about each of these tools, plugins' among them; brief: without the lines that can be spared.
 
+    What plugins say of theirs is never cut.
+    """
+    return {
+        name: tool.doc if isinstance(tool, Offered) else doc_of(name, is_brief=is_brief) for name, tool in tools.items()
+    }
+
+
+_SPARE: Final = "  <!-- (spare) "
 
 TOOLS: Final = build_tools()
 """The tools under the default limits."""
 
 
 @cache
-def doc_of(name: str) -> str:
-    """What the model reads about a tool. Raises FileNotFoundError for a name that is none."""
+def doc_of(name: str, *, is_brief: bool = False) -> str:
+    """What the model reads about a tool; brief: without what can be spared. Raises FileNotFoundError for no tool."""
     lines = files(__package__).joinpath(f"{name}.md").read_text("utf-8").splitlines()
-    return "\n".join(line for line in lines if not is_rationale(line)).strip()
+    told = (line for line, below in pairwise([*lines, ""]) if not (is_brief and below.startswith(_SPARE)))
+    return "\n".join(line for line in told if not is_rationale(line)).strip()
 
 
 def is_rationale(line: str) -> bool:
     """Whether a line of a tool's file tells why the line above it stands there: for people, never for a model (RU257).
 
-    Whoever changes a text reads these first; each line keeps a model from something.
+    Whoever changes a text reads these first; each line keeps a model from something. One that begins with `(spare)`
+    stands below a line that models with a small window do without: it is said elsewhere, or told by an error.
     """
     return line.startswith("  <!-- ") and line.endswith(" -->")
 

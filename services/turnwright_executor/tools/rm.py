@@ -22,6 +22,7 @@ from turnwright_executor.tools.paths import (
     is_pattern,
     missing,
     normal,
+    read_file,
     refused,
     removal,
 )
@@ -81,7 +82,7 @@ class Rm:
         return [await get_item(path, context)]
 
     async def _is_left_over(self, path: str, context: Context) -> bool:
-        return bool(await context.entries.get([path])) and await context.workspace.read(path) is None
+        return bool(await context.entries.get([path])) and await read_file(path, context) is None
 
     def _removed(self, items: list[Item], context: Context) -> Done:
         for item in items:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
+import stat
 import sys
 import time
 
@@ -155,6 +157,33 @@ async def test_a_loop_whose_proposal_expires_says_so_and_the_run_can_go_on(tmp_p
         assert "Nobody decided within 0.4 s" in record.body
         assert (await services.client.get_run(services.project, "r")).run.status == 200
         assert (await services.until(await services.act("Go on."))).status == 200
+
+
+# ---- What stands in the way
+
+
+@pytest.mark.parametrize(
+    ("becomes", "outcome"),
+    [
+        (lambda file: file.mkdir(), "conflict:409"),
+        (lambda file: file.symlink_to("nowhere"), "conflict:409"),
+        (lambda file: file.symlink_to("/etc/hostname"), "permission:403"),
+        (os.mkfifo, "conflict:409"),
+    ],
+    ids=["a folder", "a link to nothing", "a link out of the project", "a pipe"],
+)
+async def test_what_somebody_wrote_is_kept_where_something_else_stands_in_the_way(services, becomes, outcome):
+    # RU253; architecture 6: acceptance reports a conflict instead of overwriting
+    queued = await waiting(services, f"{SET}{GO_ON}", DONE)
+    file = services.files / "a.txt"
+    file.unlink()
+    becomes(file)
+    kind = stat.S_IFMT(file.lstat().st_mode)
+    await services.client.resolve(services.project, "r", PROPOSAL, accept=True, contents={"": "mine\n"})
+    await services.until(queued)
+    record = await services.entry(PROPOSAL)
+    assert (record.outcome, json.loads(record.attributes_json)["unwritten"]) == (outcome, {"a.txt": "mine\n"})
+    assert stat.S_IFMT(file.lstat().st_mode) == kind
 
 
 # ---- Without a sandbox

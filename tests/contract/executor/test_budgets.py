@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import pytest
 from turnwright.executor.v1 import event_pb2
 from turnwright.types.v1 import budget_pb2, loop_pb2, settings_pb2
 
+from services import running
+from sse_server import Answer, SseServer, chat, delta, events
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
 
 pytestmark = pytest.mark.asyncio
@@ -23,6 +26,21 @@ def budget(**limits) -> budget_pb2.Budget:
 async def limit_run(services, run="r", **limits):
     settings = settings_pb2.RunSettings(model="m", budget=budget(**limits))
     await services.client.start_run(services.project, run, settings)
+
+
+def untold(text: str) -> Answer:
+    """A reply whose vendor tells nothing of what it took."""
+    return Answer(chunks=events(delta(role="assistant", content=text), delta(finish="stop")))
+
+
+@contextlib.asynccontextmanager
+async def answered(tmp_path, monkeypatch, *answers: Answer):
+    """The services with a model that gives these answers."""
+    async with SseServer(answers) as server:
+        monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            yield services, server
 
 
 def told(services) -> list[event_pb2.BudgetExhausted]:
@@ -125,3 +143,49 @@ async def test_turns_without_limits_tell_what_they_took_as_well(services) -> Non
     assert answer.spent == answer.loop_spent
     assert (answer.spent.turns, answer.spent.tokens) == (1, result.usage.total_tokens)
     assert (result.work_ms > 0, answer.spent.wall_s) == (True, result.work_ms / 1000)
+
+
+async def test_the_time_of_a_turn_that_was_stopped_is_spent(services) -> None:
+    pause = "=== reply after_ms=60000 ==="
+    (services.root / "m.txt").write_text(f"=== reply delay_ms=0 ===\n{GO_ON}\n{pause}\n{DONE}\n")
+    await limit_run(services, wall_s_max=1.5)
+    first = await services.until(await services.act())
+    spent = (await services.client.get_run(services.project, "r")).spent
+    second = await services.until(await services.act())
+    assert [word_of(first), word_of(second)] == [(499, "budget_exhausted:wall")] * 2
+    assert spent.wall_s >= 1
+
+
+async def test_what_a_vendor_does_not_tell_is_charged_as_an_estimate(tmp_path, monkeypatch) -> None:
+    async with answered(tmp_path, monkeypatch, *[untold(GO_ON)] * 3) as (services, server):
+        loop = await services.until(await services.act(budget=budget(tokens_max=12_000)))
+        answer = await services.client.get_run(services.project, "r", turns_max=5)
+    assert (word_of(loop), len(server.requests)) == ((499, "budget_exhausted:tokens"), 1)
+    first = answer.turns[-1].result
+    assert first.lost_tokens == first.packet_tokens + -(-len(GO_ON) // 2)
+    assert (answer.spent.tokens, answer.spent.lost_tokens) == (first.lost_tokens, first.lost_tokens)
+
+
+async def test_a_limit_in_money_ends_a_loop_whose_vendor_tells_nothing(tmp_path, monkeypatch) -> None:
+    async with answered(tmp_path, monkeypatch, untold(GO_ON), untold(DONE)) as (services, server):
+        loop = await services.until(await services.act(budget=budget(cost_usd_max=1)))
+    assert (word_of(loop), len(server.requests)) == ((499, "budget_exhausted:cost"), 1)
+
+
+async def test_a_call_whose_stream_stops_in_the_middle_is_charged(tmp_path, monkeypatch) -> None:
+    cut = Answer(chunks=chat(DONE).chunks[:2], end="cut")
+    async with answered(tmp_path, monkeypatch, cut, chat(DONE)) as (services, _):
+        loop = await services.until(await services.act())
+        answer = await services.client.get_run(services.project, "r", turns_max=1)
+    result = answer.turns[0].result
+    assert (loop.status, result.lost_tokens) == (200, result.packet_tokens + REPLY_RESERVE_TOKENS)
+    assert answer.spent.tokens == result.usage.total_tokens + result.lost_tokens
+
+
+async def test_a_call_is_not_made_again_where_the_budget_does_not_reach(tmp_path, monkeypatch) -> None:
+    cut = Answer(chunks=chat(DONE).chunks[:2], end="cut")
+    async with answered(tmp_path, monkeypatch, cut, chat(DONE)) as (services, server):
+        loop = await services.until(await services.act(budget=budget(tokens_max=12_000)))
+        spent = (await services.client.get_run(services.project, "r")).spent
+    assert (word_of(loop), len(server.requests)) == ((499, "budget_exhausted:tokens"), 1)
+    assert 0 < spent.lost_tokens == spent.tokens <= 12_000

@@ -178,6 +178,25 @@ async def test_an_executor_that_ends_tells_whoever_calls_a_tool_and_ends_the_com
     assert (again.status, again.outcome) == (500, "indeterminate:500")
 
 
+@pytest.mark.parametrize("request_id", ["", "1"], ids=["once", "repeatable"])
+async def test_the_command_of_a_client_that_goes_away_ends_and_its_record_says_so(services, request_id) -> None:
+    # RU127; architecture 11
+    await worked(services)
+    command = {"command": "echo $$ > pid; exec sleep 30"}
+    call = services.client.call_tool(services.project, "r", "sh", command, request_id=request_id)
+    calling = asyncio.create_task(call)
+    await until(lambda: pid_in(services))
+    calling.cancel()
+    [path] = await until(lambda: listed(services, "log://call_*/**"))
+
+    async def ended():
+        return await services.status(path) == 499
+
+    await until(ended)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((services.files / "pid").read_text()), 0)
+
+
 async def test_a_plugin_writes_to_the_store_itself_and_no_tool_hears_of_it(services) -> None:
     # RU127
     await worked(services)

@@ -95,3 +95,12 @@ async def test_a_get_keeps_nothing_unless_it_says_so_and_only_files(services):
         await call(services.project, "r", "get", {"path": "known://a", "persist": ""})
     assert refused.value.metadata["field"] == "attributes.path"
     assert await services.client.list_file_constraints(services.project) == []
+
+
+async def test_a_refused_change_of_constraints_takes_none_away(services):
+    # RU117
+    await services.client.set_file_constraints(services.project, {"a": "ignore"})
+    with pytest.raises(InvalidError):
+        await services.client.set_file_constraints(services.project, {"b": "frozen"}, remove=["a"])
+    found = await services.client.list_file_constraints(services.project)
+    assert [(one.pattern, one.kind) for one in found] == [("a", "ignore")]

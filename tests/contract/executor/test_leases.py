@@ -213,6 +213,39 @@ async def test_runs_of_other_workspaces_are_left_alone(tmp_path):
         assert (await until(ended_of(services.client, elsewhere.name, "s"), "the end")).status == 200
 
 
+async def test_a_task_that_was_given_to_an_executor_without_its_workspace_waits_for_another_and_says_so(
+    tmp_path, monkeypatch
+):
+    """architecture 3: it does not start where there is nothing to work on."""
+    monkeypatch.setenv("TURNWRIGHT_WORKSPACE_WAIT_S", "0.2")
+    (tmp_path / "elsewhere").mkdir()
+    async with stack(tmp_path, workspaces=str(tmp_path / "elsewhere"), work_poll_s=0.1) as (services, _):
+        services.script(DONE)
+        await services.act()
+
+        async def waits():
+            run = (await services.client.get_run(services.project, "r")).run
+            return run.loops_queued and await told_of(services)
+
+        assert await until(waits, "the reason") == [(100, "workspace_unavailable")]
+        elsewhere = await services.client.init_project(str(tmp_path / "elsewhere"))
+        await act(services.client, services, "quick", "s", elsewhere.name)
+        assert (await until(ended_of(services.client, elsewhere.name, "s"), "the end")).status == 200
+        assert await told_of(services) == [(100, "workspace_unavailable")]
+
+
+async def told_of(services):
+    """Status and reason of the loops of a run."""
+    loops = (await services.client.get_run(services.project, "r")).loops
+    return [(loop.status, loop.reason) for loop in loops if loop.reason]
+
+
+async def test_a_task_is_begun_at_once_by_an_executor_of_some_workspaces(tmp_path):
+    async with stack(tmp_path, workspaces=str(tmp_path / "project"), work_poll_s=3600) as (services, _):
+        services.script(DONE)
+        assert (await services.until(await services.act())).status == 200
+
+
 # ---- An executor that is a process of its own
 
 
@@ -250,9 +283,9 @@ async def paused(tmp_path):
         process.stderr.close()
 
 
-async def act(client, services, model: str, run: str):
+async def act(client, services, model: str, run: str, project: str = ""):
     settings = settings_pb2.LoopSettings(model=model, yolo=True)
-    return await client.act(services.project, "Do it.", run=run, settings=settings)
+    return await client.act(project or services.project, "Do it.", run=run, settings=settings)
 
 
 async def test_an_executor_that_was_paused_past_its_lease_stops_the_run_and_goes_on_with_others(paused):

@@ -268,8 +268,9 @@ async def test_what_is_wrong_with_a_task_is_said(services) -> None:
     assert long.value.reason is Reason.LIMIT_EXCEEDED
     with pytest.raises(MissingError):
         await services.client.get_run(services.project, "r")
-    with pytest.raises(PreconditionError):
-        await services.client.init_project("/nowhere/at/all")
+    for root in ("/nowhere/at/all", "relative", ""):
+        with pytest.raises(PreconditionError, match=f"'{root}' is no directory .* by its absolute path"):
+            await services.client.init_project(root)
 
 
 async def test_many_runs_are_worked_on_at_the_same_time(services) -> None:
@@ -349,7 +350,8 @@ async def test_a_packet_that_cannot_fit_ends_the_loop_with_413_and_says_what_was
     loop = await services.until(queued)
     run = (await services.client.get_run(services.project, "r")).run
     assert (loop.status, run.status) == (413, 500)
-    assert "921 are allowed" in loop.reason
+    assert "921 are allowed; the instructions alone take" in loop.reason
+    assert "choose a model with a larger context window" in loop.reason
     errors = [entry for path, entry in services.view().entries.items() if path.startswith("log://turn_1/error/")]
     assert {entry.status for entry in errors} == {413}
     assert any("921" in entry.body for entry in errors)

@@ -9,6 +9,7 @@ import pytest
 
 from services import Services, running
 from sse_server import SseServer, chat
+from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, LOOP_SUMMARY_BYTES_MAX
 
 pytestmark = pytest.mark.asyncio
 
@@ -57,6 +58,115 @@ async def test_commands_beyond_the_limit_are_dropped_with_one_error_that_is_a_st
         assert errors(services) == {"log://turn_1/error/too_many_commands_1": (400, "unreadable:400")}
         assert "2" in (await services.entry("log://turn_1/error/too_many_commands_1")).body
         assert (loop.turns, await strikes(services)) == (2, [1, 0])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        '<set path="plan://two words">x</set>',
+        '<set path="plan://p/v0">x</set>',
+        f'<set path="known://a">{"x" * 900}</set><cp path="known://a" to="plan://two words"/>',
+    ],
+)
+async def test_what_the_store_refuses_fails_its_command_alone(services, command) -> None:
+    # RU276, RP02: what a model writes ends no loop
+    services.script(f'{command}<set path="known://b">kept</set>{GO_ON}', DONE)
+    loop = await services.until(await services.act())
+    records = [one for path, one in services.view().entries.items() if path.startswith("log://turn_1/")]
+    failed = [(one.status, one.outcome) for one in records if one.status >= 400]
+    assert (loop.status, loop.turns, failed) == (200, 2, [(400, "invalid:400")])
+
+
+async def test_native_calls_beyond_the_limit_are_dropped_with_one_error(tmp_path, monkeypatch) -> None:
+    # RU284, RU293: no call is dropped in silence, in whichever way it came
+    call = {"type": "function", "function": {"name": "get", "arguments": '{"path": "a.txt"}'}}
+    calls = [{**call, "index": index, "id": f"c{index}"} for index in range(3)]
+    async with SseServer([chat(GET * 3, tool_calls=calls, finish="tool_calls"), chat(DONE)]) as server:
+        monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path, max_commands=2) as services:
+            (services.files / "a.txt").write_text("x")
+            loop = await services.until(await services.act())
+            assert errors(services) == {"log://turn_1/error/too_many_commands_1": (400, "unreadable:400")}
+            said = (await services.entry("log://turn_1/error/too_many_commands_1")).body
+            assert (loop.turns, await strikes(services)) == (2, [1, 0])
+    assert said == "Only the first 2 commands were taken; 4 were dropped."
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "path", "outcome"),
+    [
+        ("set", {"path": "long.txt", "body": "x" * ATTRIBUTES_BYTES_MAX}, "set/long.txt", "too_large:413"),
+        ("n" * ATTRIBUTES_BYTES_MAX, {"path": "a.txt"}, f"{'n' * 80}/a.txt", "not_found:404"),
+    ],
+    ids=["arguments", "name"],
+)
+async def test_a_native_call_longer_than_an_entry_keeps_ends_no_loop(
+    tmp_path, monkeypatch, name, arguments, path, outcome
+) -> None:
+    # RU276: the reply then keeps the beginning of it
+    text = json.dumps(arguments)
+    call = {"index": 0, "id": "c0", "type": "function", "function": {"name": name, "arguments": text}}
+    async with SseServer([chat("", tool_calls=[call], finish="tool_calls"), chat(DONE)]) as server:
+        monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            loop = await services.until(await services.act())
+            record = await services.entry(f"log://turn_1/{path}")
+            [kept] = json.loads((await services.entry("assistant://1")).attributes_json)["calls"]
+    assert (loop.status, loop.turns, record.outcome) == (200, 2, outcome)
+    assert (name.startswith(kept["name"]), text.startswith(kept["arguments"])) == (True, True)
+    assert kept["chars"] == len(text)
+
+
+@pytest.mark.parametrize("finish", ["length", "content_filter"])
+async def test_a_command_that_the_vendor_cut_off_is_not_carried_out(tmp_path, monkeypatch, finish) -> None:
+    cut = chat('<set path="a.txt">half of', finish=finish)
+    async with SseServer([cut, chat(DONE)]) as server:
+        monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            (services.files / "a.txt").write_text("old")
+            await services.until(await services.act())
+            assert (await services.entry("log://turn_1/set/a.txt")).outcome == "cut:400"
+            assert (services.files / "a.txt").read_text() == "old"
+
+
+async def test_an_answer_longer_than_a_summary_ends_the_loop_all_the_same(tmp_path, monkeypatch) -> None:
+    # C3: the text is the summary, as much of it as a loop keeps
+    text = "\N{EURO SIGN}" * (LOOP_SUMMARY_BYTES_MAX // 3 + 100)
+    async with SseServer([chat(text, chunk_chars=50_000)]) as server:
+        monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            loop = await services.until(await services.act())
+            kept = await services.entry("assistant://1")
+    assert (loop.status, loop.reason) == (200, "text")
+    assert loop.summary == text[: LOOP_SUMMARY_BYTES_MAX // 3]
+    assert kept.body == text
+
+
+async def test_a_vendor_that_counts_too_little_does_not_make_a_packet_fit(tmp_path, monkeypatch) -> None:
+    # C16, RU142: some leave out what they have in their cache
+    long = f'<set path="unknown://long">{"word " * 30_000}</set>'
+    async with SseServer([chat(long + GO_ON, chunk_chars=50_000, prompt_tokens=10), chat(DONE)]) as server:
+        monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            loop = await services.until(await services.act())
+            assert errors(services) == {"log://turn_1/error/budget_turn": (413, "budget:413")}
+            assert (loop.status, len((await services.entry("user://2")).body) < 30_000) == (200, True)
+
+
+async def test_a_vendor_that_counts_beyond_measure_does_not_end_the_loop(tmp_path, monkeypatch) -> None:
+    # C16: such a figure says nothing of the packet
+    async with SseServer([chat(f"{GET}{GO_ON}", prompt_tokens=10**9), chat(DONE)]) as server:
+        monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            (services.files / "a.txt").write_text("x")
+            loop = await services.until(await services.act())
+    assert (loop.status, loop.turns) == (200, 2)
 
 
 async def test_a_failed_command_is_a_strike_without_an_error_entry(services) -> None:

@@ -1,7 +1,7 @@
 """Where the tests of tools work: a real project on disk, a real shell, and a run in a real store over a channel."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,7 @@ from turnwright_executor.edge.shell import LocalShell, ShellLimits
 from turnwright_executor.edge.store import StoreLedger
 from turnwright_executor.edge.workspace import DiskWorkspace
 from turnwright_executor.ports.address import RunAddress
-from turnwright_executor.tools.contract import Context, Done, Proposed
+from turnwright_executor.tools.contract import Context, Done, Proposed, Tool
 from turnwright_executor.tools.registry import TOOLS
 from turnwright_grammar import Command
 from turnwright_store.config import StoreSettings
@@ -82,6 +82,7 @@ class Bench:
     yolo: bool = False
     there: frozenset[str] = field(default_factory=frozenset)
     constraints: Constraints = field(default_factory=Constraints)
+    tools: Mapping[str, Tool] = field(default_factory=lambda: TOOLS)
 
     async def put(
         self, path: str, body: str = "", *, visibility: Visibility = Visibility.VISIBLE, **attributes
@@ -134,7 +135,7 @@ class Bench:
     async def prepare(self, text: str) -> Done | Proposed:
         """What a command comes to; what it wrote is written."""
         sent = command(text)
-        prepared = await TOOLS[sent.name].prepare(sent, self.context(sent))
+        prepared = await self.tools[sent.name].prepare(sent, self.context(sent))
         if isinstance(prepared, Done):
             await self.entries.write(prepared.writes)
         return prepared
@@ -144,7 +145,7 @@ class Bench:
         assert isinstance(proposal, Proposed), proposal
         sent = command(text)
         effect = effect_from_json(json.loads(json.dumps(effect_to_json(proposal.effect))))
-        done = await TOOLS[sent.name].perform(effect, sent, self.context(sent))
+        done = await self.tools[sent.name].perform(effect, sent, self.context(sent))
         await self.entries.write(done.writes)
         return done
 

@@ -104,6 +104,7 @@ def test_a_turn_adds_what_it_took_and_what_it_lost():
     )
     unpriced = TurnResult(usage=Usage(total_tokens=1))
     assert after_turn(SPENT, unpriced).turns_without_cost == 1
+    assert after_turn(SPENT, TurnResult(lost_tokens=5)).turns_without_cost == 1
     assert after_turn(SPENT, TurnResult()) == SPENT
 
 

@@ -231,3 +231,8 @@ def test_options_are_read_as_models_write_them(text, options):
 
 def test_a_question_suggests_so_many_answers_at_most():
     assert len(options_of(",".join(map(str, range(100))))) == OPTIONS_MAX
+
+
+def test_options_hold_only_what_a_record_can_hold():
+    # JSON can spell half a character, and NUL.
+    assert options_of(r'["a\ud800", "\u0000", ["b\udc00"]]') == ("a?", "\ufffd", "['b\\udc00']")

@@ -31,6 +31,10 @@ CLOSED = {
     "reserved": "240.0.0.1",
     "documentation": "192.0.2.1",
     "site-local": "fec0::1",
+    "metadata of a cloud among protocols": "192.0.0.192",
+    "relays of 6to4": "192.88.99.1",
+    "a NAT64 of one's own": "64:ff9b:1::a00:1",
+    "documentation in IPv6": "3fff::1",
     "IPv4 in IPv6": "::ffff:127.0.0.1",
     "IPv4 in an old IPv6": "::127.0.0.1",
     "IPv4 behind NAT64": "64:ff9b::a00:1",
@@ -126,6 +130,8 @@ def test_a_page_has_one_spelling(text, address):
         "file:///etc/passwd",
         "known://fact",
         f"https://example.org/{'x' * 2100}",
+        "https://example.org/\ud800",
+        "https://ex\udfffample.org/",
     ],
 )
 def test_what_is_no_address_of_a_page_is_refused(text):

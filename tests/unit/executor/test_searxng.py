@@ -49,6 +49,8 @@ async def test_what_is_no_result_is_left_out_and_texts_are_one_line(server) -> N
         {"url": "https://user:word@e.org/"},
         {"url": "https://e.org/" + "x" * 600},
         {"url": 7},
+        {"url": "https://e.org/\ud800"},
+        {"url": "https://e\udfff.org/"},
         {"title": "no url"},
         "no result",
         {"url": "http://e.org", "title": 7, "content": "c" * 500},
@@ -72,6 +74,7 @@ async def test_what_is_no_result_is_left_out_and_texts_are_one_line(server) -> N
         (typed(b"\xff\xfe\xfd", "application/json"), "something else than JSON"),
         (typed(b"9" * 10_000, "application/json"), "JSON"),
         (typed(b'{"results": {}}', "application/json"), "no results"),
+        (Served([b"no gzip"], {"content-encoding": "gzip"}), "broke off"),
         (Served([b"[1," * 100_000], {"content-type": "application/json"}, repeats=10**6), "more than"),
     ],
 )

@@ -7,7 +7,7 @@ from importlib.resources import files
 import pytest
 
 from turnwright_executor.domain.toolset import TOOL_ORDER
-from turnwright_executor.tools.registry import TOOLS, doc_of, docs_of, is_rationale
+from turnwright_executor.tools.registry import TOOLS, doc_of, docs_of, is_rationale, texts_of
 from turnwright_grammar import read_reply
 
 KEYWORD = re.compile(r"^\* .*\bYOU (MUST|MUST NOT|SHOULD|SHOULD NOT|MAY)\b")
@@ -61,6 +61,22 @@ def test_each_line_has_its_reason_which_no_model_reads(name):
 @pytest.mark.parametrize("name", TOOL_ORDER)
 def test_a_text_is_short(name):
     assert len(doc_of(name).split()) <= WORDS_MAX
+
+
+@pytest.mark.parametrize("name", TOOL_ORDER)
+def test_a_brief_text_has_the_syntax_the_examples_and_the_bullets_that_cannot_be_spared(name):
+    """RU256 holds for small windows too."""
+    brief = doc_of(name, is_brief=True)
+    spared = [line for line in doc_of(name).splitlines() if line not in brief.splitlines()]
+    assert examples(name) in brief
+    assert all(line.startswith("* ") for line in spared)
+    assert len([line for line in brief.splitlines() if KEYWORD.match(line)]) >= 2
+    assert "spare" not in brief
+
+
+def test_brief_texts_take_less_room():
+    whole, brief = (sum(map(len, texts_of(TOOLS, is_brief=is_brief).values())) for is_brief in (False, True))
+    assert brief < 0.85 * whole
 
 
 def test_patterns_are_taught_across_tools():

@@ -109,6 +109,12 @@ async def test_a_growing_entry_is_sampled_from_its_end(bench):
     assert (await bench.prepare('<get path="sh://turn_2/make_1" line="-2"/>')).body == "2\n3"
 
 
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_whole_number_may_have_a_point(bench):
+    await bench.file("a", "1\n2\n3\n")
+    assert (await bench.prepare('<get path="a" line="2.0" limit="1.00"/>')).body == "2"
+
+
 @pytest.mark.parametrize("window", ['line="x"', 'limit=""', 'line="1.5"'])
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_line_that_is_no_number_is_refused(bench, window):

@@ -292,3 +292,21 @@ async def test_a_copy_passes_the_gates_of_a_write(bench, text, outcome):
 )
 def test_a_source_keeps_its_path_below_the_fixed_part_of_a_pattern(pattern, source, to, expected):
     assert destination(pattern, source, to) == expected
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_file_that_has_become_a_folder_is_not_removed(bench):
+    await bench.put("a", "x", bytes=1)
+    (bench.root / "a").mkdir()
+    done = await bench.prepare('<rm path="a"/>')
+    assert isinstance(done, Done)
+    assert (done.outcome, "a is a directory" in done.body) == ("invalid:400", True)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_record_of_a_change_of_many_files_names_only_some(bench):
+    for number in range(210):
+        await bench.put(f"known://{number:03}", "x")
+    done = await bench.run('<cp path="known://*" to="out/"/>')
+    lines = done.body.splitlines()
+    assert (len(lines), lines[0], lines[-1]) == (201, "create out/000 (1 line)", "... and 10 more")

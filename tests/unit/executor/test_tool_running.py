@@ -75,6 +75,14 @@ async def test_a_command_that_fails_shows_its_output(bench):
     ]
 
 
+@pytest.mark.parametrize(("shown_bytes", "visibility"), [(16 * 1024, VISIBLE), (16 * 1024 + 1, SUMMARIZED)])
+@pytest.mark.asyncio(loop_scope="module")
+async def test_long_output_of_a_command_that_fails_does_not_fill_the_window(bench, shown_bytes, visibility):
+    await bench.run(f"<sh>head -c {shown_bytes} /dev/zero | tr '\\000' x; exit 1</sh>")
+    first, _ = await bench.rows()
+    assert (len(first.body), first.visibility) == (shown_bytes, visibility)
+
+
 @pytest.mark.asyncio(loop_scope="module")
 async def test_an_empty_channel_stays_out_of_sight(bench):
     await bench.run("<sh>false</sh>")
@@ -189,6 +197,18 @@ async def test_an_effect_of_another_kind_is_not_carried_out(bench):
         sent = command(text)
         done = await TOOLS[sent.name].perform(effect, sent, bench.context(sent))
         assert done.state is State.FAILED
+
+
+@pytest.mark.parametrize("byte", [0, 255])
+@pytest.mark.asyncio(loop_scope="module")
+async def test_much_output_that_is_no_text_is_kept_although_it_is_three_times_as_long_as_text(bench, byte):
+    text = f"<sh>head -c 1500000 /dev/zero | tr '\\000' '\\{byte:o}'</sh>"
+    done = await bench.perform(text, await bench.prepare(text))
+    first, second = await bench.rows()
+    assert (done.state, done.attributes["output_cut"]) == (State.RESOLVED, True)
+    assert done.attributes["channels"][0]["bytes"] == len(first.body.encode()) > 3 * 2**20
+    assert first.body.count("\ufffd") == 2**20
+    assert (first.state, second.state) == (State.RESOLVED, State.RESOLVED)
 
 
 @pytest.mark.asyncio

@@ -1,0 +1,16 @@
+"""A reply as it comes: what is left of it."""
+
+from __future__ import annotations
+
+from turnwright_core.runs import Usage
+from turnwright_executor.app.generation import Draft, empty
+from turnwright_executor.ports.models import ToolCall
+
+
+def test_nothing_of_a_reply_before_stays_in_an_emptied_draft():
+    usage = Usage(prompt_tokens=1, total_tokens=1)
+    draft = Draft(["a"], ["b"], (ToolCall("get", "{}"),), usage, "stop", 1, 2, 3, lost_calls=4, work_ms=5)
+    empty(draft)
+    assert draft == Draft()
+    empty(draft, 2)
+    assert draft == Draft(lost_calls=2)
