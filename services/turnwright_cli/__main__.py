@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,10 +37,18 @@ def main() -> None:
     # A process that loads modules makes hardly any garbage, and searches all that it has loaded for it: a tenth of its
     # start. `finish` lets the search begin.
     gc.disable()
+    _open_streams()
     with _LastResort():
         from turnwright_cli.app import app
 
         app(prog_name="turnwright")
+
+
+def _open_streams() -> None:
+    """Give a process whose standard streams are closed some that lead nowhere, before a file gets their numbers."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 - for the life of the process
 
 
 def run() -> None:

@@ -15,7 +15,18 @@ if TYPE_CHECKING:
     from turnwright_cli.config import CliSettings
 
 
+def _show_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        click.echo(f"turnwright {version('turnwright')}")
+        context.exit()
+
+
 @click.group(cls=Group)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
+)
 def app() -> None:
     """Give an agent work, follow it, decide on what it proposes, and serve the runtime behind it."""
 
@@ -292,9 +303,9 @@ def policy_test(
 @click.option("--principal", metavar="NAME", required=True, help="Who will use it.")
 def token(tier: str, principal: str) -> None:
     """Print a token of a lower tier, derived from this deployment's own."""
-    from turnwright_cli.tokens import derived
+    from turnwright_cli.tokens import derived, secret_of
 
-    print(derived(settings_of().secret(), tier, principal))
+    print(derived(secret_of(settings_of()), tier, principal))
 
 
 @app.command()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from typing import Final
 
@@ -20,7 +22,8 @@ from turnwright_cli.plain import safe_line
 from turnwright_cli.session import LOG_FILE, open_session
 from turnwright_cli.stack import START_ORDER, settings_class
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.kit.settings import Settings, load
+from turnwright_core.kit.settings import PREFIX, Settings, load
+from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
 
 _SECRET_NAMES: Final = re.compile(r"token|key|secret|password", re.IGNORECASE)
 _USERINFO: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
@@ -63,6 +66,8 @@ def _own(out: Console, settings: CliSettings) -> None:
     out.print(Text("settings in force:" if changed else "settings: all at their defaults"))
     for name, value in sorted(changed.items()):
         out.print(Text(f"  {name}={safe_line(value)}"))
+    for name in unknown_variables(os.environ):
+        out.print(Text(f"no setting is called {safe_line(name)}{_meant(name)}", style="yellow"))
 
 
 def settings_in_force() -> Iterator[tuple[str, str]]:
@@ -74,6 +79,26 @@ def settings_in_force() -> Iterator[tuple[str, str]]:
             value = getattr(settings, name)
             if value != field.get_default():
                 yield field.variables[0], shown_value(name, value, is_repr=field.repr)
+
+
+def unknown_variables(environment: Iterable[str]) -> list[str]:
+    """Variables that look like settings and are none, which nobody reads."""
+    known = _setting_names()
+    return sorted(
+        name
+        for name in environment
+        if name.startswith(PREFIX) and name not in known and not name.startswith((MODEL_PREFIX, CONTEXT_PREFIX))
+    )
+
+
+def _setting_names() -> frozenset[str]:
+    kinds: list[type[Settings]] = [*(settings_class(name) for name in START_ORDER), CliSettings]
+    return frozenset(variable for kind in kinds for field in kind.fields.values() for variable in field.variables)
+
+
+def _meant(name: str) -> str:
+    close = difflib.get_close_matches(name, _setting_names(), 1, 0.8)
+    return f"; was {close[0]} meant?" if close else ""
 
 
 def shown_value(name: str, value: object, *, is_repr: bool) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -23,6 +25,8 @@ from turnwright_core import runs
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 
 SUMMARY_CHARS = 60
+_UNDER_WAY = (runs.RUNNING, runs.PROPOSED)
+"""The statuses of a loop that an abort ends; one that is queued stays."""
 _WORDS = {
     100: "queued",
     102: "running",
@@ -96,13 +100,21 @@ def _loop_line(loop: loop_pb2.Loop) -> str:
 
 
 async def abort_run(settings: CliSettings, project: str, alias: str, *, as_json: bool) -> int:
-    """End the active loop of a run."""
+    """End the active loop of a run, and wait for its end as long as a call may take."""
     async with open_session(settings) as session:
         name = (await session.client.init_project(project)).name
         answer = await session.client.abort(name, alias)
+        run = answer.run
+        if run.loop.status in _UNDER_WAY:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(settings.rpc_timeout_s):
+                    await session.client.wait_loop(name, alias, run.loop.sequence, answer.cursor)
+            run = (await session.client.get_run(name, alias)).run
     if as_json:
-        return _json_lines([answer.run])
-    console().print(Text(f"{safe_line(answer.run.run)}: {status_words(answer.run.status)}"))
+        return _json_lines([run])
+    goes_on = run.loop.sequence == answer.run.loop.sequence and run.loop.status in _UNDER_WAY
+    told = "; it was told to stop, and has not stopped yet" if goes_on else ""
+    console().print(Text(f"{safe_line(run.run)}: {status_words(run.status)}{told}"))
     return 0
 
 
@@ -142,8 +154,8 @@ def budget_words(budget: budget_pb2.Budget) -> str:
 
 
 def spending_words(spent: budget_pb2.Spending) -> str:
-    """What was spent in a line; tokens of calls that were lost with their executor are named."""
-    lost = f" ({spent.lost_tokens:,} lost)" if spent.lost_tokens else ""
+    """What was spent in a line; tokens that no vendor told, as of calls that were lost, are named."""
+    lost = f" ({spent.lost_tokens:,} estimated)" if spent.lost_tokens else ""
     cost = f", ${spent.cost_usd:.4f}" if spent.cost_usd else ""
     return f"{spent.turns} turns, {spent.tokens:,} tokens{lost}{cost}, {spent.wall_s:.1f} s"
 

@@ -19,7 +19,9 @@ from turnwright_cli.config import CliSettings
 from turnwright_cli.exits import FAILED, FailureError
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.stack import Stack, embedded_plan
+from turnwright_cli.tokens import secret_of
 from turnwright_client import Client, WatchPolicy, locate, read_record
+from turnwright_core.kit.home import ensure_home
 from turnwright_core.kit.logs import configure_logs, get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import PAGE_SIZE_MAX
@@ -51,8 +53,8 @@ async def open_session(settings: CliSettings, models: Mapping[str, str] | None =
 
     `models` (alias -> vendor/model) are added to those of an embedded stack. Raises FailureError.
     """
-    configure_logs(settings.log_level, settings.home / LOG_FILE)
-    _check_token(settings)
+    secret_of(settings)
+    configure_logs(settings.log_level, ensure_home(settings.home) / LOG_FILE)
     address = await locate(settings.home, settings.server, settings.locate_timeout_s)
     if address is None:
         stack, address = await _embed_or_join(settings)
@@ -91,14 +93,6 @@ async def in_time(work: Coroutine[Any, Any, None], seconds: float) -> bool:
         return False
     task.result()
     return True
-
-
-def _check_token(settings: CliSettings) -> None:
-    """Make the token where there is none. Raises FailureError for a file that holds none."""
-    try:
-        settings.secret()
-    except ValueError as error:
-        raise FailureError(FAILED, f"{error}.") from None
 
 
 def _is_embedded(settings: CliSettings, address: str) -> bool:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from turnwright_cli.exits import usage
+from turnwright_cli.exits import FAILED, FailureError, usage
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import derive_token
+from turnwright_core.kit.settings import Settings
 
 TIERS = {"client": Tier.CLIENT, "model": Tier.MODEL, "plugin": Tier.PLUGIN}
+
+
+def secret_of(settings: Settings) -> str:
+    """The deployment's secret; made where there is none. Raises FailureError for a file that holds none."""
+    try:
+        return settings.secret()
+    except ValueError as error:
+        raise FailureError(FAILED, f"{error}.") from None
 
 
 def derived(secret: str, tier: str, principal: str) -> str:

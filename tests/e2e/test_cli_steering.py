@@ -51,6 +51,15 @@ def test_a_run_is_forked_renamed_and_removed(bench) -> None:
     assert [run["run"] for run in listed] == ["main"]
 
 
+def test_an_abort_is_told_when_the_run_has_stopped(bench) -> None:
+    bench.script("edit", EDIT, DONE)
+    assert bench.run("act", "Do it.", "--model", "edit", "--run", "r").returncode == 6
+
+    assert ok(bench.run("runs", "abort", "r")) == "r: 499 stopped\n"
+    assert ok(bench.run("runs", "abort", "r")) == "r: 499 stopped\n"
+    assert one(bench.run("runs", "abort", "r", "--json"))["loop"]["status"] == 499
+
+
 def test_a_task_is_given_to_a_fork(bench) -> None:
     ok(bench.run("act", "Do it.", "--model", "m", "--run", "r", "--yolo"))
 

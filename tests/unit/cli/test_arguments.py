@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -63,10 +64,11 @@ def test_a_server_that_is_not_there_is_unreachable(tmp_path) -> None:
     assert b"turnwright doctor" in done.stderr
 
 
-def test_a_token_file_that_holds_none_says_what_to_do(tmp_path) -> None:
+@pytest.mark.parametrize("command", [["runs"], ["token", "--tier", "client", "--principal", "ci"]], ids=lambda c: c[0])
+def test_a_token_file_that_holds_none_says_what_to_do(command, tmp_path) -> None:
     (tmp_path / "token").touch()
 
-    done = turnwright("runs", home=tmp_path)
+    done = turnwright(*command, home=tmp_path)
 
     assert (done.returncode, done.stdout) == (5, b"")
     assert b"is empty: delete it" in done.stderr
@@ -77,6 +79,7 @@ def test_a_home_that_cannot_be_made_is_told_plainly(tmp_path) -> None:
 
     assert (done.returncode, done.stdout) == (5, b"")
     assert b"/proc/nowhere" in done.stderr
+    assert b"Name another one: TURNWRIGHT_HOME" in done.stderr
     assert b"Traceback" not in done.stderr
 
 
@@ -102,3 +105,18 @@ def test_help_loads_neither_grpc_nor_a_service(tmp_path) -> None:
 
     assert done.stderr.strip() == b"[]"
     assert b"Commands:" in done.stdout
+
+
+def test_the_version_is_told(tmp_path) -> None:
+    done = turnwright("--version", home=tmp_path)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"turnwright {version('turnwright')}\n".encode(), b"")
+
+
+def test_a_command_works_without_standard_streams(tmp_path) -> None:
+    command = [sys.executable, "-m", "turnwright_cli", "runs", "--project", str(tmp_path)]
+    closed = ["/bin/sh", "-c", '"$@" <&- >&- 2>&-', "sh", *command]
+
+    done = subprocess.run(closed, env={**os.environ, "TURNWRIGHT_HOME": str(tmp_path)}, timeout=60, check=False)
+
+    assert done.returncode == 0

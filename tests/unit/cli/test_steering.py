@@ -52,7 +52,7 @@ def test_a_budget_is_said_in_words(limits, words):
         ({"turns": 2, "tokens": 7208, "wall_s": 1.25}, "2 turns, 7,208 tokens, 1.2 s"),
         (
             {"turns": 3, "tokens": 9000, "lost_tokens": 1024, "cost_usd": 0.125},
-            "3 turns, 9,000 tokens (1,024 lost), $0.1250, 0.0 s",
+            "3 turns, 9,000 tokens (1,024 estimated), $0.1250, 0.0 s",
         ),
     ],
 )
