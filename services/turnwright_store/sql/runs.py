@@ -205,7 +205,7 @@ _WRITE: Final = (
 
 
 MARK_EVERY_MS: Final = 60 * 60 * 1000
-"""How far the time of a run's last write may be behind: retention counts in days, and who follows a run need not hear."""
+"""How far the time of a run's last write may be behind: retention counts in days, and nobody else needs to hear."""
 
 _MARK_WRITTEN: Final = (
     update(runs)
