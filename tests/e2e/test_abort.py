@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 
 from e2e.cli_process import PORTS, WAIT_S, Bench, loop_status
+from living import is_alive
 
 SLOW = '<sh>echo $$ > pid; sleep 60; touch over</sh><update status="102">Ran it.</update>'
 DONE = '<update status="200">All is done.</update>'
@@ -29,13 +29,6 @@ def wait_until(condition, what: str):
 def pid_of(bench: Bench) -> int:
     file = bench.project / "pid"
     return int(file.read_text() or 0) if file.exists() else 0
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_the_command_line_stops_a_command_that_another_process_runs(bench) -> None:

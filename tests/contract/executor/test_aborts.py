@@ -17,6 +17,7 @@ from turnwright.executor.v1 import event_pb2
 from turnwright.store.v1 import queue_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2
 
+from living import is_alive
 from services import SECRET, Services, running
 from sse_server import Answer, SseServer, chat, error
 from turnwright_client import Client
@@ -33,13 +34,6 @@ DONE = '<update status="200">Done.</update>'
 SH = f"<sh>sh slow.sh</sh>{GO_ON}"
 RECORD, OUT = "log://turn_1/sh/sh_slow.sh", "sh://turn_1/sh_slow.sh_1"
 CANCELLED = entry_pb2.STATE_CANCELLED
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 async def until(condition, what: str, within_s: float = 15.0):

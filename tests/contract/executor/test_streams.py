@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import json
 import os
-from pathlib import Path
 
 import pytest
 from turnwright.types.v1 import entry_pb2
 
+from living import is_alive
 from services import SECRET, running
 from turnwright_client import Client, RunView
 from turnwright_core.entries import Tier
@@ -37,14 +37,7 @@ async def until_grown(services, queued, path: str, text: str) -> None:
                 return
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-async def gone(pid: int, within_s: float = 3.0) -> bool:
+async def gone(pid: int, within_s: float = 10.0) -> bool:
     async with asyncio.timeout(within_s):
         while is_alive(pid):  # noqa: ASYNC110 - a process of somebody else tells nobody of its end
             await asyncio.sleep(0.01)

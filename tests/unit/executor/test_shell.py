@@ -10,18 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from living import is_alive
 from turnwright_executor.edge.shell import LocalShell, ShellLimits, allowed_environment
 from turnwright_executor.tools.ports import CommandEnd
 
 QUICK = ShellLimits(term_grace_s=0.2, close_grace_s=0.2)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that only waits to be reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def descriptors() -> int:
