@@ -37,11 +37,12 @@ SERVER_OPTIONS: Final = (
 STOP_S_MORE: Final = 5.0
 """Seconds beyond `drain_s` that a step of stopping may take."""
 
-FAREWELL_S: Final = 0.1
+FAREWELL_S: Final = 0.25
 """Seconds between telling clients to connect elsewhere and ending their streams.
 
-A connection on which the last stream ends while a client still answers the first is closed under that answer, and the
-client then hears of a broken pipe instead of why its stream ended.
+A connection on which the last stream ends while its client is writing is closed under that, and the client then hears
+of a broken pipe instead of why its stream ended. Clients answer the request to leave at once, and those of gRPC measure
+the connection a tenth of a second after a message.
 """
 
 _log = get_logger("server")
