@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import monotonic
+from time import thread_time
 from typing import TypeVar
 
 from turnwright_core.patterns.errors import PatternError
 
 PATTERN_TIMEOUT_S = 0.5
+"""Seconds of the processor: a machine that is busy with others is no fault of the pattern."""
+
 REPLACED_CHARS_MAX = 20_000_000
 
 Result = TypeVar("Result")
@@ -22,24 +24,24 @@ def check_length(pattern: str, chars: int) -> None:
 
 
 class Deadline:
-    """A point in time that the run of `pattern` must not pass; begins when it is made."""
+    """How much time of its thread the run of `pattern` may take; begins when it is made, in that thread."""
 
     __slots__ = ("_end_s", "_pattern")
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
-        self._end_s = monotonic() + PATTERN_TIMEOUT_S
+        self._end_s = thread_time() + PATTERN_TIMEOUT_S
 
     def check(self) -> None:
         """Raise PatternError when the time is over."""
-        if monotonic() > self._end_s:
+        if thread_time() > self._end_s:
             raise self._overrun()
 
     def bound(self, run: Callable[[float], Result]) -> Result:
         """Return what `run` does with the seconds that are left; raise PatternError when it takes longer."""
         self.check()
         try:
-            return run(max(self._end_s - monotonic(), 0.001))
+            return run(max(self._end_s - thread_time(), 0.001))
         except TimeoutError:
             raise self._overrun() from None
 
