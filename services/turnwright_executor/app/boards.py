@@ -22,9 +22,7 @@ from turnwright.store.v1 import control_pb2 as rows_pb2
 from turnwright_core import __version__
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_executor.app.control import ControlRows
-
-AWAY: Final = (Reason.SERVICE_UNAVAILABLE, Reason.DATABASE_UNAVAILABLE, Reason.DRAINING)
-"""Why the store ends a watch that can be begun again."""
+from turnwright_executor.domain.endings import AWAY
 
 BACKOFF_S: Final = (0.1, 0.5, 2.0, 5.0)
 """Seconds before the store is asked again, after each failure in a row."""

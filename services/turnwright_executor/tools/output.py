@@ -17,11 +17,9 @@ from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import CHUNK_BYTES, SUMMARY_CHARS_MAX
 from turnwright_core.streams import CHANNELS, PRODUCER, channel_path
 from turnwright_core.values import mutable
+from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.tools.contract import Context, Entries
 from turnwright_executor.tools.listing import plural
-
-AWAY: Final = frozenset({Reason.SERVICE_UNAVAILABLE, Reason.DATABASE_UNAVAILABLE, Reason.DRAINING, Reason.QUEUE_FULL})
-"""Why a piece could not be stored that can be stored in a moment."""
 
 BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0)
 """Seconds before a piece is sent again; the last one again and again: the lease says how long that makes sense."""
