@@ -82,9 +82,9 @@ class LiveOutput:
             self._commands.setdefault(place[0], _Command())
         channel = self._channels[entry.path]
         self._read(channel, 0, entry.body)
-        if entry.body_bytes > channel.bytes_:
+        if entry.body_size_bytes > channel.bytes_:
             # An event carries no more of a body than its beginning.
-            self._skip(channel, entry.body_bytes)
+            self._skip(channel, entry.body_size_bytes)
 
     def grew(self, piece: event_pb2.OutputAppended) -> None:
         """A piece of a channel; one of a channel that nobody told of is passed over."""

@@ -149,7 +149,7 @@ def _appended(view: RunView, event: Event) -> None:
         if len(data) == piece.offset:
             after.body = (data + piece.text.encode())[:EVENT_BODY_BYTES_MAX].decode(errors="ignore")
         after.hash = ""
-    after.body_bytes = piece.offset + len(piece.text.encode())
+    after.body_size_bytes = piece.offset + len(piece.text.encode())
     after.write_count, after.revision = piece.write_count, piece.revision
     view.entries[piece.path] = after
 

@@ -87,20 +87,20 @@ class Cursor:
     """A moment of a run's state: the revision of each scope that it reads. Exclusive."""
 
     incarnation: str
-    run: int
-    project: int
-    global_: int
+    run_revision: int
+    project_revision: int
+    global_revision: int
 
 
 @frozen
 class Entry:
-    """An entry as one run sees it. `body` may be cut or absent; `body_bytes` is always the full length."""
+    """An entry as one run sees it. `body` may be cut or absent; `body_size_bytes` is always the full length."""
 
     path: str
     scheme: str
     scope: str
     body: str
-    body_bytes: int
+    body_size_bytes: int
     attributes_json: str
     visibility: Visibility
     state: State

@@ -67,7 +67,7 @@ def _entry(path: str, body: str, attributes: str, turn: int, position: int) -> E
         scheme=scheme_of(path) or "",
         scope="run:1",
         body=body,
-        body_bytes=len(body.encode()),
+        body_size_bytes=len(body.encode()),
         attributes_json=attributes,
         visibility=Visibility.VISIBLE,
         state=State.RESOLVED,

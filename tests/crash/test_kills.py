@@ -166,7 +166,7 @@ class History:
             await owner.settle()
             made = 1
             committed = made + owner.committed + sum(writer.committed for writer in mine)
-            assert (await owner.run.view()).cursor.run == committed
+            assert (await owner.run.view()).cursor.run_revision == committed
         listed = await self.client.call("ListRuns", project=self.forker.run.project, page_size=1000)
         await self.forker.settle({run.run for run in listed.runs})
         await self.claimer.settle()

@@ -72,7 +72,7 @@ class Writer(Worker):
             fields["request_id"] = f"{self.name}-{next(numbers)}"
             self.repeat = (rpc, fields)
         answer = await self.run.client.call(rpc, **fields)
-        assert answer.cursor.run > 0
+        assert answer.cursor.run_revision > 0
         self._carried_out()
 
     def _carried_out(self) -> None:
@@ -384,10 +384,10 @@ class Watcher:
                 await asyncio.sleep(0.01)
 
     def _take(self, change: Any) -> None:
-        assert change.cursor.run >= self.cursor.run
+        assert change.cursor.run_revision >= self.cursor.run_revision
         for entry in change.entries:
             if "://" in entry.path:
-                assert entry.revision > self.cursor.run, f"{entry.path} was told again"
+                assert entry.revision > self.cursor.run_revision, f"{entry.path} was told again"
                 assert (entry.path, entry.revision) not in self.seen, f"{entry.path} was told twice"
                 self.seen.add((entry.path, entry.revision))
             self.entries[entry.path] = entry
@@ -399,6 +399,9 @@ class Watcher:
     async def caught_up(self, view: Any) -> None:
         """Wait until it has been told everything that a snapshot shows."""
         async with asyncio.timeout(10):
-            while self.cursor.run < view.cursor.run or self.cursor.project < view.cursor.project:
+            while (
+                self.cursor.run_revision < view.cursor.run_revision
+                or self.cursor.project_revision < view.cursor.project_revision
+            ):
                 self.told.clear()
                 await self.told.wait()

@@ -146,7 +146,7 @@ async def test_a_restored_run_goes_on_and_its_old_cursors_and_fences_are_refused
     running = await start_store(bench.root, db=str(at))
     run.client = Client(running.address)
     again = await run.view()
-    assert (again.entries, again.cursor.run) == (view.entries, view.cursor.run)
+    assert (again.entries, again.cursor.run_revision) == (view.entries, view.cursor.run_revision)
     assert again.cursor.incarnation == json.loads(restored.stdout)["incarnation"] != view.cursor.incarnation
     with pytest.raises(TurnwrightError) as foreign:
         await run.view(after=view.cursor)

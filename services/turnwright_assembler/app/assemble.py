@@ -194,4 +194,8 @@ def _shows(cursor: Cursor | None, wanted: Cursor | None) -> bool:
         return wanted is None
     if cursor.incarnation != wanted.incarnation:
         raise fault(Reason.CURSOR_FOREIGN, "`at_least` is from another history of the store; read a cursor again.")
-    return cursor.run >= wanted.run and cursor.project >= wanted.project and cursor.global_ >= wanted.global_
+    return (
+        cursor.run_revision >= wanted.run_revision
+        and cursor.project_revision >= wanted.project_revision
+        and cursor.global_revision >= wanted.global_revision
+    )

@@ -31,13 +31,17 @@ E = TypeVar("E", Tier, Visibility, State)
 
 def cursor_to_pb(cursor: Cursor) -> cursor_pb2.Cursor:
     """A cursor for the wire."""
-    fields = {"incarnation": cursor.incarnation, "run": cursor.run, "project": cursor.project, "global": cursor.global_}
-    return cursor_pb2.Cursor(**fields)  # type: ignore[arg-type] # `global` is a keyword of Python
+    return cursor_pb2.Cursor(
+        incarnation=cursor.incarnation,
+        run_revision=cursor.run_revision,
+        project_revision=cursor.project_revision,
+        global_revision=cursor.global_revision,
+    )
 
 
 def cursor_from_pb(cursor: cursor_pb2.Cursor) -> Cursor:
     """A cursor from the wire."""
-    return Cursor(cursor.incarnation, cursor.run, cursor.project, getattr(cursor, "global"))
+    return Cursor(cursor.incarnation, cursor.run_revision, cursor.project_revision, cursor.global_revision)
 
 
 def entry_to_pb(entry: Entry) -> entry_pb2.Entry:
@@ -47,7 +51,7 @@ def entry_to_pb(entry: Entry) -> entry_pb2.Entry:
         scheme=entry.scheme,
         scope=entry.scope,
         body=entry.body,
-        body_bytes=entry.body_bytes,
+        body_size_bytes=entry.body_size_bytes,
         attributes_json=entry.attributes_json,
         visibility=int(entry.visibility),  # type: ignore[arg-type]
         state=int(entry.state),  # type: ignore[arg-type]
@@ -71,7 +75,7 @@ def entry_from_pb(entry: entry_pb2.Entry) -> Entry:
         scheme=entry.scheme,
         scope=entry.scope,
         body=entry.body,
-        body_bytes=entry.body_bytes,
+        body_size_bytes=entry.body_size_bytes,
         attributes_json=entry.attributes_json,
         visibility=Visibility(entry.visibility),
         state=State(entry.state),

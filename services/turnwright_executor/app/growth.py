@@ -29,7 +29,7 @@ def has_grown(before: entry_pb2.Entry | None, entry: Entry) -> bool:
     return (
         before is not None
         and before.state == entry_pb2.STATE_STREAMING
-        and entry.body_bytes >= before.body_bytes
+        and entry.body_size_bytes >= before.body_size_bytes
         and entry.body.startswith(before.body)
     )
 
@@ -46,14 +46,14 @@ def is_growth_only(before: entry_pb2.Entry, entry: Entry) -> bool:
 
 async def pieces(before: entry_pb2.Entry, entry: Entry, read_body: ReadBody) -> AsyncIterator[event_pb2.OutputAppended]:
     """What was added, in pieces that a message can carry; an empty one where nothing was. Raises TurnwrightError."""
-    offset = before.body_bytes
+    offset = before.body_size_bytes
     whole = entry.body.encode()
-    is_whole = len(whole) == entry.body_bytes
+    is_whole = len(whole) == entry.body_size_bytes
     while True:
-        size = min(entry.body_bytes - offset, CHUNK_BYTES)
+        size = min(entry.body_size_bytes - offset, CHUNK_BYTES)
         text = whole[offset:].decode() if is_whole else await read_body(entry.path, offset, size) if size else ""
         end = offset + len(text.encode())
-        is_last = end >= entry.body_bytes or not text
+        is_last = end >= entry.body_size_bytes or not text
         # Until the last piece the entry is not what this revision says: whoever breaks off in between begins again.
         state = entry if is_last else before
         yield event_pb2.OutputAppended(
@@ -73,7 +73,7 @@ def grown(entry: entry_pb2.Entry, event: event_pb2.OutputAppended) -> entry_pb2.
         if len(data) == event.offset:
             after.body = (data + event.text.encode())[:EVENT_BODY_BYTES_MAX].decode(errors="ignore")
         after.hash = ""
-    after.body_bytes = event.offset + len(event.text.encode())
+    after.body_size_bytes = event.offset + len(event.text.encode())
     after.write_count, after.revision = event.write_count, event.revision
     return after
 

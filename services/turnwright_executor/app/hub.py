@@ -148,7 +148,7 @@ class RunHub:
         """Wait until the facts up to a moment of the store are events, so that what is published next follows them."""
         with contextlib.suppress(TimeoutError, HubEndedError):
             async with asyncio.timeout(timeout_s):
-                await self.until(lambda hub: hub._cursor.run >= cursor.run)  # noqa: SLF001 - a hub's own
+                await self.until(lambda hub: hub._cursor.run_revision >= cursor.run_revision)  # noqa: SLF001 - a hub's own
 
     async def abort_requested(self, sequence: int) -> None:
         """Wait until the store tells that somebody has asked for the end of this loop. Raises TurnwrightError."""
@@ -165,7 +165,7 @@ class RunHub:
     @property
     def moment(self) -> int:
         """The revision of the run up to which the store has told all."""
-        return self._cursor.run
+        return self._cursor.run_revision
 
     async def expired(self, since: int) -> None:
         """Wait until the time for the decision on a proposal has passed after a moment, as the store tells it.
@@ -270,7 +270,7 @@ class RunHub:
             return
         if before and growth.has_grown(before, entry):
             is_all = growth.is_growth_only(before, entry)
-            if is_all or entry.body_bytes > before.body_bytes:
+            if is_all or entry.body_size_bytes > before.body_size_bytes:
                 async for piece in growth.pieces(before, entry, self._read_body):
                     self.publish(WatchRunResponse(output_appended=piece))
             if is_all:

@@ -65,7 +65,7 @@ class Footprint:
 
     def read(self, entries: Iterable[Entry]) -> None:
         """Take the lengths of entries: a command may show what it has read."""
-        self._read.update((entry.path, entry.body_bytes) for entry in entries)
+        self._read.update((entry.path, entry.body_size_bytes) for entry in entries)
 
     def miss(self) -> None:
         """Somebody else wrote a part of it that is not known here."""

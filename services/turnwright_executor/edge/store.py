@@ -145,7 +145,7 @@ class StoreLedger:
         for record in records:
             if record.attributes_json:
                 continue
-            more = record.body_bytes + ATTRIBUTES_BYTES_MAX
+            more = record.body_size_bytes + ATTRIBUTES_BYTES_MAX
             if asked and total + more > WHOLE_BYTES_MAX:
                 found |= {entry.path: entry for entry in await self.get_entries(address, asked)}
                 asked, total = [], 0

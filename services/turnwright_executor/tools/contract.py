@@ -68,7 +68,7 @@ class Entries(Protocol):
     ) -> list[Entry]:
         """The entries whose path matches, and whose body contains the body pattern; path order.
 
-        Without `bodies` each body is empty and only `body_bytes` tells its length. `files_only`: of project files;
+        Without `bodies` each body is empty and only `body_size_bytes` tells its length. `files_only`: of project files;
         `**` matches the paths of all other entries too.
         """
         ...

@@ -121,4 +121,4 @@ def _nothing(path: str, text: str) -> Done:
 
 
 def _preview_line(entry: Entry, divisor: int) -> str:
-    return f"* {entry.path} - {-(-entry.body_bytes // divisor)} tokens"
+    return f"* {entry.path} - {-(-entry.body_size_bytes // divisor)} tokens"

@@ -160,7 +160,7 @@ async def _bodies(found: Sequence[Entry], context: Context) -> dict[str, Item]:
     batch: list[Entry] = []
     for place, entry in enumerate(found):
         batch.append(entry)
-        is_full = sum(each.body_bytes for each in batch) >= BATCH_BYTES_MAX or len(batch) >= BATCH_PATHS_MAX
+        is_full = sum(each.body_size_bytes for each in batch) >= BATCH_BYTES_MAX or len(batch) >= BATCH_PATHS_MAX
         if is_full or place == len(found) - 1:
             read = await context.entries.get([each.path for each in batch])
             items |= {each.path: Item(each.path, each.body, "", each) for each in read}
@@ -204,7 +204,7 @@ def check_pattern(pattern: str) -> None:
 
 def refreshed(path: str, file: FileText, entry: Entry | None) -> tuple[EntryWrite, ...]:
     """The write that brings the store to what the disk says of a file; none when it does already."""
-    if entry is not None and (entry.hash == file.hash or (file.text is None and not entry.body_bytes)):
+    if entry is not None and (entry.hash == file.hash or (file.text is None and not entry.body_size_bytes)):
         return ()
     attributes = file_attributes(file.text, file.bytes_, entry)
     change = SetEntry(file.text or "", to_attributes_json(attributes), initial_visibility=Visibility.ARCHIVED)

@@ -83,7 +83,7 @@ class _Round:
     @property
     def is_run_changed(self) -> bool:
         """Whoever writes a loop or a turn writes the run's row too."""
-        return self.run.run.revision > self.after.run
+        return self.run.run.revision > self.after.run_revision
 
 
 @frozen
@@ -239,7 +239,7 @@ def _begin(
     now = run.cursor(basis.incarnation)
     check_cursor(after, now)
     parts: list[Section | _Ledger] = list(sections(run, after, now))
-    if run.run.revision > after.run:
+    if run.run.revision > after.run_revision:
         parts += _Ledger
     told = _Round(run, after, now, tuple(parts))
     return told, _read(connection, basis, told, _Spot(), wanted)
@@ -258,7 +258,7 @@ def _read(connection: Connection, basis: Basis, told: _Round, spot: _Spot, wante
 
 def _piece(connection: Connection, basis: Basis, told: _Round, spot: _Spot, wanted: Wanted) -> _Piece:
     to = moment_of_cursor(told.run, told.to)
-    feed = Feed(connection, told.run, to, told.after.run, wanted, basis.hidden_schemes)
+    feed = Feed(connection, told.run, to, told.after.run_revision, wanted, basis.hidden_schemes)
     piece = _Piece()
     place = spot.place
     for number in range(spot.part, len(told.parts)):
@@ -269,7 +269,7 @@ def _piece(connection: Connection, basis: Basis, told: _Round, spot: _Spot, want
             piece.removed += changed.left
             place = changed.place
         else:
-            place = _add_ledger(connection, told, part, place or (told.after.run, END_OF_REVISION), piece)
+            place = _add_ledger(connection, told, part, place or (told.after.run_revision, END_OF_REVISION), piece)
         if place or (len(piece.shown) + len(piece.removed) >= ROWS_A_PIECE and number + 1 < len(told.parts)):
             piece.next = _Spot(number, place) if place else _Spot(number + 1)
             break
@@ -279,10 +279,10 @@ def _piece(connection: Connection, basis: Basis, told: _Round, spot: _Spot, want
 def _add_ledger(connection: Connection, told: _Round, part: _Ledger, place: Place, piece: _Piece) -> Place | None:
     """Rows that were written again since the moment are the next round's."""
     if part is _Ledger.LOOPS:
-        loops = changed_loops(connection, told.run.id, place, told.to.run, LOOPS_A_PIECE)
+        loops = changed_loops(connection, told.run.id, place, told.to.run_revision, LOOPS_A_PIECE)
         piece.loops += loops
         return (loops[-1].revision, loops[-1].sequence) if len(loops) == LOOPS_A_PIECE else None
-    turns = changed_turns(connection, told.run.id, place, told.to.run, TURNS_A_PIECE)
+    turns = changed_turns(connection, told.run.id, place, told.to.run_revision, TURNS_A_PIECE)
     piece.turns += turns
     return (turns[-1].revision, turns[-1].number) if len(turns) == TURNS_A_PIECE else None
 

@@ -66,7 +66,7 @@ def enqueue_loop(
     yolo = settings.yolo or before.run.settings.yolo
     run, loop = _add_loop(tx, before, prompt, replace(settings, model=model, yolo=yolo))
     run = _write_run_entry(tx, basis, caller, run, loop)
-    return Enqueued(run.run, loop, found is None, cursor if found else replace(cursor, run=0))
+    return Enqueued(run.run, loop, found is None, cursor if found else replace(cursor, run_revision=0))
 
 
 def _check_queue(run: RunRow, limit: int) -> None:

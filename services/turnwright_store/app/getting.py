@@ -189,7 +189,7 @@ def _sent(connection: Connection, then: Sighting, path: str) -> Entry | None:
         scheme=named[1],
         scope=f"run:{home}",
         body=body,
-        body_bytes=len(data),
+        body_size_bytes=len(data),
         attributes_json="{}",
         visibility=Visibility.ARCHIVED,
         state=State.RESOLVED,

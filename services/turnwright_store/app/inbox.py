@@ -204,4 +204,4 @@ def _told(one: Pending) -> _Told:
 
 
 def _bytes(one: Pending) -> int:
-    return len(one.entry.attributes_json) + one.entry.body_bytes + len(one.entry.path)
+    return len(one.entry.attributes_json) + one.entry.body_size_bytes + len(one.entry.path)

@@ -184,7 +184,7 @@ def _fitting(shown: Sequence[Shown]) -> int:
     """How many of these entries make one message with what they hold."""
     total = 0
     for count, one in enumerate(shown):
-        total += one.body_bytes + one.attributes_bytes
+        total += one.body_size_bytes + one.attributes_bytes
         if total > RECORDS_BYTES_MAX:
             return count
     return len(shown)

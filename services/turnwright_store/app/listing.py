@@ -109,7 +109,7 @@ def _places(at: At) -> tuple[str, int, int, int, int]:
     """The part of a token that says of which moment all pages are."""
     if isinstance(at, int):
         return "", 0, 0, 0, at
-    return at.incarnation, at.run, at.project, at.global_, 0
+    return at.incarnation, at.run_revision, at.project_revision, at.global_revision, 0
 
 
 def _place_of(query: Query) -> tuple[At | None, str]:

@@ -38,14 +38,18 @@ class Sighting:
 
 def check_cursor(after: Cursor, now: Cursor) -> None:
     """Refuse a cursor of another history, or one that this history has not reached. Raises CURSOR_FOREIGN."""
-    reached = 0 <= after.run <= now.run and 0 <= after.project <= now.project and 0 <= after.global_ <= now.global_
+    reached = (
+        0 <= after.run_revision <= now.run_revision
+        and 0 <= after.project_revision <= now.project_revision
+        and 0 <= after.global_revision <= now.global_revision
+    )
     if after.incarnation != now.incarnation or not reached:
         raise fault(Reason.CURSOR_FOREIGN, "This cursor is from another history of the store: take a snapshot.")
 
 
 def moment_of_cursor(run: Standing, cursor: Cursor) -> Moment:
     """The moment of a checked cursor."""
-    return Moment(run.id, cursor.run, cursor.project, cursor.global_)
+    return Moment(run.id, cursor.run_revision, cursor.project_revision, cursor.global_revision)
 
 
 def sighting(connection: Connection, run: Standing, incarnation: str, at: At) -> Sighting:

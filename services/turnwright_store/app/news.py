@@ -49,7 +49,7 @@ class RunNews:
 
 def _slot_bytes(slot: Slot) -> int:
     made = slot.draft
-    return ENTRY_BYTES + 3 * len(slot.path) + (made.body_bytes + 4 * len(made.attributes) if made else 0)
+    return ENTRY_BYTES + 3 * len(slot.path) + (made.body_size_bytes + 4 * len(made.attributes) if made else 0)
 
 
 def tell(tx: Transaction, before: int, run: Standing, turns: Sequence[Turn] = ()) -> None:
@@ -92,7 +92,7 @@ def gather(news: Sequence[RunNews], after: Cursor, wanted: Wanted, hidden: Colle
 
     `hidden`: the schemes that no packet shows.
     """
-    fresh = [one for one in news if one.revision > after.run]
+    fresh = [one for one in news if one.revision > after.run_revision]
     if not fresh or wanted.include or not _is_unbroken(fresh, after):
         return None
     last = fresh[-1]
@@ -101,7 +101,7 @@ def gather(news: Sequence[RunNews], after: Cursor, wanted: Wanted, hidden: Colle
     turns = {turn.number: turn for one in fresh for turn in one.turns}
     gathered.turns = sorted(turns.values(), key=lambda turn: (turn.revision, turn.number))
     loop = gathered.row.run.loop if gathered.row else None
-    if loop and loop.revision > after.run:
+    if loop and loop.revision > after.run_revision:
         gathered.loops.append(loop)
     return gathered
 
@@ -110,7 +110,11 @@ def _is_unbroken(news: Sequence[RunNews], after: Cursor) -> bool:
     """Whether the first commit follows the cursor, and each the one before, with nothing else in between."""
     at = after
     for one in news:
-        if (one.before, one.run.revision_project, one.run.revision_global) != (at.run, at.project, at.global_):
+        if (one.before, one.run.revision_project, one.run.revision_global) != (
+            at.run_revision,
+            at.project_revision,
+            at.global_revision,
+        ):
             return False
         at = one.run.cursor(after.incarnation)
     return True
@@ -160,13 +164,13 @@ def _entry(slot: Slot, run: Standing, moment: Stored, wanted: Wanted, hidden: Co
     if not is_wanted(wanted.filter, run, hidden, slot.scheme, content.scope, sight.visibility, sight.state):
         return None
     bytes_max = wanted.body_bytes_max
-    body = cut(made.body, bytes_max) if bytes_max and made.body_bytes > bytes_max else made.body
+    body = cut(made.body, bytes_max) if bytes_max and made.body_size_bytes > bytes_max else made.body
     return Entry(
         path=slot.path,
         scheme=slot.scheme,
         scope=run.scope_key(content.scope),
         body=body if wanted.bodies else "",
-        body_bytes=made.body_bytes,
+        body_size_bytes=made.body_size_bytes,
         attributes_json=made.attributes,
         visibility=sight.visibility,
         state=sight.state,

@@ -214,7 +214,7 @@ def append_plan(tx: Transaction, basis: Basis, by: Writing, plan_id: str, text: 
 def _check_room(plan_id: str, deltas: Sequence[Piece], size: int) -> None:
     if len(deltas) >= PLAN_DELTAS_MAX:
         raise _full(plan_id, "deltas", PLAN_DELTAS_MAX, len(deltas) + 1, "items")
-    total = sum(piece.body_bytes for piece in deltas) + size
+    total = sum(piece.body_size_bytes for piece in deltas) + size
     if total > PLAN_DELTAS_BYTES_MAX:
         raise _full(plan_id, "deltas", PLAN_DELTAS_BYTES_MAX, total, "bytes")
 

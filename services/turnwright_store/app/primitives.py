@@ -75,7 +75,7 @@ class Match:
     path: str
     to: str
     revision: int
-    body_bytes: int
+    body_size_bytes: int
 
 
 @frozen
@@ -108,7 +108,7 @@ def plan(
         message = f"Nothing in {address.run} fits {change.pattern!r}."
         raise fault(Reason.ENTRY_NOT_FOUND, message, path=change.pattern)
     matches = tuple(
-        Match(one.path, _to(change, one.path, len(fitting)), one.revision, one.body_bytes) for one in fitting
+        Match(one.path, _to(change, one.path, len(fitting)), one.revision, one.body_size_bytes) for one in fitting
     )
     _check_size(basis, matches)
     if change.to:

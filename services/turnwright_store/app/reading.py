@@ -93,7 +93,7 @@ def find(
 
 def _changed(connection: Connection, basis: Basis, run: Standing, after: Cursor, wanted: Wanted) -> Found:
     now = run.cursor(basis.incarnation)
-    feed = Feed(connection, run, moment_of_cursor(run, now), after.run, wanted, basis.hidden_schemes)
+    feed = Feed(connection, run, moment_of_cursor(run, now), after.run_revision, wanted, basis.hidden_schemes)
     found = Found(run, now, [], [])
     for section in sections(run, after, now):
         place: Place | None = section.begin
@@ -119,9 +119,9 @@ class Section:
 def sections(run: Standing, after: Cursor, to: Cursor) -> list[Section]:
     """The scopes that changed between two cursors."""
     scopes = [
-        (0, after.run, to.run),
-        (run.project_scope, after.project, to.project),
-        (run.global_scope, after.global_, to.global_),
+        (0, after.run_revision, to.run_revision),
+        (run.project_scope, after.project_revision, to.project_revision),
+        (run.global_scope, after.global_revision, to.global_revision),
     ]
     return [Section(scope, (begin, END_OF_REVISION), end) for scope, begin, end in scopes if begin < end]
 
@@ -133,7 +133,7 @@ def batches(shown: Sequence[Shown], wanted: Wanted) -> Iterator[list[Shown]]:
 
 def weight_of(one: Shown, wanted: Wanted) -> int:
     """About how many bytes an entry takes in a message."""
-    body = one.body_bytes if wanted.bodies else 0
+    body = one.body_size_bytes if wanted.bodies else 0
     if wanted.body_bytes_max:
         body = min(body, wanted.body_bytes_max)
     return ENTRY_BYTES + 3 * len(one.path) + one.attributes_bytes + body

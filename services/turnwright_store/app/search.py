@@ -65,7 +65,7 @@ def read_piece(connection: Connection, last: int, places: dict[int, Place]) -> P
     documents: list[Document] = []
     total = 0
     for head in heads:
-        total += min(head.body_bytes, TEXT_BYTES_MAX)
+        total += min(head.body_size_bytes, TEXT_BYTES_MAX)
         if documents and total > PIECE_BYTES_MAX:
             break
         body = rows.read_body(connection, head.entry, head.revision)

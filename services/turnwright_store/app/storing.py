@@ -86,7 +86,7 @@ def _version(slot: Slot, actor: str, now_ms: int) -> tuple[object, ...]:
     made, stored = slot.draft, slot.content
     assert made
     assert stored
-    attributes, size = made.attributes, made.body_bytes
+    attributes, size = made.attributes, made.body_size_bytes
     return (
         version_key(stored.entry, stored.rev), stored.entry, stored.rev, int(made.writer), actor, now_ms, made.hash,
         size, size, len(attributes.encode()), attributes, made.body,

@@ -72,7 +72,7 @@ class Channel:
 
     number: int
     path: str
-    body_bytes: int
+    body_size_bytes: int
     state: State
 
 
@@ -258,7 +258,7 @@ def _is_channel_of(shown: Shown, path: str) -> bool:
 
 def _channel(shown: Shown) -> Channel:
     found = record_of_channel(shown.path)
-    return Channel(found[1] if found else 0, shown.path, shown.body_bytes, State(shown.state))
+    return Channel(found[1] if found else 0, shown.path, shown.body_size_bytes, State(shown.state))
 
 
 # End -------------------------------------------------------------------------------------------------------------
@@ -299,7 +299,7 @@ def ended(
     if PRODUCER in record.attributes:
         writes.append(_final_record(record, channels, ending, state, outcome))
     run = apply_writes(tx, basis, run, check_writes(basis, caller, writes), caller.principal).run
-    return [Channel(one.number, one.path, one.body_bytes, state) for one in still_open], run
+    return [Channel(one.number, one.path, one.body_size_bytes, state) for one in still_open], run
 
 
 def _result(ending: Ending) -> tuple[State, str]:
@@ -312,7 +312,7 @@ def _result(ending: Ending) -> tuple[State, str]:
 
 def _closed(channel: Channel, state: State, outcome: str) -> EntryWrite:
     """The end of a channel; one that holds something of a failure is shown, so that the reason is read."""
-    is_shown = state is State.FAILED and channel.body_bytes
+    is_shown = state is State.FAILED and channel.body_size_bytes
     visibility = Visibility.VISIBLE if is_shown else Visibility.UNSPECIFIED
     return EntryWrite(channel.path, SetEntry(visibility=visibility, state=state, outcome=outcome), Tier.PLUGIN)
 
@@ -323,7 +323,7 @@ def _final_record(record: Entry, channels: Sequence[Channel], ending: Ending, st
         "exit_code": ending.exit_code,
         "duration_s": None if ending.duration_s is None else round(ending.duration_s, 3),
         "reason": ending.reason or None,
-        "channels": [{"path": channel.path, "bytes": channel.body_bytes} for channel in channels],
+        "channels": [{"path": channel.path, "bytes": channel.body_size_bytes} for channel in channels],
     }
     given = {name: value for name, value in figures.items() if value is not None}
     output = ", ".join(f"{channel.path} ({_size(channel)})" for channel in channels)
@@ -342,6 +342,6 @@ def _how(ending: Ending) -> str:
 
 
 def _size(channel: Channel) -> str:
-    if not channel.body_bytes:
+    if not channel.body_size_bytes:
         return "empty"
-    return "1 byte" if channel.body_bytes == 1 else f"{channel.body_bytes} bytes"
+    return "1 byte" if channel.body_size_bytes == 1 else f"{channel.body_size_bytes} bytes"

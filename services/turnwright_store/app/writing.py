@@ -190,7 +190,7 @@ def _apply(slots: _Slots, slot: Slot, write: EntryWrite, stamp: Stamp) -> bool:
         return slot.apply(change, stamp, slots.read_body)
     if slot.draft:
         # It is not read, but written once more.
-        slots.count_body(slot.body_bytes)
+        slots.count_body(slot.body_size_bytes)
     copied = slot.copied(change.visibility, slots.read_body)
     target = slots.at(change.to)
     check_entry(target.scheme, target.path, copied)
@@ -233,19 +233,19 @@ class _Slots:
             if slot.content is not None and slot.sight and _needs_body(write.change, slot):
                 wanted[slot.content] = slot.tail
         if wanted:
-            self._check_bodies(sum(content.body_bytes + tail for content, tail in wanted.items()))
+            self._check_bodies(sum(content.body_size_bytes + tail for content, tail in wanted.items()))
             self._bodies = rows.load_bodies(self._tx.connection, wanted)
 
     def read_body(self, content: Content, tail: int) -> str:
         """A stored body. Raises LIMIT_EXCEEDED when the request has taken too much."""
-        self.count_body(content.body_bytes + tail)
+        self.count_body(content.body_size_bytes + tail)
         if content.version not in self._bodies:
             self._bodies |= rows.load_bodies(self._tx.connection, {content: tail})
         return self._bodies[content.version]
 
-    def count_body(self, body_bytes: int) -> None:
+    def count_body(self, body_size_bytes: int) -> None:
         """Refuse a request that would hold more bodies than memory is meant for; a copy alone costs it only a path."""
-        self._bodies_bytes += body_bytes
+        self._bodies_bytes += body_size_bytes
         self._check_bodies(self._bodies_bytes)
 
     def _check_bodies(self, actual: int) -> None:

@@ -59,7 +59,7 @@ class Content(NamedTuple):
     rev: int
     hash: str
     """Of what is stored of the body: that of all of it where nothing was ever appended."""
-    body_bytes: int
+    body_size_bytes: int
     """Without what was appended."""
     writer: Tier
     attributes: str
@@ -84,7 +84,7 @@ class Draft(NamedTuple):
     """A version that is to be stored."""
 
     body: str
-    body_bytes: int
+    body_size_bytes: int
     hash: str
     attributes: str
     writer: Tier
@@ -155,11 +155,11 @@ class Slot:
     def base_bytes(self) -> int:
         """Length of what stands before what this request appends."""
         if self.draft:
-            return self.draft.body_bytes
-        return self.content.body_bytes + self.tail if self.content else 0
+            return self.draft.body_size_bytes
+        return self.content.body_size_bytes + self.tail if self.content else 0
 
     @property
-    def body_bytes(self) -> int:
+    def body_size_bytes(self) -> int:
         """Length of the whole body."""
         return self.base_bytes + self.appended_bytes
 
@@ -211,7 +211,7 @@ class Slot:
         assert self.draft
         made = self.draft
         scope = self.home.scope
-        self.content = Content(entry, scope, 0, rev, made.hash, made.body_bytes, made.writer, made.attributes)
+        self.content = Content(entry, scope, 0, rev, made.hash, made.body_size_bytes, made.writer, made.attributes)
         self.tail = 0
 
     def _remove(self) -> bool:
@@ -289,7 +289,7 @@ class Slot:
 
     def _missing(self, change: AppendEntry) -> str:
         """What the body does not have of a text that may have been appended before. Raises REVISION_CONFLICT."""
-        there = self.body_bytes
+        there = self.body_size_bytes
         if change.offset is None or change.offset == there:
             return change.text
         if 0 <= change.offset < there:
@@ -316,8 +316,8 @@ class Slot:
                 **{"from": sight.state.name.lower(), "to": "streaming", "object": self.path},
             )
         more = len(text.encode())
-        if self.body_bytes + more > self.limits.body_bytes_max:
-            raise over_limit("body", self.limits.body_bytes_max, self.body_bytes + more, "bytes")
+        if self.body_size_bytes + more > self.limits.body_bytes_max:
+            raise over_limit("body", self.limits.body_bytes_max, self.body_size_bytes + more, "bytes")
         if text and not self.draft and (self.home.shared or self.is_inherited):
             # Chunks of an inherited body would grow in the entry of another run, which may go on with it.
             self._draft(self.body(read_body), self.attributes, stamp.writer)

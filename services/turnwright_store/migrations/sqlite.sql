@@ -1,4 +1,4 @@
--- 048d97a78ef15591d05dcc6f102ad1dcb7c3eca461bfc41d5d039c90349bad7a
+-- e0582de8f76593781c134c10df5ab24f8852cb6c51098037602b0eeecd2dc4d5
 CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
@@ -223,7 +223,7 @@ CREATE TABLE versions (
     actor TEXT NOT NULL,
     create_ms BIGINT NOT NULL,
     hash TEXT NOT NULL,
-    body_bytes BIGINT NOT NULL,
+    body_size_bytes BIGINT NOT NULL,
     stored_bytes BIGINT DEFAULT 0 NOT NULL,
     attributes_bytes BIGINT NOT NULL,
     attributes TEXT NOT NULL,
@@ -235,7 +235,7 @@ CREATE TABLE versions (
     CONSTRAINT ck_versions_attributes_json CHECK (attributes IS NULL OR json_valid(attributes))
 )
 ;
-CREATE TRIGGER version_immutable BEFORE UPDATE OF id, entry_id, from_rev, writer, actor, create_ms, body_bytes, attributes_bytes, attributes ON versions BEGIN SELECT RAISE(ABORT, 'versions are immutable'); END
+CREATE TRIGGER version_immutable BEFORE UPDATE OF id, entry_id, from_rev, writer, actor, create_ms, body_size_bytes, attributes_bytes, attributes ON versions BEGIN SELECT RAISE(ABORT, 'versions are immutable'); END
 ;
 CREATE TABLE views (
     id INTEGER NOT NULL,
@@ -280,7 +280,7 @@ CREATE TABLE blocks (
 	project_id INTEGER NOT NULL, 
 	digest BLOB NOT NULL, 
 	version_id INTEGER, 
-	body_bytes BIGINT DEFAULT 0 NOT NULL, 
+	body_size_bytes BIGINT DEFAULT 0 NOT NULL, 
 	text TEXT NOT NULL, 
 	CONSTRAINT pk_blocks PRIMARY KEY (id), 
 	CONSTRAINT fk_blocks_project_id FOREIGN KEY(project_id) REFERENCES projects (id), 

@@ -41,7 +41,10 @@ def change_of(request: change_pb2.ChangeEntriesRequest) -> Change:
 
 
 def _told(planned: Plan) -> list[change_pb2.ChangedEntry]:
-    return [change_pb2.ChangedEntry(path=one.path, to=one.to, body_bytes=one.body_bytes) for one in planned.matches]
+    return [
+        change_pb2.ChangedEntry(path=one.path, to=one.to, body_size_bytes=one.body_size_bytes)
+        for one in planned.matches
+    ]
 
 
 class ChangeRpcs(Calls):

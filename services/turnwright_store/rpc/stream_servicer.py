@@ -99,7 +99,7 @@ def _channels(channels: Iterable[streams.Channel]) -> list[types_pb2.StreamChann
         types_pb2.StreamChannel(
             number=channel.number,
             path=channel.path,
-            body_bytes=channel.body_bytes,
+            body_size_bytes=channel.body_size_bytes,
             state=int(channel.state),  # type: ignore[arg-type]
         )
         for channel in channels
@@ -127,12 +127,12 @@ def _read_body(connection: Connection, request: stream_pb2.ReadBodyRequest) -> s
     shown = find_shown(connection, run.id, [request.path]).get(request.path)
     if shown is None:
         raise fault(Reason.ENTRY_NOT_FOUND, f"There is no entry {request.path}.", path=request.path)
-    size, total = request.bytes_max or PART_BYTES, shown.body_bytes
+    size, total = request.bytes_max or PART_BYTES, shown.body_size_bytes
     begin = min(request.offset, total) if request.HasField("offset") else max(0, total - size)
     data = read_part(connection, shown, begin, min(begin + size, total))
     torn = _torn(data)
     text = data[torn:].decode(errors="ignore")
-    return stream_pb2.ReadBodyResponse(text=text, offset=begin + torn, body_bytes=total)
+    return stream_pb2.ReadBodyResponse(text=text, offset=begin + torn, body_size_bytes=total)
 
 
 def _torn(data: bytes) -> int:

@@ -31,7 +31,7 @@ _KNOWN: Final = select(blocks.c.digest, blocks.c.id).where(
     blocks.c.project_id == bindparam("project"), blocks.c.digest.in_(bindparam("digests", expanding=True))
 )
 _ADD: Final = insert(blocks).returning(blocks.c.digest, blocks.c.id)
-_STORED: Final = (blocks.c.id, blocks.c.text, blocks.c.body_bytes, entries.c.path, versions.c.body)
+_STORED: Final = (blocks.c.id, blocks.c.text, blocks.c.body_size_bytes, entries.c.path, versions.c.body)
 _TEXTS: Final = (
     select(*_STORED)
     .select_from(blocks)
@@ -54,7 +54,7 @@ _LEANING: Final = (
 _MAKE_WHOLE: Final = (
     update(blocks)
     .where(blocks.c.id == bindparam("block"))
-    .values(text=bindparam("whole", type_=blocks.c.text.type), version_id=None, body_bytes=literal_column("0"))
+    .values(text=bindparam("whole", type_=blocks.c.text.type), version_id=None, body_size_bytes=literal_column("0"))
 )
 
 
@@ -76,7 +76,7 @@ class Block:
     """As `packed_by` makes it, with the body that it leans on."""
     version_id: int | None
     """The version that holds the body; None: the block stands for itself."""
-    body_bytes: int
+    body_size_bytes: int
     """How much of that body it leans on, from its beginning."""
 
 
@@ -158,10 +158,10 @@ def make_whole(connection: Connection, version_ids: Iterable[int]) -> None:
             connection.execute(_MAKE_WHOLE, whole)
 
 
-def _whole(text: bytes, body_bytes: int, path: str | None, body: str | None) -> str:
+def _whole(text: bytes, body_size_bytes: int, path: str | None, body: str | None) -> str:
     if path is None or body is None:
         return unpacked_by(text)
-    return unpacked_by(text, _example(path, body.encode()[:body_bytes]))
+    return unpacked_by(text, _example(path, body.encode()[:body_size_bytes]))
 
 
 def _example(path: str, body: bytes) -> bytes:

@@ -33,7 +33,7 @@ _CONTENT: Final = (
     versions.c.id,
     versions.c.from_rev,
     versions.c.hash,
-    versions.c.body_bytes,
+    versions.c.body_size_bytes,
     versions.c.writer,
     versions.c.attributes,
 )
@@ -76,7 +76,7 @@ _UNSEEN: Final = (
 )
 _LATEST: Final = chunks.alias("latest")
 _TAILS: Final = (
-    select(entries.c.id, versions.c.stored_bytes - versions.c.body_bytes, chunks.c.offset, chunks.c.data)
+    select(entries.c.id, versions.c.stored_bytes - versions.c.body_size_bytes, chunks.c.offset, chunks.c.data)
     .select_from(entries)
     .join(versions, HEAD)
     .outerjoin(
@@ -108,7 +108,7 @@ _ENTRIES_ADD: Final = insert(entries)
 _ENTRY: Final = ("id", "scope_id", "path", "scheme", "head_rev", "shared_rev", "create_ms")
 _VERSIONS_ADD: Final = insert(versions)
 _VERSION: Final = (
-    "id", "entry_id", "from_rev", "writer", "actor", "create_ms", "hash", "body_bytes", "stored_bytes",
+    "id", "entry_id", "from_rev", "writer", "actor", "create_ms", "hash", "body_size_bytes", "stored_bytes",
     "attributes_bytes", "attributes", "body",
 )  # fmt: skip
 _HEADS_MOVE: Final = update(entries).where(entries.c.id == bindparam("entry")).values(head_rev=bindparam("new_head"))
@@ -204,8 +204,8 @@ def unseen_own(
 
 
 def _content(row: Sequence[Any]) -> Content:
-    entry, scope, version, rev, digest, body_bytes, writer, attributes = row
-    return Content(entry, scope, version, rev, digest, body_bytes, TIERS[writer], attributes)
+    entry, scope, version, rev, digest, body_size_bytes, writer, attributes = row
+    return Content(entry, scope, version, rev, digest, body_size_bytes, TIERS[writer], attributes)
 
 
 def load_bodies(connection: Connection, wanted: Mapping[Content, int]) -> dict[int, str]:
@@ -219,7 +219,7 @@ def load_bodies(connection: Connection, wanted: Mapping[Content, int]) -> dict[i
 
 
 def _whole(connection: Connection, content: Content, tail: int, stored_bytes: int, body: str) -> str:
-    wanted = content.body_bytes + tail
+    wanted = content.body_size_bytes + tail
     if stored_bytes == wanted:
         return body
     if stored_bytes > wanted:

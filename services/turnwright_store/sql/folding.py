@@ -47,7 +47,7 @@ _WAITING: Final = (
         versions.c.id,
         versions.c.entry_id,
         versions.c.from_rev,
-        versions.c.body_bytes,
+        versions.c.body_size_bytes,
         projects.c.name,
         runs.c.alias,
     )
@@ -91,7 +91,7 @@ class Waiting:
     version: int
     entry: int
     rev: int
-    body_bytes: int
+    body_size_bytes: int
     project: str
     run: str
 
@@ -119,7 +119,7 @@ def load_pieces(connection: Connection, one: Waiting) -> Pieces | None:
         return None
     stored_bytes, body = stored
     first_offset, _ = found[0]
-    if first_offset != stored_bytes - one.body_bytes:
+    if first_offset != stored_bytes - one.body_size_bytes:
         return None
     return Pieces(stored_bytes, body, [data for _, data in found])
 
@@ -135,5 +135,5 @@ def fold(connection: Connection, one: Waiting, before: int, after: int, digest: 
     values = {"version": one.version, "before": before, "after": after, "digest": digest, "packed": packed}
     if connection.execute(_FOLD, values).rowcount != 1:
         return False
-    connection.execute(_DROP, {"entry": one.entry, "rev": one.rev, "end": after - one.body_bytes})
+    connection.execute(_DROP, {"entry": one.entry, "rev": one.rev, "end": after - one.body_size_bytes})
     return True

@@ -174,7 +174,7 @@ _WRITTEN: Final = (
     select(
         versions.c.id,
         versions.c.from_rev,
-        versions.c.body_bytes,
+        versions.c.body_size_bytes,
         versions.c.writer,
         versions.c.create_ms,
         versions.c.attributes_bytes,

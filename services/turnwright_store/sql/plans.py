@@ -27,7 +27,7 @@ class Piece:
 
     path: str
     attributes: str
-    body_bytes: int
+    body_size_bytes: int
     is_archived: bool
     create_ms: int
     content: int
@@ -39,7 +39,7 @@ _PIECE: Final[Select[Any]] = (
     select(
         views.c.path,
         versions.c.attributes,
-        versions.c.body_bytes,
+        versions.c.body_size_bytes,
         views.c.visibility == int(Visibility.ARCHIVED),
         versions.c.create_ms,
         versions.c.id,

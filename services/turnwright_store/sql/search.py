@@ -62,7 +62,7 @@ class Head:
     revision: int
     path: str
     scheme: str
-    body_bytes: int
+    body_size_bytes: int
 
 
 @frozen
@@ -93,7 +93,7 @@ _BEHIND: Final = (
     .limit(1)
 )
 _HEADS: Final = (
-    select(entries.c.id, entries.c.head_rev, entries.c.path, entries.c.scheme, versions.c.body_bytes)
+    select(entries.c.id, entries.c.head_rev, entries.c.path, entries.c.scheme, versions.c.body_size_bytes)
     .select_from(entries)
     .join(versions, HEAD)
     .where(

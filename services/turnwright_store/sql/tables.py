@@ -245,8 +245,8 @@ versions = Table(
     # Of the body with everything that was appended to it, as far as it is folded.
     Column("hash", Digest, nullable=False),
     # Bytes of the body as it was written; what was appended since counts in the views.
-    number("body_bytes", None),
-    # Bytes that `body` holds: more than `body_bytes` once chunks were folded into it.
+    number("body_size_bytes", None),
+    # Bytes that `body` holds: more than `body_size_bytes` once chunks were folded into it.
     number("stored_bytes"),
     number("attributes_bytes", None),
     words("attributes", None),
@@ -336,7 +336,7 @@ blocks = Table(
     # No foreign key: who deletes versions makes their blocks whole, or fails to read them.
     Column("version_id", Key),
     # How much of that body, from its beginning.
-    number("body_bytes"),
+    number("body_size_bytes"),
     Column("text", Packed, nullable=False),
     UniqueConstraint("project_id", "digest"),
 )

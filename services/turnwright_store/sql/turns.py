@@ -156,8 +156,8 @@ def end_turn(connection: Connection, run_id: int, number: int, result: TurnResul
             "new_packet_digest": digests.get("packet_digest"),
             "new_fingerprint": digests.get("fingerprint"),
             "new_end_ms": end_ms,
-            "new_revision": end.run,
-            "new_end_project_rev": end.project,
-            "new_end_global_rev": end.global_,
+            "new_revision": end.run_revision,
+            "new_end_project_rev": end.project_revision,
+            "new_end_global_rev": end.global_revision,
         },
     )

@@ -116,7 +116,7 @@ SHOWN_COLUMNS: Final = (
     versions.c.id.label("content"),
     versions.c.entry_id.label("entry"),
     versions.c.from_rev.label("version"),
-    versions.c.body_bytes.label("version_bytes"),
+    versions.c.body_size_bytes.label("version_bytes"),
     versions.c.writer.label("writer"),
     versions.c.create_ms.label("version_ms"),
     versions.c.attributes_bytes.label("attributes_bytes"),
@@ -153,7 +153,7 @@ class Shown(NamedTuple):
     attributes_bytes: int
 
     @property
-    def body_bytes(self) -> int:
+    def body_size_bytes(self) -> int:
         """Length of the whole body."""
         return self.version_bytes + self.chunk_bytes
 
@@ -309,7 +309,7 @@ def _entry(connection: Connection, run: Standing, one: Shown, content: Loaded, w
         scheme=one.scheme,
         scope=run.scope_key(one.scope),
         body=_body(connection, one, content, wanted.body_bytes_max) if wanted.bodies else "",
-        body_bytes=one.body_bytes,
+        body_size_bytes=one.body_size_bytes,
         attributes_json=content.attributes,
         visibility=VISIBILITIES[one.visibility],
         state=STATES[one.state],
@@ -321,14 +321,14 @@ def _entry(connection: Connection, run: Standing, one: Shown, content: Loaded, w
         write_count=one.write_count,
         revision=one.revision,
         # The digest of a body that still grows would have to be made anew for each piece; it comes with the fold.
-        hash=content.hash if one.body_bytes == content.stored_bytes else "",
+        hash=content.hash if one.body_size_bytes == content.stored_bytes else "",
         update_ms=one.view_ms if one.chunk_bytes else one.version_ms,
     )
 
 
 def _body(connection: Connection, one: Shown, content: Loaded, bytes_max: int) -> str:
     """As much of a body as the view shows: from the version what is folded into it, the rest from chunks."""
-    end = min(one.body_bytes, bytes_max) if bytes_max else one.body_bytes
+    end = min(one.body_size_bytes, bytes_max) if bytes_max else one.body_size_bytes
     if end <= content.stored_bytes:
         return content.body if end == content.stored_bytes else cut(content.body, end)
     folded = content.stored_bytes - one.version_bytes

@@ -104,7 +104,7 @@ async def test_a_watcher_that_comes_in_the_middle_knows_what_came_before(service
                 (services.files / "go").touch()
             if event.output_appended.path == path:
                 break
-    assert (view.entries[path].body, view.entries[path].body_bytes) == ("early\nlate\n", 11)
+    assert (view.entries[path].body, view.entries[path].body_size_bytes) == ("early\nlate\n", 11)
     await services.until(queued)
 
 
@@ -164,10 +164,10 @@ async def test_a_client_produces_a_stream_that_the_model_reads(services) -> None
     assert (await services.status(stream.path), await services.status(stream.channels[0].path)) == (200, 102)
     channel = await client.append_stream(*where, stream.path, 1, "compiled\n", offset=0)
     channel = await client.append_stream(*where, stream.path, 1, "compiled\n", offset=0)
-    channel = await client.append_stream(*where, stream.path, 1, "linked\n", offset=channel.body_bytes)
+    channel = await client.append_stream(*where, stream.path, 1, "linked\n", offset=channel.body_size_bytes)
     await client.append_stream(*where, stream.path, 2, "a warning\n")
     ended = await client.complete_stream(*where, stream.path, exit_code=0, duration_s=2.5)
-    assert [(one.number, one.body_bytes, one.state) for one in ended] == [(1, 16, RESOLVED), (2, 10, RESOLVED)]
+    assert [(one.number, one.body_size_bytes, one.state) for one in ended] == [(1, 16, RESOLVED), (2, 10, RESOLVED)]
     record = await services.entry(stream.path)
     assert record.body == f"ran 'make all', exit=0, Output: {ended[0].path} (16 bytes), {ended[1].path} (10 bytes)"
 
@@ -191,7 +191,7 @@ async def test_a_client_runs_the_command_that_it_accepts_and_the_loop_goes_on_me
     await services.client.append_stream(*where, record, 1, "built\n", offset=0)
     ended = await services.client.complete_stream(*where, record, exit_code=2, duration_s=1.0)
 
-    assert [(one.path, one.body_bytes) for one in ended] == [(paths[0], 6), (paths[1], 0)]
+    assert [(one.path, one.body_size_bytes) for one in ended] == [(paths[0], 6), (paths[1], 0)]
     assert [await services.status(path) for path in (record, *paths)] == [500, 500, 500]
     assert "exit=2" in (await services.entry(record)).body
 

@@ -157,11 +157,11 @@ async def test_one_guilty_request_among_many_fails_alone(run):
 
 
 async def test_revisions_are_dense(run):
-    start = (await run.view()).cursor.run
+    start = (await run.view()).cursor.run_revision
     for number in range(1, 4):
         with pytest.raises(TurnwrightError):
             await run.write(append("known://none", "x"))
-        assert (await run.write(set_("known://a", str(number)))).cursor.run == start + number
+        assert (await run.write(set_("known://a", str(number)))).cursor.run_revision == start + number
 
 
 async def test_a_stop_finishes_what_was_taken_on(tmp_path):

@@ -38,7 +38,7 @@ async def test_an_entry_carries_the_eight_fields(run):
     assert (entry.path, entry.body, entry.attributes_json) == ("known://a", "body", '{"k":1}')
     assert (entry.visibility, entry.state, entry.outcome) == (SUMMARIZED, RESOLVED, "")
     assert (entry.writer, entry.scheme, entry.scope.partition(":")[0]) == (Tier.MODEL, "known", "run")
-    assert (entry.hash, entry.body_bytes) == (hashlib.sha256(b"body").hexdigest(), 4)
+    assert (entry.hash, entry.body_size_bytes) == (hashlib.sha256(b"body").hexdigest(), 4)
 
 
 async def test_the_last_writer_of_the_content_is_kept(run):
@@ -94,15 +94,15 @@ async def test_a_write_without_body_and_attributes_makes_no_version(run):
     written = await run.write(set_("src/a.py", visibility=ARCHIVED))
     second = await run.entry("src/a.py")
     assert (second.update_time, second.hash, second.attributes_json) == (first.update_time, first.hash, '{"n":1}')
-    assert written.cursor.project == 1
+    assert written.cursor.project_revision == 1
     assert second.write_count == 2
 
 
 async def test_writing_the_same_content_again_makes_no_version(run):
     first = await run.write(set_("src/a.py", "x", "{}"))
     again = await run.write(set_("src/a.py", "x", "{}"))
-    assert (first.cursor.project, again.cursor.project) == (1, 1)
-    assert again.cursor.run == first.cursor.run + 1
+    assert (first.cursor.project_revision, again.cursor.project_revision) == (1, 1)
+    assert again.cursor.run_revision == first.cursor.run_revision + 1
 
 
 async def test_body_and_attributes_are_kept_apart(run):

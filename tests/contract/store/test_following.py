@@ -24,7 +24,7 @@ async def test_a_change_of_many_rows_is_of_one_moment_however_slow_the_reader(cl
     await run.write(*(set_(path, "new") for path in paths[::2]), remove("known://gone"), *map(remove, paths[1::4]))
     while watcher.messages[-1].cursor != first:
         await watcher.next()
-    assert {message.cursor.run for message in watcher.messages[:-1]} == {start.run}
+    assert {message.cursor.run_revision for message in watcher.messages[:-1]} == {start.run_revision}
     assert await watcher.is_at(first)
     assert {entry.body for entry in watcher.known.values()} == {"old"}
     last = (await run.view()).cursor

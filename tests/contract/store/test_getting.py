@@ -39,7 +39,7 @@ async def test_lines_of_a_streaming_body_reach_over_its_pieces(run):
     got = await run.client.call("GetEntries", **run.address, paths=paths, lines=read_pb2.LineRange(line=-2, limit=5))
     assert [entry.body for entry in got.entries] == ["two\nthree"] * 2
     assert list(got.spans) == [read_pb2.LineSpan(first=2, last=3, total=3)] * 2
-    assert got.entries[0].body_bytes == len("one\ntwo\nthree\n")
+    assert got.entries[0].body_size_bytes == len("one\ntwo\nthree\n")
 
 
 async def test_an_empty_slice_says_so(run):
@@ -90,7 +90,7 @@ async def test_what_the_model_was_sent_is_read_as_entries(client, run):
     ]
     entry = got.entries[0]
     assert (entry.visibility, entry.state, entry.writer, entry.turn, entry.loop) == (ARCHIVED, RESOLVED, 4, 1, 1)
-    assert (entry.position, entry.revision, entry.body_bytes) == (0, turn.revision, 8)
+    assert (entry.position, entry.revision, entry.body_size_bytes) == (0, turn.revision, 8)
     assert entry.hash == hashlib.sha256(b"be brief").hexdigest()
     assert entry.scope == (await run.entry("run://r1")).scope
 

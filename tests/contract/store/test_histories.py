@@ -131,7 +131,7 @@ class Driver:
 
     def _moment(self, alias, cursor):
         self.cursors[alias] = cursor
-        return (cursor.run, cursor.project)
+        return (cursor.run_revision, cursor.project_revision)
 
     async def _write(self, asked):
         fence = {} if asked.epoch is None else {"fence": write_pb2.Fence(epoch=asked.epoch)}
@@ -179,9 +179,9 @@ class Driver:
         known = self.cursors.get(asked.alias)
         cursor = cursor_pb2.Cursor(
             incarnation=known.incarnation if known else "",
-            run=known.run if known else 0,
-            project=asked.project_revision,
-            **{"global": 0},
+            run_revision=known.run_revision if known else 0,
+            project_revision=asked.project_revision,
+            global_revision=0,
         )
         answer = await self.client.call(
             "EndTurn",
@@ -197,7 +197,7 @@ class Driver:
     async def _fork(self, asked):
         made = await self.client.call("ForkRun", **self.at(asked.alias), new_run=asked.child, turn=asked.turn)
         seen, cursor, _ = await self.view(asked.child)
-        assert cursor.run == 1
+        assert cursor.run_revision == 1
         return (made.run.turn, {p: Seen(None, s.visibility, s.state) if is_shared(p) else s for p, s in seen.items()})
 
     async def view(self, alias, turn=0):
@@ -284,7 +284,7 @@ class Histories(RuleBasedStateMachine):
         self.runner.run(self.driver.begin(self.world.runs))
 
     def known_revision(self, alias):
-        return self.driver.cursors[alias].project
+        return self.driver.cursors[alias].project_revision
 
     @initialize()
     def there_is_something_of_everything(self):
@@ -326,7 +326,7 @@ class Histories(RuleBasedStateMachine):
             seen, cursor, positions = self.runner.run(self.driver.view(alias))
             self.driver.cursors[alias] = cursor
             expected = (self.world.shown(run.seen), run.revision, self.world.revision)
-            assert (seen, cursor.run, cursor.project) == expected
+            assert (seen, cursor.run_revision, cursor.project_revision) == expected
             self._check_positions(alias, positions)
 
     def _check_positions(self, alias, positions):

@@ -115,7 +115,7 @@ async def test_an_append_in_a_fork_never_grows_the_parents_body(run, child):
     assert (await child.entry(STREAM)).body == f"a{LONG}child!"
     assert (await run.entry(STREAM)).body == f"a{LONG}parent?"
     await run.write(set_(STREAM, state=RESOLVED))
-    assert (await child.entry(STREAM)).body_bytes == len(f"a{LONG}child!".encode())
+    assert (await child.entry(STREAM)).body_size_bytes == len(f"a{LONG}child!".encode())
 
 
 async def test_a_fork_of_a_growing_body_keeps_the_piece_that_it_saw(run, child):

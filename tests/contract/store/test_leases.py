@@ -199,7 +199,7 @@ async def test_a_renewal_raises_no_revision(client, run):
     await renew(client, run, workspace_ids=["ws"])
     after = await run.view()
     assert (after.cursor, await run.get()) == (before.cursor, (await run.get()))
-    assert (await run.get()).revision == before.cursor.run
+    assert (await run.get()).revision == before.cursor.run_revision
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ async def test_records_beyond_a_message_come_without_body_and_attributes(run):
         await run.write(set_(path, big, '{"tool":"sh"}', state=RECORDED))
     claimed = await run.claim()
     assert [record.path for record in claimed.records] == paths
-    assert [(len(record.body), record.body_bytes) for record in claimed.records] == [
+    assert [(len(record.body), record.body_size_bytes) for record in claimed.records] == [
         (len(big), len(big)), (0, len(big)), (0, len(big)),
     ]  # fmt: skip
     assert [record.attributes_json for record in claimed.records] == ['{"tool":"sh"}', "", ""]

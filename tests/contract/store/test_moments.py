@@ -116,7 +116,7 @@ async def test_folding_changes_no_earlier_moment(run):
     assert entry.body == "éabéc"
     entries = [await entry_at(run, path, cursor) for cursor in (*cursors, closed.cursor)]
     whole = hashlib.sha256("éabéc".encode()).hexdigest()
-    assert [(entry.body, entry.body_bytes, entry.hash) for entry in entries] == [
+    assert [(entry.body, entry.body_size_bytes, entry.hash) for entry in entries] == [
         ("éa", 3, ""),
         ("éabé", 6, ""),
         ("éabéc", 7, whole),
@@ -144,7 +144,7 @@ async def test_entries_are_got_as_they_were(client, run):
 async def test_a_moment_of_another_history_is_refused(client, run):
     ahead = cursor_pb2.Cursor()
     ahead.CopyFrom((await run.view()).cursor)
-    ahead.run += 1
+    ahead.run_revision += 1
     for cursor in (ahead, cursor_pb2.Cursor(incarnation="other")):
         for call in (
             run.view(at=at_cursor(cursor)),

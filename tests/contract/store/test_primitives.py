@@ -153,7 +153,7 @@ async def test_writes_of_one_request_see_each_other(run):
         "known://c": "x",
     }
     assert list(written.paths) == ["known://a", "known://a", "known://a", "known://b", "known://a"]
-    assert set(written.revisions) == {written.cursor.run}
+    assert set(written.revisions) == {written.cursor.run_revision}
 
 
 async def test_a_copy_onto_itself_is_refused(run):
@@ -222,7 +222,7 @@ async def test_a_merge_that_changes_nothing_makes_no_version(run):
     await run.write(set_("src/a.py", "x", '{ "n" : 1 }'))
     written = await run.write(set_("src/a.py", merge_attributes_json='{"n":1,"m":null}'))
     assert (await run.entry("src/a.py")).attributes_json == '{ "n" : 1 }'
-    assert written.cursor.project == 1
+    assert written.cursor.project_revision == 1
 
 
 async def test_a_merge_keeps_what_others_wrote(run):
@@ -261,7 +261,7 @@ async def change(run, pattern, what, body="", **more):
 
 
 def told(answer):
-    return [(one.path, one.to, one.body_bytes) for one in answer.changed]
+    return [(one.path, one.to, one.body_size_bytes) for one in answer.changed]
 
 
 @pytest.fixture
@@ -417,8 +417,8 @@ async def test_a_change_loses_no_write_that_comes_between(seeded):
     async def copy_all(number):
         answer = await change(run, "known://x_*", cp(f"unknown://{number}/"))
         copied = {one.path: await run.entry(one.to) for one in answer.changed}
-        assert {path: entry.body_bytes for path, entry in copied.items()} == {
-            one.path: one.body_bytes for one in answer.changed
+        assert {path: entry.body_size_bytes for path, entry in copied.items()} == {
+            one.path: one.body_size_bytes for one in answer.changed
         }
 
     calls = [call for number in range(10) for call in (write(number), copy_all(number))]

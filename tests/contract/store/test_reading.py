@@ -101,7 +101,7 @@ async def test_bodies_can_be_left_out_or_cut_at_a_character(run):
     await run.write(append("sh://turn_1/x_1", "éaé"))
     await run.write(append("sh://turn_1/x_1", "zz"))
     without = (await run.view(without_bodies=True)).entries
-    assert {(entry.path, entry.body, entry.body_bytes) for entry in without} == {
+    assert {(entry.path, entry.body, entry.body_size_bytes) for entry in without} == {
         ("run://r1", "", 5), ("known://a", "", 12), ("sh://turn_1/x_1", "", 9),
     }  # fmt: skip
     for limit, known, streamed in [(2, "a", "é"), (3, "aé", "é"), (5, "aéa", "ééa"), (8, "aéaéa", "ééaéz")]:
@@ -164,7 +164,7 @@ async def test_a_cursor_of_another_history_is_refused(run):
     foreign.incarnation = "other"
     ahead = cursor_pb2.Cursor()
     ahead.CopyFrom(now)
-    ahead.run += 1
+    ahead.run_revision += 1
     for cursor in (foreign, ahead, cursor_pb2.Cursor()):
         assert (await refused(run.view(after=cursor))).reason is Reason.CURSOR_FOREIGN
 

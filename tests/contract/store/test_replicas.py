@@ -82,24 +82,24 @@ async def test_a_write_is_seen_by_the_next_read_on_any_replica(replicas):
 
 async def test_concurrent_writers_to_one_run_keep_its_revisions_dense(replicas):
     """Each acknowledged write has a revision of its own, whichever replica it went through."""
-    first = (await replicas.here.view()).cursor.run + 1
+    first = (await replicas.here.view()).cursor.run_revision + 1
     writes = [
         run.write(set_(f"known://{number}", name))
         for number in range(40)
         for name, run in (("here", replicas.here), ("there", replicas.there))
     ]
     answers = await asyncio.gather(*writes)
-    assert sorted(answer.cursor.run for answer in answers) == list(range(first, first + 80))
+    assert sorted(answer.cursor.run_revision for answer in answers) == list(range(first, first + 80))
     assert len((await replicas.there.view()).paths) == 41
 
 
 async def test_concurrent_writers_to_a_shared_project_keep_its_revisions_dense(replicas):
     """Two runs write files of their project, each through its own replica."""
     other = await working_run(replicas.two, replicas.here.project, "r2")
-    first = (await replicas.here.view()).cursor.project + 1
+    first = (await replicas.here.view()).cursor.project_revision + 1
     writes = [run.write(set_(f"{number}.txt", run.alias)) for number in range(30) for run in (replicas.here, other)]
     answers = await asyncio.gather(*writes)
-    assert sorted(answer.cursor.project for answer in answers) == list(range(first, first + 60))
+    assert sorted(answer.cursor.project_revision for answer in answers) == list(range(first, first + 60))
     bodies = [(await run.view()).bodies for run in (replicas.here, other)]
     shared = [{path: body for path, body in found.items() if "://" not in path} for found in bodies]
     assert shared[0] == shared[1]
@@ -139,7 +139,7 @@ async def test_each_change_is_told_when_it_is_made_on_the_other_replica(replicas
         written = await replicas.here.write(set_("known://a", str(number)))
         message = await asyncio.wait_for(anext(watch), 5)
         assert [(entry.path, entry.body) for entry in message.entries] == [("known://a", str(number))]
-        assert message.cursor.run == written.cursor.run
+        assert message.cursor.run_revision == written.cursor.run_revision
 
 
 async def test_a_watch_misses_nothing_while_the_listening_is_cut(replicas, db):
@@ -158,7 +158,7 @@ async def test_a_watch_misses_nothing_while_the_listening_is_cut(replicas, db):
 
 async def test_a_request_that_comes_to_both_replicas_is_worked_on_once(replicas):
     """Same request id, at the same moment: one run, one answer."""
-    revision = (await replicas.here.view()).cursor.run
+    revision = (await replicas.here.view()).cursor.run_revision
     for number in range(10):
         one, two = await asyncio.gather(
             *(
@@ -167,7 +167,7 @@ async def test_a_request_that_comes_to_both_replicas_is_worked_on_once(replicas)
             )
         )
         assert one == two
-    assert (await replicas.here.view()).cursor.run == revision + 10
+    assert (await replicas.here.view()).cursor.run_revision == revision + 10
 
 
 async def test_one_of_two_executors_gets_a_run_that_both_claim(replicas):
@@ -210,13 +210,13 @@ async def test_writes_go_on_when_all_connections_are_cut(replicas, db):
         while True:
             answer = (await asyncio.gather(run.write(set_(path, "x"), request_id=path), return_exceptions=True))[0]
             if not isinstance(answer, TurnwrightError):
-                return answer.cursor.run
+                return answer.cursor.run_revision
             assert answer.reason is Reason.DATABASE_UNAVAILABLE
 
     async def write_all(run):
         return [await insist(run, f"known://{run.client is replicas.one}/{n}") for n in range(30)]
 
-    first = (await replicas.here.view()).cursor.run + 1
+    first = (await replicas.here.view()).cursor.run_revision + 1
     writing = [asyncio.ensure_future(write_all(run)) for run in (replicas.here, replicas.there)]
     with psycopg.connect(db, autocommit=True) as admin:
         for _ in range(3):
@@ -340,7 +340,7 @@ async def test_a_replica_that_is_killed_among_its_writes_leaves_them_whole(tmp_p
     await serving(two)
     async with store(tmp_path, "one") as one:
         here, there = await same_run(one, two)
-        first = (await here.view()).cursor.run + 1
+        first = (await here.view()).cursor.run_revision + 1
         acknowledged = set()
         told = asyncio.Event()
 
@@ -375,5 +375,7 @@ async def test_a_replica_that_is_killed_among_its_writes_leaves_them_whole(tmp_p
         assert acknowledged <= set(parts)
         assert all({part for part, _ in found} == {"0", "1", "2"} for found in parts.values())
         assert all(len({revision for _, revision in found}) == 1 for found in parts.values())
-        assert sorted(next(iter(found))[1] for found in parts.values()) == list(range(first, view.cursor.run + 1))
+        assert sorted(next(iter(found))[1] for found in parts.values()) == list(
+            range(first, view.cursor.run_revision + 1)
+        )
     await two.close()

@@ -375,7 +375,7 @@ async def test_the_active_loop_moves_along(run):
     written = await run.write(set_("known://a", "x"), run_status=202)
     got = await run.get()
     assert (got.status, got.loop.status) == (202, 202)
-    assert got.revision == written.cursor.run
+    assert got.revision == written.cursor.run_revision
     assert (await refused(run.begin())).reason is Reason.TRANSITION_FORBIDDEN
     await run.write(run_status=102)
     assert ((await run.get()).status, (await run.get()).loop.status) == (102, 102)

@@ -181,8 +181,8 @@ async def test_a_registration_raises_the_revision_of_the_global_scope(client, ru
     before = (await run.view()).cursor
     await put(client)
     after = (await run.view()).cursor
-    assert getattr(after, "global") == getattr(before, "global") + 1
-    assert (after.run, after.project) == (before.run, before.project)
+    assert after.global_revision == before.global_revision + 1
+    assert (after.run_revision, after.project_revision) == (before.run_revision, before.project_revision)
 
 
 async def test_schemes_that_are_registered_at_once_are_all_known(client, run):

@@ -306,6 +306,6 @@ async def test_writing_does_not_wait_for_the_index(run):
     before = await find(run, "x")
     answer: ledger_pb2.WriteEntriesResponse = await run.write(set_("a", "word"))
     found = await run.client.call("SearchEntries", project=run.project, query="word")
-    assert found.revision == answer.cursor.project == before.revision + 1
+    assert found.revision == answer.cursor.project_revision == before.revision + 1
     assert found.indexed_revision in (before.revision, found.revision)
     assert await paths(run, "word") == ["a"]

@@ -35,7 +35,7 @@ async def test_a_write_to_its_path_starts_a_run(client, project):
     )
     entry = await run.entry("run://r")
     assert (list(answer.paths), list(answer.revisions)) == (["run://r"], [entry.revision])
-    assert (entry.body, answer.cursor.run) == ("fix it", entry.revision)
+    assert (entry.body, answer.cursor.run_revision) == ("fix it", entry.revision)
     assert [one.run for one in (await client.call("ListWork")).runs] == ["r"]
 
 
@@ -51,7 +51,9 @@ async def test_what_is_written_with_a_start_is_stored_with_it(client, project):
     answer = await put(client, project, started(), set_("known://a", "x"))
     run = Run(client, project, "r")
     assert list(answer.paths) == ["run://r", "known://a"]
-    assert (await run.entry("known://a")).revision == (await run.entry("run://r")).revision == answer.cursor.run
+    assert (
+        (await run.entry("known://a")).revision == (await run.entry("run://r")).revision == answer.cursor.run_revision
+    )
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ async def folded(run, path=PATH):
 async def test_a_streaming_body_grows(run):
     await stream(run)
     growing = await run.entry(PATH)
-    assert (growing.body, growing.body_bytes, growing.hash, growing.state) == (BODY, 7, "", STREAMING)
+    assert (growing.body, growing.body_size_bytes, growing.hash, growing.state) == (BODY, 7, "", STREAMING)
 
 
 async def test_a_closed_body_is_folded_without_anybody_seeing_a_change(run):
@@ -57,7 +57,7 @@ async def test_a_closed_body_is_folded_without_anybody_seeing_a_change(run):
     await stream(run)
     cursor = (await run.write(set_(PATH, state=RESOLVED))).cursor
     closed = await run.entry(PATH)
-    assert (closed.body, closed.state, closed.body_bytes) == (BODY, RESOLVED, 7)
+    assert (closed.body, closed.state, closed.body_size_bytes) == (BODY, RESOLVED, 7)
     whole = await folded(run)
     assert whole.hash == DIGEST
     closed.hash = whole.hash
@@ -125,7 +125,7 @@ async def test_an_append_past_the_longest_body_is_refused(run):
     limit = 16 * 1024 * 1024
     metadata = {"field": "body", "limit": str(limit), "actual": str(limit + 1), "unit": "bytes", "path": PATH}
     assert (error.reason, error.metadata) == (Reason.LIMIT_EXCEEDED, metadata)
-    assert (await run.entry(PATH)).body_bytes == 16 * 1024 * 1024
+    assert (await run.entry(PATH)).body_size_bytes == 16 * 1024 * 1024
 
 
 async def test_a_streaming_body_survives_every_order_of_writes(run):

@@ -53,7 +53,7 @@ async def grow(run, text, channel=1, path=RECORD, **fields):
 
 async def end(run, how, path=RECORD, **fields):
     answer = await run.client.call("EndStream", **run.address, path=path, end=how, **{"producer": "editor", **fields})
-    return [(channel.number, channel.body_bytes, channel.state) for channel in answer.channels]
+    return [(channel.number, channel.body_size_bytes, channel.state) for channel in answer.channels]
 
 
 async def seen(run, *paths):
@@ -131,10 +131,10 @@ async def test_streams_are_no_matter_of_models_and_clients(run, server):
 async def test_a_piece_that_comes_again_is_not_doubled(run):
     # RU234
     await opened(run)
-    assert (await grow(run, "one\n", offset=0)).body_bytes == 4
-    assert (await grow(run, "one\n", offset=0)).body_bytes == 4
-    assert (await grow(run, "zwei ä\n", offset=4)).body_bytes == 12
-    assert (await grow(run, "e\nzwei ä\n3\n", offset=2)).body_bytes == 14
+    assert (await grow(run, "one\n", offset=0)).body_size_bytes == 4
+    assert (await grow(run, "one\n", offset=0)).body_size_bytes == 4
+    assert (await grow(run, "zwei ä\n", offset=4)).body_size_bytes == 12
+    assert (await grow(run, "e\nzwei ä\n3\n", offset=2)).body_size_bytes == 14
     assert (await run.entry(OUT)).body == "one\nzwei ä\n3\n"
     error = await refused(grow(run, "late", offset=20))
     assert (error.reason, error.metadata["actual"]) == (Reason.REVISION_CONFLICT, "14")
@@ -144,7 +144,7 @@ async def test_a_piece_that_comes_again_is_not_doubled(run):
 async def test_a_piece_with_a_request_id_is_added_once(run):
     await opened(run)
     answers = [await grow(run, "x", request_id="q1") for _ in range(3)]
-    assert [answer.body_bytes for answer in answers] == [1, 1, 1]
+    assert [answer.body_size_bytes for answer in answers] == [1, 1, 1]
     assert (await run.entry(OUT)).body == "x"
 
 
@@ -345,7 +345,7 @@ async def test_a_stream_whose_record_is_full_ends_without_figures_and_keeps_no_o
 
 async def part(run, path, **fields):
     answer = await run.client.call("ReadBody", **run.address, path=path, **fields)
-    return answer.offset, answer.text, answer.body_bytes
+    return answer.offset, answer.text, answer.body_size_bytes
 
 
 async def test_a_part_of_a_body_is_read_where_it_stands(run):

@@ -149,7 +149,7 @@ async def test_each_parameter_of_a_set_has_its_field_and_its_effect(run, paramet
     moved = {
         field.name for field in after.DESCRIPTOR.fields if getattr(after, field.name) != getattr(before, field.name)
     }
-    counted = {"revision", "write_count", "update_time", "body_bytes"}
+    counted = {"revision", "write_count", "update_time", "body_size_bytes"}
     assert moved - counted == own.get(parameter, {name})
 
 

@@ -31,7 +31,7 @@ async def test_the_end_of_a_turn_opens_the_next_one(run):
     assert (opened.number, opened.loop, opened.request.model) == (2, ended.loop.sequence, "fast")
     assert (ended.run, ended.run.turn, ended.loop.turns) == (await run.get(), 2, 1)
     prompt = await run.entry("prompt://2")
-    assert (prompt.body, prompt.turn, prompt.revision) == ("go on", 2, ended.cursor.run)
+    assert (prompt.body, prompt.turn, prompt.revision) == ("go on", 2, ended.cursor.run_revision)
     listed = (await run.client.call("ListTurns", **run.address)).turns
     assert [(turn.number, bool(turn.end_time.seconds)) for turn in listed] == [(2, False), (1, True)]
     assert (await run.claim()).open_turn == opened

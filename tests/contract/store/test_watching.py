@@ -51,7 +51,7 @@ async def test_heartbeats_hold_the_cursor_only(run):
     watcher = Watcher(run)
     messages = [await watcher.next() for _ in range(3)]
     assert all(is_heartbeat(message) for message in messages)
-    assert len({message.cursor.run for message in messages}) == 1
+    assert len({message.cursor.run_revision for message in messages}) == 1
     await watcher.close()
 
 
@@ -137,7 +137,7 @@ async def test_nothing_is_lost_and_order_is_kept_under_concurrent_writers(client
         await watcher.until(final.cursor)
         expected = {entry.path: entry for entry in final.entries if entry.path != "run://r1"}
         assert watcher.known == expected
-        runs = [message.cursor.run for message in watcher.messages]
+        runs = [message.cursor.run_revision for message in watcher.messages]
         assert runs == sorted(runs)
         for message in watcher.messages:
             own = [entry.revision for entry in message.entries if entry.scope.startswith("run")]
@@ -153,13 +153,13 @@ async def follow(watcher):
 
 async def test_every_revision_is_seen_by_a_reader_that_keeps_up(run):
     watcher = Watcher(run)
-    first = (await watcher.next()).cursor.run
+    first = (await watcher.next()).cursor.run_revision
     for number in range(5):
         await run.write(set_("known://a", str(number)))
         await watcher.until((await run.view()).cursor)
     bodies = [entry.body for message in watcher.messages for entry in message.entries]
     assert bodies == ["0", "1", "2", "3", "4"]
-    assert watcher.messages[-1].cursor.run == first + 5
+    assert watcher.messages[-1].cursor.run_revision == first + 5
     await watcher.close()
 
 
@@ -169,7 +169,7 @@ async def test_a_large_change_comes_in_parts_with_the_cursor_at_the_end(run):
     watcher = Watcher(run, after=start)
     await watcher.until((await run.view()).cursor)
     assert len(watcher.messages) >= 3
-    assert {message.cursor.run for message in watcher.messages[:-1]} == {start.run}
+    assert {message.cursor.run_revision for message in watcher.messages[:-1]} == {start.run_revision}
     assert list(watcher.known) == [f"known://{number:02}" for number in range(12)]
     await watcher.close()
 
@@ -188,7 +188,12 @@ async def test_a_growing_body_is_followed(run):
 
 async def test_a_cursor_of_another_history_or_of_the_future_is_refused(run):
     now = (await run.view()).cursor
-    for changed in ({"incarnation": "other"}, {"run": now.run + 1}, {"project": now.project + 1}, {"run": -1}):
+    for changed in (
+        {"incarnation": "other"},
+        {"run_revision": now.run_revision + 1},
+        {"project_revision": now.project_revision + 1},
+        {"run_revision": -1},
+    ):
         cursor = cursor_pb2.Cursor()
         cursor.CopyFrom(now)
         for name, value in changed.items():

@@ -51,7 +51,7 @@ def plain(entry):
 
 
 def reached(cursor, wanted):
-    return cursor.run >= wanted.run and cursor.project >= wanted.project
+    return cursor.run_revision >= wanted.run_revision and cursor.project_revision >= wanted.project_revision
 
 
 def is_heartbeat(message):

@@ -26,7 +26,7 @@ def entry(
         scheme=scheme_of(path) or "",
         scope="run:1",
         body=body,
-        body_bytes=len(body.encode()),
+        body_size_bytes=len(body.encode()),
         attributes_json=to_attributes_json(attributes),
         visibility=visibility,
         state=state,

@@ -17,10 +17,10 @@ RECORD = "log://turn_1/sh/make"
 STREAMING, RESOLVED = entry_pb2.STATE_STREAMING, entry_pb2.STATE_RESOLVED
 
 
-def channel(number=1, body="", body_bytes=None, state=STREAMING, loop=1, path=None) -> Event:
+def channel(number=1, body="", body_size_bytes=None, state=STREAMING, loop=1, path=None) -> Event:
     entry = entry_pb2.Entry(
         path=path or f"sh://turn_1/make_{number}", body=body, turn=1, loop=loop, state=state,
-        body_bytes=len(body.encode()) if body_bytes is None else body_bytes,
+        body_size_bytes=len(body.encode()) if body_size_bytes is None else body_size_bytes,
     )  # fmt: skip
     return Event(message_added=event_pb2.MessageAdded(entry=entry))
 
@@ -107,7 +107,7 @@ def test_what_is_told_twice_is_shown_once(events) -> None:
 
 
 @pytest.mark.parametrize(
-    "event", [piece(100, "late\n"), channel(body="one\ntw", body_bytes=100)], ids=["a later piece", "a cut body"]
+    "event", [piece(100, "late\n"), channel(body="one\ntw", body_size_bytes=100)], ids=["a later piece", "a cut body"]
 )
 def test_what_was_missed_is_said(event) -> None:
     lines = told(channel(), piece(0, "one\ntw"), event, piece(105, "more\n"), ended())

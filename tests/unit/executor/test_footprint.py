@@ -36,7 +36,7 @@ def changes(draw):
 
 def row(path, body, attributes, visibility, position):
     return Entry(
-        path=path, scheme=scheme_of(path) or "", scope="run:1", body=body, body_bytes=len(body.encode()),
+        path=path, scheme=scheme_of(path) or "", scope="run:1", body=body, body_size_bytes=len(body.encode()),
         attributes_json=to_attributes_json(attributes), visibility=visibility, state=State.RESOLVED, outcome="",
         writer=Tier.PLUGIN, turn=2, loop=1, position=position, write_count=1, revision=1, hash="", update_ms=0,
     )  # fmt: skip

@@ -92,12 +92,12 @@ class OddStore(store_service_pb2_grpc.StoreServiceServicer):
         return registry_pb2.GetRunResponse(run=run_pb2.Run(project=request.project, run=request.run, status=100))
 
     async def ReadView(self, request, context):
-        channel = {"path": "sh://turn_1/x_1", "state": entry_pb2.STATE_STREAMING, "body": "é", "body_bytes": 1}
+        channel = {"path": "sh://turn_1/x_1", "state": entry_pb2.STATE_STREAMING, "body": "é", "body_size_bytes": 1}
         yield read_pb2.ReadViewResponse(entries=[channel], cursor={"incarnation": "i", "run": 1})
 
     async def WatchChanges(self, request, context):
         channel = {
-            "path": "sh://turn_1/x_1", "state": entry_pb2.STATE_STREAMING, "body": "éé", "body_bytes": 4, "revision": 2,
+            "path": "sh://turn_1/x_1", "state": entry_pb2.STATE_STREAMING, "body": "éé", "body_size_bytes": 4, "revision": 2,
         }  # fmt: skip
         yield read_pb2.WatchChangesResponse(entries=[channel], cursor={"incarnation": "i", "run": 2})
         await asyncio.Event().wait()

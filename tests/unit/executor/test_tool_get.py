@@ -214,5 +214,5 @@ async def test_many_large_files_that_changed_are_caught_up_with(bench):
         await bench.file(f"{number:02}.txt", "x" * 90_000, known=False)
     done = await bench.prepare('<get path="*.txt"/>')
     assert len(done.writes) == 60
-    assert {entry.body_bytes for entry in await bench.rows()} == {90_000}
+    assert {entry.body_size_bytes for entry in await bench.rows()} == {90_000}
     assert set((await bench.view()).values()) == {VISIBLE}

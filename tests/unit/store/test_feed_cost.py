@@ -82,7 +82,7 @@ class Run:
     def _add_version(self, entry: int, revision: int) -> None:
         self._raw.execute(
             "INSERT INTO versions"
-            " (id, entry_id, from_rev, writer, actor, create_ms, hash, body_bytes, attributes_bytes, attributes, body)"
+            " (id, entry_id, from_rev, writer, actor, create_ms, hash, body_size_bytes, attributes_bytes, attributes, body)"
             " VALUES (?, ?, ?, 1, 'x', 1, '', 0, 2, '{}', '')",
             (version_key(entry, revision), entry, revision),
         )

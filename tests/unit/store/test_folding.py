@@ -98,7 +98,7 @@ async def test_a_closed_body_is_folded(store, piece):
     assert await store.chunks() == 0
     after = await store.entry()
     assert after.hash == hashlib.sha256(after.body.encode()).hexdigest()
-    assert (after.body, after.revision, after.body_bytes) == (before.body, before.revision, before.body_bytes)
+    assert (after.body, after.revision, after.body_size_bytes) == (before.body, before.revision, before.body_size_bytes)
     assert await folding.fold_some(store.database) is False
 
 
@@ -177,5 +177,5 @@ async def test_any_order_of_appends_folds_and_changes_keeps_the_body(store, seed
                 body = f"new {number}"
                 await store.write(SetEntry(body))
         entry = await store.entry()
-        assert (entry.body, entry.body_bytes) == (body, len(body.encode()))
+        assert (entry.body, entry.body_size_bytes) == (body, len(body.encode()))
         assert entry.hash in ("", hashlib.sha256(body.encode()).hexdigest())

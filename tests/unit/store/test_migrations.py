@@ -191,7 +191,7 @@ def filled(core):
         for number, body in enumerate(BODIES, 1):
             add("entries", id=number, scope_id=11, path=f"known://{number}", scheme="known", head_rev=1, create_ms=1)
             add("versions", id=number, entry_id=number, from_rev=1, writer=4, actor="a", create_ms=1,
-                hash=prose(sha256(body.encode()).hexdigest()), body_bytes=len(body.encode()), attributes_bytes=2,
+                hash=prose(sha256(body.encode()).hexdigest()), body_size_bytes=len(body.encode()), attributes_bytes=2,
                 attributes="{}", body=prose(body))  # fmt: skip
             for from_rev, to_rev in ((1, 2), (2, None)):
                 add("views", run_id=1, entry_id=number, path=f"known://{number}", from_rev=from_rev, to_rev=to_rev,
@@ -216,7 +216,7 @@ def test_data_of_the_first_schema_is_there_after_the_migration(faces):
     filled(core)
     bring_to_head(raw, core)
     found = core.execute(
-        select(versions.c.body, versions.c.body_bytes, versions.c.stored_bytes).order_by(versions.c.id)
+        select(versions.c.body, versions.c.body_size_bytes, versions.c.stored_bytes).order_by(versions.c.id)
     ).all()
     assert [tuple(row) for row in found] == [(body, len(body.encode()), len(body.encode())) for body in BODIES]
     hashes = core.execute(select(versions.c.hash).order_by(versions.c.id)).scalars().all()
@@ -253,7 +253,7 @@ def test_what_the_first_schema_guarded_is_guarded_after_the_migration(faces):
     filled(core)
     bring_to_head(raw, core)
     for statement in (
-        "UPDATE versions SET body_bytes = 99",
+        "UPDATE versions SET body_size_bytes = 99",
         "UPDATE runs SET status = 100",
         f"{ADD_VIEW} VALUES (1, 1, 'known://1', 3, 1, 4, 1, 1, 1)",
     ):

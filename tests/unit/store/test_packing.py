@@ -51,7 +51,7 @@ def test_a_block_keeps_what_it_needs_of_its_body(pair, more):
     text, body = pair
     block = block_of(text, Shown(7, "log://a", body.encode()))
     grown = (body + more).encode()
-    example = b"log://a\n" + grown[: block.body_bytes] if block.version_id else b""
+    example = b"log://a\n" + grown[: block.body_size_bytes] if block.version_id else b""
     assert unpacked_by(block.text, example) == text
 
 
@@ -70,6 +70,6 @@ def test_another_example_is_refused():
 def test_a_text_leans_on_a_body_that_it_shows(text, leans):
     body = "".join(f"line {number * 7919 % 1009}\n" for number in range(100))
     block = block_of(text.format(body=body), Shown(7, "log://a", body.encode()))
-    assert (block.version_id, block.body_bytes) == ((7, len(body)) if leans else (None, 0))
+    assert (block.version_id, block.body_size_bytes) == ((7, len(body)) if leans else (None, 0))
     if leans:
         assert len(block.text) < 60

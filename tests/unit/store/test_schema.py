@@ -106,7 +106,7 @@ def add_entry(raw, path="a"):
 
 def add_version(raw, attributes="{}", writer=1):
     raw.execute(
-        "INSERT INTO versions (id, entry_id, from_rev, writer, actor, create_ms, hash, body_bytes, attributes_bytes, attributes, body)"
+        "INSERT INTO versions (id, entry_id, from_rev, writer, actor, create_ms, hash, body_size_bytes, attributes_bytes, attributes, body)"
         f" VALUES ({version_key(5, 1)}, 5, 1, {writer}, 'x', 1, '', 0, 2, '{attributes}', '')"
     )
 
@@ -148,7 +148,7 @@ def test_a_version_holds_json_and_a_tier(core, raw, fields):
 
 @pytest.mark.parametrize(
     "column",
-    ["entry_id", "from_rev", "writer", "actor", "create_ms", "body_bytes", "attributes_bytes", "attributes"],
+    ["entry_id", "from_rev", "writer", "actor", "create_ms", "body_size_bytes", "attributes_bytes", "attributes"],
 )
 def test_a_version_never_changes(core, raw, column):
     """But for where its body is: folding brings what was appended into it."""
@@ -219,7 +219,7 @@ def filled(raw):
         [(n, 10 + n % 2, f"p{n}", n, None if n % 2 else n) for n in range(100, 1100)],
     )
     raw.executemany(
-        "INSERT INTO versions (id, entry_id, from_rev, writer, actor, create_ms, hash, body_bytes, attributes_bytes, attributes, body)"
+        "INSERT INTO versions (id, entry_id, from_rev, writer, actor, create_ms, hash, body_size_bytes, attributes_bytes, attributes, body)"
         " VALUES (?, ?, ?, 1, 'x', 1, '', 0, 2, '{}', '')",
         [(version_key(number, number), number, number) for number in range(100, 1100)],
     )

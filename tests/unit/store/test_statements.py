@@ -225,12 +225,12 @@ async def test_a_slow_watcher_costs_no_more_than_what_it_takes(store):
 STREAM = "sh://turn_1/x_1"
 
 
-@pytest.mark.parametrize("body_bytes", [10 * 1024, 10 * 1024 * 1024])
-async def test_a_stream_costs_the_same_at_any_length(store, body_bytes):
+@pytest.mark.parametrize("body_size_bytes", [10 * 1024, 10 * 1024 * 1024])
+async def test_a_stream_costs_the_same_at_any_length(store, body_size_bytes):
     """No statement reads or rewrites the body: not at an append, a change of the view, the close, or the removal."""
     spent = {}
     for name, change in {
-        "begin": SetEntry("x" * body_bytes, state=State.STREAMING),
+        "begin": SetEntry("x" * body_size_bytes, state=State.STREAMING),
         "append": AppendEntry("y"),
         "look": SetEntry(visibility=Visibility.SUMMARIZED),
         "close": SetEntry(state=State.RESOLVED),

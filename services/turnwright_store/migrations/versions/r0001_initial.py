@@ -278,7 +278,7 @@ def _entries() -> None:
         sa.Column("actor", TEXT, nullable=False),
         sa.Column("create_ms", sa.BigInteger(), nullable=False),
         sa.Column("hash", PROSE, nullable=False),
-        sa.Column("body_bytes", sa.BigInteger(), nullable=False),
+        sa.Column("body_size_bytes", sa.BigInteger(), nullable=False),
         sa.Column("attributes_bytes", sa.BigInteger(), nullable=False),
         sa.Column("attributes", TEXT, nullable=False),
         sa.Column("body", PROSE, nullable=False),

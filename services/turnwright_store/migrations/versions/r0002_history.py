@@ -17,7 +17,17 @@ KEY = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 PROSE = sa.Text().with_variant(sa.LargeBinary(), "postgresql")
 
-FIXED = ("id", "entry_id", "from_rev", "writer", "actor", "create_ms", "body_bytes", "attributes_bytes", "attributes")
+FIXED = (
+    "id",
+    "entry_id",
+    "from_rev",
+    "writer",
+    "actor",
+    "create_ms",
+    "body_size_bytes",
+    "attributes_bytes",
+    "attributes",
+)
 """What never changes of a version. Folding brings what was appended into its body; what it says stays the same."""
 
 VIEWS = """
@@ -68,12 +78,13 @@ NARROWED = {
 """Indexes that PostgreSQL takes for one question only."""
 
 KEYS_OF_VERSIONS = """
-UPDATE versions SET id = entry_id * 4294967296 + from_rev, stored_bytes = body_bytes,
+UPDATE versions SET id = entry_id * 4294967296 + from_rev, stored_bytes = body_size_bytes,
     hash = decode(convert_from(hash, 'UTF8'), 'hex')
 """
 VERSIONS_AGAIN = """
 INSERT INTO versions
-SELECT entry_id * 4294967296 + from_rev, entry_id, from_rev, writer, actor, create_ms, hash, body_bytes, body_bytes,
+SELECT entry_id * 4294967296 + from_rev, entry_id, from_rev, writer, actor, create_ms, hash, body_size_bytes,
+    body_size_bytes,
     attributes_bytes, attributes, body
 FROM versions_before ORDER BY entry_id, from_rev
 """
@@ -87,7 +98,7 @@ CREATE TABLE versions (
     actor TEXT NOT NULL,
     create_ms BIGINT NOT NULL,
     hash TEXT NOT NULL,
-    body_bytes BIGINT NOT NULL,
+    body_size_bytes BIGINT NOT NULL,
     stored_bytes BIGINT DEFAULT 0 NOT NULL,
     attributes_bytes BIGINT NOT NULL,
     attributes TEXT NOT NULL,
@@ -261,7 +272,7 @@ def _packets() -> None:
         sa.Column("project_id", KEY, nullable=False),
         sa.Column("digest", sa.LargeBinary(), nullable=False),
         sa.Column("version_id", KEY, nullable=True),
-        sa.Column("body_bytes", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("body_size_bytes", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("text", PROSE, nullable=False),
         sa.ForeignKeyConstraint(["project_id"], ["projects.id"], name="fk_blocks_project_id"),
         sa.PrimaryKeyConstraint("id", name="pk_blocks"),

@@ -603,7 +603,7 @@ Global___Rendering: _TypeAlias = Rendering  # noqa: Y015
 @_typing.final
 class OutputAppended(_message.Message):
     """The body of an entry at STREAMING grew; nothing else of it changed. Growth comes in this shape only, and all of it comes:
-    the first piece begins at the `body_bytes` that the snapshot or the last event of the entry told, each other one where
+    the first piece begins at the `body_size_bytes` that the snapshot or the last event of the entry told, each other one where
     the piece before it ends.
     """
 

@@ -206,23 +206,23 @@ class ChangedEntry(_message.Message):
 
     PATH_FIELD_NUMBER: _builtins.int
     TO_FIELD_NUMBER: _builtins.int
-    BODY_BYTES_FIELD_NUMBER: _builtins.int
+    BODY_SIZE_BYTES_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """Path of the entry that fits the pattern."""
     to: _builtins.str
     """Path that it was copied or moved to; empty otherwise."""
-    body_bytes: _builtins.int
+    body_size_bytes: _builtins.int
     """Length of its body in bytes."""
     def __init__(
         self,
         *,
         path: _builtins.str = ...,
         to: _builtins.str = ...,
-        body_bytes: _builtins.int = ...,
+        body_size_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body_bytes", b"body_bytes", "path", b"path", "to", b"to"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body_size_bytes", b"body_size_bytes", "path", b"path", "to", b"to"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

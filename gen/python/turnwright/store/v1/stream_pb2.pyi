@@ -331,23 +331,23 @@ class ReadBodyResponse(_message.Message):
 
     TEXT_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
-    BODY_BYTES_FIELD_NUMBER: _builtins.int
+    BODY_SIZE_BYTES_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """The part."""
     offset: _builtins.int
     """Bytes of the body before it."""
-    body_bytes: _builtins.int
+    body_size_bytes: _builtins.int
     """Length of the whole body in bytes."""
     def __init__(
         self,
         *,
         text: _builtins.str = ...,
         offset: _builtins.int = ...,
-        body_bytes: _builtins.int = ...,
+        body_size_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body_bytes", b"body_bytes", "offset", b"offset", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body_size_bytes", b"body_size_bytes", "offset", b"offset", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

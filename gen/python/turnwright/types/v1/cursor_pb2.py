@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/types/v1/cursor.proto\x12\x13turnwright.types.v1\"K\n\x06\x43ursor\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\x03\x12\x0f\n\x07project\x18\x03 \x01(\x03\x12\x0e\n\x06global\x18\x04 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/types/v1/cursor.proto\x12\x13turnwright.types.v1\"f\n\x06\x43ursor\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x14\n\x0crun_revision\x18\x02 \x01(\x03\x12\x18\n\x10project_revision\x18\x03 \x01(\x03\x12\x17\n\x0fglobal_revision\x18\x04 \x01(\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,5 +32,5 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.types.v1.cursor_
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CURSOR']._serialized_start=57
-  _globals['_CURSOR']._serialized_end=132
+  _globals['_CURSOR']._serialized_end=159
 # @@protoc_insertion_point(module_scope)

@@ -25,27 +25,30 @@ class Cursor(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     INCARNATION_FIELD_NUMBER: _builtins.int
-    RUN_FIELD_NUMBER: _builtins.int
-    PROJECT_FIELD_NUMBER: _builtins.int
-    GLOBAL_FIELD_NUMBER: _builtins.int
+    RUN_REVISION_FIELD_NUMBER: _builtins.int
+    PROJECT_REVISION_FIELD_NUMBER: _builtins.int
+    GLOBAL_REVISION_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.str
     """Identity of the store's history; changes when a store is restored. A cursor with another incarnation
     is refused with OUT_OF_RANGE, reason CURSOR_FOREIGN.
     """
-    run: _builtins.int
+    run_revision: _builtins.int
     """Revision of the run's own scope."""
-    project: _builtins.int
+    project_revision: _builtins.int
     """Revision of the project's scope."""
+    global_revision: _builtins.int
+    """Revision of the global scope."""
     def __init__(
         self,
         *,
         incarnation: _builtins.str = ...,
-        run: _builtins.int = ...,
-        project: _builtins.int = ...,
+        run_revision: _builtins.int = ...,
+        project_revision: _builtins.int = ...,
+        global_revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["global", b"global", "incarnation", b"incarnation", "project", b"project", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["global_revision", b"global_revision", "incarnation", b"incarnation", "project_revision", b"project_revision", "run_revision", b"run_revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -133,7 +133,7 @@ class Entry(_message.Message):
     SCHEME_FIELD_NUMBER: _builtins.int
     SCOPE_FIELD_NUMBER: _builtins.int
     BODY_FIELD_NUMBER: _builtins.int
-    BODY_BYTES_FIELD_NUMBER: _builtins.int
+    BODY_SIZE_BYTES_FIELD_NUMBER: _builtins.int
     ATTRIBUTES_JSON_FIELD_NUMBER: _builtins.int
     VISIBILITY_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
@@ -154,8 +154,8 @@ class Entry(_message.Message):
     scope: _builtins.str
     """`global`, `project:{id}` or `run:{id}`; decided by the scheme."""
     body: _builtins.str
-    """Content. May be cut short or absent where the rpc says so; `body_bytes` is always the full length."""
-    body_bytes: _builtins.int
+    """Content. May be cut short or absent where the rpc says so; `body_size_bytes` is always the full length."""
+    body_size_bytes: _builtins.int
     """Length of the whole body in bytes of UTF-8."""
     attributes_json: _builtins.str
     """Structured metadata, one JSON object. `{}` when there is none."""
@@ -192,7 +192,7 @@ class Entry(_message.Message):
         scheme: _builtins.str = ...,
         scope: _builtins.str = ...,
         body: _builtins.str = ...,
-        body_bytes: _builtins.int = ...,
+        body_size_bytes: _builtins.int = ...,
         attributes_json: _builtins.str = ...,
         visibility: Global___Visibility.ValueType = ...,
         state: Global___State.ValueType = ...,
@@ -209,7 +209,7 @@ class Entry(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes_json", b"attributes_json", "body", b"body", "body_bytes", b"body_bytes", "hash", b"hash", "loop", b"loop", "outcome", b"outcome", "path", b"path", "position", b"position", "revision", b"revision", "scheme", b"scheme", "scope", b"scope", "state", b"state", "status", b"status", "turn", b"turn", "update_time", b"update_time", "visibility", b"visibility", "write_count", b"write_count", "writer", b"writer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes_json", b"attributes_json", "body", b"body", "body_size_bytes", b"body_size_bytes", "hash", b"hash", "loop", b"loop", "outcome", b"outcome", "path", b"path", "position", b"position", "revision", b"revision", "scheme", b"scheme", "scope", b"scope", "state", b"state", "status", b"status", "turn", b"turn", "update_time", b"update_time", "visibility", b"visibility", "write_count", b"write_count", "writer", b"writer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

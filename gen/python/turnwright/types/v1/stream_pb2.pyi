@@ -54,13 +54,13 @@ class StreamChannel(_message.Message):
 
     NUMBER_FIELD_NUMBER: _builtins.int
     PATH_FIELD_NUMBER: _builtins.int
-    BODY_BYTES_FIELD_NUMBER: _builtins.int
+    BODY_SIZE_BYTES_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Its number, as those of Unix descriptors: 1 is the main output, 2 the one for errors, others are auxiliary."""
     path: _builtins.str
     """Path of its entry."""
-    body_bytes: _builtins.int
+    body_size_bytes: _builtins.int
     """Length of its body in bytes."""
     state: _entry_pb2.State.ValueType
     """Where it is in its life: STREAMING, then RESOLVED, FAILED or CANCELLED."""
@@ -69,12 +69,12 @@ class StreamChannel(_message.Message):
         *,
         number: _builtins.int = ...,
         path: _builtins.str = ...,
-        body_bytes: _builtins.int = ...,
+        body_size_bytes: _builtins.int = ...,
         state: _entry_pb2.State.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body_bytes", b"body_bytes", "number", b"number", "path", b"path", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body_size_bytes", b"body_size_bytes", "number", b"number", "path", b"path", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
