@@ -93,13 +93,13 @@ class OddStore(store_service_pb2_grpc.StoreServiceServicer):
 
     async def ReadView(self, request, context):
         channel = {"path": "sh://turn_1/x_1", "state": entry_pb2.STATE_STREAMING, "body": "é", "body_size_bytes": 1}
-        yield read_pb2.ReadViewResponse(entries=[channel], cursor={"incarnation": "i", "run": 1})
+        yield read_pb2.ReadViewResponse(entries=[channel], cursor={"incarnation": "i", "run_revision": 1})
 
     async def WatchChanges(self, request, context):
         channel = {
             "path": "sh://turn_1/x_1", "state": entry_pb2.STATE_STREAMING, "body": "éé", "body_size_bytes": 4, "revision": 2,
         }  # fmt: skip
-        yield read_pb2.WatchChangesResponse(entries=[channel], cursor={"incarnation": "i", "run": 2})
+        yield read_pb2.WatchChangesResponse(entries=[channel], cursor={"incarnation": "i", "run_revision": 2})
         await asyncio.Event().wait()
 
 
@@ -146,7 +146,7 @@ class OddAtFirst(OddStore):
                 yield part
             return
         ended = {"path": "sh://turn_1/x_1", "state": entry_pb2.STATE_CANCELLED, "outcome": "expired:499", "revision": 3}
-        yield read_pb2.ReadViewResponse(entries=[ended], cursor={"incarnation": "i", "run": 3})
+        yield read_pb2.ReadViewResponse(entries=[ended], cursor={"incarnation": "i", "run_revision": 3})
 
     async def WatchChanges(self, request, context):
         self.feeds += 1
@@ -154,7 +154,7 @@ class OddAtFirst(OddStore):
             async for change in super().WatchChanges(request, context):
                 yield change
         run = run_pb2.Run(project="p", run="r", status=102, loop={"sequence": 7})
-        yield read_pb2.WatchChangesResponse(run=run, abort_requested=True, cursor={"incarnation": "i", "run": 4})
+        yield read_pb2.WatchChangesResponse(run=run, abort_requested=True, cursor={"incarnation": "i", "run_revision": 4})
         await asyncio.Event().wait()
 
 
@@ -302,7 +302,7 @@ class LateStore(OddStore):
             "outcome": "expired:499",
             "revision": 3,
         }
-        yield read_pb2.ReadViewResponse(entries=[expired], cursor={"incarnation": "i", "run": 3})
+        yield read_pb2.ReadViewResponse(entries=[expired], cursor={"incarnation": "i", "run_revision": 3})
 
     async def WatchChanges(self, request, context):
         await asyncio.Event().wait()

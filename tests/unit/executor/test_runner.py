@@ -42,7 +42,7 @@ class OddStore(store_service_pb2_grpc.StoreServiceServicer):
         return registry_pb2.GetRunResponse(run=run_pb2.Run(project="p", run="r", status=102))
 
     async def ReadView(self, request, context):
-        yield read_pb2.ReadViewResponse(cursor={"incarnation": "i", "run": 1})
+        yield read_pb2.ReadViewResponse(cursor={"incarnation": "i", "run_revision": 1})
 
     async def WatchChanges(self, request, context):
         await asyncio.Event().wait()
