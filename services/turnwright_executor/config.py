@@ -167,7 +167,8 @@ class ExecutorSettings(PeerSettings):
     web_searxng_url: str = setting(
         default="",
         check=check_url,
-        description="Address of the SearXNG instance that `search` asks; it has to answer in JSON. Empty: no search.",
+        description="Address of the SearXNG instance that `search` asks; it has to answer in JSON. Empty: models are "
+        "not offered `search`.",
     )
     web_networks: str = setting(
         default="",
@@ -201,3 +202,8 @@ class ExecutorSettings(PeerSettings):
     sh_memory_mb: int = setting(
         default=0, ge=0, description="Address space of a command's process in MiB; 0: no limit."
     )
+
+    @property
+    def unconfigured_tools(self) -> frozenset[str]:
+        """The tools that cannot work with these settings, so that no model is offered them."""
+        return frozenset() if self.web_searxng_url else frozenset({"search"})

@@ -158,7 +158,7 @@ class _Wired:
             Control(rows, self._hubs),
             self._calls,
             self._boards,
-            catalogue(texts_of(tools)),
+            catalogue(texts_of({name: tools[name] for name in tools if name not in settings.unconfigured_tools})),
         )
         self._servicer = ExecutorServicer(desk, queries, self._hubs, decisions, StoreStreams(store), steering)
         self._runner.start(seek=settings.recover)

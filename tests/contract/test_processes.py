@@ -33,7 +33,7 @@ CALLS = {
 WAIT_S = 30
 
 
-def start(name: str, home, **env: str) -> subprocess.Popen[str]:
+def start(name: str, home, *arguments: str, **env: str) -> subprocess.Popen[str]:
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("TURNWRIGHT_", "OPENAI_"))}
     ours = {
         "TURNWRIGHT_HOME": str(home),
@@ -44,7 +44,7 @@ def start(name: str, home, **env: str) -> subprocess.Popen[str]:
         "TURNWRIGHT_PROVIDER": f"unix:{home}/provider",
     }
     return subprocess.Popen(
-        [sys.executable, "-m", f"turnwright_{name}"],
+        [sys.executable, "-m", f"turnwright_{name}", *arguments],
         env={**inherited, **ours, **env},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -181,6 +181,16 @@ def test_services_start_in_any_order(tmp_path) -> None:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=WAIT_S)
         assert process.returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [["--help-me"], ["serve"], ["--listen", "127.0.0.1:0"]], ids=str)
+@pytest.mark.parametrize("name", SERVICES)
+def test_arguments_that_a_service_does_not_know_end_it_with_two_and_its_usage(tmp_path, name, arguments) -> None:
+    process = start(name, tmp_path, *arguments)
+    _, told = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 2
+    assert told.startswith(f"usage: python -m turnwright_{name} ")
+    assert arguments[0] in told
 
 
 @pytest.mark.parametrize("name", SERVICES)

@@ -17,6 +17,23 @@ from turnwright_core.kit.settings import Settings, SettingsError, exit_with, loa
 S = TypeVar("S", bound=Settings)
 
 
+def _read_arguments(module: str) -> None:
+    """Answers --help and ends the process with 2 for any other argument: a service is set up by variables alone.
+
+    Starting all the same would give a server to somebody who asked for something else.
+    """
+    if len(sys.argv) == 1:
+        return
+    import argparse  # noqa: PLC0415 - only somebody who mistyped needs it
+
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {module}",
+        description="Serves until SIGTERM or SIGINT. Its settings are environment variables, TURNWRIGHT_*; "
+        "`turnwright serve` takes options.",
+    )
+    parser.parse_args()
+
+
 def run_service(
     kind: type[S],
     default_listen: str,
@@ -25,8 +42,9 @@ def run_service(
 ) -> None:
     """Serve one service until SIGTERM or SIGINT; `build` gets the settings and the deployment's secret.
 
-    `new_loop` is for a service that uvloop does not suit.
+    `new_loop` is for a service that uvloop does not suit. Ends the process where the command line has arguments.
     """
+    _read_arguments(kind.__module__.partition(".")[0])
     try:
         settings = load(kind)
         secret = settings.secret()

@@ -134,7 +134,7 @@ class LoopDriver:
         self._loop = loop
         self._place = place
         self._model = _model_of(claim, loop)
-        self._tools = resolve_tools(loop.settings, services.hooks.offers)
+        self._tools = resolve_tools(loop.settings, services.hooks.offers, services.settings.unconfigured_tools)
         self._recent = [turn.result for turn in claim.recent_turns if turn.result]
         self._turns_ended = loop.turns
         self._stored_packet: StoredPacket | None = None

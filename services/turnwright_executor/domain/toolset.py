@@ -66,8 +66,13 @@ def tool_order(more: Collection[Offer] = ()) -> tuple[str, ...]:
     return tuple(name for phase, names in PHASES for name in (*names, *added[phase]))
 
 
-def resolve_tools(settings: LoopSettings, more: Collection[Offer] = ()) -> tuple[str, ...]:
-    """The names of the tools of a loop, in display order; `more` are those of plugins."""
+def resolve_tools(
+    settings: LoopSettings, more: Collection[Offer] = (), unconfigured: Collection[str] = ()
+) -> tuple[str, ...]:
+    """The names of the tools of a loop, in display order; `more` are those of plugins.
+
+    `unconfigured` are tools that cannot work on this executor, such as `search` without an engine: they would only fail.
+    """
     reasons = {
         "ask": settings.mode is Mode.ASK,
         "no_interaction": settings.no_interaction,
@@ -77,4 +82,4 @@ def resolve_tools(settings: LoopSettings, more: Collection[Offer] = ()) -> tuple
     }
     excluded = frozenset[str]().union(*(names for reason, names in _EXCLUSIONS if reasons[reason]))
     excluded |= {offer.name for offer in more if any(reasons[need.value] for need in offer.needs)}
-    return tuple(name for name in tool_order(more) if name not in excluded)
+    return tuple(name for name in tool_order(more) if name not in excluded and name not in unconfigured)

@@ -15,7 +15,8 @@ pytestmark = pytest.mark.asyncio
 
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'
-ALL = ("get", "env", "search", "skill", "think", "set", "cp", "mv", "rm", "sh", "update", "ask_user")
+ALL = ("get", "env", "skill", "think", "set", "cp", "mv", "rm", "sh", "update", "ask_user")
+"""What an executor without a search engine offers."""
 
 
 async def offered(services, run="r") -> tuple[str, ...]:
@@ -32,7 +33,6 @@ async def offered(services, run="r") -> tuple[str, ...]:
     [
         ({}, set()),
         ({"no_interaction": True}, {"ask_user"}),
-        ({"no_web": True}, {"search"}),
         ({"no_proposals": True}, {"ask_user", "env", "sh"}),
         ({"no_interaction": True, "no_proposals": True, "no_repo": True}, {"ask_user", "env", "sh"}),
     ],
@@ -41,6 +41,17 @@ async def test_flags_take_tools_away(services, flags, missing) -> None:
     services.script(DONE)
     await services.until(await services.act(**flags))
     assert await offered(services) == tuple(name for name in ALL if name not in missing)
+
+
+async def test_search_is_offered_to_models_and_clients_only_where_an_engine_is_configured(services) -> None:
+    services.script(f"<search>sqlite</search>{GO_ON}", DONE)
+    loop = await services.until(await services.act())
+    assert "search" not in await offered(services)
+    assert "<search" not in (await services.entry("system://1")).body
+    assert "search" not in {tool.name for tool in (await services.client.discover()).tools}
+    # It is a command all the same, and refused: taken for prose it would end the loop.
+    refused = await services.entry("log://turn_1/search/sqlite")
+    assert (loop.status, loop.turns, refused.outcome) == (200, 2, "permission:403")
 
 
 async def test_ask_mode_is_without_the_shell_and_its_system_message_does_not_name_it(services) -> None:

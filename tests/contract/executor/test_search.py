@@ -279,6 +279,15 @@ async def test_a_client_calls_each_tool_by_its_name_and_needs_no_path_for_it(ser
     assert outcomes == {tool: (200, tool) for tool in CALLS}
 
 
+async def test_no_web_takes_the_search_engine_away(services):
+    # RU122
+    await worked(services, DONE)
+    with_web = set((await services.client.get_run(services.project, services.run, turns_max=1)).turns[0].request.tools)
+    await worked(services, DONE, no_web=True)
+    without = set((await services.client.get_run(services.project, services.run, turns_max=1)).turns[0].request.tools)
+    assert with_web - without == {"search"}
+
+
 async def asked(services, path):
     """Waits until the web was asked for a path; a test's own limit ends the wait."""
     while path not in services.web.targets:  # noqa: ASYNC110 - it looks from outside, where nobody tells
@@ -317,13 +326,13 @@ async def test_an_abort_ends_a_search_that_waits(services) -> None:
     assert (await record(services, "log://turn_1/search/*")).outcome == "aborted:499"
 
 
-async def test_without_an_engine_the_tool_is_there_and_says_what_to_configure(tmp_path, monkeypatch) -> None:
+async def test_without_an_engine_a_client_that_searches_is_told_what_to_configure(tmp_path, monkeypatch) -> None:
     # RU123, RU309
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
     async with running(tmp_path) as bare:
-        bare.script(f"<search>q</search>{GO_ON}", DONE)
+        bare.script(DONE)
         await bare.until(await bare.act())
-        entry = await bare.entry("log://turn_1/search/q")
+        entry = await bare.client.call_tool(bare.project, "r", "search", {"path": "q"})
         assert (entry.outcome, "TURNWRIGHT_WEB_SEARXNG_URL" in entry.body) == ("unavailable:503", True)
         with pytest.raises(MissingError):
             await bare.entry("https://example.org/")

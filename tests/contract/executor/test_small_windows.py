@@ -42,7 +42,7 @@ async def test_a_window_of_8192_tokens_holds_all_tools_and_a_task_of_several_tur
     turns = (await services.client.get_run(services.project, "r", turns_max=9)).turns
     failed = [entry.path async for entry in services.client.list_entries(services.project, "r") if entry.outcome]
     assert (loop.status, len(turns), failed) == (200, 5, [])
-    assert all(tuple(turn.request.tools) == TOOL_ORDER for turn in turns)
+    assert all(set(TOOL_ORDER) - set(turn.request.tools) == {"search"} for turn in turns)
     assert len({(await services.entry(f"system://{turn.number}")).body for turn in turns}) == 1
     assert "line seven" in (services.files / "b.txt").read_text()
 

@@ -118,7 +118,7 @@ async def test_a_tool_is_offered_told_read_and_carried_out_like_a_built_in_one(p
         assert (kept["target"], kept["degrees"], kept["effect_class"]) == ("Bern", 21, "pure")
 
         system = (await services.entry("system://1")).body
-        assert "get, env, search, skill, weather, think" in system
+        assert "get, env, skill, weather, think" in system
         assert '## <weather city="[name]"/> - tells the weather' in system
         packet = (await services.entry("user://2")).body
         assert '<weather path="weather://Bern" status="200"' in packet
@@ -145,7 +145,7 @@ async def test_its_scheme_is_registered_before_anything_is_written(plugin, tmp_p
 @pytest.mark.parametrize(
     ("settings", "missing"),
     [
-        ({"no_web": True}, {"weather", "search"}),
+        ({"no_web": True}, {"weather"}),
         ({"no_proposals": True}, {"post", "env", "sh", "ask_user"}),
         ({"no_interaction": True}, {"ask_user"}),
     ],

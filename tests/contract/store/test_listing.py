@@ -163,7 +163,9 @@ async def test_a_token_of_another_history_is_refused(run):
     for bad in (token_with(token, turn=2**40), token_with(token, turn=-1), token_with(token, path="a\0b")):
         assert (await refused(page_of(run, page_token=bad))).metadata == {"field": "page_token"}
     assert (await refused(page_of(run, page_token=token_with(token, turn=7)))).reason is Reason.TURN_NOT_FOUND
-    assert (await refused(page_of(run, page_token=token_with(token, run_revision=2**80)))).reason is Reason.CURSOR_FOREIGN
+    assert (
+        await refused(page_of(run, page_token=token_with(token, run_revision=2**80)))
+    ).reason is Reason.CURSOR_FOREIGN
 
 
 async def test_pages_go_on_behind_the_longest_path(run):

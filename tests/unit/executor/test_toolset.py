@@ -27,6 +27,11 @@ def test_act_mode_offers_every_tool_in_display_order():
     assert resolve_tools(LoopSettings(Mode.ACT)) == TOOL_ORDER
 
 
+def test_what_cannot_work_here_is_not_offered():
+    tools = resolve_tools(LoopSettings(Mode.ACT), unconfigured={"search"})
+    assert tools == tuple(name for name in TOOL_ORDER if name != "search")
+
+
 def test_get_comes_first_and_ask_user_last():
     assert TOOL_ORDER[0] == "get"
     assert TOOL_ORDER[-2:] == ("update", "ask_user")
