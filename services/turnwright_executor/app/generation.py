@@ -37,6 +37,8 @@ class Draft:
     calls: tuple[ToolCall, ...] = ()
     usage: Usage = field(default_factory=Usage)
     finish: str = ""
+    is_cut: bool = False
+    """Whether the vendor cut the reply off."""
     first_delta_ms: int = 0
     model_ms: int = 0
     bytes_: int = 0
@@ -130,7 +132,7 @@ def empty(draft: Draft, lost_calls: int = 0) -> None:
     """Forget the reply before, with what it consumed; so many calls of the turn are lost by now."""
     draft.content.clear()
     draft.reasoning.clear()
-    draft.calls, draft.usage, draft.finish, draft.bytes_ = (), Usage(), "", 0
+    draft.calls, draft.usage, draft.finish, draft.is_cut, draft.bytes_ = (), Usage(), "", False, 0
     draft.first_delta_ms = draft.model_ms = draft.work_ms = 0
     draft.lost_calls = lost_calls
 
@@ -144,8 +146,8 @@ def _fold(draft: Draft, event: ModelEvent) -> None:
             draft.calls = calls
         case Usage():
             draft.usage = event
-        case Finished(reason, usage):
-            draft.finish = reason
+        case Finished(reason, usage, is_cut):
+            draft.finish, draft.is_cut = reason, is_cut
             draft.usage = usage or draft.usage
         case RetryNotice():
             pass

@@ -21,11 +21,13 @@ CALL: Final = "call"
 class CallNote:
     """Packet, consumption and times of a turn's model call.
 
-    `commands` counts those of the reply, `losses` what could not be read of it. `lost_tokens` and `lost_cost_usd` are
-    charged for calls of the turn that ended with their executors. `render_version` is what made the packet's bytes.
+    `is_cut`: the vendor cut the reply off. `commands` counts those of the reply, `losses` what could not be read of it.
+    `lost_tokens` and `lost_cost_usd` are charged for calls of the turn that ended with their executors.
+    `render_version` is what made the packet's bytes.
     """
 
     finish: str = ""
+    is_cut: bool = False
     usage: Usage = field(default_factory=Usage)
     packet_digest: str = ""
     packet_tokens: int = 0
@@ -71,6 +73,7 @@ def note_of(
     """The note of a call that was just made; `lost` are tokens and US dollars of those that were lost before it."""
     return CallNote(
         finish=draft.finish,
+        is_cut=draft.is_cut,
         usage=draft.usage,
         packet_digest=packet.digest,
         packet_tokens=packet.tokens,

@@ -36,6 +36,7 @@ from turnwright_executor.tools.offering import Offered
 from turnwright_grammar import Command, ReadWarning
 
 TOO_MANY: Final = "too_many_commands"
+CUT_REPLY: Final = "cut_reply"
 
 LOST_KINDS: Final = frozenset(
     {
@@ -43,20 +44,17 @@ LOST_KINDS: Final = frozenset(
         "arguments_unreadable",
         "conflict_without_path",
         "cut_call",
+        CUT_REPLY,
         TOO_MANY,
         "unreadable_call",
     }
 )
 """Warnings that tell of a command the runtime could not carry out; the rest tell of repairs that worked."""
 
+_CUT_CALL: Final = "The reply was cut off, so this call of {name} was not carried out. Send it again, in smaller parts."
 _DROPPED: Final = "Only the first {taken} commands were taken; {dropped} were dropped."
 
 _HALVES: Final = re.compile("[\ud800-\udfff]")
-
-WHOLE_FINISHES: Final = frozenset(
-    {"", "stop", "end_turn", "stop_sequence", "eos", "eos_token", "tool_calls", "tool_use", "function_call"}
-)
-"""Finish reasons of a reply that its model ended. By any other (`length`, `content_filter`) the vendor cut it off."""
 
 COMMAND_BYTES_MAX: Final = ATTRIBUTES_BYTES_MAX // 2
 """Longest command that a record keeps, in bytes of JSON: its effect has to fit beside it."""
@@ -67,11 +65,6 @@ READ_ASIDE_CHARS: Final = 128 * 1024
 CALLS_CHARS_MAX: Final = ATTRIBUTES_BYTES_MAX // 8
 """What a reply keeps of native calls that are too long to be kept, in code points of their arguments together."""
 
-CUT = failed(
-    "cut:400",
-    "The reply was cut off inside this command, as at the model's output limit, so it was not carried out. "
-    "Send it again, in smaller parts.",
-)
 TOO_LARGE = failed(
     "too_large:413",
     f"A command has at most {COMMAND_BYTES_MAX} bytes, and this one is longer. Write it in several parts with APPEND.",
@@ -80,15 +73,11 @@ TOO_LARGE = failed(
 
 @frozen
 class Reading:
-    """A reply as read: its commands, what was wrong with it, and the text around them.
-
-    `is_cut`: the last command was still open when the vendor cut the reply off.
-    """
+    """A reply as read: its commands, what was wrong with it, and the text around them."""
 
     commands: tuple[Command, ...] = ()
     warnings: tuple[ReadWarning, ...] = ()
     narration: str = ""
-    is_cut: bool = False
 
     @property
     def losses(self) -> tuple[ReadWarning, ...]:
@@ -99,30 +88,28 @@ class Reading:
 def read_draft(draft: Draft, commands_max: int, tools: Collection[str] = TOOL_ORDER) -> Reading:
     """The commands of a reply, those in its text before its native calls; `tools` are all that there are.
 
-    Never raises.
+    Of a reply that its vendor cut, what comes before the first thing without an end (C54). Never raises.
     """
     # Loaded with the first reply: an executor is ready to take work long before there is one.
     from turnwright_grammar import commands_from_call, read_reply  # noqa: PLC0415
 
     known = frozenset(tools)
-    reply = read_reply(draft.text, known_tools=known, commands_max=commands_max)
+    reply = read_reply(draft.text, known_tools=known, commands_max=commands_max, is_cut=draft.is_cut)
     commands, warnings = list(reply.commands), list(reply.warnings)
-    is_cut = draft.finish.lower() not in WHOLE_FINISHES and any(
-        warning.kind == "unclosed" and commands and warning.span[1] == commands[-1].span[1] for warning in warnings
-    )
-    for call in draft.calls:
+    is_over = any(warning.kind == CUT_REPLY for warning in warnings)
+    for number, call in enumerate(draft.calls, 1):
         called, found = commands_from_call(call.name[:NAME_CHARS_MAX], call.arguments, known)
+        if is_over or (draft.is_cut and number == len(draft.calls) and (found or not call.arguments.strip())):
+            found = (ReadWarning(CUT_REPLY, _CUT_CALL.format(name=call.name[:NAME_CHARS_MAX]), (0, 0)),)
         warnings.extend(found)
-        if not any(warning.kind in LOST_KINDS for warning in found):
-            commands.extend(called)
+        if not is_over:
+            commands.extend(called[:-1] if any(warning.kind in LOST_KINDS for warning in found) else called)
     if len(commands) > commands_max:
         warnings = [warning for warning in warnings if warning.kind != TOO_MANY]
         message = _DROPPED.format(taken=commands_max, dropped=len(commands) - commands_max + reply.dropped)
         warnings.append(ReadWarning(TOO_MANY, message, (0, 0)))
         del commands[commands_max:]
-    return Reading(
-        tuple(map(_storable, commands)), tuple(warnings), reply.narration.strip(), is_cut and not draft.calls
-    )
+    return Reading(tuple(map(_storable, commands)), tuple(warnings), reply.narration.strip())
 
 
 async def read_aside(draft: Draft, commands_max: int, tools: Collection[str]) -> Reading:
@@ -180,7 +167,11 @@ def _audit(path: str, body: str, attributes: dict[str, object]) -> EntryWrite:
 def loss_writes(turn: int, reading: Reading) -> list[EntryWrite]:
     """One error entry for each thing that the model wrote and that got lost (RU153, RU284)."""
     return [
-        error_write(f"log://turn_{turn}/error/{warning.kind}_{number}", "unreadable:400", warning.message)
+        error_write(
+            f"log://turn_{turn}/error/{warning.kind}_{number}",
+            "cut:400" if warning.kind == CUT_REPLY else "unreadable:400",
+            warning.message,
+        )
         for number, warning in enumerate(reading.losses, 1)
     ]
 
@@ -220,14 +211,11 @@ async def new_records(gate: Gate, reading: Reading) -> list[Record]:
     records: list[Record] = []
     taken: set[str] = set()
     for ordinal, written in enumerate(reading.commands):
-        is_cut = reading.is_cut and ordinal == len(reading.commands) - 1
-        recording = Recording(written) if is_cut else await gate.passed(written, ordinal)
+        recording = await gate.passed(written, ordinal)
         command = recording.command
         path = record_path(gate.at.turn, command, ordinal, taken, gate.target_attribute(command.name))
         taken.add(path)
         records.append(new_record(gate, recording, path, {ORDINAL: ordinal}))
-        if is_cut:
-            records[-1].settle(CUT)
     return records
 
 

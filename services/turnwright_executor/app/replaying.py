@@ -124,7 +124,7 @@ def _facts(
     if len(records) != note.commands:
         return None
     records.sort(key=lambda record: int(record.attributes[ORDINAL]))
-    narration = read_reply(reply.body, known_tools=tools).narration.strip()
+    narration = read_reply(reply.body, known_tools=tools, is_cut=note.is_cut).narration.strip()
     # What was spent is not in the turn; that it was too much is.
     exhausted = result.reason if result.reason.startswith(BUDGET_EXHAUSTED) else ""
     demoted = any(entry.path.startswith(f"log://turn_{at.turn}/{BUDGET_TURN}") for entry in entries)

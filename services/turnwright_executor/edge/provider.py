@@ -51,7 +51,7 @@ def _event_from_pb(part: pb.GenerateResponse) -> ModelEvent | None:
             return RetryNotice(part.retry.wait_s, part.retry.error_class, part.retry.detail)
         case "finish":
             usage = usage_from_pb(part.finish.usage) if part.finish.HasField("usage") else None
-            return Finished(part.finish.reason, usage)
+            return Finished(part.finish.reason, usage, part.finish.cut)
         case _:
             return None
 

@@ -44,10 +44,11 @@ class RetryNotice:
 
 @frozen
 class Finished:
-    """The end of a reply."""
+    """The end of a reply: the vendor's reason, and whether the vendor cut it off."""
 
     reason: str
     usage: Usage | None
+    is_cut: bool = False
 
 
 ModelEvent = TextDelta | CallsDelta | Usage | RetryNotice | Finished

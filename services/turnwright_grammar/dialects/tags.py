@@ -44,6 +44,8 @@ _KEYED = re.compile(
 _ARG_KEY = re.compile(r"\s*+<(?P<ns>\w*?)arg_key>(?P<name>[^<]*+)</(?P=ns)arg_key>\s*+(?P<value><(?P=ns)arg_value>)?")
 _KEYS_CUT = re.compile(r"\s*+(?:<\w*?arg_key>[^<]*+(?:<[^<>]*+)?|<[^<>]*+)?\Z")
 _ARG_VALUE_END = re.compile(r"</\w*?arg_value>")
+# A value may hold its own close: it ends where another key or the end of the call follows.
+_ARG_VALUE_LAST = re.compile(rf"</\w*?arg_value>(?=\s*+(?:<\w*?arg_key>|</?{SPACE}\w*?tool_call|</?[|\uff5c]|\Z))")
 
 
 def function_tag(finder: Finder, start: int) -> Payload | None:
@@ -143,15 +145,18 @@ def keyed(finder: Finder, start: int, *, glued: bool) -> Payload | None:
     if found is None or (found["alone"] is not None and not glued):
         return None
     arguments: dict[str, Value] = {}
+    repaired = False
     position = found.end()
     while key := _ARG_KEY.match(text, position):
         position = key.end()
         if not key["value"]:
             continue
-        closing = finder.search(_ARG_VALUE_END, position)
+        closing = finder.search(_ARG_VALUE_LAST, position)
+        if closing is None and finder.final:
+            closing, repaired = finder.search(_ARG_VALUE_END, position), True
         if closing is None:
             return Payload(len(text), cut=True)
         arguments[key["name"].strip()] = text[position : closing.start()]
         position = closing.end()
     cut = _KEYS_CUT.match(text, position) is not None
-    return Payload(position, [(found["name"], arguments)], cut=cut)
+    return Payload(position, [(found["name"], arguments)], repaired, cut)

@@ -32,6 +32,7 @@ class Fenced:
 
 
 _FIRED = ("fenced_commands", "Commands in a code fence were run; write them outside.")
+_CUT_FENCE = ("cut_reply", "The reply was cut off, so the commands in a code fence were not run; write them outside.")
 _INERT = ("fenced_inert", "Commands in a code fence were not run.")
 
 Mark = tuple[int, int, int, int, int, int, str | None, "re.Pattern[str] | None", int]
@@ -183,10 +184,13 @@ class Reading:
         self.warnings.extend(inner.warnings[:WARNINGS_MAX])
         self.natives += inner.natives
 
-    def conclude(self) -> None:
-        """Run fenced tags if nothing else was called, else say that they were not run (C25)."""
-        fire = not self.commands
-        kind, message = _FIRED if fire else _INERT
+    def conclude(self, *, is_cut: bool = False) -> None:
+        """Run fenced tags if nothing else was called, else say that they were not run (C25).
+
+        Where the reply was cut, nobody knows what else was going to be called.
+        """
+        fire = not (self.commands or is_cut)
+        kind, message = _FIRED if fire else _CUT_FENCE if is_cut else _INERT
         for fenced in self.deferred:
             if fire:
                 self.commands.extend(fenced.commands)

@@ -10,7 +10,7 @@ from typing import Final
 
 from turnwright_grammar.find import Balance, Finder, Sign
 from turnwright_grammar.reader.reading import Reading
-from turnwright_grammar.reader.walk import CANDIDATE, HALF_TRIGGER, TRIGGER, concluded, walk
+from turnwright_grammar.reader.walk import CANDIDATE, HALF_TRIGGER, TRIGGER, concluded, cut_off, walk
 from turnwright_grammar.reply import COMMANDS_MAX, Command, Reply
 from turnwright_grammar.tools import DEFAULT_TOOLS
 
@@ -47,12 +47,14 @@ class ReplyReader:
         start, self._yielded = self._yielded, len(commands)
         return tuple(commands[start : self._commands_max])
 
-    def finish(self) -> Reply:
-        """Take the reply as ended and return all of it; nothing may be fed afterwards."""
-        self._reading.extend("".join(self._pieces), final=True)
+    def finish(self, *, is_cut: bool = False) -> Reply:
+        """Take the reply as ended, or as cut off by its vendor, and return all of it; nothing may be fed afterwards."""
+        self._reading.extend("".join(self._pieces), final=not is_cut)
         self._pieces.clear()
         walk(self._reading)
-        return concluded(self._reading, self._commands_max)
+        if is_cut:
+            cut_off(self._reading)
+        return concluded(self._reading, self._commands_max, is_cut=is_cut)
 
 
 class Watch:

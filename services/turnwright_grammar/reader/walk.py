@@ -81,15 +81,22 @@ HALF_TRIGGER = re.compile(
     """,
     re.VERBOSE,
 )
+_CUT = (
+    "The reply was cut off here, as at the model's output limit; from here on nothing was run. Send it again, in parts."
+)
 _NOISE = re.compile(r"</?s>|<(?:eos|bos|end_of_turn|start_of_turn)>|</think(?:ing)?>")
 _REASONING = re.compile(r"<(?P<name>thinking|reasoning|reflection|scratchpad|seed:think)>", re.IGNORECASE)
 _BRACKET = re.compile(r"\[(?:/?TOOL_CALLS?|(?:END_)?TOOL_REQUEST)\]")
 
 
 def read_reply(
-    text: str | None, *, known_tools: frozenset[str] = DEFAULT_TOOLS, commands_max: int = COMMANDS_MAX
+    text: str | None,
+    *,
+    known_tools: frozenset[str] = DEFAULT_TOOLS,
+    commands_max: int = COMMANDS_MAX,
+    is_cut: bool = False,
 ) -> Reply:
-    """Return what a model's reply asks for.
+    """Return what a model's reply asks for; `is_cut` says that its vendor cut it off (see `cut_off`).
 
     Commands come in the order of the text and are resolved (see `tools.resolve`). Every repair and
     every call that could not be read is a warning; at most 99 warnings are kept. Commands over
@@ -98,14 +105,36 @@ def read_reply(
 
     Source: RU276, RU284, RU293.
     """
-    reading = Reading(Finder(text or ""), known_tools, walk)
+    reading = Reading(Finder(text or "", final=not is_cut), known_tools, walk)
     walk(reading)
-    return concluded(reading, commands_max)
+    if is_cut:
+        cut_off(reading)
+    return concluded(reading, commands_max, is_cut=is_cut)
 
 
-def concluded(reading: Reading, commands_max: int) -> Reply:
+def cut_off(reading: Reading) -> None:
+    """Run nothing of what was still open when the vendor cut the reply off, nor what stands behind that.
+
+    What the walk was sure of before the end, more text could not have changed; where it waits is the first tag, fence
+    or call without an end. The rest is read only to tell whether it is narration. Source: C54.
+    """
+    start, mark = reading.position, reading.mark()
+    if start == len(reading.text):
+        return
+    reading.extend("", final=True)
+    walk(reading)
+    said = reading.mark()
+    is_narration = said[:2] == mark[:2] and reading.deferred == reading.deferred[: mark[4]]
+    reading.reset(mark)
+    reading.position = len(reading.text)
+    reading.warn("cut_reply", _CUT, (start, reading.position))
+    if not is_narration:
+        reading.drop(start, reading.position)
+
+
+def concluded(reading: Reading, commands_max: int, *, is_cut: bool = False) -> Reply:
     """Return the reply of a walk that has come to its end."""
-    reading.conclude()
+    reading.conclude(is_cut=is_cut)
     commands = sorted(reading.commands, key=lambda command: command.span)
     dropped = max(0, len(commands) - commands_max)
     if dropped:

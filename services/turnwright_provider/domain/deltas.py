@@ -6,6 +6,7 @@ Source: architecture 8; rows RD01, RD02, RD05.
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 from turnwright_core.runs import Usage
 from turnwright_core.values import frozen
@@ -76,6 +77,13 @@ class SetUsage:
     usage: Usage
 
 
+WHOLE: Final = frozenset(
+    {"", "stop", "stop_sequence", "end_turn", "end_of_turn", "eos", "eos_token", "complete", "completed"}
+    | {"tool_calls", "tool_call", "tool_use", "function_call"}
+)
+"""Reasons, in lower case, of a reply that its model ended; each is some vendor's word."""
+
+
 @frozen
 class Finish:
     """The end of a reply, in the vendor's words; the reason is empty where it gave none."""
@@ -83,6 +91,11 @@ class Finish:
     reason: str
     usage: Usage | None
     vendor_model: str
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the vendor cut the reply off. A word that nobody knows counts: half a command may do harm."""
+        return self.reason.strip().lower() not in WHOLE
 
 
 @frozen

@@ -78,4 +78,5 @@ def _finish_to_pb(finish: Finish) -> pb.Finish:
         reason=finish.reason,
         usage=None if finish.usage is None else usage_to_pb(finish.usage),
         vendor_model=finish.vendor_model,
+        cut=finish.is_cut,
     )

@@ -119,7 +119,7 @@ async def test_a_native_call_longer_than_an_entry_keeps_ends_no_loop(
     assert kept["chars"] == len(text)
 
 
-@pytest.mark.parametrize("finish", ["length", "content_filter"])
+@pytest.mark.parametrize("finish", ["length", "content_filter", "MAX_TOKENS", "SAFETY", "model_length", "refusal"])
 async def test_a_command_that_the_vendor_cut_off_is_not_carried_out(tmp_path, monkeypatch, finish) -> None:
     cut = chat('<set path="a.txt">half of', finish=finish)
     async with SseServer([cut, chat(DONE)]) as server:
@@ -128,7 +128,7 @@ async def test_a_command_that_the_vendor_cut_off_is_not_carried_out(tmp_path, mo
         async with running(tmp_path) as services:
             (services.files / "a.txt").write_text("old")
             await services.until(await services.act())
-            assert (await services.entry("log://turn_1/set/a.txt")).outcome == "cut:400"
+            assert (await services.entry("log://turn_1/error/cut_reply_1")).outcome == "cut:400"
             assert (services.files / "a.txt").read_text() == "old"
 
 

@@ -263,3 +263,19 @@ async def test_a_refusal_that_names_the_field_again_is_final(provider):
 
     assert heard.reason == "VENDOR_REJECTED"
     assert len(server.requests) == 2
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("reason", "is_cut"),
+    [
+        ("stop", False), ("STOP", False), ("end_turn", False), ("tool_calls", False), ("eos", False), ("COMPLETE", False),
+        ("length", True), ("max_tokens", True), ("MAX_TOKENS", True), ("model_length", True), ("content_filter", True),
+        ("SAFETY", True), ("abort", True), ("insufficient_system_resource", True), ("a word of tomorrow", True),
+    ],
+)  # fmt: skip
+async def test_the_end_of_a_reply_says_whether_the_vendor_cut_it(provider, reason, is_cut):
+    # C54
+    async with SseServer([chat("Hello", finish=reason)]) as server:
+        heard = await (await provider(openai_base_url=server.url)).generate()
+    assert (heard.finish.reason, heard.finish.cut) == (reason, is_cut)

@@ -38,3 +38,30 @@ async def test_a_long_reply_is_read_beside_the_event_loop(draft, is_aside) -> No
     names = Names()
     reading = await read_aside(draft, 9, names)
     assert (threading.get_ident() not in names.readers, reading) == (is_aside, read_draft(draft, 9))
+
+
+def read_cut(text: str, *calls: tuple[str, str]) -> tuple[list[str], list[str]]:
+    """What runs of a reply that its vendor cut, and what is said to be lost."""
+    reading = read_draft(Draft([text], calls=tuple(ToolCall(*call) for call in calls), is_cut=True), 9)
+    return [command.name for command in reading.commands], [warning.kind for warning in reading.losses]
+
+
+GET, RM = ("get", '{"path": "a"}'), ("rm", '{"path": "b"}')
+
+
+@pytest.mark.parametrize(
+    ("text", "calls", "run", "lost"),
+    [
+        ("I read.", [GET, RM], ["get", "rm"], []),
+        ("I read.", [GET, ("rm", '{"path": "b')], ["get"], ["cut_reply"]),
+        ("I read.", [GET, ("rm", '{"path": "b"')], ["get"], ["cut_reply"]),
+        ("I read.", [GET, ("rm", "")], ["get"], ["cut_reply"]),
+        ("I read.", [("rm", "{'path': 'b'}"), GET], ["rm", "get"], []),
+        ("I read.", [("sh", '{"command": "echo </tool_call>')], [], ["cut_reply"]),
+        ("", [("get", '{"path": "a"}{"path": "b')], ["get"], ["cut_reply"]),
+        ('<set path="a">half', [GET], [], ["cut_reply", "cut_reply"]),
+    ],
+)
+def test_of_native_calls_that_the_vendor_cut_those_run_that_are_complete(text, calls, run, lost) -> None:
+    # C54
+    assert read_cut(text, *calls) == (run, lost)

@@ -27,15 +27,15 @@ from turnwright.types.v1 import model_pb2 as turnwright_dot_types_dot_v1_dot_mod
 from turnwright.types.v1 import usage_pb2 as turnwright_dot_types_dot_v1_dot_usage__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-turnwright/provider/v1/provider_service.proto\x12\x16turnwright.provider.v1\x1a\x1fturnwright/types/v1/delta.proto\x1a\x1fturnwright/types/v1/model.proto\x1a\x1fturnwright/types/v1/usage.proto\"F\n\x07Message\x12*\n\x04role\x18\x01 \x01(\x0e\x32\x1c.turnwright.provider.v1.Role\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\xe3\x01\n\x0fGenerateRequest\x12)\n\x05model\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Model\x12\x31\n\x08messages\x18\x02 \x03(\x0b\x32\x1f.turnwright.provider.v1.Message\x12\x18\n\x0btemperature\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x1e\n\x11output_tokens_max\x18\x04 \x01(\rH\x01\x88\x01\x01\x12\x12\n\ncall_index\x18\x05 \x01(\rB\x0e\n\x0c_temperatureB\x14\n\x12_output_tokens_max\"\xa9\x01\n\x10GenerateResponse\x12+\n\x05\x64\x65lta\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.DeltaH\x00\x12.\n\x05retry\x18\x02 \x01(\x0b\x32\x1d.turnwright.provider.v1.RetryH\x00\x12\x30\n\x06\x66inish\x18\x03 \x01(\x0b\x32\x1e.turnwright.provider.v1.FinishH\x00\x42\x06\n\x04part\"M\n\x05Retry\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\r\x12\x0e\n\x06wait_s\x18\x02 \x01(\x01\x12\x13\n\x0b\x65rror_class\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\"h\n\x06\x46inish\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12.\n\x05usage\x18\x02 \x01(\x0b\x32\x1a.turnwright.types.v1.UsageH\x00\x88\x01\x01\x12\x14\n\x0cvendor_model\x18\x03 \x01(\tB\x08\n\x06_usage\"\x14\n\x12ListVendorsRequest\"F\n\x13ListVendorsResponse\x12/\n\x07vendors\x18\x01 \x03(\x0b\x32\x1e.turnwright.provider.v1.Vendor\"M\n\x06Vendor\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nconfigured\x18\x02 \x01(\x08\x12\x10\n\x08\x65ndpoint\x18\x03 \x01(\t\x12\x0f\n\x07problem\x18\x04 \x01(\t\"@\n\x12\x43heckModelsRequest\x12*\n\x06models\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Model\"I\n\x13\x43heckModelsResponse\x12\x32\n\x06\x63hecks\x18\x01 \x03(\x0b\x32\".turnwright.provider.v1.ModelCheck\"<\n\nModelCheck\x12\r\n\x05\x61lias\x18\x01 \x01(\t\x12\x0e\n\x06usable\x18\x02 \x01(\x08\x12\x0f\n\x07problem\x18\x03 \x01(\t*P\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_SYSTEM\x10\x01\x12\r\n\tROLE_USER\x10\x02\x12\x12\n\x0eROLE_ASSISTANT\x10\x03\x32\xc2\x02\n\x0fProviderService\x12_\n\x08Generate\x12\'.turnwright.provider.v1.GenerateRequest\x1a(.turnwright.provider.v1.GenerateResponse0\x01\x12\x66\n\x0bListVendors\x12*.turnwright.provider.v1.ListVendorsRequest\x1a+.turnwright.provider.v1.ListVendorsResponse\x12\x66\n\x0b\x43heckModels\x12*.turnwright.provider.v1.CheckModelsRequest\x1a+.turnwright.provider.v1.CheckModelsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-turnwright/provider/v1/provider_service.proto\x12\x16turnwright.provider.v1\x1a\x1fturnwright/types/v1/delta.proto\x1a\x1fturnwright/types/v1/model.proto\x1a\x1fturnwright/types/v1/usage.proto\"F\n\x07Message\x12*\n\x04role\x18\x01 \x01(\x0e\x32\x1c.turnwright.provider.v1.Role\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\xe3\x01\n\x0fGenerateRequest\x12)\n\x05model\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Model\x12\x31\n\x08messages\x18\x02 \x03(\x0b\x32\x1f.turnwright.provider.v1.Message\x12\x18\n\x0btemperature\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x1e\n\x11output_tokens_max\x18\x04 \x01(\rH\x01\x88\x01\x01\x12\x12\n\ncall_index\x18\x05 \x01(\rB\x0e\n\x0c_temperatureB\x14\n\x12_output_tokens_max\"\xa9\x01\n\x10GenerateResponse\x12+\n\x05\x64\x65lta\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.DeltaH\x00\x12.\n\x05retry\x18\x02 \x01(\x0b\x32\x1d.turnwright.provider.v1.RetryH\x00\x12\x30\n\x06\x66inish\x18\x03 \x01(\x0b\x32\x1e.turnwright.provider.v1.FinishH\x00\x42\x06\n\x04part\"M\n\x05Retry\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\r\x12\x0e\n\x06wait_s\x18\x02 \x01(\x01\x12\x13\n\x0b\x65rror_class\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\"u\n\x06\x46inish\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12.\n\x05usage\x18\x02 \x01(\x0b\x32\x1a.turnwright.types.v1.UsageH\x00\x88\x01\x01\x12\x14\n\x0cvendor_model\x18\x03 \x01(\t\x12\x0b\n\x03\x63ut\x18\x04 \x01(\x08\x42\x08\n\x06_usage\"\x14\n\x12ListVendorsRequest\"F\n\x13ListVendorsResponse\x12/\n\x07vendors\x18\x01 \x03(\x0b\x32\x1e.turnwright.provider.v1.Vendor\"M\n\x06Vendor\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nconfigured\x18\x02 \x01(\x08\x12\x10\n\x08\x65ndpoint\x18\x03 \x01(\t\x12\x0f\n\x07problem\x18\x04 \x01(\t\"@\n\x12\x43heckModelsRequest\x12*\n\x06models\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Model\"I\n\x13\x43heckModelsResponse\x12\x32\n\x06\x63hecks\x18\x01 \x03(\x0b\x32\".turnwright.provider.v1.ModelCheck\"<\n\nModelCheck\x12\r\n\x05\x61lias\x18\x01 \x01(\t\x12\x0e\n\x06usable\x18\x02 \x01(\x08\x12\x0f\n\x07problem\x18\x03 \x01(\t*P\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_SYSTEM\x10\x01\x12\r\n\tROLE_USER\x10\x02\x12\x12\n\x0eROLE_ASSISTANT\x10\x03\x32\xc2\x02\n\x0fProviderService\x12_\n\x08Generate\x12\'.turnwright.provider.v1.GenerateRequest\x1a(.turnwright.provider.v1.GenerateResponse0\x01\x12\x66\n\x0bListVendors\x12*.turnwright.provider.v1.ListVendorsRequest\x1a+.turnwright.provider.v1.ListVendorsResponse\x12\x66\n\x0b\x43heckModels\x12*.turnwright.provider.v1.CheckModelsRequest\x1a+.turnwright.provider.v1.CheckModelsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.provider.v1.provider_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ROLE']._serialized_start=1207
-  _globals['_ROLE']._serialized_end=1287
+  _globals['_ROLE']._serialized_start=1220
+  _globals['_ROLE']._serialized_end=1300
   _globals['_MESSAGE']._serialized_start=172
   _globals['_MESSAGE']._serialized_end=242
   _globals['_GENERATEREQUEST']._serialized_start=245
@@ -45,19 +45,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RETRY']._serialized_start=646
   _globals['_RETRY']._serialized_end=723
   _globals['_FINISH']._serialized_start=725
-  _globals['_FINISH']._serialized_end=829
-  _globals['_LISTVENDORSREQUEST']._serialized_start=831
-  _globals['_LISTVENDORSREQUEST']._serialized_end=851
-  _globals['_LISTVENDORSRESPONSE']._serialized_start=853
-  _globals['_LISTVENDORSRESPONSE']._serialized_end=923
-  _globals['_VENDOR']._serialized_start=925
-  _globals['_VENDOR']._serialized_end=1002
-  _globals['_CHECKMODELSREQUEST']._serialized_start=1004
-  _globals['_CHECKMODELSREQUEST']._serialized_end=1068
-  _globals['_CHECKMODELSRESPONSE']._serialized_start=1070
-  _globals['_CHECKMODELSRESPONSE']._serialized_end=1143
-  _globals['_MODELCHECK']._serialized_start=1145
-  _globals['_MODELCHECK']._serialized_end=1205
-  _globals['_PROVIDERSERVICE']._serialized_start=1290
-  _globals['_PROVIDERSERVICE']._serialized_end=1612
+  _globals['_FINISH']._serialized_end=842
+  _globals['_LISTVENDORSREQUEST']._serialized_start=844
+  _globals['_LISTVENDORSREQUEST']._serialized_end=864
+  _globals['_LISTVENDORSRESPONSE']._serialized_start=866
+  _globals['_LISTVENDORSRESPONSE']._serialized_end=936
+  _globals['_VENDOR']._serialized_start=938
+  _globals['_VENDOR']._serialized_end=1015
+  _globals['_CHECKMODELSREQUEST']._serialized_start=1017
+  _globals['_CHECKMODELSREQUEST']._serialized_end=1081
+  _globals['_CHECKMODELSRESPONSE']._serialized_start=1083
+  _globals['_CHECKMODELSRESPONSE']._serialized_end=1156
+  _globals['_MODELCHECK']._serialized_start=1158
+  _globals['_MODELCHECK']._serialized_end=1218
+  _globals['_PROVIDERSERVICE']._serialized_start=1303
+  _globals['_PROVIDERSERVICE']._serialized_end=1625
 # @@protoc_insertion_point(module_scope)

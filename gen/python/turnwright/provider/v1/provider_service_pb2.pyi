@@ -206,10 +206,15 @@ class Finish(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     VENDOR_MODEL_FIELD_NUMBER: _builtins.int
+    CUT_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
     """The vendor's reason: `stop`, `length`, `tool_calls`, `content_filter`, ... Empty when it gave none."""
     vendor_model: _builtins.str
     """What the vendor called the model that answered."""
+    cut: _builtins.bool
+    """True when the vendor cut the reply off (output limit, content filter, any reason that is not known for a whole
+    reply), so that its last command may be half there. Default: the model ended the reply itself.
+    """
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
         """What the call consumed; absent when the vendor did not say."""
@@ -220,10 +225,11 @@ class Finish(_message.Message):
         reason: _builtins.str = ...,
         usage: _usage_pb2.Usage | None = ...,
         vendor_model: _builtins.str = ...,
+        cut: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_usage", b"_usage", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_usage", b"_usage", "reason", b"reason", "usage", b"usage", "vendor_model", b"vendor_model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_usage", b"_usage", "cut", b"cut", "reason", b"reason", "usage", b"usage", "vendor_model", b"vendor_model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__usage: _TypeAlias = _typing.Literal["usage"]  # noqa: Y015
     _WhichOneofArgType__usage: _TypeAlias = _typing.Literal["_usage", b"_usage"]  # noqa: Y015

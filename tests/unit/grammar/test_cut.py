@@ -1,0 +1,121 @@
+"""A reply that its vendor cut off runs what was complete before the first thing without an end (C54)."""
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cases import load_cases
+from turnwright_grammar import Reply, ReplyReader, read_reply
+
+from .mixtures import MIXTURES, WHOLE
+from .streams import cut_at
+
+CORPORA = (
+    "grammar/native_formats_renamed.jsonl",
+    "grammar/roo_xml.jsonl",
+    "grammar/sglang_detectors.jsonl",
+    "grammar/vllm_tool_parsers.jsonl",
+    "rummy/xml_parser.jsonl",
+    "rummy/xml_parser_spec.jsonl",
+)
+EVERYWHERE_CHARS_MAX = 800
+"""Up to this length a reply is cut at every place, longer ones at as many places as that."""
+
+
+def replies(name: str) -> list[str]:
+    inputs = [case.get("model_output", case.get("input")) for case in load_cases(name)]
+    found = (one["content"] if isinstance(one, dict) else one for one in inputs)
+    return [one for one in found if one]
+
+
+def places(text: str) -> list[int]:
+    if len(text) <= EVERYWHERE_CHARS_MAX:
+        return list(range(len(text) + 1))
+    return random.Random(text).sample(range(len(text) + 1), EVERYWHERE_CHARS_MAX)
+
+
+def check_cuts(text: str, cuts: list[int]) -> None:
+    """Cut anywhere, a reply runs the first commands of the whole one, and says so where it loses one."""
+    whole = read_reply(text).commands
+    for cut in cuts:
+        reply = read_reply(text[:cut], is_cut=True)
+        assert reply.commands == whole[: len(reply.commands)], text[:cut]
+        begun = any(command.span[0] < cut < command.span[1] for command in whole[len(reply.commands) :])
+        # Letters alone are the beginning of anything.
+        assert reply.warnings or not begun or text[:cut].isalpha(), text[:cut]
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_a_reply_of_the_cases_cut_anywhere_runs_a_beginning_of_its_commands(name):
+    for text in replies(name):
+        check_cuts(text, places(text))
+
+
+@pytest.mark.parametrize("text", WHOLE)
+def test_a_call_in_any_dialect_runs_whole_or_not_at_all(text):
+    check_cuts(text, places(text))
+    check_cuts(f"First:\n{text}\n\nThen:\n{text}\n", places(f"First:\n{text}\n\nThen:\n{text}\n"))
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@given(MIXTURES, st.data())
+def test_any_mixture_cut_anywhere_runs_a_beginning_of_its_commands(text, data):
+    check_cuts(text, data.draw(st.lists(st.integers(0, len(text)), min_size=1, max_size=6)))
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@given(MIXTURES, st.data())
+def test_a_cut_stream_reads_as_the_cut_text(text, data):
+    reader = ReplyReader()
+    for delta in cut_at(text, data.draw(st.lists(st.integers(0, len(text)), max_size=8))):
+        reader.feed(delta)
+    assert reader.finish(is_cut=True) == read_reply(text, is_cut=True)
+
+
+def cut(text: str) -> tuple[list[str], list[str]]:
+    reply = read_reply(text, is_cut=True)
+    return [command.name for command in reply.commands], [warning.kind for warning in reply.warnings]
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        '<set path="docs/x.md"># Use\n\nRun it:\n\n```sh\n<sh>make install</sh>\n',
+        '<set path="docs/x.md">\n<sh>rm -rf build</sh>\n',
+        "<sh>rm -rf /tmp/x",
+        '<rm path="src',
+        '<rm path="src"',
+        "```xml\n<sh>rm -rf build</sh>\n",
+        "Write `<sh>ls</sh>",
+        "<!-- <sh>ls</sh>\n<sh>ls</sh>",
+        "<thinking>\n<sh>ls</sh>\n",
+        """<tool_call>{"name": "sh", "arguments": {"command": "echo '</tool_call>' > a""",
+        '<tool_call>{"name": "sh", "arguments": {"command": "grep [TOOL_CALLS] ',
+        '[TOOL_CALLS]sh{"command": "echo [TOOL_CALLS] && rm -rf',
+        "<function=sh><parameter=command>echo </function> && rm -rf",
+        '<invoke name="sh"><parameter name="command">cat <<X </parameter> Y',
+        "<tool_call>sh<arg_key>command</arg_key><arg_value>ls </arg_value> x",
+        "a.py\n<<<<<<< SEARCH\na\n=======\n<sh>ls</sh>\n",
+        "```diff\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n",
+        "*** Begin Patch\n*** Delete File: x\n",
+    ],
+)
+def test_nothing_runs_from_the_first_thing_without_an_end(rest):
+    assert cut(f'<get path="a"/>\n{rest}') == (["get"], ["cut_reply"])
+
+
+def test_what_is_left_of_a_cut_sentence_is_narration():
+    assert read_reply("It holds if `a < b", is_cut=True).narration == "It holds if `a < b"
+    assert read_reply("That is all.", is_cut=True) == Reply(narration="That is all.")
+
+
+def test_what_is_left_of_a_cut_command_is_no_narration():
+    assert read_reply('I write it.\n<set path="a">half', is_cut=True).narration == "I write it."
+
+
+def test_a_fence_of_commands_does_not_run_where_more_was_going_to_come():
+    fenced = "```xml\n<sh>ls</sh>\n```\nThen I"
+    assert [command.name for command in read_reply(fenced).commands] == ["sh"]
+    assert cut(fenced) == ([], ["cut_reply"])
