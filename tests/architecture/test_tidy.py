@@ -21,6 +21,8 @@ NAMES_THAT_SAY_NOTHING = {"utils", "helpers", "manager", "common", "misc", "info
 CATCHES_ALL = {"Exception", "BaseException"}
 MOCK_MODULES = {"mock", "unittest.mock", "pytest_mock"}
 CHECKS = ("assert_", "check_", "expect")
+CLOCKS = {"monotonic", "perf_counter", "time", "monotonic_ns", "perf_counter_ns", "time_ns", "now"}
+GUARD_S_MIN = 30
 PYTEST_CHECKS = {"raises", "warns", "fail"}
 # What a property or a narrower signature repeats is documented where it is first said.
 DOCUMENTED_ELSEWHERE = {"overload", "override", "setter", "deleter"}
@@ -156,6 +158,24 @@ def patches_of_our_own(_path: str, tree: ast.Module) -> Iterator[Finding]:
             yield node.lineno, f"patches {ast.unparse(target)}; pass the double as an argument"
 
 
+def short_guards(_path: str, tree: ast.Module) -> Iterator[Finding]:
+    """What only ends a test that hangs leaves a busy machine its time."""
+    for node in calls(tree):
+        if root_name(node.func) == "asyncio" and called(node) in {"timeout", "wait_for"} and node.args:
+            limit = node.args[-1]
+            if isinstance(limit, ast.Constant) and isinstance(limit.value, (int, float)) and limit.value < GUARD_S_MIN:
+                yield node.lineno, f"{ast.unparse(node)}: {GUARD_S_MIN} s are the least"
+
+
+def asserted_durations(_path: str, tree: ast.Module) -> Iterator[Finding]:
+    """No verdict says how fast the machine is: count what is done, or wait for what must come."""
+    for node in walk(tree):
+        if isinstance(node, ast.Assert):
+            for inner in ast.walk(node.test):
+                if isinstance(inner, ast.Compare) and any(is_upper_bound(*bound) for bound in bounds_of(inner)):
+                    yield node.lineno, f"{ast.unparse(inner)} asserts a duration"
+
+
 # ---- Reading trees
 
 
@@ -258,6 +278,20 @@ def is_check(node: ast.AST, checking: frozenset[str] = frozenset()) -> bool:
     return isinstance(node, ast.Assert)
 
 
+def bounds_of(node: ast.Compare) -> Iterator[tuple[ast.expr, ast.cmpop, ast.expr]]:
+    """`a < b < c` as (a, <, b) and (b, <, c)."""
+    return zip([node.left, *node.comparators[:-1]], node.ops, node.comparators, strict=True)
+
+
+def is_upper_bound(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> bool:
+    """Whether a comparison holds only if the time between two looks at a clock was short."""
+    if isinstance(operator, (ast.Gt, ast.GtE)):
+        left, right = right, left
+    is_less = isinstance(operator, (ast.Lt, ast.LtE, ast.Gt, ast.GtE))
+    is_span = isinstance(left, ast.BinOp) and isinstance(left.op, ast.Sub)
+    return is_less and is_span and any(isinstance(n, ast.Call) and called(n) in CLOCKS for n in ast.walk(left))
+
+
 # ---- The tests
 
 
@@ -277,7 +311,7 @@ SERVICE_RULES: list[Rule] = [
     catch_alls_outside_the_list,
     missing_docstrings,
 ]
-TEST_RULES: list[Rule] = [checkless_tests, mocks, patches_of_our_own]
+TEST_RULES: list[Rule] = [checkless_tests, mocks, patches_of_our_own, short_guards, asserted_durations]
 
 
 @pytest.mark.parametrize(
@@ -331,6 +365,10 @@ BAD = [
     (patches_of_our_own, "monkeypatch.setattr('turnwright_store.writer.now', f)"),
     (patches_of_our_own, "import turnwright_store.writer\nmp.setattr(turnwright_store.writer, 'now', f)"),
     (patches_of_our_own, "from turnwright_store.writer import Writer as W\nsetattr(W, 'now', f)"),
+    (short_guards, "async def test_a():\n    async with asyncio.timeout(5):\n        assert await f()"),
+    (short_guards, "asyncio.wait_for(f(), 2.5)"),
+    (asserted_durations, "assert time.monotonic() - begin_s < 10"),
+    (asserted_durations, "assert 10 >= perf_counter() - begin_s"),
 ]
 
 GOOD = [
@@ -348,6 +386,8 @@ GOOD = [
     (checkless_tests, "def test_a():\n    for x in y:\n        assert x"),
     (mocks, "import unittest\nfrom turnwright_provider import scripted"),
     (patches_of_our_own, "import os\nmonkeypatch.setattr(os, 'name', 'x')\nmonkeypatch.setenv('TURNWRIGHT_X', '1')"),
+    (short_guards, "asyncio.timeout(60)\nawait asyncio.wait_for(f(), LONG_S)\nshell.run(timeout=1)"),
+    (asserted_durations, "assert time.monotonic() - begin_s > 1\nassert time.monotonic() < deadline_s"),
 ]
 
 

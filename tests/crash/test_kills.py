@@ -77,7 +77,7 @@ class Store:
 
     async def serving(self, client):
         """Wait until it answers."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     return await client.call("ListModels")

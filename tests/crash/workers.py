@@ -398,7 +398,7 @@ class Watcher:
 
     async def caught_up(self, view: Any) -> None:
         """Wait until it has been told everything that a snapshot shows."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (
                 self.cursor.run_revision < view.cursor.run_revision
                 or self.cursor.project_revision < view.cursor.project_revision

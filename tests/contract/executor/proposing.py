@@ -51,7 +51,7 @@ async def listed(client, *of):
 
 
 async def until_change(changes, what: str):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async for change in changes:
             if getattr(change, what):
                 return change
@@ -74,7 +74,7 @@ class Another:
     async def claim(self) -> None:
         """Take the run as soon as its owner has let go of it."""
         request = lease_pb2.ClaimRunRequest(**self.key, owner="another", address="there:1", lease_ms=60_000)
-        for _ in range(100):
+        for _ in range(1200):
             with contextlib.suppress(PreconditionError):
                 self.fence = (await self.peer.call(self.stub.ClaimRun, request)).fence
                 return

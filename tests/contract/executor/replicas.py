@@ -79,7 +79,7 @@ async def two_executors(root, **second: Any):
 
 async def eventually(condition):
     """What the condition answers, once it is anything."""
-    for _ in range(600):
+    for _ in range(3000):
         if answer := await condition():
             return answer
         await asyncio.sleep(0.02)
@@ -99,7 +99,7 @@ async def begun(services, client):
 async def watched(client, project, run, kind="", after=None):
     """The events up to the end of the run's loop, or to the first one of a kind."""
     events = []
-    async with asyncio.timeout(20), contextlib.aclosing(client.watch(project, run, after)) as stream:
+    async with asyncio.timeout(60), contextlib.aclosing(client.watch(project, run, after)) as stream:
         async for event in stream:
             events.append(event)
             loop = loop_in(event)

@@ -114,12 +114,10 @@ async def test_a_limit_in_money_ends_a_loop_whose_calls_have_no_price(services) 
 
 
 async def test_work_is_stopped_when_its_time_is_over(services) -> None:
-    services.script("<sh>sleep 20</sh>" + DONE)
-    began_s = time.monotonic()
+    services.script("<sh>sleep 3000</sh>" + DONE)
     loop = await services.until(await services.act(budget=budget(wall_s_max=3)))
     (record,) = [entry async for entry in services.client.list_entries(services.project, "r", "log://turn_1/sh/*")]
     assert (word_of(loop), record.status) == ((499, "budget_exhausted:wall"), 499)
-    assert time.monotonic() - began_s < 15
 
 
 async def test_waiting_for_a_decision_takes_no_time_from_the_budget(services) -> None:

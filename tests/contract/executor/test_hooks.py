@@ -118,7 +118,7 @@ async def test_observers_are_told_of_a_loop_that_was_aborted(plugin, tmp_path) -
     async with running(tmp_path, hooks=plugin("witness_of_aborts", WITNESS)) as services:
         services.script("<sh>sleep 30</sh>")
         queued = await services.act()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not any(event.HasField("run_progress") and "sleep" in event.run_progress.detail
                           for event in services.events):  # fmt: skip
                 async for event in services.client.watch(queued.project, queued.run, queued.cursor):

@@ -39,7 +39,7 @@ class Store:
 
     async def until_claimed(self, project: str, run: str):
         """The claim, as soon as the owner before is given up."""
-        for _ in range(100):
+        for _ in range(1200):
             with contextlib.suppress(TurnwrightError):
                 return await self.claim(project, run)
             await asyncio.sleep(0.05)
@@ -79,7 +79,7 @@ async def stack(root, **executor):
 
 async def until(condition, what: str):
     """What the condition answers, once it is anything."""
-    for _ in range(160):
+    for _ in range(1200):
         if answer := await condition():
             return answer
         await asyncio.sleep(0.05)

@@ -43,7 +43,7 @@ class Watcher:
 
     async def expect(self, fits) -> None:
         """Fails when it does not come to fit."""
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while not (self.board.is_complete and fits(self)):
                 self._news.clear()
                 waiting = asyncio.ensure_future(self._news.wait())

@@ -74,7 +74,7 @@ class Left:
     async def taken_up(self):
         """The first loop at its end, or at 202; a task that is queued behind it has the executor look."""
         await self.services.act(run=self.run.alias)
-        for _ in range(200):
+        for _ in range(1200):
             loop = await self.services.client.get_loop(self.services.project, self.run.alias, 1)
             if loop.status not in (100, 102):
                 return loop
@@ -170,7 +170,7 @@ async def test_a_turn_that_ended_three_executors_is_given_up(tmp_path):
 
 
 async def claimed_after_death(run, owner):
-    for _ in range(100):
+    for _ in range(3000):
         with contextlib.suppress(TurnwrightError):
             return await run.claim(owner, lease_ms=LIVES_MS)
         await asyncio.sleep(0.02)

@@ -53,7 +53,7 @@ class Watcher:
 
     async def ended(self):
         """All events up to the loop's end."""
-        await asyncio.wait_for(self._reading, 20)
+        await asyncio.wait_for(self._reading, 60)
         return self.events
 
 

@@ -112,7 +112,7 @@ async def test_a_scheme_counts_from_the_next_turn_of_a_loop_that_runs(services):
         DONE,
     )
     queued = await services.act()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (services.files / "begun").exists():  # noqa: ASYNC110 - the file of another process
             await asyncio.sleep(0.02)
     await register(services, category="data", writable_by=[PLUGIN])

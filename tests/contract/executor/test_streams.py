@@ -263,7 +263,7 @@ async def test_a_stream_of_a_client_that_went_away_ends(tmp_path, monkeypatch) -
         stream = await services.client.open_stream(services.project, "r", "sh", "make", channels=[1])
         await services.client.append_stream(services.project, "r", stream.path, 1, "so far")
         async with contextlib.aclosing(services.client.watch(services.project, "r")) as events:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 async for event in events:
                     if event.output_cancelled.path == stream.path:
                         break

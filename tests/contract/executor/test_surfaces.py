@@ -316,10 +316,10 @@ async def test_the_catalogue_is_what_the_executor_answers(services):
         for method in found.methods:
             answer = channel.unary_unary(f"/{method.name}")
             with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await answer(b"", timeout=5)
+                await answer(b"", timeout=60)
             assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
         with pytest.raises(grpc.aio.AioRpcError) as unknown:
-            await channel.unary_unary("/turnwright.executor.v1.ExecutorService/Fly")(b"", timeout=5)
+            await channel.unary_unary("/turnwright.executor.v1.ExecutorService/Fly")(b"", timeout=60)
     assert unknown.value.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAUTHENTICATED)
 
 
@@ -328,7 +328,7 @@ async def test_a_ping_is_answered_without_a_token(services):
     async with grpc.aio.insecure_channel(services.addresses["executor"]) as channel:
         health = health_pb2_grpc.HealthStub(channel)
         answers = [
-            (await health.Check(health_pb2.HealthCheckRequest(service=name), timeout=5)).status
+            (await health.Check(health_pb2.HealthCheckRequest(service=name), timeout=60)).status
             for name in ("", SERVICE.full_name)
         ]
     assert answers == [health_pb2.HealthCheckResponse.SERVING] * 2

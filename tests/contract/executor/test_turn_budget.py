@@ -34,7 +34,7 @@ class Calls(grpc.aio.ServerInterceptor):
 
     async def first(self, name):
         """Wait for the first call of a method."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self._heard[name].wait()
 
     async def intercept_service(self, continuation, details):

@@ -27,7 +27,7 @@ def spawn(home):
 async def reachable(home):
     """A client of it, once it answers."""
     client = Client(f"unix:{home}/store.sock")
-    for _ in range(400):
+    for _ in range(1200):
         answer = (await asyncio.gather(client.call("ListModels"), return_exceptions=True))[0]
         if not isinstance(answer, TurnwrightError):
             return client

@@ -74,7 +74,7 @@ async def test_an_item_is_the_whole_record_and_says_since_when_it_waits(client, 
 
     assert item.entry == await run.entry(PATH)
     assert (item.entry.body, json.loads(item.entry.attributes_json)) == (f"run {PATH}", {"tool": "sh"})
-    assert abs(item.propose_time.ToMilliseconds() - item.entry.update_time.ToMilliseconds()) < 1000
+    assert item.propose_time == item.entry.update_time
 
 
 async def test_pages_follow_each_other_though_something_is_decided_between(client, project):
@@ -136,7 +136,7 @@ class Inbox:
         self.messages = 0
 
     async def until(self, is_there) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not is_there(self):
                 self._fold(await anext(self._stream))
 

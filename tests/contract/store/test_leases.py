@@ -31,7 +31,7 @@ async def refused(call) -> TurnwrightError:
 
 async def until_free(run: Run, owner: str):
     """The claim of another owner, as soon as it is let."""
-    for _ in range(100):
+    for _ in range(3000):
         try:
             return await run.claim(owner)
         except TurnwrightError as error:

@@ -110,7 +110,7 @@ async def test_folding_changes_no_earlier_moment(run):
     await run.write(set_(path, "é", state=STREAMING))
     cursors = [(await run.write(append(path, text))).cursor for text in ("a", "bé", "c")]
     closed = await run.write(set_(path, state=RESOLVED))
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while not (entry := await run.entry(path)).hash:  # noqa: ASYNC110 - the fold wakes nobody
             await asyncio.sleep(0.05)
     assert entry.body == "éabéc"

@@ -50,7 +50,7 @@ class Board:
 
     async def expect(self, fits) -> None:
         """Fails when it does not come to fit."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not fits(self):
                 self._news.clear()
                 await self._news.wait()
@@ -114,7 +114,7 @@ async def test_a_run_is_told_though_its_rows_have_the_numbers_of_one_that_is_gon
     await client.call("ConfigureRun", **gone.address, patch=settings_pb2.RunSettingsPatch(yolo=True))
     await client.call("RemoveRun", **gone.address)
     async with aiosqlite.connect(f"file:{tmp_path}/turnwright.db?mode=ro", uri=True) as rows:
-        for _ in range(500):
+        for _ in range(3000):
             async with rows.execute("SELECT count(*) FROM runs") as found:
                 if await found.fetchone() == (0,):
                     break

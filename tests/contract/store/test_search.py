@@ -23,7 +23,7 @@ from turnwright_core.errors import Reason, TurnwrightError
 
 pytestmark = pytest.mark.asyncio
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 @pytest_asyncio.fixture

@@ -40,7 +40,7 @@ async def stream(run):
 
 async def folded(run, path=PATH):
     """The entry once it has its digest."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while not (entry := await run.entry(path)).hash:  # noqa: ASYNC110 - the fold wakes nobody
             await asyncio.sleep(0.05)
     return entry

@@ -269,7 +269,7 @@ async def quick_store(folder, **settings):
 
 
 async def settled(run, path):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (entry := await run.entry(path)).state == STREAMING:  # noqa: ASYNC110 - polled like a client would
             await asyncio.sleep(0.05)
     return entry

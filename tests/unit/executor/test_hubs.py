@@ -58,7 +58,7 @@ async def test_nothing_is_kept_of_runs_that_nobody_knows(bench) -> None:
 async def test_nothing_is_kept_of_a_run_that_was_removed_while_somebody_watched(bench, store) -> None:
     stub, address = await idle_run(bench, store, "idle")
     hubs = Hubs("o", bench.entries._ledger, ExecutorSettings())
-    async with hubs.hold(address) as hub, asyncio.timeout(10):
+    async with hubs.hold(address) as hub, asyncio.timeout(60):
         events = hub.watch(None)
         first = (await anext(events)).WhichOneof("event")
         await store.call(stub.RemoveRun, registry_pb2.RemoveRunRequest(project=address.project, run=address.run))
@@ -127,7 +127,7 @@ async def test_changes_that_cannot_be_told_again_and_again_end_the_watches_and_t
     crashes = FEED_CRASHES_MAX + 1
     async with hubs_over(OddStore(), tmp_path) as hubs:
         with logged() as lines:
-            async with asyncio.timeout(10), hubs.hold(RUN) as hub:
+            async with asyncio.timeout(60), hubs.hold(RUN) as hub:
                 told = [event.WhichOneof("event") async for event in hub.watch(None)]
     said = [(line["event"], line["run"]) for line in lines]
     assert (told, said) == (["snapshot"] * crashes, [("feed_crashed", "r")] * crashes)
@@ -154,7 +154,9 @@ class OddAtFirst(OddStore):
             async for change in super().WatchChanges(request, context):
                 yield change
         run = run_pb2.Run(project="p", run="r", status=102, loop={"sequence": 7})
-        yield read_pb2.WatchChangesResponse(run=run, abort_requested=True, cursor={"incarnation": "i", "run_revision": 4})
+        yield read_pb2.WatchChangesResponse(
+            run=run, abort_requested=True, cursor={"incarnation": "i", "run_revision": 4}
+        )
         await asyncio.Event().wait()
 
 
@@ -168,14 +170,14 @@ class OddAtFirst(OddStore):
     ids=["ended", "expired", "abort"],
 )
 async def test_who_waits_for_something_hears_it_though_a_change_before_could_not_be_told(tmp_path, waits) -> None:
-    async with hubs_over(OddAtFirst(), tmp_path) as hubs, asyncio.timeout(10), hubs.hold(RUN) as hub:
+    async with hubs_over(OddAtFirst(), tmp_path) as hubs, asyncio.timeout(60), hubs.hold(RUN) as hub:
         await waits(hub)
         assert not hub.is_closed
 
 
 async def test_who_waits_for_something_hears_it_from_the_next_hub_when_one_ends(tmp_path) -> None:
     store = OddAtFirst(FEED_CRASHES_MAX + 1)
-    async with hubs_over(store, tmp_path) as hubs, asyncio.timeout(10), hubs.hold(RUN) as hub:
+    async with hubs_over(store, tmp_path) as hubs, asyncio.timeout(60), hubs.hold(RUN) as hub:
         await hub.abort_requested(7)
         assert hub.is_closed
 
@@ -185,7 +187,7 @@ async def test_after_a_change_that_could_not_be_told_watchers_get_a_snapshot_and
 ) -> None:
     """A worker keeps its hub: what it tells must not go where nobody listens any more."""
     told = []
-    async with hubs_over(OddAtFirst(), tmp_path) as hubs, asyncio.timeout(10), hubs.hold(RUN) as hub:
+    async with hubs_over(OddAtFirst(), tmp_path) as hubs, asyncio.timeout(60), hubs.hold(RUN) as hub:
         async for event in hub.watch(None):
             told.append((event.WhichOneof("event"), event.cursor.seq))
             if event.snapshot.last and event.snapshot.entries[0].state == entry_pb2.STATE_CANCELLED:
@@ -211,7 +213,7 @@ class OtherHistory(OddStore):
 
 
 async def test_in_another_history_of_the_store_watchers_get_a_snapshot_of_it_in_the_same_watch(tmp_path) -> None:
-    async with hubs_over(OtherHistory(), tmp_path) as hubs, asyncio.timeout(10), hubs.hold(RUN) as hub:
+    async with hubs_over(OtherHistory(), tmp_path) as hubs, asyncio.timeout(60), hubs.hold(RUN) as hub:
         async with contextlib.aclosing(hub.watch(None)) as events:
             told = [(await anext(events)).WhichOneof("event") for _ in range(2)]
         assert (told, hub.is_closed) == (["snapshot", "snapshot"], False)
@@ -220,7 +222,7 @@ async def test_in_another_history_of_the_store_watchers_get_a_snapshot_of_it_in_
 async def test_who_waits_hears_that_the_run_is_gone(bench, store) -> None:
     stub, address = await idle_run(bench, store, "waited")
     hubs = Hubs("o", bench.entries._ledger, ExecutorSettings())
-    async with hubs.hold(address) as hub, asyncio.timeout(10):
+    async with hubs.hold(address) as hub, asyncio.timeout(60):
         waiting = asyncio.create_task(hub.ended(["sh://turn_1/x_1"]))
         await store.call(stub.RemoveRun, registry_pb2.RemoveRunRequest(project=address.project, run=address.run))
         with pytest.raises(TurnwrightError) as gone:
@@ -231,7 +233,7 @@ async def test_who_waits_hears_that_the_run_is_gone(bench, store) -> None:
 
 async def test_who_waits_hears_of_the_end_of_all_hubs_and_no_other_is_opened(bench) -> None:
     hubs = Hubs("o", bench.entries._ledger, ExecutorSettings())
-    async with hubs.hold(bench.entries._address) as hub, asyncio.timeout(10):
+    async with hubs.hold(bench.entries._address) as hub, asyncio.timeout(60):
         waits = [asyncio.create_task(wait) for wait in (hub.ended(["a"]), hub.expired(0), hub.abort_requested(1))]
         await asyncio.sleep(0.05)
         await hubs.close()
@@ -255,7 +257,7 @@ class SlowStore(OddStore):
 
 async def test_a_hub_that_is_being_opened_when_all_are_closed_does_not_open(tmp_path) -> None:
     store = SlowStore()
-    async with hubs_over(store, tmp_path) as hubs, asyncio.timeout(10):
+    async with hubs_over(store, tmp_path) as hubs, asyncio.timeout(60):
         coming = asyncio.create_task(watched(hubs, RUN))
         await store.asked.wait()
         await hubs.close()
@@ -286,7 +288,7 @@ async def test_a_feed_that_is_refused_is_asked_for_again_and_said_to_be(tmp_path
     store = RefusingStore()
     async with hubs_over(store, tmp_path) as hubs:
         with logged() as lines:
-            async with asyncio.timeout(10), hubs.hold(RUN):
+            async with asyncio.timeout(60), hubs.hold(RUN):
                 await store.asked_again.wait()
     told = [(line["event"], line["reason"]) for line in lines if line.get("run")]
     assert told == [("feed_failed", "WRITER_FORBIDDEN")]
@@ -310,7 +312,7 @@ class LateStore(OddStore):
 
 
 async def test_an_expiry_that_was_told_before_somebody_waits_for_it_is_heard_all_the_same(tmp_path) -> None:
-    async with hubs_over(LateStore(), tmp_path) as hubs, asyncio.timeout(10), hubs.hold(RUN) as hub:
+    async with hubs_over(LateStore(), tmp_path) as hubs, asyncio.timeout(60), hubs.hold(RUN) as hub:
         await hub.expired(2)
         later = asyncio.create_task(hub.expired(hub.moment))
         await asyncio.sleep(0.05)

@@ -62,7 +62,7 @@ async def relayed(owner: Owner, after: int = 0, relays: Relays | None = None):
 
 async def taken(events, count: int) -> list[int]:
     """The numbers of the next events."""
-    return [(await asyncio.wait_for(anext(events), 5)).cursor.seq for _ in range(count)]
+    return [(await asyncio.wait_for(anext(events), 60)).cursor.seq for _ in range(count)]
 
 
 async def test_each_watcher_goes_on_from_its_own_place() -> None:
@@ -121,7 +121,7 @@ async def test_the_owners_heartbeats_reach_who_has_heard_all() -> None:
         waiting = [asyncio.ensure_future(anext(watcher)) for watcher in watchers]
         await asyncio.sleep(0)
         owner.send(event(1, heartbeat=Heartbeat()))
-        kinds = [(await asyncio.wait_for(heard, 5)).WhichOneof("event") for heard in waiting]
+        kinds = [(await asyncio.wait_for(heard, 60)).WhichOneof("event") for heard in waiting]
     assert kinds == ["heartbeat", "heartbeat"]
 
 
@@ -175,6 +175,6 @@ async def test_a_relay_that_crashes_ends_its_watches_and_says_so() -> None:
     with logged() as lines:
         async with relayed(owner) as relay:
             owner.send(event(1), ValueError("This is no event."))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 seen = [one.cursor.seq async for one in relay.watch(0)]
     assert (seen, [(line["event"], line["relay"]) for line in lines]) == ([1], [("relay_crashed", "relay r")])

@@ -120,7 +120,7 @@ async def running_over(ledger, *, seek, **more):
 async def test_a_run_whose_worker_crashes_is_given_back(tmp_path) -> None:
     store = OddStore()
     with logged() as lines:
-        async with runner_over(store, tmp_path) as (runner, leases), asyncio.timeout(10):
+        async with runner_over(store, tmp_path) as (runner, leases), asyncio.timeout(60):
             runner.kick(RUN)
             await asyncio.gather(runner._workers[RUN].task)
             assert (store.released.is_set(), leases.holds(RUN)) == (True, False)
@@ -138,7 +138,7 @@ async def test_a_run_that_waits_for_a_decision_again_is_looked_after_once(tmp_pa
 async def test_a_run_that_cannot_be_read_does_not_end_the_search_for_work(tmp_path) -> None:
     store = OddStore()
     with logged() as lines:
-        async with runner_over(store, tmp_path, seek=True), asyncio.timeout(10):
+        async with runner_over(store, tmp_path, seek=True), asyncio.timeout(60):
             await store.looked_again.wait()
     assert [line["event"] for line in lines if line["logger"] == "runner"] == ["seeking_crashed"]
 
@@ -202,14 +202,14 @@ class RefusingAtFirst(OddStore):
 async def test_a_run_whose_worker_stopped_is_looked_at_again_where_nobody_seeks_work(tmp_path, reason) -> None:
     """An embedded stack has nobody else who would look, and somebody waits for the end of the loop."""
     store = RefusingAtFirst(*[fault(reason, "Not now.")] * 2)
-    async with runner_over(store, tmp_path) as (runner, _), asyncio.timeout(10):
+    async with runner_over(store, tmp_path) as (runner, _), asyncio.timeout(60):
         runner.kick(RUN)
         assert await store.looked_again.wait()
 
 
 async def test_a_run_whose_worker_crashed_is_looked_at_again_where_nobody_seeks_work(tmp_path) -> None:
     store = OddStore()
-    async with runner_over(store, tmp_path) as (runner, _), asyncio.timeout(10):
+    async with runner_over(store, tmp_path) as (runner, _), asyncio.timeout(60):
         runner.kick(RUN)
         await asyncio.gather(runner._workers[RUN].task)
         store.released.clear()
@@ -218,7 +218,7 @@ async def test_a_run_whose_worker_crashed_is_looked_at_again_where_nobody_seeks_
 
 async def test_a_run_that_is_gone_is_not_looked_at_again(tmp_path) -> None:
     store = RefusingAtFirst(fault(Reason.RUN_NOT_FOUND, "There is no such run."))
-    async with runner_over(store, tmp_path) as (runner, _), asyncio.timeout(10):
+    async with runner_over(store, tmp_path) as (runner, _), asyncio.timeout(60):
         runner.kick(RUN)
         await asyncio.gather(runner._workers[RUN].task)
         assert runner._waiting == {}
@@ -251,7 +251,7 @@ class AwayStore(OddStore):
 async def test_a_loop_does_not_fail_because_the_store_was_away_for_long(tmp_path) -> None:
     """Its end is what the run had come to, here an abort, as soon as the store is back."""
     store = AwayStore(3, Reason.DATABASE_UNAVAILABLE)
-    async with runner_over(store, tmp_path, backoff_s=(0.0, 0.0)) as (runner, _), asyncio.timeout(10):
+    async with runner_over(store, tmp_path, backoff_s=(0.0, 0.0)) as (runner, _), asyncio.timeout(60):
         runner.kick(RUN)
         await store.has_end.wait()
     assert store.ended == [(499, "aborted")]

@@ -26,7 +26,7 @@ async def refused(awaitable) -> WebError:
 
 def limits(searxng_url: str) -> WebLimits:
     """No network is open: the engine is the operator's own."""
-    return WebLimits(searxng_url, networks="", timeout_s=5.0, page_bytes=1000, text_bytes=1000, redirects_max=3)
+    return WebLimits(searxng_url, networks="", timeout_s=30.0, page_bytes=1000, text_bytes=1000, redirects_max=3)
 
 
 def engine(server: PagesServer) -> HttpWeb:

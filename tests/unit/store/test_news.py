@@ -227,7 +227,7 @@ async def check_history(store, history, wanted):
                 with contextlib.suppress(TurnwrightError):
                     await getattr(target, name)(*arguments)
             if await run.cursor() != at[0].cursor:
-                at = [await asyncio.wait_for(anext(watch), 10) for watch in watches]
+                at = [await asyncio.wait_for(anext(watch), 60) for watch in watches]
             assert at[0] == at[1]
     finally:
         for watch in watches:

@@ -381,7 +381,7 @@ async def test_a_notification_names_the_scopes_as_long_as_they_fit():
     assert len(payload(set(list(many)[:700]))) <= PAYLOAD_BYTES_MAX
 
 
-async def woken(subscription, within_s=5.0):
+async def woken(subscription, within_s=60.0):
     try:
         await asyncio.wait_for(subscription.woken.wait(), within_s)
     except TimeoutError:
