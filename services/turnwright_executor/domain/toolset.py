@@ -71,7 +71,7 @@ def resolve_tools(
 ) -> tuple[str, ...]:
     """The names of the tools of a loop, in display order; `more` are those of plugins.
 
-    `unconfigured` are tools that cannot work on this executor, such as `search` without an engine: they would only fail.
+    `unconfigured` are tools that cannot work on this executor, such as `search` without an engine.
     """
     reasons = {
         "ask": settings.mode is Mode.ASK,
