@@ -175,14 +175,15 @@ def one_run(before: dict[str, Any], after: dict[str, Any]) -> tuple[CliSettings,
 
 @runs.command("show")
 @options.run
+@click.option("--full", is_flag=True, help="Show long proposals whole.")
 @options.common
 @click.pass_obj
-def runs_show(before: dict[str, Any], /, run: str, **after: Any) -> None:
+def runs_show(before: dict[str, Any], /, run: str, full: bool, **after: Any) -> None:
     """Show one run: its loops, and what waits for a decision."""
     from turnwright_cli.lists import show_run
 
     settings, root, json = one_run(before, after)
-    finish(show_run(settings, root, run, as_json=json))
+    finish(show_run(settings, root, run, as_json=json, whole=full))
 
 
 @runs.command("abort")

@@ -1,16 +1,27 @@
-"""A proposal for people: every change of a file as a diff, every command as it would be run, nothing hidden."""
+"""A proposal for people: each change of a file as a diff, a command as it would be run, a call with all that it takes.
+
+Who decides must see what will happen. Control characters are written out, and what is cut says how long it is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from rich.console import RenderableType
 from rich.syntax import Syntax
 from rich.text import Text
 from turnwright.types.v1 import proposal_pb2
 
-from turnwright_cli.plain import shown_text
+from turnwright_cli.plain import shown_line, shown_text
+
+LINES_MAX: Final = 200
+"""Most lines of one text that a terminal shows before it is asked for the whole."""
+CHARS_MAX: Final = 20_000
+"""Most characters of one text there."""
+TITLE_CHARS_MAX: Final = 200
+"""Longest title where it is one cell or line among others, in characters."""
 
 _KINDS: Final = {
     proposal_pb2.FILE_CHANGE_KIND_CREATE: "create",
@@ -19,16 +30,26 @@ _KINDS: Final = {
 }
 
 
-def effect_title(proposal: proposal_pb2.Proposal) -> str:
-    """What would happen, in a line: `change src/a.py`, `run make test`."""
-    if proposal.WhichOneof("effect") == "command":
-        return f"run {_one_line(proposal.command.command)}"
-    if proposal.WhichOneof("effect") == "question":
-        return f"ask {_one_line(proposal.question.question)}"
-    if proposal.WhichOneof("effect") is None:
-        return f"see {_one_line(proposal.path)}"
-    changes = proposal.files.changes
-    return ", ".join(f"{_KINDS.get(change.kind, 'change')} {_one_line(change.path)}" for change in changes)
+def effect_title(proposal: proposal_pb2.Proposal, chars_max: int = 0) -> str:
+    """What would happen, in a line: `change src/a.py`, `run make test`. A number cuts it, and tells its length then."""
+    match proposal.WhichOneof("effect"):
+        case "command":
+            title = f"run {proposal.command.command}"
+        case "question":
+            title = f"ask {proposal.question.question}"
+        case "files":
+            changes = proposal.files.changes
+            title = ", ".join(f"{_KINDS.get(change.kind, 'change')} {change.path}" for change in changes)
+        case "call":
+            title = f"{_called(proposal)} with {proposal.call.data_json}"
+        case _:
+            title = _called(proposal)
+    return shown_line(title, chars_max)
+
+
+def _called(proposal: proposal_pb2.Proposal) -> str:
+    about = f" {proposal.target}" if proposal.target else ""
+    return f"call {proposal.tool}{about}"
 
 
 def how_to_accept(proposal: proposal_pb2.Proposal) -> str:
@@ -36,24 +57,111 @@ def how_to_accept(proposal: proposal_pb2.Proposal) -> str:
     return "--answer TEXT" if proposal.WhichOneof("effect") == "question" else "--accept"
 
 
-def effect_lines(proposal: proposal_pb2.Proposal, *, styled: bool) -> Iterator[RenderableType]:
-    """What would happen, in full. Control characters are written out, so that what is accepted is what is seen."""
-    yield Text(f"proposal: {proposal.tool} wants to {effect_title(proposal)}", style="bold yellow")
-    if proposal.WhichOneof("effect") == "command":
-        for line in proposal.command.command.split("\n"):
-            yield Text(f"  $ {shown_text(line)}")
+def is_cut(proposal: proposal_pb2.Proposal) -> bool:
+    """Whether something of it is not shown on a terminal unless the whole is asked for."""
+    if len(proposal.body.encode()) < proposal.body_size_bytes:
+        return True
+    written = proposal.command_written
+    if len(written.body.encode()) < written.body_size_bytes:
+        return True
+    return any(_cut(text)[1] for text in _texts(proposal))
+
+
+def _texts(proposal: proposal_pb2.Proposal) -> Iterator[str]:
+    """Everything of a proposal that may be long."""
+    yield proposal.body
+    yield proposal.command.command
+    yield from (change.patch for change in proposal.files.changes)
+    yield from (text for _, text in _fields(proposal.call.data_json))
+    yield from proposal.command_written.attributes.values()
+    yield proposal.command_written.body
+
+
+def effect_lines(proposal: proposal_pb2.Proposal, *, styled: bool, whole: bool = True) -> Iterator[RenderableType]:
+    """What would happen. Long texts are cut, with their length, unless the whole is wanted."""
+    title = effect_title(proposal, TITLE_CHARS_MAX)
+    yield Text(f"proposal: {shown_line(proposal.tool)} wants to {title}", style="bold yellow")
+    yield from _words(proposal, whole=whole)
+    kind = proposal.WhichOneof("effect")
+    if kind == "command":
+        yield from _block(proposal.command.command, "  $ ", whole=whole)
         yield Text(f"  stopped after {proposal.command.timeout_s:g} s", style="dim")
     for number, option in enumerate(proposal.question.options, 1):
-        yield Text(f"  {number}. {shown_text(option)}")
+        yield Text(f"  {number}. {shown_line(option)}")
     for change in proposal.files.changes:
-        yield diff_view(change.patch, styled=styled)
+        patch, more = (change.patch, "") if whole else _cut(change.patch)
+        yield diff_view(patch, styled=styled)
+        if more:
+            yield Text(f"  {more}", style="yellow")
+    if kind == "call":
+        yield from _named("data", dict(_fields(proposal.call.data_json)), whole=whole)
+    if proposal.HasField("command_written"):
+        written = proposal.command_written
+        yield from _named("the model wrote", dict(written.attributes), whole=whole)
+        yield from _block(written.body, "    | ", whole=whole, size=written.body_size_bytes)
+
+
+def _words(proposal: proposal_pb2.Proposal, *, whole: bool) -> Iterator[Text]:
+    """What the tool says about it, unless that only repeats what is shown anyway."""
+    if proposal.WhichOneof("effect") == "question":
+        if proposal.target and proposal.target not in proposal.question.question:
+            yield Text(f"  about {shown_line(proposal.tool)} {shown_line(proposal.target)}")
+        if proposal.HasField("command_written"):
+            yield from _block(proposal.body, "  ", whole=whole, size=proposal.body_size_bytes)
+        return
+    if proposal.body != f"run '{proposal.command.command}'":
+        yield from _block(proposal.body, "  ", whole=whole, size=proposal.body_size_bytes)
+
+
+def _named(title: str, values: Mapping[str, str], *, whole: bool) -> Iterator[Text]:
+    """Names with their values; a value of several lines as a block."""
+    if values:
+        yield Text(f"  {title}:")
+    for name, value in values.items():
+        if "\n" in value or len(value) > TITLE_CHARS_MAX:
+            yield Text(f"    {shown_line(name)}:")
+            yield from _block(value, "      | ", whole=whole)
+        else:
+            yield Text(f"    {shown_line(name)}: {shown_text(value)}")
+
+
+def _block(text: str, margin: str, *, whole: bool, size: int = 0) -> Iterator[Text]:
+    """A text line by line. `size` is its length in bytes where it came cut already."""
+    if not text:
+        return
+    shown, more = (text, "") if whole else _cut(text)
+    for line in shown.removesuffix("\n").split("\n"):
+        yield Text(margin + shown_text(line))
+    if not more and len(text.encode()) < size:
+        more = f"... cut; the whole has {size:,} bytes"
+    if more:
+        yield Text(margin + more, style="yellow")
+
+
+def _cut(text: str) -> tuple[str, str]:
+    """As much of a text as a terminal shows, and a sentence about the rest; empty where nothing is missing."""
+    lines = text.removesuffix("\n").split("\n")
+    shown = "\n".join(lines[:LINES_MAX])[:CHARS_MAX]
+    if len(shown) >= len(text.removesuffix("\n")):
+        return text, ""
+    return shown, f"... cut; the whole has {len(lines):,} lines, {len(text):,} characters"
+
+
+def _fields(data_json: str) -> list[tuple[str, str]]:
+    """The members of a JSON object with their values in words; the text itself where it is none."""
+    try:
+        data: Any = json.loads(data_json or "{}")
+    except ValueError:
+        data = None
+    if not isinstance(data, dict):
+        return [("data", data_json)]
+    return [
+        (name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        for name, value in data.items()
+    ]
 
 
 def diff_view(patch: str, *, styled: bool) -> RenderableType:
     """A diff: coloured and wrapped on a terminal, as it is in a pipe."""
     text = shown_text(patch).rstrip("\n")
     return Syntax(text, "diff", theme="ansi_dark", background_color="default", word_wrap=True) if styled else Text(text)
-
-
-def _one_line(text: str) -> str:
-    return shown_text(text).replace("\n", "\\n").replace("\t", "\\t")

@@ -177,12 +177,17 @@ class Follower:
 
     async def _taken(self, decider: Decider, proposal: proposal_pb2.Proposal) -> Decision | None:
         """The decision, with the contents that somebody made in an editor; an editor that fails decides nothing."""
+        project, run = self._queued.project, self._queued.run
         while True:
             decision = await decider.decide(proposal)
+            if decision is not None and decision.shows:
+                self._screen.propose(
+                    (await self._client.get_proposal(project, run, proposal.path)).proposal, whole=True
+                )
+                continue
             if decision is None or not decision.edits:
                 return decision
             try:
-                project, run = self._queued.project, self._queued.run
                 contents = await edited_proposal(self._client, project, run, proposal.path)
             except FailureError as error:
                 self._screen.note(error.message)

@@ -17,7 +17,7 @@ from turnwright.executor.v1 import proposal_pb2
 from turnwright.types.v1 import proposal_pb2 as types_pb2
 
 from turnwright_cli.config import CliSettings
-from turnwright_cli.effects import effect_title
+from turnwright_cli.effects import TITLE_CHARS_MAX, effect_title
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.json_lines import to_line
 from turnwright_cli.output import console, write_line
@@ -52,7 +52,7 @@ def _table(items: Sequence[proposal_pb2.InboxItem]) -> Table:
     for column in ("project", "run", "path", "waits", "wants to"):
         table.add_column(column, overflow="fold")
     for item in items:
-        words = (item.project, item.run, item.proposal.path, _waits(item), effect_title(item.proposal))
+        words = (item.project, item.run, item.proposal.path, _waits(item), effect_title(item.proposal, TITLE_CHARS_MAX))
         table.add_row(*(Text(safe_line(word)) for word in words))
     return table
 

@@ -37,7 +37,7 @@ class JsonScreen:
         self._last = event
         self._write_line(to_line(event))
 
-    def propose(self, proposal: proposal_pb2.Proposal) -> None:
+    def propose(self, proposal: proposal_pb2.Proposal, *, whole: bool = False) -> None:
         """Nothing: `proposal_pending` says it."""
 
     def note(self, text: str) -> None:

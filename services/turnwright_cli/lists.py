@@ -14,7 +14,7 @@ from rich.text import Text
 from turnwright.types.v1 import budget_pb2, loop_pb2, model_pb2, proposal_pb2
 
 from turnwright_cli.config import CliSettings
-from turnwright_cli.effects import effect_lines, how_to_accept
+from turnwright_cli.effects import effect_lines, how_to_accept, is_cut
 from turnwright_cli.json_lines import to_line
 from turnwright_cli.output import console, write_line
 from turnwright_cli.plain import safe_line, safe_text
@@ -64,13 +64,14 @@ async def list_runs(settings: CliSettings, project: str, *, as_json: bool) -> in
     return 0
 
 
-async def show_run(settings: CliSettings, project: str, alias: str, *, as_json: bool) -> int:
+async def show_run(settings: CliSettings, project: str, alias: str, *, as_json: bool, whole: bool = False) -> int:
     """One run: its loops, and what waits for a decision."""
     async with open_session(settings) as session:
         name = (await session.client.init_project(project)).name
         answer = await session.client.get_run(name, alias)
         waits = answer.run.status == runs.PROPOSED
-        pending = await pending_proposals(session.client, name, alias) if waits else ()
+        paths = [one.path for one in await pending_proposals(session.client, name, alias)] if waits else ()
+        pending = [(await session.client.get_proposal(name, alias, path)).proposal for path in paths]
     if as_json:
         return _json_lines([answer])
     out = console()
@@ -80,15 +81,18 @@ async def show_run(settings: CliSettings, project: str, alias: str, *, as_json: 
         out.print(Text(_loop_line(loop)))
         if loop.summary:
             out.print(Text(f"   {safe_text(loop.summary)}"))
-    _show_pending(alias, pending)
+    _show_pending(alias, pending, whole=whole)
     return 0
 
 
-def _show_pending(alias: str, pending: Sequence[proposal_pb2.Proposal]) -> None:
+def _show_pending(alias: str, pending: Sequence[proposal_pb2.Proposal], *, whole: bool) -> None:
     out = console()
+    whole = whole or not out.is_terminal
     for proposal in pending:
-        for part in effect_lines(proposal, styled=out.is_terminal):
+        for part in effect_lines(proposal, styled=out.is_terminal, whole=whole):
             out.print(part)
+        if not whole and is_cut(proposal):
+            out.print(Text(f"See all of it with: turnwright runs show {alias} --full"))
         command = f"turnwright resolve {alias} {safe_line(proposal.path)} {how_to_accept(proposal)} (or --reject)"
         out.print(Text(f"Decide with: {command}"))
 

@@ -14,6 +14,11 @@ _UNSAFE: Final = re.compile(
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # marks and overrides of direction: text that reads otherwise
     "\u2028\u2029\ufff9-\ufffb\ud800-\udfff]"  # line separators, annotation marks, lone surrogates
 )
+_UNSEEN: Final = re.compile(
+    "[\xad\u034f\u115f\u1160\u180e\u200b\u200c\u2060-\u206f\u2800\u3164\ufeff\uffa0\U000e0000-\U000e0fff]"
+    "|(?<![^\x00-\x7f])\u200d|\u200d(?![^\x00-\x7f])"  # a joiner belongs between the parts of an emoji
+)
+"""Characters without a shape: they make two texts look the same that are not."""
 _BREAKS: Final = re.compile(r"[\t\n]+")
 
 
@@ -29,5 +34,17 @@ def safe_line(text: str, chars_max: int = 0) -> str:
 
 
 def shown_text(text: str) -> str:
-    r"""The text with control characters written out (`\x1b`): for what a person decides on, where nothing may hide."""
-    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    r"""The text with control and invisible characters written out (`\x1b`): for what a person decides on."""
+    return _UNSEEN.sub(_written_out, _UNSAFE.sub(_written_out, text))
+
+
+def shown_line(text: str, chars_max: int = 0) -> str:
+    r"""`shown_text` as one line (`\n`, `\t`). A number cuts it to so many characters, and tells its length then."""
+    line = shown_text(text).replace("\n", "\\n").replace("\t", "\\t")
+    if not chars_max or len(line) <= chars_max:
+        return line
+    return f"{line[:chars_max]}... ({len(text):,} characters)"
+
+
+def _written_out(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()

@@ -14,9 +14,12 @@ from typing import Final, Protocol
 
 from turnwright.types.v1 import proposal_pb2
 
+from turnwright_cli.effects import is_cut
 from turnwright_core.limits import COMMENT_BYTES_MAX
 from turnwright_core.values import frozen
 
+SHOW: Final = "[s]how all, "
+"""Offered where the terminal has shown only a part."""
 QUESTION: Final = "[a]ccept, [r]eject, reject with [c]omment, [e]dit, accept a[l]l? "
 ANSWER: Final = "your answer (Ctrl-D leaves it for later): "
 COMMENT: Final = "comment for the model: "
@@ -29,7 +32,7 @@ class Decision:
     """Accept, or reject with or without a comment.
 
     With an acceptance may come other `contents`, by path, or the `answer` to a question; with `edits` an editor is
-    opened first on what was proposed.
+    opened first on what was proposed. With `shows` nothing is decided: the whole proposal is to be shown first.
     """
 
     accept: bool
@@ -37,12 +40,14 @@ class Decision:
     contents: Mapping[str, str] = field(default_factory=dict)
     answer: str = ""
     edits: bool = False
+    shows: bool = False
 
 
 _DECISIONS: Final[Mapping[str, Decision]] = {
     **dict.fromkeys(("a", "accept", "y", "yes"), Decision(accept=True)),
     **dict.fromkeys(("r", "reject", "n", "no"), Decision(accept=False)),
     **dict.fromkeys(("e", "edit"), Decision(accept=True, edits=True)),
+    **dict.fromkeys(("s", "show"), Decision(accept=False, shows=True)),
 }
 
 
@@ -69,7 +74,7 @@ class Person:
             return await self._answered(proposal.question.options)
         while not self._accepts_all:
             self._lines.forget()
-            word = await self._lines.read(QUESTION)
+            word = await self._lines.read(SHOW + QUESTION if is_cut(proposal) else QUESTION)
             if word is None:
                 return None
             word = word.strip().lower()

@@ -44,8 +44,8 @@ class Screen(Protocol):
         """One event of the run, in order."""
         ...
 
-    def propose(self, proposal: proposal_pb2.Proposal) -> None:
-        """A proposal that is about to be decided, or that is left undecided."""
+    def propose(self, proposal: proposal_pb2.Proposal, *, whole: bool = False) -> None:
+        """A proposal that is about to be decided; long texts are cut unless all is wanted."""
         ...
 
     def note(self, text: str) -> None:
@@ -103,9 +103,10 @@ class TextScreen:
         if act is not None:
             act(self, event)
 
-    def propose(self, proposal: proposal_pb2.Proposal) -> None:
-        """Show what would happen, in full."""
-        for part in effect_lines(proposal, styled=self._console.is_terminal):
+    def propose(self, proposal: proposal_pb2.Proposal, *, whole: bool = False) -> None:
+        """Show what would happen."""
+        is_terminal = self._console.is_terminal
+        for part in effect_lines(proposal, styled=is_terminal, whole=whole or not is_terminal):
             self._line(part)
 
     def note(self, text: str) -> None:

@@ -18,7 +18,7 @@ from turnwright.types.v1 import budget_pb2, proposal_pb2, settings_pb2
 
 from turnwright_cli.config import CliSettings
 from turnwright_cli.editing import edited_proposal
-from turnwright_cli.effects import effect_title, how_to_accept
+from turnwright_cli.effects import TITLE_CHARS_MAX, effect_title, how_to_accept
 from turnwright_cli.exits import EXIT_OF_LOOP, FAILED, advice_after, usage
 from turnwright_cli.following import Followed, Follower
 from turnwright_cli.interrupts import Interrupts
@@ -228,7 +228,7 @@ def _exit(followed: Followed) -> int:
 
 def _how_to_resolve(run: str, proposal: proposal_pb2.Proposal) -> str:
     command = f"turnwright resolve {shlex.quote(run)} {shlex.quote(proposal.path)}"
-    return f"{safe_line(command)} {how_to_accept(proposal)} (or --reject): {effect_title(proposal)}"
+    return f"{safe_line(command)} {how_to_accept(proposal)} (or --reject): {effect_title(proposal, TITLE_CHARS_MAX)}"
 
 
 def project_root(settings: CliSettings, option: str | None) -> str:

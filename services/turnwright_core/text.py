@@ -57,6 +57,13 @@ def count_tokens(text: str, divisor: int = 2) -> int:
     return tokens_of(len(text), divisor)
 
 
+def cut_bytes(text: str, bytes_max: int) -> str:
+    """Return as much of the beginning of `text` as fits into so many bytes of UTF-8; no character is split."""
+    if len(text) * 4 <= bytes_max:
+        return text
+    return text.encode(errors="replace")[:bytes_max].decode(errors="ignore")
+
+
 def slice_lines(body: str, line: int | None = None, limit: int | None = None) -> LineSlice:
     """Return `limit` lines of `body` from `line` on.
 

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 
 from turnwright.executor.v1 import event_pb2
 from turnwright.executor.v1.executor_service_pb2 import EventBatch, WatchRunResponse
-from turnwright.types.v1 import delta_pb2, entry_pb2, proposal_pb2
+from turnwright.types.v1 import delta_pb2, entry_pb2
 
 from turnwright_core.entries import Entry
-from turnwright_core.limits import CHUNK_BYTES, PATCH_BYTES_MAX
+from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.runs import Loop, Run, Turn, Usage
 from turnwright_core.wire.entries import entry_to_pb
 from turnwright_core.wire.proposals import decision_to_pb
 from turnwright_core.wire.runs import loop_to_pb, run_to_pb, turn_to_pb, usage_to_pb
+from turnwright_executor.app.proposals import proposal_of
 from turnwright_executor.domain.budgets import exhaustion_in
-from turnwright_executor.domain.effects import CommandEffect, FileEdit, FileEffect, QuestionEffect, effect_from_json
 
 
 def turn_moved(turn: Turn) -> WatchRunResponse:
@@ -104,42 +104,6 @@ def progress(
     """Something is going on that leaves no trace in the store."""
     event = event_pb2.RunProgress(phase=phase, turn=turn, detail=detail, wait_s=wait_s)
     return WatchRunResponse(run_progress=event)
-
-
-def proposal_of(entry: Entry) -> proposal_pb2.Proposal:
-    """The proposal that a record at state PROPOSED holds; a plugin's own may have no effect that we know."""
-    attributes = entry.attributes
-    proposal = proposal_pb2.Proposal(path=entry.path, tool=str(attributes.get("tool", "")), turn=entry.turn)
-    try:
-        effect = effect_from_json(attributes["effect"])
-    except (KeyError, TypeError, ValueError):
-        return proposal
-    if isinstance(effect, CommandEffect):
-        proposal.command.command = effect.command
-        proposal.command.timeout_s = effect.timeout_s
-    elif isinstance(effect, QuestionEffect):
-        proposal.question.question = effect.question
-        proposal.question.options.extend(effect.options)
-    elif isinstance(effect, FileEffect):
-        proposal.files.changes.extend(_file_change(edit) for edit in effect.edits)
-    return proposal
-
-
-def _file_change(edit: FileEdit) -> proposal_pb2.FileChange:
-    if edit.content is None:
-        kind = proposal_pb2.FILE_CHANGE_KIND_DELETE
-    elif edit.base_hash is None:
-        kind = proposal_pb2.FILE_CHANGE_KIND_CREATE
-    else:
-        kind = proposal_pb2.FILE_CHANGE_KIND_MODIFY
-    return proposal_pb2.FileChange(path=edit.path, kind=kind, patch=_cut_at_line(edit.patch, PATCH_BYTES_MAX))
-
-
-def _cut_at_line(text: str, bytes_max: int) -> str:
-    data = text.encode()
-    if len(data) <= bytes_max:
-        return text
-    return data[: data.rfind(b"\n", 0, bytes_max) + 1].decode()
 
 
 def in_batches(events: Sequence[WatchRunResponse]) -> Iterator[WatchRunResponse]:

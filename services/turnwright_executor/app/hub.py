@@ -31,6 +31,7 @@ from turnwright_core.values import mutable
 from turnwright_core.wire.entries import entry_from_pb, entry_to_pb
 from turnwright_core.wire.runs import run_to_pb
 from turnwright_executor.app import events, growth
+from turnwright_executor.app.proposals import proposal_of
 from turnwright_executor.app.records import EXPIRED_OUTCOME
 from turnwright_executor.app.tail import Tail, TailBounds
 from turnwright_executor.config import ExecutorSettings
@@ -344,7 +345,7 @@ class RunHub:
         last = parts[-1]
         last.last = True
         proposed = (entry for entry in self._entries.values() if entry.state == entry_pb2.STATE_PROPOSED)
-        last.proposals.extend(events.proposal_of(entry_from_pb(entry)) for entry in proposed)
+        last.proposals.extend(proposal_of(entry_from_pb(entry)) for entry in proposed)
         if self._partial:
             last.partial.turn = self._partial.turn
             last.partial.content = "".join(self._partial.content)

@@ -22,8 +22,8 @@ from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX
 from turnwright_core.values import frozen
-from turnwright_executor.app.events import proposal_of
 from turnwright_executor.app.hubs import Hubs
+from turnwright_executor.app.proposals import proposal_of
 from turnwright_executor.app.records import EFFECT
 from turnwright_executor.app.runner import Runner
 from turnwright_executor.domain.amending import check_contents, contents_in
@@ -78,7 +78,7 @@ class Decisions:
         effect = _effect_of(record)
         contents = contents_in(effect) if effect else {}
         return proposal_pb2.GetProposalResponse(
-            proposal=proposal_of(record),
+            proposal=proposal_of(record, whole=True),
             contents=[types_pb2.EditedContent(path=path, content=text) for path, text in contents.items()],
         )
 

@@ -10,11 +10,12 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, cast
 
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, PATCH_BYTES_MAX
 from turnwright_core.patterns import unified_patch
+from turnwright_core.text import cut_bytes
 from turnwright_executor.domain.effects import Effect, FileEdit, FileEffect, effect_to_json
 from turnwright_executor.tools.attributes import summary_of, visibility_of
 from turnwright_executor.tools.contract import Context, Done, Proposed, failed
@@ -42,7 +43,8 @@ CONFLICT_CHARS_MAX: Final = 8000
 LISTED_MAX: Final = 200
 """Most files that the record of a change names: it stays in the log."""
 
-_CUT: Final = "... the rest is not shown\n"
+_CUT_BYTES: Final = 128
+"""Room for the line that says how much of a difference is not shown."""
 
 
 def changed(item: Item | None, path: str, content: str, like: str = "") -> FileEdit:
@@ -78,6 +80,25 @@ def proposed(edits: Sequence[FileEdit], command: Command, notes: Sequence[str] =
         raise refused("too_large:413", f"The change has {size} bytes; at most {EFFECT_BYTES_MAX} are kept. {advice}")
     body = "\n".join([*map(summary_line, edits), *notes])
     return Proposed(effect, body, {"notes": list(notes)} if notes else {})
+
+
+async def checked(effect: FileEffect, command: Command, context: Context) -> FileEffect:
+    """The effect of a plugin's tool with differences of our own making: people decide by them, whatever the tool says.
+
+    Raises RefusedError where a file is not what the tool made its change from, and as `proposed`.
+    """
+    edits: list[FileEdit] = []
+    for edit in effect.edits:
+        file = await read_file(edit.path, context)
+        if (file.hash if file else None) != edit.base_hash:
+            raise refused(CONFLICT, f"{edit.path} is not the file that the tool {command.name} made its change from.")
+        old = file.text if file else ""
+        if old is None:
+            patch = f"The binary file {edit.path} is replaced.\n" if edit.content else f"{edit.path} goes away.\n"
+        else:
+            patch = unified_patch(edit.path, old, edit.content or "")
+        edits.append(replace(edit, patch=patch))
+    return cast("FileEffect", proposed(edits, command).effect)
 
 
 def _check_encodable(edit: FileEdit) -> None:
@@ -167,9 +188,11 @@ def _shortened(edits: Iterable[FileEdit]) -> Iterable[FileEdit]:
     left = PATCH_BYTES_MAX
     for edit in edits:
         patch = edit.patch
-        if len(patch.encode()) > left:
-            kept = patch.encode()[: max(0, left - len(_CUT))].decode(errors="ignore")
-            patch = kept[: kept.rfind("\n") + 1] + _CUT
+        size = len(patch.encode())
+        if size > left:
+            kept = cut_bytes(patch, max(0, left - _CUT_BYTES))
+            kept = kept[: kept.rfind("\n") + 1]
+            patch = f"{kept}... {line_count(patch) - line_count(kept)} more lines; the whole has {size} bytes\n"
         left = max(0, left - len(patch.encode()))
         yield replace(edit, patch=patch)
 

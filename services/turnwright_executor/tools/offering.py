@@ -23,6 +23,8 @@ from turnwright_executor.domain.effect_class import EffectClass
 from turnwright_executor.domain.effects import CallEffect, CommandEffect, Effect, FileEffect, QuestionEffect
 from turnwright_executor.domain.toolset import PHASES, Need, Offer
 from turnwright_executor.tools.contract import Context, Done, Entries, Proposed, failed
+from turnwright_executor.tools.files import checked
+from turnwright_executor.tools.paths import RefusedError
 from turnwright_grammar import Command
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
@@ -144,9 +146,17 @@ class Offered:
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         """What the tool answers, as a record can hold it. Raises what it raised."""
         answer = await self._answer(self._tool.prepare, command, context)
-        if isinstance(answer, Proposed):
-            return _refused_in_ask_mode(answer, context) or _proposed(answer)
-        return _done(answer)
+        if not isinstance(answer, Proposed):
+            return _done(answer)
+        if refusal := _refused_in_ask_mode(answer, context):
+            return refusal
+        told = _proposed(answer)
+        if not isinstance(told.effect, FileEffect):
+            return told
+        try:
+            return replace(told, effect=await checked(told.effect, command, context))
+        except RefusedError as error:
+            return error.done
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         """What came of the effect. Raises what the tool raised."""

@@ -104,7 +104,9 @@ async def test_in_ask_mode_it_changes_nothing(bench, effect, is_allowed) -> None
     wanted = Proposed(effect, "do it")
     answer = await prepared(bench, wanted, Mode.ASK)
     assert (answer is wanted, getattr(answer, "outcome", "")) == (is_allowed, "" if is_allowed else "permission:403")
-    assert await prepared(bench, wanted) is wanted
+    allowed = await prepared(bench, wanted)
+    # Of a change of files the difference is made by us.
+    assert (allowed.body, type(allowed.effect)) == ("do it", type(effect))
 
 
 async def test_a_tool_that_proposes_nothing_carries_nothing_out(bench) -> None:

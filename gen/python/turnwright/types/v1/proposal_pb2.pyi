@@ -89,12 +89,23 @@ class Proposal(_message.Message):
     FILES_FIELD_NUMBER: _builtins.int
     COMMAND_FIELD_NUMBER: _builtins.int
     QUESTION_FIELD_NUMBER: _builtins.int
+    CALL_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    BODY_FIELD_NUMBER: _builtins.int
+    BODY_SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    COMMAND_WRITTEN_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """Path of the command's record, `log://turn_N/{tool}/{slug}`; what Resolve addresses."""
     tool: _builtins.str
     """Name of the tool."""
     turn: _builtins.int
     """The turn that it belongs to."""
+    target: _builtins.str
+    """What the command is about, in one line: the path of a file, the name of an issue; empty for a tool without a target."""
+    body: _builtins.str
+    """What the tool says about its proposal, for people. GetProposal has it whole; elsewhere it is cut after 16384 bytes."""
+    body_size_bytes: _builtins.int
+    """Length of the whole body in bytes."""
     @_builtins.property
     def files(self) -> Global___FileChanges:
         """Files will change."""
@@ -107,6 +118,16 @@ class Proposal(_message.Message):
     def question(self) -> Global___Question:
         """A question will be answered; nothing else happens."""
 
+    @_builtins.property
+    def call(self) -> Global___PluginCall:
+        """A tool of a plugin will do something itself, outside of the project."""
+
+    @_builtins.property
+    def command_written(self) -> Global___WrittenCommand:
+        """The command as the model wrote it, for tools of plugins: on acceptance they may use all of it. Absent for others, whose
+        effect is all that happens.
+        """
+
     def __init__(
         self,
         *,
@@ -116,16 +137,100 @@ class Proposal(_message.Message):
         files: Global___FileChanges | None = ...,
         command: Global___CommandRun | None = ...,
         question: Global___Question | None = ...,
+        call: Global___PluginCall | None = ...,
+        target: _builtins.str = ...,
+        body: _builtins.str = ...,
+        body_size_bytes: _builtins.int = ...,
+        command_written: Global___WrittenCommand | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "effect", b"effect", "files", b"files", "question", b"question"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_command_written", b"_command_written", "call", b"call", "command", b"command", "command_written", b"command_written", "effect", b"effect", "files", b"files", "question", b"question"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "effect", b"effect", "files", b"files", "path", b"path", "question", b"question", "tool", b"tool", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_command_written", b"_command_written", "body", b"body", "body_size_bytes", b"body_size_bytes", "call", b"call", "command", b"command", "command_written", b"command_written", "effect", b"effect", "files", b"files", "path", b"path", "question", b"question", "target", b"target", "tool", b"tool", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_effect: _TypeAlias = _typing.Literal["files", "command", "question"]  # noqa: Y015
+    _WhichOneofReturnType__command_written: _TypeAlias = _typing.Literal["command_written"]  # noqa: Y015
+    _WhichOneofArgType__command_written: _TypeAlias = _typing.Literal["_command_written", b"_command_written"]  # noqa: Y015
+    _WhichOneofReturnType_effect: _TypeAlias = _typing.Literal["files", "command", "question", "call"]  # noqa: Y015
     _WhichOneofArgType_effect: _TypeAlias = _typing.Literal["effect", b"effect"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__command_written) -> _WhichOneofReturnType__command_written | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_effect) -> _WhichOneofReturnType_effect | None: ...
 
 Global___Proposal: _TypeAlias = Proposal  # noqa: Y015
+
+@_typing.final
+class PluginCall(_message.Message):
+    """What a tool of a plugin will do itself."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_JSON_FIELD_NUMBER: _builtins.int
+    data_json: _builtins.str
+    """What the tool will be called with, as it chose to name it: a JSON object of at most 65536 bytes."""
+    def __init__(
+        self,
+        *,
+        data_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_json", b"data_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PluginCall: _TypeAlias = PluginCall  # noqa: Y015
+
+@_typing.final
+class WrittenCommand(_message.Message):
+    """A command as a model wrote it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class AttributesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ATTRIBUTES_FIELD_NUMBER: _builtins.int
+    BODY_FIELD_NUMBER: _builtins.int
+    BODY_SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    body: _builtins.str
+    """Its body. GetProposal has it whole; elsewhere it is cut after 16384 bytes."""
+    body_size_bytes: _builtins.int
+    """Length of the whole body in bytes."""
+    @_builtins.property
+    def attributes(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Its attributes."""
+
+    def __init__(
+        self,
+        *,
+        attributes: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        body: _builtins.str = ...,
+        body_size_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "body", b"body", "body_size_bytes", b"body_size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WrittenCommand: _TypeAlias = WrittenCommand  # noqa: Y015
 
 @_typing.final
 class FileChanges(_message.Message):
@@ -165,7 +270,10 @@ class FileChange(_message.Message):
     kind: Global___FileChangeKind.ValueType
     """What happens."""
     patch: _builtins.str
-    """Unified diff from the file as it was read to what it will be. At most 262144 bytes, cut at a line."""
+    """Unified diff from the file as it was read to what it will be; made by the runtime, for files that a plugin changes too.
+    All diffs of a proposal have at most 262144 bytes together: the last line of one that is cut says so and how long it
+    is. GetProposal has the whole content of each file.
+    """
     def __init__(
         self,
         *,

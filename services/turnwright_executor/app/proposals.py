@@ -1,0 +1,84 @@
+"""Proposals as clients see them: all that a person needs who decides, made from the record that waits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from turnwright.types.v1 import proposal_pb2
+
+from turnwright_core.entries import Entry
+from turnwright_core.limits import EVENT_BODY_BYTES_MAX
+from turnwright_core.text import cut_bytes
+from turnwright_executor.domain.effects import (
+    CallEffect,
+    CommandEffect,
+    Effect,
+    FileEdit,
+    FileEffect,
+    QuestionEffect,
+    effect_from_json,
+)
+from turnwright_executor.domain.toolset import TOOL_ORDER
+
+
+def proposal_of(entry: Entry, *, whole: bool = False) -> proposal_pb2.Proposal:
+    """The proposal that a record at state PROPOSED holds. Long texts are cut unless all is wanted.
+
+    An effect that cannot be read is left out: what is known of the record is told all the same.
+    """
+    attributes = entry.attributes
+    tool = str(attributes.get("tool", ""))
+    proposal = proposal_pb2.Proposal(
+        path=entry.path,
+        tool=tool,
+        turn=entry.turn,
+        target=str(attributes.get("target", "")),
+        body=_shown(entry.body, whole=whole),
+        body_size_bytes=entry.body_size_bytes,
+    )
+    if tool not in TOOL_ORDER:
+        proposal.command_written.CopyFrom(_written(attributes.get("command") or {}, whole=whole))
+    try:
+        _put_effect(proposal, effect_from_json(attributes["effect"]))
+    except (KeyError, TypeError, ValueError):
+        proposal.ClearField(proposal.WhichOneof("effect") or "files")
+    return proposal
+
+
+def _put_effect(proposal: proposal_pb2.Proposal, effect: Effect) -> None:
+    match effect:
+        case CommandEffect():
+            proposal.command.command = effect.command
+            proposal.command.timeout_s = effect.timeout_s
+        case QuestionEffect():
+            proposal.question.question = effect.question
+            proposal.question.options.extend(effect.options)
+        case FileEffect():
+            proposal.files.changes.extend(_file_change(edit) for edit in effect.edits)
+        case CallEffect():
+            proposal.call.data_json = json.dumps(effect.data, ensure_ascii=False)
+
+
+def _written(command: Mapping[str, Any], *, whole: bool) -> proposal_pb2.WrittenCommand:
+    """The command as the model wrote it; nothing of one that was too large to be kept."""
+    body = str(command.get("body", ""))
+    attributes = {str(name): str(value) for name, value in (command.get("attributes") or {}).items()}
+    return proposal_pb2.WrittenCommand(
+        attributes=attributes, body=_shown(body, whole=whole), body_size_bytes=len(body.encode(errors="replace"))
+    )
+
+
+def _shown(text: str, *, whole: bool) -> str:
+    return text if whole else cut_bytes(text, EVENT_BODY_BYTES_MAX)
+
+
+def _file_change(edit: FileEdit) -> proposal_pb2.FileChange:
+    if edit.content is None:
+        kind = proposal_pb2.FILE_CHANGE_KIND_DELETE
+    elif edit.base_hash is None:
+        kind = proposal_pb2.FILE_CHANGE_KIND_CREATE
+    else:
+        kind = proposal_pb2.FILE_CHANGE_KIND_MODIFY
+    return proposal_pb2.FileChange(path=edit.path, kind=kind, patch=edit.patch)
