@@ -7,6 +7,7 @@ taken in. Of several constraints on one file the one that names its path wins, e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -16,6 +17,8 @@ from turnwright_core.values import frozen
 ADD: Final = "add"
 READONLY: Final = "readonly"
 IGNORE: Final = "ignore"
+
+_UPWARDS: Final = re.compile(r"(?:^|[/{,(|])\.\.(?:$|[/},)|])")
 
 
 @frozen
@@ -84,6 +87,14 @@ def fits(pattern: str, path: str, *, undecided: bool = False) -> bool:
         return match(pattern, path)
     except PatternError:
         return undecided
+
+
+def leaves_the_project(pattern: str) -> bool:
+    """Whether an exact path or a glob names something that is not below the project's root, as `../x` and `/x` do."""
+    if shape_of(pattern) is Shape.REGEX:
+        # It is held against the paths of files that are in the project.
+        return False
+    return pattern.startswith("/") or bool(_UPWARDS.search(pattern))
 
 
 def fixed_folder(pattern: str) -> str:

@@ -1,16 +1,40 @@
-"""What git says of the files below a folder, each answer by a child process, and what those answers depend on."""
+"""What git says of the files below a folder, each answer by a child process, and what those answers depend on.
+
+A repository may be somebody else's, who wrote its configuration and its index. So nothing is run that a repository
+configures: no monitor of files, no hook, no pager, and nothing is fetched, as git does when an object is missing that
+somebody promised. What it lists is taken for names of which nothing is known.
+"""
 
 from __future__ import annotations
 
 import os
+import select
 import subprocess
+import tempfile
+import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
 from turnwright_core.values import frozen
 
-_GIT: Final = ("git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
+_GIT: Final = (
+    "git",
+    "--no-pager",
+    *("-c", "core.fsmonitor=false"),
+    *("-c", f"core.hooksPath={os.devnull}"),
+    *("-c", "core.quotePath=false"),
+    # A folder that looks like the inside of a repository is none.
+    *("-c", "safe.bareRepository=explicit"),
+)
+_ENVIRONMENT: Final = {
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_NO_LAZY_FETCH": "1",
+    # What git before 2.45 understands: no way to another repository is allowed.
+    "GIT_ALLOW_PROTOCOL": "",
+    "LC_ALL": "C",
+}
 _ANSWERS: Final = (0, 1)
 """Exit codes of an answer; `check-ignore` says 1 where nothing is ignored."""
 
@@ -25,8 +49,15 @@ class Inputs:
     """Who says what is ignored, and who says who says it."""
 
 
+SAID_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Longest answer that is read, in bytes: an index of some megabytes may list gigabytes of names."""
+
+_POLL_S: Final = 0.1
+_CHUNK_BYTES: Final = 256 * 1024
+
+
 class GitWorkTree:
-    """The part of a work tree below a root. Nothing that a repository configures is run."""
+    """The part of a work tree below a root."""
 
     def __init__(self, root: str, timeout_s: float) -> None:
         """Each question is given up after so many seconds."""
@@ -36,7 +67,7 @@ class GitWorkTree:
     def files(self) -> list[str] | None:
         """What is tracked, and what is neither tracked nor ignored; None outside of a work tree.
 
-        Raises OSError where git is not installed, subprocess.TimeoutExpired where it does not answer.
+        Raises OSError where git is not installed, subprocess.SubprocessError where it does not answer or says too much.
         """
         said = self._ask("ls-files", "-z", "--cached", "--others", "--exclude-standard")
         return None if said is None else _names(said)
@@ -48,13 +79,18 @@ class GitWorkTree:
         return frozenset(_names(said or b""))
 
     def inputs(self) -> Inputs | None:
-        """What decides beside the `.gitignore` files below the root; None where git tells not. Raises as `files`."""
+        """What decides beside the `.gitignore` files below the root; None where git tells not. Raises as `files`.
+
+        None also where the work tree is another one than the root lies in, as a repository may say.
+        """
         where = self._ask("rev-parse", "--show-toplevel", "--git-path", "index", "--git-path", "info/exclude")
         lines = os.fsdecode(where or b"").splitlines()
         if len(lines) != 3:
             # Outside of a work tree, or below a folder with a line break in its name.
             return None
         top, index, exclude = (os.path.join(self._root, line) for line in lines)  # noqa: PTH118
+        if not Path(self._root).is_relative_to(os.path.realpath(top)):
+            return None
         above = [os.path.join(folder, ".gitignore") for folder in _folders_between(self._root, top)]  # noqa: PTH118
         return Inputs(index, (exclude, *above, *self._configuration(top), *_usual_files()))
 
@@ -68,17 +104,41 @@ class GitWorkTree:
                 yield os.path.join(top, os.path.expanduser(value.partition("\n")[2]))  # noqa: PTH111, PTH118
 
     def _ask(self, *question: str, stdin: bytes = b"") -> bytes | None:
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-        ended = subprocess.run(  # noqa: S603 - no shell, and no option comes from outside
-            [*_GIT, "-C", self._root, *question],
-            input=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=self._timeout_s,
-            env=environment | {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
-            check=False,
-        )
-        return ended.stdout if ended.returncode in _ANSWERS else None
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")} | _ENVIRONMENT
+        with tempfile.TemporaryFile() as asked:
+            asked.write(stdin)
+            asked.seek(0)
+            process = subprocess.Popen(  # noqa: S603 - no shell, and no option comes from outside
+                [*_GIT, "-C", self._root, *question],
+                stdin=asked,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+            )
+        with process:
+            try:
+                said = self._said(process)
+            finally:
+                process.kill()
+        return said if process.returncode in _ANSWERS else None
+
+    def _said(self, process: subprocess.Popen[bytes]) -> bytes:
+        """All that a process says, and it has ended."""
+        assert process.stdout
+        said, deadline_s = bytearray(), time.monotonic() + self._timeout_s
+        waiting = select.poll()
+        waiting.register(process.stdout, select.POLLIN)
+        while time.monotonic() < deadline_s:
+            if not waiting.poll(_POLL_S * 1000):
+                continue
+            chunk = os.read(process.stdout.fileno(), _CHUNK_BYTES)
+            if not chunk:
+                process.wait(max(0.0, deadline_s - time.monotonic()))
+                return bytes(said)
+            said += chunk
+            if len(said) > SAID_BYTES_MAX:
+                raise subprocess.SubprocessError(f"git says more than {SAID_BYTES_MAX} bytes")
+        raise subprocess.TimeoutExpired(process.args, self._timeout_s)
 
 
 def entries_above(root: str) -> list[str]:

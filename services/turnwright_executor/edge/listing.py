@@ -8,6 +8,9 @@ compared. So a turn costs one `stat` a folder, and git is started only when a na
 Names are taken before git is asked: what comes in between then differs from them the next time. Folders that are seen
 for the first time are looked at after it; if one of them is so young that its times may not tell a second change apart,
 the answer is not kept.
+
+What git says is a list of names and no more: an index may name whatever its author likes, so none of
+them is opened but as `confinement` opens.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ from dataclasses import field
 from typing import Final
 
 from turnwright_core.values import frozen, mutable
+from turnwright_executor.edge.confinement import Tree
 from turnwright_executor.edge.git_work_tree import GitWorkTree, Inputs, entries_above
+from turnwright_executor.tools.ports import OutsideProjectError, TooMuchError
 
 SKIPPED_FOLDERS: Final = frozenset({"node_modules", "__pycache__", "venv", "site-packages"})
 """Folders that a walk without version control leaves out, beside hidden ones."""
@@ -30,6 +35,9 @@ SECRET_FILES: Final = frozenset({".env", ".netrc", ".npmrc", ".pypirc"})
 
 RACY_NS: Final = 2_000_000_000
 """Nanoseconds within which two changes may leave the same times: the coarsest clock of file systems in use."""
+
+SILENCE_NS: Final = 300 * 1_000_000_000
+"""Nanoseconds for which git is not asked again after it did not answer: something that it reads holds it."""
 
 FOLDERS_MAX: Final = 50_000
 """Folders whose names are kept; the answer for a project with more is not."""
@@ -59,19 +67,20 @@ class Folder:
 
 @mutable
 class Look:
-    """What an answer depends on: folders and files by their paths, as they were at one moment."""
+    """What an answer depends on, as it was at one moment: folders below the root, files by their whole paths."""
 
+    tree: Tree
     now_ns: int
     folders: dict[str, Folder] = field(default_factory=dict)
     files: dict[str, Signature] = field(default_factory=dict)
     is_settled: bool = True
     """Whether a change after this moment is sure to be seen."""
 
-    def again(self, now_ns: int) -> Look:
+    def again(self, tree: Tree, now_ns: int) -> Look:
         """The same folders and files, now; those that are gone are left out."""
-        look = Look(now_ns)
-        for path, before in self.folders.items():
-            if found := look_into(path, now_ns, before):
+        look = Look(tree, now_ns)
+        for path, before in sorted(self.folders.items()):
+            if found := look_into(tree, path, now_ns, before):
                 look.folders[path] = found
         look.files = {path: signature_of(path, now_ns) for path in self.files}
         return look
@@ -87,12 +96,16 @@ class Look:
     def at(self, path: str) -> Folder | None:
         """A folder as the look knows it, looked at now if it is new to it; None where there is none."""
         found = self.folders.get(path)
-        if found is None and (found := look_into(path, self.now_ns, None)):
+        if found is None and (found := look_into(self.tree, path, self.now_ns, None)):
             self.is_settled &= found.signature != _YOUNG and len(self.folders) < FOLDERS_MAX
             self.folders[path] = found
             if IGNORE_FILE in found.names:
-                self.depend_on(os.path.join(path, IGNORE_FILE))  # noqa: PTH118
+                self.depend_on(self.full(path, IGNORE_FILE))
         return found
+
+    def full(self, *names: str) -> str:
+        """The whole path of something below the root."""
+        return os.path.join(self.tree.root, *names)  # noqa: PTH118
 
     def depend_on(self, *files: str) -> None:
         """Take note of files, there or not."""
@@ -112,17 +125,17 @@ class ProjectListing:
         self._paths: Sequence[str] = ()
         self._inputs: Inputs | None = None
         self._ignored: dict[str, bool] = {}
+        self._silent_until_ns = 0
 
-    def paths(self, now_ns: int) -> Sequence[str]:
-        """The paths as of now; the same object while they are the same. Raises OSError when the root cannot be read."""
-        os.stat(self._root)  # noqa: PTH116 - raises where there is no root
+    def paths(self, tree: Tree, now_ns: int) -> Sequence[str]:
+        """The paths as of now; the same object while they are the same."""
         before = self._look
-        look = before.again(now_ns) if before else Look(now_ns)
+        look = before.again(tree, now_ns) if before else Look(tree, now_ns)
         if before is None or not before.is_as(look):
             if before is None or not self._has_rules_of(before, look):
                 self._inputs, self._ignored = None, {}
             self._look = None
-            self._paths = tuple(self._asked(Look(now_ns, look.folders)))
+            self._paths = tuple(self._asked(Look(tree, now_ns, look.folders)))
         else:
             # With the times of folders in which files were only replaced.
             self._look = look
@@ -137,12 +150,16 @@ class ProjectListing:
 
     def _asked(self, look: Look) -> Sequence[str]:
         look.depend_on(*entries_above(self._root))
-        look.depend_on(*(os.path.join(path, IGNORE_FILE) for path in _with_rules(look.folders)))  # noqa: PTH118
+        look.depend_on(*(look.full(path, IGNORE_FILE) for path in _with_rules(look.folders)))
         try:
-            listed = self._by_git(look)
-        except (OSError, subprocess.SubprocessError):
-            # No git, or none that answers: the next scan tries again.
-            return list(self._walked(Look(look.now_ns)))
+            listed = self._by_git(look) if look.now_ns >= self._silent_until_ns else None
+        except (OSError, subprocess.SubprocessError) as error:
+            # No git, or none that answers: a later scan tries again.
+            listed = None
+            if isinstance(error, subprocess.TimeoutExpired):
+                self._silent_until_ns = look.now_ns + SILENCE_NS
+        if listed is None:
+            return list(self._walked(Look(look.tree, look.now_ns)))
         paths = listed or list(self._walked(look))
         self._look = look
         return paths
@@ -152,12 +169,13 @@ class ProjectListing:
         if all(look.files[entry] == _ABSENT for entry in entries_above(self._root)):
             return []
         self._inputs = self._inputs or self._git.inputs()
-        if self._inputs:
-            look.depend_on(self._inputs.index, *self._inputs.rules)
-        look.is_settled = self._inputs is not None
+        if self._inputs is None:
+            look.is_settled = False
+            return []
+        look.depend_on(self._inputs.index, *self._inputs.rules)
         listed = self._git.files() or []
         kept = self._looked_through(look, listed)
-        look.folders = {path: look.folders[path] for path in map(self._full, kept) if path in look.folders}
+        look.folders = {path: look.folders[path] for path in kept if path in look.folders}
         return listed
 
     def _looked_through(self, look: Look, listed: Iterable[str]) -> set[str]:
@@ -178,7 +196,7 @@ class ProjectListing:
 
     def _inside(self, look: Look, folder: str) -> list[str]:
         """The folders in a folder; of another repository inside of this one git tells nothing."""
-        found = look.at(self._full(folder))
+        found = look.at(folder)
         if found is None or (REPOSITORY in found.names and folder):
             return []
         return [os.path.join(folder, name) for name in sorted(found.folders) if name != REPOSITORY]  # noqa: PTH118
@@ -188,7 +206,7 @@ class ProjectListing:
         waiting, count = [""], 0
         while waiting and count < self._walked_max and len(look.folders) < FOLDERS_MAX:
             folder = waiting.pop()
-            found = look.at(self._full(folder))
+            found = look.at(folder)
             # A virtual environment under any name.
             if found is None or (folder and "pyvenv.cfg" in found.names):
                 continue
@@ -199,38 +217,36 @@ class ProjectListing:
             inner = (name for name in sorted(found.folders, reverse=True) if _is_walked(name))
             waiting += [os.path.join(folder, name) for name in inner]  # noqa: PTH118
 
-    def _full(self, folder: str) -> str:
-        return os.path.join(self._root, folder) if folder else self._root  # noqa: PTH118
 
-
-def look_into(path: str, now_ns: int, before: Folder | None) -> Folder | None:
+def look_into(tree: Tree, path: str, now_ns: int, before: Folder | None) -> Folder | None:
     """A folder now; the same object where its times say that it is as before. None where there is none."""
-    signature = signature_of(path, now_ns, folder=True)
-    if before is not None and before.signature == signature != _YOUNG:
-        return before
-    if signature == _ABSENT:
-        return None
     try:
-        with os.scandir(path) as found:
-            kinds = {entry.name: entry.is_dir(follow_symlinks=False) for entry in found}
-    except OSError:
+        status = tree.status(path)
+        if not stat.S_ISDIR(status.st_mode):
+            return None
+        signature = _signature(status, now_ns)
+        if before is not None and before.signature == signature != _YOUNG:
+            return before
+        listed = tree.listed(path)
+    except (OSError, OutsideProjectError, TooMuchError):
         return None
-    return Folder(signature, frozenset(kinds), frozenset(name for name, is_folder in kinds.items() if is_folder))
+    return Folder(signature, frozenset(listed.others + listed.folders), frozenset(listed.folders))
 
 
-def signature_of(path: str, now_ns: int, *, folder: bool = False) -> Signature:
-    """What tells a change of a file, or of a folder's names, apart; empty where there is none."""
+def signature_of(path: str, now_ns: int) -> Signature:
+    """What tells a change of a file apart; empty where there is none."""
     try:
-        status = os.stat(path, follow_symlinks=not folder)  # noqa: PTH116
+        status = os.stat(path)  # noqa: PTH116
     except OSError:
         return _ABSENT
-    is_folder = stat.S_ISDIR(status.st_mode)
-    if folder != is_folder:
-        # Of a repository's own folder only which one it is matters.
-        return (status.st_ino, status.st_dev) if is_folder else _ABSENT
+    # Of a repository's own folder only which one it is matters.
+    return (status.st_ino, status.st_dev) if stat.S_ISDIR(status.st_mode) else _signature(status, now_ns)
+
+
+def _signature(status: os.stat_result, now_ns: int) -> Signature:
     if max(status.st_mtime_ns, status.st_ctime_ns) >= now_ns - RACY_NS:
         return _YOUNG
-    size = 0 if folder else status.st_size
+    size = 0 if stat.S_ISDIR(status.st_mode) else status.st_size
     return (status.st_mtime_ns, status.st_ctime_ns, size, status.st_ino, status.st_dev)
 
 

@@ -76,7 +76,7 @@ class Places:
             memory_mb=settings.sh_memory_mb,
             term_grace_s=settings.sh_grace_s,
         )
-        workspace = DiskWorkspace(root, settings.file_bytes_max, constraints)
+        workspace = DiskWorkspace(root, settings.file_bytes_max, constraints, settings.home)
         return constraints, workspace, LocalShell(root, limits, sandbox=self._sandbox)
 
     async def _sync(self, address: RunAddress, root: Path, constraints: Constraints) -> FileSync:
@@ -89,6 +89,7 @@ class Places:
                 file_bytes_max=settings.file_bytes_max,
                 files_max=settings.files_max,
                 constraints=constraints,
+                home=settings.home,
             )
             known = {entry.path: entry.hash for entry in entries}
             sync = FileSync(scanner, known, constraints, settings.token_divisor)

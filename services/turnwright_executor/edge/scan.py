@@ -12,6 +12,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -19,11 +20,12 @@ from turnwright_core.constraints import Constraints, fits, fixed_folder
 from turnwright_core.limits import PATH_CHARS_MAX
 from turnwright_core.patterns import Shape, shape_of
 from turnwright_core.values import frozen
+from turnwright_executor.edge.confinement import CLOSED, Tree, is_closed, names_of, path_below
+from turnwright_executor.edge.contents import read, unread_hash
 from turnwright_executor.edge.leftovers import is_temporary
 from turnwright_executor.edge.listing import RACY_NS, ProjectListing
-from turnwright_executor.edge.workspace import MARKER_FOLDER, UNTOUCHED, read_file
 from turnwright_executor.ports.workspaces import Scan
-from turnwright_executor.tools.ports import ScannedFile
+from turnwright_executor.tools.ports import OutsideProjectError, ScannedFile, TooMuchError
 
 
 @frozen
@@ -39,6 +41,7 @@ class DiskScanner:
 
     `file_bytes_max` in bytes: a larger file is reported without text and with a hash of its size and time, because
     reading it whole at each change costs more than it tells. `files_max`: further files, in path order, are left out.
+    `home`: where the runtime keeps what is its own; nothing below it is a file of the project.
     """
 
     def __init__(
@@ -49,10 +52,12 @@ class DiskScanner:
         files_max: int,
         git_timeout_s: float = 10.0,
         constraints: Constraints | None = None,
+        home: str | Path | None = None,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         """Nothing is read before the first scan."""
         self.root = os.path.realpath(root)
+        self._home = path_below(self.root, home)
         self._file_bytes_max = file_bytes_max
         self._files_max = files_max
         self._listing = ProjectListing(self.root, git_timeout_s, files_max)
@@ -74,41 +79,42 @@ class DiskScanner:
         began_ns = self._now_ns()
         before, self._seen = self._seen, {}
         known = {path: seen for path, seen in before.items() if path not in doubtful} if doubtful else before
-        changed = [file for path in self._paths(began_ns) if (file := self._looked_at(path, known.get(path), began_ns))]
-        # What is not looked at, because it is ignored, may be there all the same.
-        gone = {path for path in doubtful - self._seen.keys() if not os.path.lexists(f"{self.root}/{path}")}
+        with Tree(self.root) as tree:
+            paths = self._paths(tree, began_ns)
+            changed = [file for path in paths if (file := self._looked_at(tree, path, known.get(path), began_ns))]
+            # What is not looked at, because it is ignored, may be there all the same.
+            gone = {path for path in doubtful - self._seen.keys() if not _is_there(tree, path)}
         return Scan(tuple(changed), tuple(sorted((known.keys() - self._seen.keys()) | gone)))
 
-    def _paths(self, now_ns: int) -> Sequence[str]:
-        listed = self._listing.paths(now_ns)
+    def _paths(self, tree: Tree, now_ns: int) -> Sequence[str]:
+        listed = self._listing.paths(tree, now_ns)
         if self._usable is None or self._usable[0] is not listed or self._constraints.taken_in:
-            usable = {path for path in (*listed, *self._taken_in()) if _is_usable(path)}
+            usable = {path for path in (*listed, *self._taken_in(tree)) if self._is_usable(path)}
             paths = sorted(path for path in usable if not self._constraints.is_ignored(path))[: self._files_max]
             self._usable = listed, paths
         return self._usable[1]
 
-    def _taken_in(self) -> Iterator[str]:
+    def _taken_in(self, tree: Tree) -> Iterator[str]:
         """What the project adds whatever else says no: paths by themselves, and what fits below a pattern's folder."""
         for pattern in self._constraints.taken_in:
             if shape_of(pattern) is Shape.LITERAL:
                 yield pattern
                 continue
-            below = islice(everything(self.root, fixed_folder(pattern)), self._files_max)
+            below = islice(everything(tree, fixed_folder(pattern)), self._files_max)
             yield from (path for path in below if fits(pattern, path))
 
-    def _looked_at(self, path: str, before: _Seen | None, began_ns: int) -> ScannedFile | None:
+    def _looked_at(self, tree: Tree, path: str, before: _Seen | None, began_ns: int) -> ScannedFile | None:
         """The file if it is new or another; remembers it in any case. None for links, and for what is gone."""
-        full = f"{self.root}/{path}"
         try:
-            status = os.lstat(full)
+            status = tree.status(path)
             if not stat.S_ISREG(status.st_mode):
                 return None
             signature = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
             if before is not None and before.signature == signature:
                 self._seen[path] = before
                 return None
-            file = self._read(path, full, status)
-        except OSError:
+            file = self._read(tree, path, status)
+        except (OSError, OutsideProjectError):
             return None
         if file is None:
             return None
@@ -116,26 +122,41 @@ class DiskScanner:
         self._seen[path] = _Seen(signature if is_settled else None, file.hash)
         return None if before is not None and before.hash == file.hash else file
 
-    def _read(self, path: str, full: str, status: os.stat_result) -> ScannedFile | None:
+    def _read(self, tree: Tree, path: str, status: os.stat_result) -> ScannedFile | None:
         if status.st_size > self._file_bytes_max:
-            return ScannedFile(path, None, f"size:{status.st_size}:{status.st_mtime_ns}", status.st_size)
-        file = read_file(full, None, self._file_bytes_max)
+            return ScannedFile(path, None, unread_hash(status), status.st_size)
+        file = read(tree, path, self._file_bytes_max)
         return None if file is None else ScannedFile(path, file.text, file.hash, file.bytes_)
 
+    def _is_usable(self, path: str) -> bool:
+        """Whether a path may become that of an entry: below the root, printable, of a length that the store takes.
 
-def everything(root: str, folder: str) -> Iterator[str]:
-    """The paths of all files in a folder below a root, version control's own left out, and never through a link."""
-    for place, folders, names in os.walk(os.path.join(root, folder)):  # noqa: PTH118
-        folders[:] = sorted(name for name in folders if name not in UNTOUCHED)
-        for name in sorted(names):
-            yield os.path.relpath(os.path.join(place, name), root)  # noqa: PTH118
-
-
-def _is_usable(path: str) -> bool:
-    """Whether a path may become that of an entry: text, printable, of a length that the store takes; not ours."""
-    if len(path) > PATH_CHARS_MAX or path.split("/", 1)[0] == MARKER_FOLDER or is_temporary(path.rpartition("/")[2]):
+        Git tells names out of an index that anybody may have written, and a project may name what it likes.
+        """
+        if len(path) > PATH_CHARS_MAX or is_closed(path, self._home) or is_temporary(path.rpartition("/")[2]):
+            return False
+        with suppress(OutsideProjectError):
+            return bool(names_of(path)) and _is_plain(path)
         return False
-    return _is_plain(path)
+
+
+def everything(tree: Tree, folder: str) -> Iterator[str]:
+    """The paths of all files in a folder, version control's own left out, and never through a link."""
+    waiting = [folder]
+    while waiting:
+        place = waiting.pop()
+        with suppress(OSError, OutsideProjectError, TooMuchError):
+            listed = tree.listed(place)
+            above = f"{place}/" if place else ""
+            yield from (above + name for name in listed.others)
+            waiting += (above + name for name in reversed(listed.folders) if name not in CLOSED)
+
+
+def _is_there(tree: Tree, path: str) -> bool:
+    with suppress(OSError, OutsideProjectError):
+        tree.status(path)
+        return True
+    return False
 
 
 def _is_plain(path: Iterable[str]) -> bool:

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from sqlalchemy import Connection
 
-from turnwright_core.constraints import ADD, IGNORE, READONLY, FileConstraint
+from turnwright_core.constraints import ADD, IGNORE, READONLY, FileConstraint, leaves_the_project
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
@@ -121,6 +121,8 @@ def check_pattern(pattern: str) -> None:
     # PostgreSQL has no text with NUL, and no path has one.
     if not pattern or "\x00" in pattern or shape_of(pattern) in (Shape.XPATH, Shape.JSONPATH):
         raise invalid("pattern", f"pattern must be a glob, a /regex/ or an exact path; it is {pattern!r}.")
+    if leaves_the_project(pattern):
+        raise invalid("pattern", f"pattern must stay below the project's root, without .. and no / first: {pattern!r}.")
     try:
         match(pattern, "a")
     except PatternError as error:

@@ -87,6 +87,14 @@ async def test_constraints_are_listed_in_pages(client, project):
     assert pages == [patterns[:2], patterns[2:4], patterns[4:]]
 
 
+OUTSIDE = ["..", "../**", "../home/token", "a/../../b", "a/..", "{..,a}/*", "@(..|a)/x", "/etc/passwd", "/etc/*", "/"]
+
+
+@pytest.mark.parametrize("pattern", ["..a", "a..", "a/..b/*", "...", "/^../", "/[.]{2}/", "link/*", ".git/config"])
+async def test_a_constraint_names_what_is_below_the_root_only(client, project, pattern):
+    assert told(await put(client, project, constraint(pattern))) == [(pattern, "add")]
+
+
 @pytest.mark.parametrize(
     ("pattern", "kind", "field"),
     [
@@ -96,6 +104,7 @@ async def test_constraints_are_listed_in_pages(client, project):
         ("$.items[0]", "add", "pattern"),
         ("//item/@name", "add", "pattern"),
         ("/(/", "add", "pattern"),
+        *((pattern, "add", "pattern") for pattern in OUTSIDE),
         ("a.py", "frozen", "kind"),
     ],
 )

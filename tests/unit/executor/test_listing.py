@@ -7,11 +7,13 @@ import random
 import shutil
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from turnwright_executor.edge.listing import ProjectListing
+from turnwright_executor.edge.confinement import Tree
+from turnwright_executor.edge.listing import SILENCE_NS, ProjectListing
 
 LATER_NS = 10**12
 GIT = shutil.which("git")
@@ -73,8 +75,13 @@ def listing(root: Path) -> ProjectListing:
     return ProjectListing(str(root), 10.0, 1000)
 
 
-def told(one: ProjectListing, now_ns: int | None = None) -> set[str]:
-    return set(one.paths(now_ns or later()))
+def paths(one: ProjectListing, root: Path, now_ns: int | None = None) -> Sequence[str]:
+    with Tree(str(root)) as tree:
+        return one.paths(tree, now_ns or later())
+
+
+def told(one: ProjectListing, root: Path, now_ns: int | None = None) -> set[str]:
+    return set(paths(one, root, now_ns))
 
 
 def replace(file: Path) -> None:
@@ -95,28 +102,42 @@ UNLISTED = {
 @pytest.mark.parametrize("change", UNLISTED.values(), ids=UNLISTED.keys())
 def test_git_is_not_started_while_no_name_came_or_went(root, calls, change):
     one = listing(root)
-    before = one.paths(later())
+    before = paths(one, root)
     assert calls() > 0
     change(root)
-    assert one.paths(later()) is before
+    assert paths(one, root) is before
     assert calls() == 0
 
 
 def test_a_new_name_costs_one_process(root, calls):
     one = listing(root)
-    one.paths(later())
+    paths(one, root)
     calls()
     put(root / "src" / "new.py")
-    assert "src/new.py" in told(one)
+    assert "src/new.py" in told(one, root)
     assert calls() == 1
+
+
+def test_git_that_does_not_answer_is_left_alone_for_a_while(root, calls):
+    os.mkfifo(root / "src" / ".gitignore")
+    one = ProjectListing(str(root), 0.3, 1000)
+    now = later()
+    assert "a.py" in told(one, root, now)
+    assert calls() > 0
+    put(root / "new.py")
+    assert {"a.py", "new.py"} < told(one, root, now + SILENCE_NS - 1)
+    assert calls() == 0
+    (root / "src" / ".gitignore").unlink()
+    assert told(one, root, now + SILENCE_NS) == told(listing(root), root)
+    assert calls() > 0
 
 
 def test_a_folder_without_a_repository_starts_no_process(tmp_path, calls):
     put(tmp_path / "plain" / "a.py")
     one = listing(tmp_path / "plain")
-    assert told(one) == {"a.py"}
+    assert told(one, tmp_path / "plain") == {"a.py"}
     put(tmp_path / "plain" / "b.py")
-    assert told(one) == {"a.py", "b.py"}
+    assert told(one, tmp_path / "plain") == {"a.py", "b.py"}
     assert calls() == 0
 
 
@@ -157,45 +178,45 @@ LISTED = {
 @pytest.mark.parametrize(("change", "came", "went"), LISTED.values(), ids=LISTED.keys())
 def test_what_comes_and_goes_is_seen(root, change, came, went):
     one = listing(root)
-    before = told(one)
+    before = told(one, root)
     change(root)
-    after = told(one)
+    after = told(one, root)
     assert (after - before, before - after) == (came, went)
-    assert after == told(listing(root))
+    assert after == told(listing(root), root)
 
 
 def test_another_repository_inside_that_becomes_a_folder_of_this_one_is_looked_through(root):
     git(root / "src" / "deep", "init", "-q")
     one = listing(root)
-    assert "src/deep/c.py" not in told(one)
+    assert "src/deep/c.py" not in told(one, root)
     shutil.rmtree(root / "src" / "deep" / ".git")
-    assert "src/deep/c.py" in told(one)
+    assert "src/deep/c.py" in told(one, root)
 
 
 def test_rules_above_the_root_count(root):
     one = listing(root / "src")
-    assert told(one) == {"b.py", "deep/c.py"}
+    assert told(one, root / "src") == {"b.py", "deep/c.py"}
     put(root / ".gitignore", "deep/\n")
-    assert told(one) == {"b.py"}
+    assert told(one, root / "src") == {"b.py"}
 
 
 def test_a_repository_that_is_made_later_is_asked(tmp_path):
     put(tmp_path / "plain" / ".hidden")
     one = listing(tmp_path / "plain")
-    assert told(one) == {".hidden"}
+    assert told(one, tmp_path / "plain") == {".hidden"}
     put(tmp_path / "plain" / "node_modules" / "m.js")
-    assert told(one) == {".hidden"}
+    assert told(one, tmp_path / "plain") == {".hidden"}
     git(tmp_path / "plain", "init", "-q")
-    assert told(one) == {".hidden", "node_modules/m.js"}
+    assert told(one, tmp_path / "plain") == {".hidden", "node_modules/m.js"}
 
 
 def test_a_virtual_environment_that_is_none_any_more_is_walked(tmp_path):
     put(tmp_path / "env" / "pyvenv.cfg")
     put(tmp_path / "env" / "a.py")
     one = listing(tmp_path)
-    assert told(one) == set()
+    assert told(one, tmp_path) == set()
     (tmp_path / "env" / "pyvenv.cfg").unlink()
-    assert told(one) == {"env/a.py"}
+    assert told(one, tmp_path) == {"env/a.py"}
 
 
 def change_something(root: Path, chance: random.Random) -> None:
@@ -223,4 +244,4 @@ def test_after_any_change_the_list_is_what_a_new_one_would_be(root, seed):
         for _ in range(chance.randrange(1, 4)):
             change_something(root, chance)
         now_ns = time.time_ns()
-        assert told(one, now_ns) == told(listing(root), now_ns), f"step {step}"
+        assert told(one, root, now_ns) == told(listing(root), root, now_ns), f"step {step}"

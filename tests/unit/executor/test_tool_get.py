@@ -148,6 +148,8 @@ async def test_a_search_without_a_hit_is_an_answer(bench):
     [
         ("../x", "permission:403"),
         ("/etc/passwd", "permission:403"),
+        (".git/config", "permission:403"),
+        (".turnwright/workspace", "permission:403"),
         ("src", "invalid:400"),
         ("b.bin", "unsupported:415"),
         ("/(/", "invalid:400"),

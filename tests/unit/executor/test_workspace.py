@@ -10,6 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from turnwright_executor.edge.confinement import Tree
+from turnwright_executor.edge.contents import HASHED_BYTES_MAX, read
 from turnwright_executor.edge.workspace import DiskWorkspace
 from turnwright_executor.tools.ports import FileText, OutsideProjectError
 
@@ -95,15 +97,20 @@ async def test_a_path_that_leaves_the_root_is_refused_whatever_the_operation(wor
     assert names(tmp_path / "outside") == ["canary"]
 
 
-@pytest.mark.parametrize("path", [".git/config", "sub/.git/hooks/x", ".GIT/config", ".turnwright/workspace", ".git"])
+@pytest.mark.parametrize(
+    "path",
+    [".git/config", "sub/.git/x", ".GIT/config", ".g\u200cit/config", ".turnwright/workspace", ".git", ".hg/hgrc"],
+)
 @pytest.mark.asyncio
-async def test_version_control_and_the_marker_are_not_written(workspace, root, path):
-    with pytest.raises(OutsideProjectError):
-        workspace.normalise(path, writing=True)
-    with pytest.raises(OutsideProjectError):
-        await workspace.replace(path, "x", None)
-    assert not (root / path).exists()
-    assert workspace.normalise(path) == path
+async def test_version_control_and_the_marker_are_neither_read_nor_written(workspace, root, path):
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text("theirs")
+    (root / "by-link").symlink_to(path)
+    for name in (path, "by-link"):
+        for operation in (workspace.read(name), workspace.gather(name, 9, 99), workspace.replace(name, "x", None)):
+            with pytest.raises(OutsideProjectError):
+                await operation
+    assert (root / path).read_text() == "theirs"
 
 
 PARTS = st.sampled_from(
@@ -133,8 +140,8 @@ async def test_a_link_that_appears_after_the_check_is_not_followed(workspace, ro
     (root / "src" / "a.py").unlink()
     (root / "src").rmdir()
     (root / "src").symlink_to(tmp_path / "outside")
-    with pytest.raises((OutsideProjectError, NotADirectoryError)), workspace._folder_of(relative):
-        pass
+    with Tree(workspace.root) as tree, pytest.raises(OutsideProjectError, match=r"through a link \(src\)"):
+        read(tree, relative, 1000)
 
 
 @pytest.mark.asyncio
@@ -143,7 +150,8 @@ async def test_a_file_is_read_with_its_hash(workspace, root):
     assert await workspace.read("inner/a.py") == FileText("a\n", digest("a\n"), 2)
     assert await workspace.read("nowhere/b.py") is None
     assert await workspace.read("src/a.py/b") is None
-    assert await workspace.read("loop/b") is None
+    with pytest.raises(OutsideProjectError):
+        await workspace.read("loop/b")
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfe", b"a\0b", b"\xed\xa0\x80"], ids=["latin", "nul", "surrogate"])
@@ -159,6 +167,43 @@ async def test_a_file_over_the_limit_has_a_hash_only(workspace, root):
     (root / "fits").write_text("x" * 1000)
     assert await workspace.read("big") == FileText(None, digest("x" * 1001), 1001)
     assert (await workspace.read("fits")).text == "x" * 1000
+
+
+@pytest.mark.asyncio
+async def test_of_a_file_of_any_size_nothing_is_read_before_its_size_is_known(workspace, root):
+    with (root / "vast").open("wb") as file:
+        file.truncate(200 * 1024**3)
+    found = await workspace.read("vast")
+    assert (found.text, found.bytes_) == (None, 200 * 1024**3)
+    with (root / "vast").open("r+b") as file:
+        file.truncate(HASHED_BYTES_MAX + 1)
+    assert not await workspace.replace("vast", None, found.hash), "it has changed"
+    assert await workspace.replace("vast", None, (await workspace.read("vast")).hash)
+    assert not (root / "vast").exists()
+
+
+@pytest.mark.asyncio
+async def test_a_change_that_was_accepted_is_not_made_to_another_file_that_its_path_leads_to_by_now(workspace, root):
+    (root / "docs").mkdir()
+    path = workspace.normalise("docs/new.yml")
+    (root / "docs").rmdir()
+    (root / "docs").symlink_to("src")
+    with pytest.raises(OutsideProjectError, match=r"src/new\.yml by now"):
+        await workspace.replace(path, "text", None)
+    assert names(root / "src") == ["a.py"]
+
+
+@pytest.mark.asyncio
+async def test_the_home_of_the_runtime_is_no_part_of_a_project_around_it(root):
+    home = root / "data" / "turnwright"
+    home.mkdir(parents=True)
+    (home / "token").write_text("secret")
+    (root / "way").symlink_to("data")
+    workspace = DiskWorkspace(root, 1000, home=home)
+    for path in ("data/turnwright/token", "way/turnwright/token", "data/turnwright", str(home / "token")):
+        with pytest.raises(OutsideProjectError):
+            await workspace.read(path)
+    assert (await workspace.gather("data", 9, 99)).files == {}
 
 
 @pytest.mark.asyncio
@@ -193,7 +238,7 @@ async def test_a_replaced_file_keeps_its_mode_and_gets_exactly_the_text(workspac
 @pytest.mark.asyncio
 async def test_a_file_behind_a_link_is_replaced_and_the_link_stays(workspace, root):
     (root / "link.py").symlink_to("src/a.py")
-    assert await workspace.replace("link.py", "b", digest("a\n"))
+    assert await workspace.replace(workspace.normalise("link.py"), "b", digest("a\n"))
     assert (root / "link.py").is_symlink()
     assert (root / "src/a.py").read_text() == "b"
 
@@ -248,6 +293,7 @@ async def test_a_write_that_fails_leaves_nothing_behind(workspace, root):
 
 @pytest.mark.asyncio
 async def test_a_file_that_changes_while_its_successor_is_written_is_left_alone(workspace, root):
-    assert not workspace._write("src/a.py", b"new", digest("what it was a moment ago"))
+    with Tree(workspace.root) as tree:
+        assert not workspace._write(tree, "src/a.py", b"new", digest("what it was a moment ago"))
     assert (root / "src/a.py").read_text() == "a\n"
     assert names(root / "src") == ["a.py"]

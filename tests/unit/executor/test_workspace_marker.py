@@ -1,5 +1,6 @@
 """The identity of a workspace. Architecture 3."""
 
+import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
@@ -59,3 +60,22 @@ def test_all_who_come_at_once_agree(tmp_path):
         ids = set(pool.map(workspace_id, [tmp_path] * 16))
     assert len(ids) == 1
     assert sorted(path.name for path in (tmp_path / ".turnwright").iterdir()) == [".gitignore", "workspace"]
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a link to a pipe", "a link to a marker", "a folder that is a link"])
+def test_a_marker_that_is_no_file_is_neither_waited_for_nor_followed(tmp_path, kind):
+    other, root = tmp_path / "other", tmp_path / "root"
+    for folder in (other, root):
+        (folder / ".turnwright").mkdir(parents=True)
+    foreign = workspace_id(other)
+    marker = root / ".turnwright" / "workspace"
+    os.mkfifo(tmp_path / "pipe")
+    if kind == "a pipe":
+        os.mkfifo(marker)
+    elif kind == "a folder that is a link":
+        (root / ".turnwright").rmdir()
+        (root / ".turnwright").symlink_to(other / ".turnwright")
+    else:
+        marker.symlink_to(tmp_path / "pipe" if "pipe" in kind else other / ".turnwright" / "workspace")
+    found = workspace_id(root)
+    assert (UUID(found).version, found != foreign) == (5, True)

@@ -385,7 +385,10 @@ class FileConstraint(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     pattern: _builtins.str
-    """A glob, `/regex/` or an exact path, relative to the project's root. 1 to 2048 characters."""
+    """A glob, `/regex/` or an exact path, relative to the project's root. 1 to 2048 characters. Links are not followed, and
+    what belongs to version control or to the runtime (`.git`, `.turnwright`) is never taken in. INVALID_ARGUMENT, reason
+    INVALID_FIELD, for a path or glob that leaves the root: one with `..` or with `/` as its first character.
+    """
     kind: _builtins.str
     """`add`: taken in whatever else says no. `readonly`: taken in, never changed. `ignore`: not taken in.
     Empty or `active`: `add`.

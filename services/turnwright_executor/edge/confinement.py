@@ -1,0 +1,197 @@
+"""The one way to what lies below a workspace's root: by descriptors, name after name, and never through a link.
+
+Theory of operation. Each folder is opened in the descriptor of the one above it, with O_NOFOLLOW. So whatever somebody
+puts in the way between a check and a use, what is reached lies below the root, or it is an error. A file is looked at
+before it is opened, because opening a device can have an effect, and asked again by its descriptor, because another
+thing may stand there by then. A hard link is the file itself: nothing can tell it from one, and our own writes replace
+the name and leave the other one as it is.
+
+Paths here have one spelling: names with slashes between them, no `.`, no `..`, nothing absolute. The empty path is the
+root. Source: architecture 6; rows RU204, RU205.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import Final, Self
+
+from turnwright_core.values import frozen
+from turnwright_executor.tools.ports import OutsideProjectError, TooMuchError
+
+MARKER_FOLDER: Final = ".turnwright"
+"""Folder at a project's root that is ours."""
+
+CLOSED: Final = frozenset({".git", ".hg", ".svn", MARKER_FOLDER})
+"""Names that belong to version control and to the runtime: tools neither read nor change what has one in its path."""
+
+DEPTH_MAX: Final = 128
+"""Folders within folders that are entered; each one costs a descriptor."""
+
+NAMES_MAX: Final = 1_000_000
+"""Names that are read of one folder."""
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+@frozen
+class Listed:
+    """The names in a folder: files, links and all the rest, and apart from them its folders."""
+
+    others: tuple[str, ...]
+    folders: tuple[str, ...]
+
+
+class Tree:
+    """What lies below a root. A context manager; not for several threads at once.
+
+    The way to the folder that was used last stays open, so that paths in order cost little.
+    """
+
+    def __init__(self, root: str) -> None:
+        """The root is a real path. Raises OSError where there is no such folder."""
+        self.root = root
+        self._names: list[str] = []
+        self._descriptors = [os.open(root, _FOLDER)]
+
+    def __enter__(self) -> Self:
+        """Nothing more."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close every descriptor."""
+        self._names.clear()
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+
+    def folder(self, path: str, *, make: bool = False) -> int:
+        """A folder's descriptor, good until the next call; with `make` what is not there is made.
+
+        Raises OutsideProjectError for a link on the way and for a path that could leave the root, OSError.
+        """
+        names = names_of(path)
+        if len(names) > DEPTH_MAX:
+            raise OSError(errno.ENAMETOOLONG, f"more than {DEPTH_MAX} folders within each other", path)
+        self._back_to(names)
+        for name in names[len(self._names) :]:
+            self._descriptors.append(_entered(self._descriptors[-1], name, path, make=make))
+            self._names.append(name)
+        return self._descriptors[-1]
+
+    def place(self, path: str, *, make: bool = False) -> tuple[int, str]:
+        """The descriptor of a path's folder, good until the next call, and the name in it. Raises as `folder`."""
+        above, _, name = path.rpartition("/")
+        if not _is_name(name):
+            raise OutsideProjectError(f"{path} is not the path of something in the project.")
+        return self.folder(above, make=make), name
+
+    def status(self, path: str) -> os.stat_result:
+        """What is known of a path, of a link itself. Raises as `folder`."""
+        if not path:
+            return os.fstat(self.folder(""))
+        folder, name = self.place(path)
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+
+    @contextmanager
+    def opened(self, path: str) -> Iterator[tuple[int, os.stat_result] | None]:
+        """A file's descriptor and its status; None for what is neither file nor folder, such as a pipe or a link.
+
+        Raises IsADirectoryError for a folder, and as `folder`.
+        """
+        folder, name = self.place(path)
+        with opened(folder, name) as found:
+            yield found
+
+    def listed(self, path: str, most: int = NAMES_MAX) -> Listed:
+        """The names in a folder, in their order. Raises TooMuchError where there are more, and as `folder`."""
+        kinds: dict[str, bool] = {}
+        with os.scandir(self.folder(path)) as found:
+            for entry in found:
+                if len(kinds) == most:
+                    raise TooMuchError(f"{path or 'the project'} has more than {most} files and folders")
+                kinds[entry.name] = entry.is_dir(follow_symlinks=False)
+        return Listed(
+            tuple(sorted(name for name, is_folder in kinds.items() if not is_folder)),
+            tuple(sorted(name for name, is_folder in kinds.items() if is_folder)),
+        )
+
+    def _back_to(self, names: Sequence[str]) -> None:
+        """Leave what is not on the way."""
+        while self._names != list(names[: len(self._names)]):
+            self._names.pop()
+            os.close(self._descriptors.pop())
+
+
+@contextmanager
+def opened(folder: int, name: str) -> Iterator[tuple[int, os.stat_result] | None]:
+    """As `Tree.opened`, of a name in a folder's descriptor."""
+    if not _is_file(os.stat(name, dir_fd=folder, follow_symlinks=False), name):
+        yield None
+        return
+    descriptor = os.open(name, _FILE, dir_fd=folder)
+    try:
+        status = os.fstat(descriptor)
+        yield (descriptor, status) if _is_file(status, name) else None
+    finally:
+        os.close(descriptor)
+
+
+def names_of(path: str) -> list[str]:
+    """The names of a path. Raises OutsideProjectError for one that is not in its one spelling."""
+    names = path.split("/") if path else []
+    if not all(map(_is_name, names)):
+        raise OutsideProjectError(f"{path} is not the path of something in the project.")
+    return names
+
+
+def is_closed(path: str, home: str = "") -> bool:
+    """Whether a path belongs to version control or to the runtime, whose home may lie at a path below the root.
+
+    In any letter case, and without regard to characters that do not show: some file systems take no notice of them.
+    """
+    if home and f"{path}/".casefold().startswith(f"{home}/".casefold()):
+        return True
+    return any("".join(filter(str.isprintable, name)).casefold() in CLOSED for name in path.split("/"))
+
+
+def path_below(root: str, place: str | os.PathLike[str] | None) -> str:
+    """The path of a place below a root, links followed; empty where it is not below it."""
+    relative = os.path.relpath(os.path.realpath(place), root) if place else ".."
+    return "" if relative == "." or relative.split("/", 1)[0] == ".." else relative
+
+
+def _is_name(name: str) -> bool:
+    return name not in ("", ".", "..") and "/" not in name and "\0" not in name
+
+
+def _is_file(status: os.stat_result, name: str) -> bool:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+    return stat.S_ISREG(status.st_mode)
+
+
+def _entered(above: int, name: str, path: str, *, make: bool) -> int:
+    if make:
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=above)
+            os.fsync(above)
+    try:
+        return os.open(name, _FOLDER, dir_fd=above)
+    except OSError as error:
+        # Which of the two errors it is depends on the system.
+        if error.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(above, name):
+            raise OutsideProjectError(f"{path} leads through a link ({name}), which is not followed here.") from None
+        raise
+
+
+def _is_link(above: int, name: str) -> bool:
+    with suppress(OSError):
+        return stat.S_ISLNK(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode)
+    return False

@@ -1,0 +1,115 @@
+"""What a file holds, read and written through descriptors: never more than a limit, and whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from turnwright_core.limits import BODY_BYTES_MAX
+from turnwright_executor.edge.confinement import Tree, opened
+from turnwright_executor.edge.leftovers import temporary_name
+from turnwright_executor.tools.ports import FileText
+
+HASHED_BYTES_MAX: Final = BODY_BYTES_MAX
+"""Longest file that is read for its hash, in bytes: more than any tool writes."""
+
+_CHUNK_BYTES: Final = 1024 * 1024
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def read(tree: Tree, path: str, text_bytes_max: int) -> FileText | None:
+    """A file; None for what is neither file nor folder. Raises IsADirectoryError, OutsideProjectError, OSError."""
+    folder, name = tree.place(path)
+    return read_in(folder, name, text_bytes_max)
+
+
+def read_in(folder: int, name: str, text_bytes_max: int) -> FileText | None:
+    """As `read`, of a name in a folder's descriptor.
+
+    The size comes first: of a file over the limits nothing is read.
+    """
+    with opened(folder, name) as found:
+        if found is None:
+            return None
+        descriptor, status = found
+        most = max(text_bytes_max, HASHED_BYTES_MAX)
+        data = _at_most(descriptor, most) if status.st_size <= most else None
+        if data is None:
+            status = os.fstat(descriptor)
+            return FileText(None, unread_hash(status), status.st_size)
+    text = as_text(data) if len(data) <= text_bytes_max else None
+    return FileText(text, hashlib.sha256(data).hexdigest(), len(data))
+
+
+def unread_hash(status: os.stat_result) -> str:
+    """What stands for the hash of a file that is too long to be read: another one once it was written to."""
+    return f"size:{status.st_size}:{status.st_mtime_ns}"
+
+
+def as_text(data: bytes) -> str | None:
+    """The text of a file, None for one that is not UTF-8 or holds a NUL, as binary files do."""
+    if b"\0" in data:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+@contextmanager
+def written_aside(folder: int, data: bytes, like: os.stat_result | None = None) -> Iterator[str]:
+    """The name of a new file, on the disk before anything else names it; it goes if it gets no other name.
+
+    It has the mode, and where possible the owner, of another.
+    """
+    temporary = temporary_name()
+    try:
+        _write_new(temporary, folder, data, like)
+        yield temporary
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
+
+
+def put_new(temporary: str, name: str, folder: int) -> bool:
+    """Give a new file its name unless somebody else has taken it."""
+    try:
+        os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+        # A file system without hard links.
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    return True
+
+
+def _at_most(descriptor: int, most: int) -> bytes | None:
+    """All of a file; None for one that is longer, which it may have become since it was looked at."""
+    data = bytearray()
+    while chunk := os.read(descriptor, _CHUNK_BYTES):
+        data += chunk
+        if len(data) > most:
+            return None
+    return bytes(data)
+
+
+def _write_new(name: str, folder: int, data: bytes, like: os.stat_result | None) -> None:
+    descriptor = os.open(name, _CREATE, 0o666, dir_fd=folder)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        if like is not None:
+            with suppress(PermissionError):
+                os.fchown(descriptor, like.st_uid, like.st_gid)
+            os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
