@@ -104,6 +104,9 @@ SNIPPET_CHARS_MAX: Final = 400
 CALIBRATION_MAX: Final = 100.0
 """A vendor that counts more tokens than this for one estimated is not counting the same text."""
 
+REASON_BYTES_MAX: Final = 64 * 1024
+"""Longest reason of a loop's end, in bytes of UTF-8."""
+
 LOOP_SUMMARY_BYTES_MAX: Final = 1024 * 1024
 """Longest summary that a loop ends with, in bytes of UTF-8; the reply itself is kept whole."""
 

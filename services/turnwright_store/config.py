@@ -148,7 +148,10 @@ class StoreSettings(Settings):
         description="Most bytes of stored bodies that one request copies, moves or rewrites.",
     )
     run_entries_max: int = setting(
-        default=RUN_ENTRIES_MAX, ge=1, le=10_000_000, description="Entries that ever enter the view of one run."
+        default=RUN_ENTRIES_MAX,
+        ge=1,
+        le=10_000_000,
+        description="Entries that ever enter the view of one run; what the end of a loop writes is taken all the same.",
     )
     change_attempts_max: int = setting(
         default=5,

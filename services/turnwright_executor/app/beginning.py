@@ -12,7 +12,7 @@ from typing import Final
 
 from turnwright_core.entries import Cursor, EntryWrite, SetEntry
 from turnwright_core.runs import Loop, Turn, TurnRequest
-from turnwright_executor.app.files import FileSync, in_batches
+from turnwright_executor.app.files import BATCH_WRITES, FileSync, in_batches
 from turnwright_executor.app.opening import prompt_write
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger, NewTurn
@@ -59,7 +59,8 @@ class Beginning:
     async def with_end(self) -> NewTurn | None:
         """What the next turn begins with; None where it is to begin by itself. Raises OSError as `begin` does."""
         changes = await self._changes()
-        return NewTurn(self._request, changes) if _chars(changes) <= WITH_END_CHARS_MAX else None
+        is_small = len(changes) <= BATCH_WRITES and _chars(changes) <= WITH_END_CHARS_MAX
+        return NewTurn(self._request, changes) if is_small else None
 
     def mirrored(self, writes: Iterable[EntryWrite]) -> None:
         """The open turn has written these of project files, or will with its end."""

@@ -46,6 +46,10 @@ class Draft:
     """Calls of the turn whose streams stopped in the middle, before the one that is under way."""
     work_ms: int = 0
     """Milliseconds that were worked on the turn when it was left."""
+    turn: int = 0
+    """The turn that it belongs to; 0: none."""
+    is_whole: bool = False
+    """Whether the reply has come to its end."""
 
     @property
     def text(self) -> str:
@@ -83,7 +87,7 @@ class Generation:
         `again` is told of a call that is lost and shall be made again; what it raises ends the calls.
         """
         for attempt in range(1, self._attempts + 1):
-            empty(draft, attempt - 1)
+            empty(draft, turn.number, attempt - 1)
             try:
                 await self._stream(hub, turn, model, messages, call_index, draft)
             except TurnwrightError as error:
@@ -112,6 +116,7 @@ class Generation:
                 _fold(draft, event)
                 self._check_length(draft)
         draft.model_ms = _elapsed_ms(begin_s, self._clock_s())
+        draft.is_whole = True
         hub.publish(events.stream_finished(turn.number, draft.finish, draft.usage))
 
     def _check_length(self, draft: Draft) -> None:
@@ -128,13 +133,13 @@ def _elapsed_ms(begin_s: float, end_s: float) -> int:
     return max(1, round((end_s - begin_s) * 1000))
 
 
-def empty(draft: Draft, lost_calls: int = 0) -> None:
+def empty(draft: Draft, turn: int, lost_calls: int = 0) -> None:
     """Forget the reply before, with what it consumed; so many calls of the turn are lost by now."""
     draft.content.clear()
     draft.reasoning.clear()
     draft.calls, draft.usage, draft.finish, draft.is_cut, draft.bytes_ = (), Usage(), "", False, 0
     draft.first_delta_ms = draft.model_ms = draft.work_ms = 0
-    draft.lost_calls = lost_calls
+    draft.lost_calls, draft.turn, draft.is_whole = lost_calls, turn, False
 
 
 def _fold(draft: Draft, event: ModelEvent) -> None:

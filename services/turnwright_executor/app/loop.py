@@ -14,8 +14,8 @@ from dataclasses import field, replace
 from enum import Enum
 
 from turnwright_core.entries import Cursor, Entry, EntryWrite, State
-from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.runs import PROPOSED, RUNNING, Loop, LoopEnd, Model, Turn, TurnRequest, TurnResult, Usage
+from turnwright_core.errors import TurnwrightError
+from turnwright_core.runs import PROPOSED, RUNNING, Loop, LoopEnd, Turn, TurnResult, Usage
 from turnwright_core.values import frozen, mutable
 from turnwright_executor.app.accepting import Proposals
 from turnwright_executor.app.announcing import Announcer
@@ -27,7 +27,7 @@ from turnwright_executor.app.generation import Draft, Generation, empty
 from turnwright_executor.app.hub import RunHub
 from turnwright_executor.app.judging import facts_of, judge, limits_of
 from turnwright_executor.app.note import CallNote, note_from_entry, note_of
-from turnwright_executor.app.opening import instructions_write, turn_request
+from turnwright_executor.app.opening import begun_with, instructions_write, model_of, turn_request
 from turnwright_executor.app.pending import PATHS_AHEAD_MAX, Pending
 from turnwright_executor.app.recording import (
     Gate,
@@ -122,8 +122,9 @@ class LoopDriver:
     ) -> None:
         """Take up what the ledger says of the loop. `draft` is filled while a reply streams.
 
-        `confirm` makes sure of the lease before an effect on the world; it raises LEASE_LOST. `came` is what came of
-        outside effects of the open turn here, told to the store or not.
+        `confirm` makes sure of the lease before an effect on the world; it raises LEASE_LOST. A draft that is whole and
+        of the open turn is its reply: the store could not take it yet. `came` is what came of outside effects of the
+        open turn here, told to the store or not.
         """
         self.draft = draft
         self._confirm = confirm
@@ -133,14 +134,14 @@ class LoopDriver:
         self._claim = claim
         self._loop = loop
         self._place = place
-        self._model = _model_of(claim, loop)
+        self._model = model_of(claim, loop)
         self._tools = resolve_tools(loop.settings, services.hooks.offers, services.settings.unconfigured_tools)
         self._recent = [turn.result for turn in claim.recent_turns if turn.result]
         self._turns_ended = loop.turns
         self._stored_packet: StoredPacket | None = None
         self._announcer = Announcer(services.hooks, address, loop)
         self._purse = Purse(services.ledger, address, claim.run, loop, time.monotonic)
-        begun = _begun_with(claim, loop)
+        begun = begun_with(claim, loop)
         request = turn_request(claim.run, self._model, self._tools, services.settings.temperature, begun)
         is_brief = request.context_length < services.settings.brief_below
         docs = services.tool_docs_brief if is_brief else services.tool_docs
@@ -180,6 +181,8 @@ class LoopDriver:
         turn = self._claim.open_turn
         if turn is None:
             return None
+        if self.draft.turn != turn.number:
+            empty(self.draft, turn.number)
         entries = [entry for entry in self._claim.records if is_command(entry)]
         note = CallNote()
         if entries:
@@ -199,7 +202,7 @@ class LoopDriver:
         return self._begun(turn, cursor)
 
     def _begun(self, turn: Turn, cursor: Cursor) -> _OpenTurn:
-        empty(self.draft)
+        empty(self.draft, turn.number)
         self._came.clear()
         self._announcer.begun(turn.number, first=not self._turns_ended)
         return _OpenTurn(turn, cursor, [], CallNote(), Reading(), [])
@@ -215,11 +218,8 @@ class LoopDriver:
             return False
         if open_turn.at_least:
             await self._place.hub.caught_up(open_turn.at_least)
-        await self._services.generation.run(
-            self._place.hub, turn, self._model, packet.messages, self._turns_ended, self.draft, self._purse.lose_call
-        )
-        self._purse.reply(self.draft)
-        self._announcer.replied(turn.number, self.draft)
+        if not self.draft.is_whole:
+            await self._ask(turn, packet)
         reading = await read_aside(self.draft, self._services.settings.max_commands, self._services.tools)
         open_turn.reading = reading
         mark, losses = fingerprint(reading.commands), len(reading.losses)
@@ -228,6 +228,13 @@ class LoopDriver:
         open_turn.note = note_of(packet, self.draft, mark, losses, self._purse.lost, len(reading.commands), room)
         await self._record(open_turn)
         return True
+
+    async def _ask(self, turn: Turn, packet: Packet) -> None:
+        await self._services.generation.run(
+            self._place.hub, turn, self._model, packet.messages, self._turns_ended, self.draft, self._purse.lose_call
+        )
+        self._purse.reply(self.draft)
+        self._announcer.replied(turn.number, self.draft)
 
     async def _packet(self, open_turn: _OpenTurn) -> Packet:
         """What the model reads: what is stored of a turn that was left, else what is assembled and stored now.
@@ -369,22 +376,6 @@ class LoopDriver:
             is_demoted=open_turn.is_demoted,
         )
         return await judge(self._services.hooks, facts)
-
-
-def _begun_with(claim: Claim, loop: Loop) -> TurnRequest | None:
-    """What the latest turn of a loop runs with that has had one."""
-    turns = [*claim.recent_turns, *([claim.open_turn] if claim.open_turn else [])]
-    return turns[-1].request if turns and turns[-1].loop == loop.sequence else None
-
-
-def _model_of(claim: Claim, loop: Loop) -> Model:
-    if claim.model is None:
-        raise fault(
-            Reason.MODEL_NOT_FOUND,
-            f"The model {loop.settings.model} of this loop is gone. Add it again, or continue the run with another.",
-            model=loop.settings.model,
-        )
-    return claim.model
 
 
 def _refuted(records: Sequence[Record], verdict: Verdict) -> list[EntryWrite]:

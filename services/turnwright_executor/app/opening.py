@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
+from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 from turnwright_core.runs import Loop, Model, Run, TurnRequest
+from turnwright_executor.ports.ledger import Claim
 
 
 def turn_request(
@@ -60,3 +62,20 @@ def instructions_write(run: Run, tools: Mapping[str, str], *, is_brief: bool = F
     }
     change = SetEntry(body="", attributes_json=to_attributes_json(attributes), state=State.RESOLVED)
     return EntryWrite("instructions://system", change, Tier.SYSTEM)
+
+
+def begun_with(claim: Claim, loop: Loop) -> TurnRequest | None:
+    """What the latest turn of a loop runs with that has had one."""
+    turns = [*claim.recent_turns, *([claim.open_turn] if claim.open_turn else [])]
+    return turns[-1].request if turns and turns[-1].loop == loop.sequence else None
+
+
+def model_of(claim: Claim, loop: Loop) -> Model:
+    """The model of a loop. Raises MODEL_NOT_FOUND."""
+    if claim.model is None:
+        raise fault(
+            Reason.MODEL_NOT_FOUND,
+            f"The model {loop.settings.model} of this loop is gone. Add it again, or continue the run with another.",
+            model=loop.settings.model,
+        )
+    return claim.model

@@ -21,6 +21,7 @@ from turnwright_core.schemes import Scheme
 from turnwright_core.text import scheme_of
 from turnwright_core.values import frozen
 from turnwright_executor.app.records import Record, record_write
+from turnwright_executor.domain.endings import is_passing
 from turnwright_executor.domain.footprint import Footprint
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Ledger
@@ -118,12 +119,23 @@ class Pending:
         """
         try:
             yield
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, TurnwrightError) as error:
             # If the store does not answer, or the run is somebody else's by now, the ledger stays as it is.
             with suppress(TurnwrightError, TimeoutError):
                 async with asyncio.timeout(KEEP_TIMEOUT_S):
-                    await self.flush(full=True)
+                    await self._keep(error)
             raise
+
+    async def _keep(self, error: BaseException) -> None:
+        """Write what waits; where the store refuses that for good, at least how commands ended."""
+        try:
+            if not isinstance(error, TurnwrightError):
+                await self.flush(full=True)
+        except TurnwrightError as refusal:
+            error = refusal
+        if isinstance(error, TurnwrightError) and not is_passing(error):
+            ended = [record_write(group.record) for group in self._groups if group.record]
+            await self._ledger.write(self._address, self._epoch, ended, full=True)
 
     def blame(self, error: TurnwrightError) -> bool:
         """Turn the group that earned a refusal into a failure of its command; False when there is none."""

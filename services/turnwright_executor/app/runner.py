@@ -12,7 +12,6 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import field
 from functools import partial
 from typing import Final
 
@@ -28,10 +27,10 @@ from turnwright_executor.app.hubs import Hubs
 from turnwright_executor.app.leases import Leases
 from turnwright_executor.app.loop import LoopDriver, LoopOutcome, Place, Services
 from turnwright_executor.app.settlement import ABORT, Ending, budget_exhausted, crash_loop, ending_of, settle
+from turnwright_executor.app.unstored import Unstored
 from turnwright_executor.domain.endings import AWAY, GONE, is_of_store, is_passing
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Claim
-from turnwright_executor.tools.contract import Done
 
 SERVICE_BACKOFF_S: Final = (0.2, 1.0, 3.0, 5.0)
 """Seconds before a loop goes on after a service of ours did not answer; after the last one the loop fails.
@@ -60,9 +59,6 @@ class _Worker:
     """Whether it has one of the slots."""
     sequence: int = 0
     """The loop that is driven; 0: none."""
-    draft: Draft = field(default_factory=Draft)
-    came: dict[str, Done] = field(default_factory=dict)
-    """What came of outside effects of the open turn, by record."""
     claim: Claim | None = None
     """A claim that was taken from the queue for this worker."""
 
@@ -88,6 +84,7 @@ class Runner:
         self._place = place
         self._backoff_s = backoff_s
         self._workers: dict[RunAddress, _Worker] = {}
+        self._unstored: dict[RunAddress, Unstored] = {}
         self._slots = asyncio.Semaphore(services.settings.loops_max)
         self._draining = False
         self._seeking: asyncio.Task[None] | None = None
@@ -183,6 +180,8 @@ class Runner:
             self._kick_later(address, self._services.settings.work_poll_s)
         elif error.reason not in GONE:
             self._look_again(address)
+        else:
+            self._unstored.pop(address, None)
 
     def _look_again(self, address: RunAddress) -> None:
         """A run was left for a reason that may stay: where nobody looks for work, look as those who do."""
@@ -198,7 +197,9 @@ class Runner:
         worker = self._workers.get(address)
         if worker and worker.task:
             worker.task.cancel()
-        if not to_other:
+        if to_other:
+            self._unstored.pop(address, None)
+        else:
             self._kick_later(address, self._services.settings.work_poll_s)
 
     def abort(self, address: RunAddress, sequence: int = 0) -> None:
@@ -264,28 +265,29 @@ class Runner:
         with suppress(TurnwrightError):
             claim = await self._leases.claim(address)
             if claim.abort_requested:
-                await self._settle(address, claim, Draft(), ABORT)
+                await self._settle(address, claim, ABORT)
         await self._leases.give_back(address)
 
     async def _work(self, address: RunAddress, worker: _Worker) -> None:
         """Loop after loop, until none is left or one waits. Never raises, so that no run is lost to another's fault."""
-        failures, last = 0, None
+        failures = 0
         while True:
             try:
                 async with self._hubs.hold(address) as hub:
                     worker.aborting, since = False, hub.moment
                     claim = await self._claim(address, worker)
                     if claim.loop is None or not self._leases.has_workspace(claim):
+                        self._unstored.pop(address, None)
                         return
-                    if last:
-                        await self._settle(address, claim, worker.draft, last)
-                        last = None
-                    elif await self._loop(address, worker, claim, claim.loop, hub) is LoopOutcome.PARKED:
+                    outcome = await self._loop(address, worker, claim, claim.loop, hub)
+                    self._unstored.pop(address, None)
+                    if outcome is LoopOutcome.PARKED:
                         self._expect_expiry(address, since)
                         return
                 failures = 0
             except TurnwrightError as error:
                 if error.reason is Reason.LEASE_HELD:
+                    self._unstored.pop(address, None)
                     self._kick_later(address, self._retry_s(error))
                     return
                 # A loop is not failed for want of the store: that end could not be stored, and it may be back by then.
@@ -294,7 +296,7 @@ class Runner:
                     self._stopped(address, error)
                     return
                 if failures == len(self._backoff_s):
-                    last = ending_of(error)
+                    self._unstored[address].ending = ending_of(error)
                 else:
                     await asyncio.sleep(self._backoff_s[failures])
                 failures += 1
@@ -310,35 +312,36 @@ class Runner:
         return min(expires_s + RETRY_S_MORE, self._services.settings.work_poll_s)
 
     async def _loop(self, address: RunAddress, worker: _Worker, claim: Claim, loop: Loop, hub: RunHub) -> LoopOutcome:
-        if claim.abort_requested:
-            await self._settle(address, claim, Draft(), ABORT)
+        known = self._unstored.get(address)
+        if known is None or known.loop != loop.sequence:
+            known = self._unstored[address] = Unstored(loop.sequence)
+        if ending := _decided(claim, known, self._services.settings.turn_losses_max):
+            await self._settle(address, claim, ending)
             return LoopOutcome.ENDED
-        if claim.turn_losses >= self._services.settings.turn_losses_max:
-            await self._settle(address, claim, Draft(), crash_loop(claim.turn_losses))
-            return LoopOutcome.ENDED
-        worker.draft = Draft()
         try:
             place = await self._place(address, claim, loop, hub)
             confirm = partial(self._leases.confirm, address)
-            driver = LoopDriver(self._services, address, claim, loop, place, worker.draft, confirm, worker.came)
+            driver = LoopDriver(self._services, address, claim, loop, place, known.draft, confirm, known.came)
             return await self._driven(address, worker, driver, loop, hub)
         except TurnwrightError as error:
             if is_passing(error):
                 raise
-            await self._end(address, worker, loop, ending_of(error))
+            await self._end(address, loop, ending_of(error))
         except OSError as error:
-            await self._end(address, worker, loop, ending_of(error))
+            await self._end(address, loop, ending_of(error))
         except BudgetError as error:
-            await self._end(address, worker, loop, budget_exhausted(error.exhaustion))
+            await self._end(address, loop, budget_exhausted(error.exhaustion))
         except Exception as error:  # noqa: BLE001 - a fault of ours ends one loop, not the executor
             error_id = secrets.token_hex(8)
             _log.error("loop_crashed", run=address.run, error_id=error_id, exc_info=error)
             text = f"A fault of the runtime ended the loop. Look for {error_id} in the executor's log."
-            await self._end(address, worker, loop, Ending(FAILED, "internal", text))
+            await self._end(address, loop, Ending(FAILED, "internal", text))
         return LoopOutcome.ENDED
 
-    async def _settle(self, address: RunAddress, claim: Claim, draft: Draft, ending: Ending) -> None:
+    async def _settle(self, address: RunAddress, claim: Claim, ending: Ending) -> None:
         """End the active loop from outside of its turns, and tell the observers."""
+        known = self._unstored.get(address)
+        draft = known.draft if known and claim.loop and known.loop == claim.loop.sequence else Draft()
         end = await settle(self._services.ledger, address, claim, draft, ending)
         if claim.loop:
             Announcer(self._services.hooks, address, claim.loop).ended(claim.run.turn, end)
@@ -365,7 +368,7 @@ class Runner:
             worker.step, worker.sequence = None, 0
             heard.cancel()
             await asyncio.gather(heard, return_exceptions=True)
-        await self._end(address, worker, loop, ABORT)
+        await self._end(address, loop, ABORT)
         return LoopOutcome.ENDED
 
     def _heard(self, address: RunAddress, sequence: int, task: asyncio.Task[None]) -> None:
@@ -373,12 +376,22 @@ class Runner:
         if not task.cancelled() and task.exception() is None:
             self.abort(address, sequence)
 
-    async def _end(self, address: RunAddress, worker: _Worker, loop: Loop, ending: Ending) -> None:
+    async def _end(self, address: RunAddress, loop: Loop, ending: Ending) -> None:
         """End this loop from whatever state the ledger has it in; leave alone another that has begun since."""
+        known = self._unstored.get(address)
+        if known and ending is not ABORT:
+            known.ending = ending
         claim = await self._leases.claim(address)
         is_same = claim.loop is not None and claim.loop.sequence == loop.sequence
         if is_same and (claim.abort_requested or ending is not ABORT):
-            await self._settle(address, claim, worker.draft, ending)
+            await self._settle(address, claim, ending)
+
+
+def _decided(claim: Claim, known: Unstored, losses_max: int) -> Ending | None:
+    """How a loop ends on which nobody is to work any more; None: somebody is."""
+    if claim.abort_requested:
+        return ABORT
+    return crash_loop(claim.turn_losses) if claim.turn_losses >= losses_max else known.ending
 
 
 def _is_cancelled() -> bool:

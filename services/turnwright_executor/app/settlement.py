@@ -7,26 +7,31 @@ Source: architecture 11; rows RU004, RU111, RU154, RU217, RU220; decisions C6, C
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, to_attributes_json
-from turnwright_core.errors import TurnwrightError
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.kit.logs import get_logger
+from turnwright_core.limits import REASON_BYTES_MAX
 from turnwright_core.runs import ABORTED, FAILED, PROPOSED, RUNNING, LoopEnd, TurnResult, run_status_after
 from turnwright_core.streams import channel_path
+from turnwright_core.text import cut_bytes
 from turnwright_core.values import frozen
 from turnwright_executor.app.generation import Draft
 from turnwright_executor.app.note import CallNote, note_from_entry
 from turnwright_executor.app.records import DISPATCHED, error_write, is_command
 from turnwright_executor.domain.budgets import WORD as BUDGET_EXHAUSTED
 from turnwright_executor.domain.budgets import Exhaustion, reserved_tokens
-from turnwright_executor.domain.endings import status_of_error
+from turnwright_executor.domain.endings import GONE, is_passing, status_of_error
 from turnwright_executor.domain.records import error_path
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger
 
 CHANNELS: Final = (1, 2)
+
+_log = get_logger("settlement")
 
 
 @frozen
@@ -71,14 +76,18 @@ def crash_loop(losses: int) -> Ending:
 
 
 async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft, ending: Ending) -> LoopEnd:
-    """End the active loop of a claim, and say with what. Raises TurnwrightError."""
+    """End the active loop of a claim, and say with what. Raises TurnwrightError.
+
+    A draft of another turn is none. What the store does not take with the end is left out: the end comes first.
+    """
     if claim.run.status == PROPOSED and run_status_after(ending.status, ending.word) == FAILED:
         # Nothing fails while it waits: the run state machine has no way from 202 to 500.
         await ledger.write(address, claim.epoch, [], run_status=RUNNING)
     turn = claim.open_turn.number if claim.open_turn else 0
+    draft = draft if draft.turn == turn else Draft()
     channels, reply = await _left(ledger, address, claim)
-    writes = closed_channels(channels, ending.outcome)
-    writes += [_settled(record, ending) for record in claim.records if not record.state.is_settled]
+    settled = [_settled(record, ending) for record in claim.records if not record.state.is_settled]
+    writes = [*closed_channels(channels, ending.outcome), *settled]
     if turn and not reply:
         writes += _unfinished_reply(turn, draft, ending)
     if ending.message:
@@ -89,9 +98,31 @@ async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft
     called = _called(note_from_entry(reply)) if reply else await _unrecorded(ledger, address, claim, draft)
     called = replace(called, work_ms=max(called.work_ms, draft.work_ms))
     result = replace(called, finish=finish, error=error, status=ending.status, reason=ending.word)
-    end = LoopEnd(ending.status, ending.reason)
-    await ledger.end_turn(address, claim.epoch, turn, result, writes, end)
+    end = LoopEnd(ending.status, cut_bytes(ending.reason, REASON_BYTES_MAX))
+    await _end_with(ledger, address, claim.epoch, turn, result, end, (writes, settled, ()))
     return end
+
+
+async def _end_with(
+    ledger: Ledger,
+    address: RunAddress,
+    epoch: int,
+    turn: int,
+    result: TurnResult,
+    end: LoopEnd,
+    choices: Sequence[Sequence[EntryWrite]],
+) -> None:
+    """End the loop with the first of these writes that the store takes. Raises TurnwrightError."""
+    for writes in choices[:-1]:
+        try:
+            await ledger.end_turn(address, epoch, turn, result, writes, end)
+        except TurnwrightError as error:
+            if is_passing(error) or error.reason in GONE:
+                raise
+            _log.warning("end_refused", run=address.run, writes=len(writes), reason=error.reason.name)
+        else:
+            return
+    await ledger.end_turn(address, epoch, turn, result, choices[-1], end)
 
 
 def budget_exhausted(exhaustion: Exhaustion) -> Ending:
@@ -104,7 +135,14 @@ async def _left(ledger: Ledger, address: RunAddress, claim: Claim) -> tuple[list
     paths = channels_of(entry.path for entry in claim.records if entry.attributes.get(DISPATCHED))
     is_recorded = claim.open_turn is not None and any(is_command(entry) for entry in claim.records)
     reply = f"assistant://{claim.open_turn.number}" if claim.open_turn and is_recorded else ""
-    found = await ledger.get_entries(address, [*paths, *filter(None, [reply])]) if paths or reply else []
+    asked = [*paths, *filter(None, [reply])]
+    try:
+        found = await ledger.get_entries(address, asked) if asked else []
+    except TurnwrightError as error:
+        if error.reason is not Reason.LIMIT_EXCEEDED:
+            raise
+        # Together they are more than an answer carries.
+        found = [entry for path in asked for entry in await ledger.get_entries(address, [path])]
     kept = {entry.path: entry for entry in found}
     return [kept[path] for path in paths if path in kept], kept.get(reply)
 

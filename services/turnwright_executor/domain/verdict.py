@@ -27,6 +27,7 @@ from turnwright_core.runs import (
     TurnResult,
     Usage,
 )
+from turnwright_core.text import cut_bytes
 from turnwright_core.values import frozen
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.cycles import cycle_period
@@ -257,18 +258,13 @@ RULES: Final[tuple[tuple[int, Voter], ...]] = (
 
 def verdict_of(facts: TurnFacts, vote: Vote) -> Verdict:
     """What the last vote of the chain means for the loop."""
-    last = facts.update
+    last, narration = facts.update, "" if facts.reply.any_command else facts.reply.narration.strip()
     return Verdict(
         continue_=vote.continue_,
         status=vote.status,
         reason=vote.reason,
-        summary=_cut(last.body if last else facts.reply.narration.strip() if not facts.reply.any_command else ""),
+        summary=cut_bytes(last.body if last else narration, LOOP_SUMMARY_BYTES_MAX),
         strikes=facts.strikes,
         # A voter that ends the loop at 200 all the same does not make the claim true.
         update_override=last.path if last and facts.is_refuted else None,
     )
-
-
-def _cut(summary: str) -> str:
-    """As much of a summary as a loop keeps."""
-    return summary.encode()[:LOOP_SUMMARY_BYTES_MAX].decode(errors="ignore")

@@ -2,60 +2,49 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-import grpc
 from turnwright.store.v1 import (
     control_pb2,
     lease_pb2,
-    ledger_pb2,
     read_pb2,
     registry_pb2,
-    store_service_pb2_grpc,
     stream_pb2,
     write_pb2,
 )
 
 from turnwright_core.constraints import FileConstraint
-from turnwright_core.entries import Cursor, Entry, EntryWrite
+from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, PAGE_SIZE_MAX
-from turnwright_core.runs import LoopEnd, Run, Spending, Turn, TurnResult
+from turnwright_core.runs import Run, Spending
 from turnwright_core.schemes import Scheme
-from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, entry_from_pb, write_to_pb
+from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, entry_from_pb
 from turnwright_core.wire.runs import (
     loop_from_pb,
     model_from_pb,
     run_from_pb,
     spending_from_pb,
     turn_from_pb,
-    turn_request_to_pb,
-    turn_result_to_pb,
 )
-from turnwright_executor.edge.packets import packet_from_parts, packet_to_pb
+from turnwright_executor.edge.packets import packet_from_parts
 from turnwright_executor.edge.schemes import KnownSchemes
+from turnwright_executor.edge.store_writes import StoreWrites
 from turnwright_executor.ports.address import RunAddress
-from turnwright_executor.ports.ledger import Changes, Claim, Holding, LeaseState, NewTurn, Renewal, WriteAck
+from turnwright_executor.ports.ledger import Changes, Claim, Holding, LeaseState, Renewal
 from turnwright_executor.ports.packets import Packet
 
 WHOLE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bodies and attributes of records that are asked for in one call, in bytes."""
 
-BUSY_BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0)
-"""Seconds before a store that has too much to do is asked again; then whoever asked has to wait, or to begin again."""
-
 _log = get_logger("ledger")
 
-Request = TypeVar("Request")
-Response = TypeVar("Response")
 
-
-class StoreLedger:
+class StoreLedger(StoreWrites):
     """Implements ports.Ledger. `owner` is new at each start of the executor, `own_address` is where it listens."""
 
     def __init__(
@@ -65,21 +54,8 @@ class StoreLedger:
 
         `schemes` is where others who speak to the store learn of registered schemes too.
         """
-        self._peer = peer
-        self._schemes = schemes or KnownSchemes()
+        super().__init__(peer, schemes or KnownSchemes())
         self._owner: dict[str, Any] = {"owner": owner, "address": own_address, "lease_ms": lease_ms}
-        self.stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
-
-    async def _call(self, method: grpc.aio.UnaryUnaryMultiCallable[Request, Response], request: Request) -> Response:
-        """The store's answer. Where it is too busy it has done nothing: what a command brought is not lost for that."""
-        for wait_s in BUSY_BACKOFF_S:
-            try:
-                return await self._peer.call(method, request)
-            except TurnwrightError as error:
-                if error.reason is not Reason.QUEUE_FULL:
-                    raise
-            await asyncio.sleep(wait_s)
-        return await self._peer.call(method, request)
 
     def scheme(self, name: str) -> Scheme:
         """The rules of a scheme."""
@@ -181,64 +157,6 @@ class StoreLedger:
         )
         await self._call(self.stub.ReleaseRun, request)
 
-    async def begin_turn(self, address: RunAddress, epoch: int, new: NewTurn) -> tuple[Turn, WriteAck]:
-        """Open the next turn."""
-        message = ledger_pb2.BeginTurnRequest(
-            project=address.project,
-            run=address.run,
-            fence=write_pb2.Fence(epoch=epoch),
-            request=turn_request_to_pb(new.request),
-            writes=[write_to_pb(write) for write in new.writes],
-            schemes_version=self._schemes.version,
-        )
-        answer = await self._call(self.stub.BeginTurn, message)
-        self._schemes.learn(answer)
-        return turn_from_pb(answer.turn), WriteAck((), cursor_from_pb(answer.cursor))
-
-    async def write(
-        self,
-        address: RunAddress,
-        epoch: int,
-        writes: Sequence[EntryWrite],
-        *,
-        full: bool = False,
-        run_status: int = 0,
-        read_paths: Sequence[str] = (),
-    ) -> WriteAck:
-        """Write entries; `full` survives the loss of power. `read_paths` are read with it."""
-        message = ledger_pb2.WriteEntriesRequest(
-            project=address.project,
-            run=address.run,
-            fence=write_pb2.Fence(epoch=epoch),
-            writes=[write_to_pb(write) for write in writes],
-            durability=write_pb2.DURABILITY_FULL if full else write_pb2.DURABILITY_NORMAL,
-            run_status=run_status,
-            read_paths=read_paths,
-        )
-        answer = await self._call(self.stub.WriteEntries, message)
-        read = tuple(map(entry_from_pb, answer.read.entries)) if answer.HasField("read") else None
-        return WriteAck(tuple(answer.paths), cursor_from_pb(answer.cursor), read)
-
-    async def write_packet(
-        self, address: RunAddress, epoch: int, turn: int, packet: Packet, base_turn: int
-    ) -> WriteAck:
-        """Commit the effects of an assembly with the packet, by what differs from that of `base_turn`; 0: whole."""
-        request = ledger_pb2.WriteEntriesRequest(
-            project=address.project,
-            run=address.run,
-            fence=write_pb2.Fence(epoch=epoch),
-            writes=[write_to_pb(write) for write in packet.effects],
-            packet=packet_to_pb(turn, packet, base_turn),
-        )
-        try:
-            answer = await self._call(self.stub.WriteEntries, request)
-        except TurnwrightError as error:
-            if error.reason is not Reason.PACKET_BASE_MISSING:
-                raise
-            request.packet.CopyFrom(packet_to_pb(turn, packet, 0))
-            answer = await self._call(self.stub.WriteEntries, request)
-        return WriteAck((), cursor_from_pb(answer.cursor))
-
     async def read_packet(self, address: RunAddress, turn: int) -> Packet | None:
         """What the model was to be sent in a turn."""
         request = read_pb2.ReadPacketRequest(project=address.project, run=address.run, turn=turn)
@@ -249,38 +167,6 @@ class StoreLedger:
             if error.reason is Reason.TURN_NOT_FOUND:
                 return None
             raise
-
-    async def end_turn(
-        self,
-        address: RunAddress,
-        epoch: int,
-        turn: int,
-        result: TurnResult,
-        writes: Sequence[EntryWrite],
-        loop_end: LoopEnd | None,
-        next_turn: NewTurn | None = None,
-    ) -> tuple[Turn | None, WriteAck]:
-        """End a turn, and the loop with it where `loop_end` says so; or open the next turn."""
-        message = ledger_pb2.EndTurnRequest(
-            project=address.project,
-            run=address.run,
-            fence=write_pb2.Fence(epoch=epoch),
-            turn=turn,
-            result=turn_result_to_pb(result),
-            writes=[write_to_pb(write) for write in writes],
-            schemes_version=self._schemes.version,
-        )
-        if loop_end:
-            message.loop_end.CopyFrom(
-                ledger_pb2.LoopEnd(status=loop_end.status, reason=loop_end.reason, summary=loop_end.summary)
-            )
-        if next_turn:
-            message.next.request.CopyFrom(turn_request_to_pb(next_turn.request))
-            message.next.writes.extend(write_to_pb(write) for write in next_turn.writes)
-        answer = await self._call(self.stub.EndTurn, message)
-        self._schemes.learn(answer)
-        opened = turn_from_pb(answer.next) if answer.HasField("next") else None
-        return opened, WriteAck((), cursor_from_pb(answer.cursor))
 
     async def get_entries(self, address: RunAddress, paths: Sequence[str]) -> list[Entry]:
         """The entries that exist among the paths."""

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
-from typing import Final
 
 from turnwright_core.entries import Cursor, EntryWrite, Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
-from turnwright_core.limits import LOOP_SUMMARY_BYTES_MAX
+from turnwright_core.limits import LOOP_SUMMARY_BYTES_MAX, REASON_BYTES_MAX
 from turnwright_core.runs import (
     LOOP_ENDED,
     PROPOSED,
@@ -44,9 +43,6 @@ from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import turns as turn_rows
 from turnwright_store.sql.runs import RunRow, Standing, get_run, get_standing, write_run
 from turnwright_store.sql.scopes import Reached, raise_known
-
-REASON_BYTES_MAX: Final = 64 * 1024
-"""Longest reason of a loop's end, in bytes of UTF-8."""
 
 
 def records_prefix(turn: int) -> str:
@@ -258,7 +254,8 @@ def _closed(tx: Transaction, basis: Basis, caller: Caller, run: RunRow, end: Tur
         status = end.loop_end.status if end.loop_end else RUNNING
         raise forbidden("loop", run.run.status, status, "The run has no active loop.")
     checked = check_writes(basis, caller, end.writes)
-    run = raised(tx, apply_writes(tx, basis, run, checked, caller.principal).run)
+    is_end = end.loop_end is not None
+    run = raised(tx, apply_writes(tx, basis, run, checked, caller.principal, is_end=is_end).run)
     loop = replace(loop, revision=run.revision_run)
     if number and end.result:
         turn_rows.end_turn(tx.connection, run.id, number, end.result, tx.now_ms, run.cursor(basis.incarnation))

@@ -20,11 +20,14 @@ from turnwright_store.sql.scopes import Reached, raise_known
 R = TypeVar("R", bound=Standing)
 
 
-def store(tx: Transaction, run: R, touched: list[Slot], entries_max: int, actor: str) -> R:
-    """Write what slots came to; the run with its new revisions. Raises LIMIT_EXCEEDED for more than so many entries."""
+def store(tx: Transaction, run: R, touched: list[Slot], entries_max: int | None, actor: str) -> R:
+    """Write what slots came to; the run with its new revisions.
+
+    Raises LIMIT_EXCEEDED for more than so many entries in the run; None: as many as there are.
+    """
     entering = [slot.sight for slot in touched if slot.sight and not slot.sight.position]
     reached = raise_known(tx, run.scope, Reached(run.revision_run, run.places), len(entering))
-    if entering and reached.places > entries_max:
+    if entering and entries_max is not None and reached.places > entries_max:
         raise over_limit("run_entries", entries_max, reached.places, "entries")
     for place, sight in enumerate(entering, reached.places - len(entering) + 1):
         sight.position = place

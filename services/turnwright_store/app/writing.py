@@ -137,8 +137,13 @@ def apply_writes(
     writes: Sequence[EntryWrite],
     actor: str,
     turning: Turning = _NO_TURN,
+    *,
+    is_end: bool = False,
 ) -> Written[R]:
-    """Apply checked writes and raise the scopes that they touch. Raises what the state forbids."""
+    """Apply checked writes and raise the scopes that they touch. Raises what the state forbids.
+
+    `is_end`: a loop ends with them. They are taken however many entries the run has: it could never end otherwise.
+    """
     if not writes:
         return Written(run, (), ())
     slots = _Slots(tx, basis, run)
@@ -159,7 +164,8 @@ def apply_writes(
             raise _about(write, error) from None
         paths.append(slot.path)
     touched = slots.touched()
-    after = store(tx, run, touched, basis.limits.run_entries_max, actor) if touched else run
+    entries_max = None if is_end else basis.limits.run_entries_max
+    after = store(tx, run, touched, entries_max, actor) if touched else run
     revisions = tuple(after.revision_run if is_changed else 0 for is_changed in changed)
     return Written(after, revisions, tuple(paths))
 

@@ -394,7 +394,9 @@ class EndTurnRequest(_message.Message):
 
     @_builtins.property
     def writes(self) -> _containers.RepeatedCompositeFieldContainer[_write_pb2.EntryWrite]:
-        """Entries to write in the same transaction."""
+        """Entries to write in the same transaction; at most 10000. With `loop_end` they are taken even where the run has all the
+        entries that it may have, so that every loop can end.
+        """
 
     @_builtins.property
     def loop_end(self) -> Global___LoopEnd:
