@@ -50,7 +50,7 @@ def build(settings: AssemblerSettings, secret: str, neighbours: Neighbours | Non
         for peer in peers:
             await peer.close()
 
-    return Service("assembler", GRPC_NAME, register, start=start, close=close)
+    return Service("assembler", GRPC_NAME, register, floor=Tier.SYSTEM, start=start, close=close)
 
 
 def _servicer(settings: AssemblerSettings, peer: Peer, plugged: Plugged | None = None) -> AssemblerServicer:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from turnwright_client.discovery import StackRecord
 from turnwright_core.kit.garbage import loading
 from turnwright_core.kit.home import ensure_home, socket_address
+from turnwright_core.kit.memory import hide_memory
 from turnwright_core.kit.neighbours import LocalServer
 from turnwright_core.kit.server import RunningServer
 from turnwright_core.kit.settings import Settings, load
@@ -83,6 +84,7 @@ class Stack:
         Raises OSError when an address cannot be bound or the database cannot be had: it belongs to another process, to
         a newer version, or is not reachable. Nothing runs then.
         """
+        hide_memory()
         with loading():
             async with contextlib.AsyncExitStack() as starting:
                 for name, settings in self._settings.items():

@@ -48,6 +48,18 @@ class ExecutorSettings(PeerSettings):
     min_cycles: int = setting(default=3, ge=2, le=100, description="Repetitions at which a cycle is detected.")
     max_cycle_period: int = setting(default=4, ge=1, le=32, description="Longest cycle looked for, in turns.")
 
+    client_roots: str = setting(
+        default="",
+        description="Directories in which derived tokens may make projects known, with colons between. Empty: they "
+        "work in projects that are known already.",
+    )
+    client_tools: str = setting(
+        default="",
+        description="Tools with effects outside of the project that derived tokens may call without a run, such as "
+        "`sh,env`, with commas between.",
+    )
+    client_models: bool = setting(default=False, description="Whether derived tokens may add and remove models.")
+
     hooks: str = setting(
         default="",
         description="Plugins that take part in turns: entry points of `turnwright.hooks`, or `module:function`, with "

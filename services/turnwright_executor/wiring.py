@@ -37,6 +37,7 @@ from turnwright_executor.app.tail import TailBounds
 from turnwright_executor.config import DEFAULT_LISTEN, ExecutorSettings
 from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.edge.assembler import AssemblerPackets
+from turnwright_executor.edge.client_roots import ClientRoots
 from turnwright_executor.edge.control import OutsideLedger, StoreControl
 from turnwright_executor.edge.inbox import StoreInbox
 from turnwright_executor.edge.owners import Owners
@@ -142,7 +143,8 @@ class _Wired:
         self._owners = Owners(ledger, advertised, leases.holds)
         relays = Relays(TailBounds(settings.tail_events, settings.tail_bytes))
         self._router = Router(self._owners, settings.owner_poll_s, relays, call_metadata(self._secret, Tier.CLIENT))
-        desk = Desk(StoreRegistry(store), self._hubs, self._runner, locate)
+        admits = ClientRoots(settings.client_roots, settings.home).admits
+        desk = Desk(StoreRegistry(store), self._hubs, self._runner, locate, admits)
         queries = StoreQueries(store, assembler, provider, schemes, own_address, sandbox.name)
         self._decisions = decisions = Decisions(StoreInbox(store), ledger, self._hubs, self._runner)
         rows = StoreControl(store)
@@ -153,12 +155,14 @@ class _Wired:
 
         outside = OutsideLedger(store, owner, advertised, schemes=schemes)
         plugins.opened(lambda at: OutsideEntries(outside, at))
-        self._calls = ToolCalls(outside, tools, bench, self._hooks, self._hubs, settings.tool_calls_max)
+        opened = frozenset(name.strip() for name in settings.client_tools.split(","))
+        self._calls = ToolCalls(outside, tools, bench, self._hooks, self._hubs, settings.tool_calls_max, opened)
         steering = Steering(
             Control(rows, self._hubs),
             self._calls,
             self._boards,
             catalogue(texts_of({name: tools[name] for name in tools if name not in settings.unconfigured_tools})),
+            opens_models=settings.client_models,
         )
         self._servicer = ExecutorServicer(desk, queries, self._hubs, decisions, StoreStreams(store), steering)
         self._runner.start(seek=settings.recover)

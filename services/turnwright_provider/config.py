@@ -102,6 +102,10 @@ class ProviderSettings(Settings):
         default=256 * 1024 * 1024, ge=1024, le=1024**4, description="Longest answer of a vendor as sent, in bytes."
     )
     connections_max: int = setting(default=512, ge=1, le=65_536, description="Most calls to vendors at a time.")
+    client_generate: bool = setting(
+        default=False,
+        description="Whether derived tokens may call models here directly, outside of runs and their budgets.",
+    )
     proxy_from_env: bool = setting(
         default=False, description="Use HTTPS_PROXY and its kin for vendors that are not on loopback."
     )

@@ -53,7 +53,11 @@ def _servicer(settings: ProviderSettings, closers: list[Close]) -> ProviderServi
     vendors = _vendors(settings, closers)
     policy, pace = _policy(settings), _pace(settings)
     chance = Chance(time.monotonic, asyncio.sleep, random.SystemRandom().random)
-    return ProviderServicer(vendors, lambda name, vendor: Generation(name, vendor, policy, pace, chance))
+    return ProviderServicer(
+        vendors,
+        lambda name, vendor: Generation(name, vendor, policy, pace, chance),
+        is_open=settings.client_generate,
+    )
 
 
 def _policy(settings: ProviderSettings) -> RetryPolicy:

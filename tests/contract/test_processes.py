@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -31,6 +32,8 @@ CALLS = {
     "executor": "ListModels",
 }
 WAIT_S = 30
+PR_CAPBSET_DROP = 24
+CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON = 19, 21, 38
 
 
 def start(name: str, home, *arguments: str, **env: str) -> subprocess.Popen[str]:
@@ -49,20 +52,33 @@ def start(name: str, home, *arguments: str, **env: str) -> subprocess.Popen[str]
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=without_rights,  # noqa: PLW1509 - it calls the system and nothing else
     )
+
+
+def without_rights() -> None:
+    """A superuser may look into every process: give up the rights that say so. Others do not have them."""
+    if sys.platform == "linux":
+        for right in (CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON):
+            ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, right, 0, 0, 0)
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("h")
-    processes = []
+    return tmp_path_factory.mktemp("h")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def processes(home):
+    """The four services, by name."""
+    started = {}
     for name in SERVICES:
-        processes.append(start(name, folder))
-        wait_serving(folder, name)
-    yield folder
-    for process in processes:
+        started[name] = start(name, home)
+        wait_serving(home, name)
+    yield started
+    for process in started.values():
         process.send_signal(signal.SIGTERM)
-    for process in processes:
+    for process in started.values():
         process.communicate(timeout=WAIT_S)
 
 
@@ -101,6 +117,15 @@ def test_reflection_lists_the_service_for_those_with_a_token(service) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         list(stub.ServerReflectionInfo(iter(asked), timeout=60))
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the environment of processes to their user")
+@pytest.mark.parametrize("name", SERVICES)
+def test_other_processes_of_its_user_read_neither_environment_nor_memory_of_a_service(processes, name) -> None:
+    for file in ("environ", "mem", "maps"):
+        command = ["head", "-c1", f"/proc/{processes[name].pid}/{file}"]
+        looked = subprocess.run(command, check=False, capture_output=True, preexec_fn=without_rights, timeout=WAIT_S)
+        assert (looked.returncode, looked.stdout) == (1, b""), file
 
 
 def call(channel, name: str, metadata) -> grpc.StatusCode:

@@ -33,6 +33,14 @@ _UNKNOWN: Final = (
 )
 
 _PRINCIPAL: Final = re.compile(r"[A-Za-z0-9_@-]{1,64}")
+_TOKEN: Final = re.compile(r"[!-~]([ -~]*[!-~])?")
+
+
+def check_token(token: str) -> str:
+    """A token that a header can hold. Raises ValueError with a sentence for others."""
+    if not _TOKEN.fullmatch(token):
+        raise ValueError("must be plain ASCII text, because it travels in a header")
+    return token
 
 
 @frozen
@@ -42,6 +50,11 @@ class Caller:
     principal: str
     tier: Tier
     ceiling: Tier
+
+    @property
+    def holds_secret(self) -> bool:
+        """Whether the token is the deployment's secret or as good, even where the call asks for a lower tier."""
+        return self.ceiling is Tier.SYSTEM
 
 
 _caller: ContextVar[Caller] = ContextVar("turnwright_caller")
@@ -56,6 +69,8 @@ def derive_token(secret: str, tier: Tier, principal: str) -> str:
     """A token of a lower tier for a named principal. Raises ValueError for a name that cannot stand in a token."""
     if not _PRINCIPAL.fullmatch(principal):
         raise ValueError("a principal has 1 to 64 characters out of letters, digits, '_', '-' and '@'")
+    if principal == OPERATOR:
+        raise ValueError(f"the principal {OPERATOR!r} is who holds the deployment's secret: choose another name")
     claim = f"tw1.{tier.name.lower()}.{principal}"
     mac = hmac.new(secret.encode(), claim.encode(), hashlib.sha256).hexdigest()
     return f"{claim}.{mac}"
@@ -63,11 +78,13 @@ def derive_token(secret: str, tier: Tier, principal: str) -> str:
 
 def authenticate(token: str, secret: str) -> Caller | None:
     """Who a token stands for, at its highest tier; None for a token that this secret did not make."""
+    if not _TOKEN.fullmatch(token):
+        return None
     if hmac.compare_digest(token.encode(), secret.encode()):
         return Caller(OPERATOR, Tier.SYSTEM, Tier.SYSTEM)
     parts = token.split(".")
     tier = Tier.__members__.get(parts[1].upper()) if len(parts) == 4 else None
-    if tier is None or not _PRINCIPAL.fullmatch(parts[2]):
+    if tier is None or not _PRINCIPAL.fullmatch(parts[2]) or parts[2] == OPERATOR:
         return None
     if not hmac.compare_digest(token.encode(), derive_token(secret, tier, parts[2]).encode()):
         return None
@@ -75,7 +92,11 @@ def authenticate(token: str, secret: str) -> Caller | None:
 
 
 def call_metadata(token: str, tier: Tier | None = None) -> tuple[tuple[str, str], ...]:
-    """The metadata of an outgoing call; a tier lowers the token's."""
+    """The metadata of an outgoing call; a tier lowers the token's. Raises UNAUTHENTICATED for what is no token."""
+    try:
+        check_token(token)
+    except ValueError as error:
+        raise fault(Reason.UNAUTHENTICATED, f"The token {error}.") from None
     metadata = ((AUTHORIZATION, f"Bearer {token}"),)
     return metadata if tier is None else (*metadata, (TIER, tier.name.lower()))
 
@@ -94,15 +115,15 @@ class Gate:
             _caller.set(self._check(metadata))
 
     def _check(self, metadata: Iterable[tuple[str, str | bytes]]) -> Caller:
-        values = {key: value for key, value in metadata if isinstance(value, str)}
-        scheme, _, token = values.get(AUTHORIZATION, "").partition(" ")
+        sent = tuple(metadata)
+        scheme, _, token = _only(sent, AUTHORIZATION, Reason.UNAUTHENTICATED).partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise fault(Reason.UNAUTHENTICATED, _SEND_ONE)
         caller = authenticate(token, self._secret)
         if caller is None:
             raise fault(Reason.UNAUTHENTICATED, _UNKNOWN)
-        wanted = values.get(TIER)
-        caller = caller if wanted is None else _lowered(caller, wanted)
+        wanted = _only(sent, TIER, Reason.INVALID_FIELD)
+        caller = _lowered(caller, wanted) if wanted else caller
         if caller.tier < self._floor:
             raise fault(
                 Reason.TIER_FORBIDDEN,
@@ -111,6 +132,33 @@ class Gate:
                 ceiling=caller.ceiling.name.lower(),
             )
         return caller
+
+
+def _only(metadata: Iterable[tuple[str, str | bytes]], wanted: str, reason: Reason) -> str:
+    """The value of a header, empty where it is missing.
+
+    Of two nobody knows which one a proxy on the way has checked, so neither counts. Raises the reason.
+    """
+    found = [value for key, value in metadata if key == wanted]
+    if len(found) > 1:
+        raise fault(reason, f"Send `{wanted}` once: of several none counts.", field=wanted)
+    return next((value for value in found if isinstance(value, str)), "")
+
+
+def check_deployment(what: str, setting: str = "") -> None:
+    """Refuse what changes the deployment to callers with a derived token. Raises TIER_FORBIDDEN.
+
+    `setting` is the one that opens it. Source: architecture 10.
+    """
+    caller = current_caller()
+    if not caller.holds_secret:
+        opened = f", or {setting} on that service" if setting else ""
+        raise fault(
+            Reason.TIER_FORBIDDEN,
+            f"{what} is not open to derived tokens: it takes the deployment's secret{opened}.",
+            tier=caller.tier.name.lower(),
+            ceiling=caller.ceiling.name.lower(),
+        )
 
 
 def _lowered(caller: Caller, wanted: str) -> Caller:

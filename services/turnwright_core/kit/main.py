@@ -11,6 +11,7 @@ from typing import TypeVar
 import uvloop
 
 from turnwright_core.kit.logs import configure_logs
+from turnwright_core.kit.memory import hide_memory
 from turnwright_core.kit.server import RunningServer, Service, serve_until_stopped
 from turnwright_core.kit.settings import Settings, SettingsError, exit_with, load
 
@@ -45,6 +46,7 @@ def run_service(
     `new_loop` is for a service that uvloop does not suit. Ends the process where the command line has arguments.
     """
     _read_arguments(kind.__module__.partition(".")[0])
+    hide_memory()
     try:
         settings = load(kind)
         secret = settings.secret()

@@ -82,7 +82,7 @@ class Peer:
 
     def _in_name_of(self, caller: Caller) -> tuple[tuple[str, str], ...]:
         """Metadata that stand for somebody else, at the tier of its call; our token is the deployment's secret."""
-        if caller.principal == OPERATOR:
+        if caller.principal == OPERATOR and caller.holds_secret:
             return call_metadata(self._token, caller.tier)
         return call_metadata(derive_token(self._token, caller.tier, caller.principal))
 

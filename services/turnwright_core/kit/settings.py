@@ -28,6 +28,7 @@ from typing import (
 
 import msgspec
 
+from turnwright_core.kit.auth import check_token
 from turnwright_core.kit.home import default_home, read_or_make_token
 from turnwright_core.values import frozen
 
@@ -108,6 +109,11 @@ def setting(
     return Setting(default, description, default_factory, ge, gt, le, variables, repr, check)
 
 
+def _checked_token(text: str) -> str:
+    """A token, or nothing. Raises ValueError with a sentence."""
+    return check_token(text) if text else text
+
+
 class Settings:
     """What every service reads. Keywords win over variables; wrong values raise SettingsError."""
 
@@ -116,7 +122,10 @@ class Settings:
 
     home: Path = setting(default_factory=default_home, description="Directory of database, token, sockets and log.")
     token: str = setting(
-        default="", repr=False, description="Secret of the deployment. Empty: the file `token` in the home."
+        default="",
+        repr=False,
+        check=_checked_token,
+        description="Secret of the deployment. Empty: the file `token` in the home.",
     )
     listen: str = setting(default="", description="Address this service listens on. Empty: its own default.")
     log_level: Literal["debug", "info", "warning", "error"] = setting(

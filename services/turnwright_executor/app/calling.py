@@ -13,7 +13,7 @@ import asyncio
 import hashlib
 import json
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -31,7 +31,7 @@ from turnwright_executor.app.hub import RunHub
 from turnwright_executor.app.hubs import Hubs
 from turnwright_executor.app.pending import KEEP_TIMEOUT_S, Pending
 from turnwright_executor.app.recording import Gate, new_record, record_writes
-from turnwright_executor.app.records import Record, record_from_entry, record_write
+from turnwright_executor.app.records import Record, is_ours, record_from_entry, record_write
 from turnwright_executor.domain.effect_class import EffectClass
 from turnwright_executor.domain.records import target_of
 from turnwright_executor.hooks.chains import Hooks
@@ -68,6 +68,8 @@ class Call:
     command: Command
     principal: str
     request_id: str = ""
+    is_trusted: bool = True
+    """Whether the caller holds the deployment's secret: then every tool is open to it."""
 
     def record_folder(self) -> str:
         """Where its record stands; the same for the same request id of the same caller."""
@@ -92,10 +94,12 @@ class ToolCalls:
         hooks: Hooks,
         hubs: Hubs,
         calls_max: int,
+        opened: Collection[str] = (),
     ) -> None:
         """`bench` finds where a project's commands are carried out; it raises WORKSPACE_UNAVAILABLE.
 
-        `calls_max` commands are under way at a time.
+        `calls_max` commands are under way at a time. `opened` are tools that are open to callers without the
+        deployment's secret although nobody decides on their effects outside of the project.
         """
         self._ledger = ledger
         self._tools = tools
@@ -103,6 +107,7 @@ class ToolCalls:
         self._hooks = hooks
         self._hubs = hubs
         self._calls_max = calls_max
+        self._opened = opened
         self._under_way: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Entry]] = set()
         self._stopping = False
@@ -117,9 +122,10 @@ class ToolCalls:
     async def call(self, call: Call) -> Entry:
         """Carry out a command; its record as it is then.
 
-        Raises INVALID_FIELD, LIMIT_EXCEEDED, QUEUE_FULL, REQUEST_ID_REUSED, DRAINING.
+        Raises INVALID_FIELD, LIMIT_EXCEEDED, TIER_FORBIDDEN, QUEUE_FULL, REQUEST_ID_REUSED, DRAINING.
         """
         _check(call, self._tools)
+        self._check_open(call)
         if len(self._tasks) >= self._calls_max:
             message = f"{self._calls_max} commands of clients are under way here: call again when one has ended."
             raise fault(Reason.QUEUE_FULL, message, limit=self._calls_max)
@@ -132,6 +138,18 @@ class ToolCalls:
             if not self._stopping:
                 raise
         raise fault(Reason.DRAINING, "The executor is shutting down: call again with the same request id.")
+
+    def _check_open(self, call: Call) -> None:
+        name = call.command.name
+        is_outside = self._tools[name].effect_class is EffectClass.OUTSIDE
+        if is_outside and not call.is_trusted and name not in self._opened:
+            raise fault(
+                Reason.TIER_FORBIDDEN,
+                f"{name} acts outside of the project, and nobody decides on a call: it takes the deployment's secret, "
+                f"or {name} in TURNWRIGHT_CLIENT_TOOLS of the executor.",
+                tier="system",
+                ceiling="client",
+            )
 
     async def _called(self, call: Call) -> Entry:
         folder = call.record_folder()
@@ -211,7 +229,8 @@ class ToolCalls:
     async def _found(self, call: Call, folder: str) -> Record | None:
         if not call.request_id:
             return None
-        entries = await self._ledger.find_entries(call.address, f"{folder}/**", "", 2, bodies=True)
+        found = await self._ledger.find_entries(call.address, f"{folder}/**", "", 2, bodies=True)
+        entries = [entry for entry in found if is_ours(entry)]
         if not entries:
             return None
         record = record_from_entry(min(entries, key=lambda entry: entry.position))

@@ -5,6 +5,8 @@ Source: rows RU003, RU037-RU039, RU109, RU139, RU230-RU233; decisions C14, C36.
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 from turnwright.executor.v1 import executor_service_pb2 as pb
 from turnwright.executor.v1 import task_pb2
 from turnwright.types.v1 import project_pb2, settings_pb2
@@ -16,22 +18,33 @@ from turnwright_executor.app.hubs import Hubs
 from turnwright_executor.app.runner import Runner
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.registry import Registry
-from turnwright_executor.ports.workspaces import Locate
+from turnwright_executor.ports.workspaces import Admits, Locate
 
 
 class Desk:
     """The use cases behind InitProject, Ask, Act and Abort."""
 
-    def __init__(self, registry: Registry, hubs: Hubs, runner: Runner, locate: Locate) -> None:
-        """Work with the store's registry, and tell the runner."""
+    def __init__(self, registry: Registry, hubs: Hubs, runner: Runner, locate: Locate, admits: Admits) -> None:
+        """Work with the store's registry, and tell the runner. `admits` says which directories are open to clients."""
         self._registry = registry
         self._hubs = hubs
         self._runner = runner
         self._locate = locate
+        self._admits = admits
 
-    async def init_project(self, root: str, name: str = "", config_path: str | None = None) -> project_pb2.Project:
-        """Make a directory known. Raises PreconditionError when it is none."""
+    async def init_project(
+        self, root: str, name: str = "", config_path: str | None = None, *, is_trusted: bool = True
+    ) -> project_pb2.Project:
+        """Make a directory known. Raises PreconditionError when it is none.
+
+        Raises DeniedError where the caller is not trusted with it; that says nothing of what there is.
+        """
+        if not is_trusted and PurePath(root).is_absolute():
+            await self._check_root(root)
         workspace = await self._locate(root)
+        # Looked at again: a link on the way may have changed meanwhile.
+        if workspace and not is_trusted:
+            await self._check_root(workspace.root)
         if workspace is None:
             raise fault(
                 Reason.WORKSPACE_UNAVAILABLE,
@@ -40,6 +53,16 @@ class Desk:
                 root=root,
             )
         return await self._registry.init_project(workspace.root, workspace.id, name, config_path)
+
+    async def _check_root(self, root: str) -> None:
+        if not await self._admits(root) and not await self._registry.has_root(root):
+            raise fault(
+                Reason.TIER_FORBIDDEN,
+                f"{root!r} is not open to derived tokens: make it known with the deployment's secret, or name a folder "
+                "above it in TURNWRIGHT_CLIENT_ROOTS of the executor.",
+                tier="system",
+                ceiling="client",
+            )
 
     async def enqueue(self, task: task_pb2.Task, mode: Mode) -> task_pb2.QueuedTask:
         """Put a task into the queue of its run and start working."""

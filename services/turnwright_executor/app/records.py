@@ -83,7 +83,16 @@ class Record:
 
 def is_command(entry: Entry) -> bool:
     """Whether an entry below a turn's records is that of a command; errors and messages stand there too."""
-    return ORDINAL in entry.attributes
+    return ORDINAL in entry.attributes and is_ours(entry)
+
+
+def is_ours(entry: Entry) -> bool:
+    """Whether a record may be carried out, or is over.
+
+    `log://` is open to models and plugins too: an open record of theirs might name an effect that nobody proposed, and
+    a decision that nobody made.
+    """
+    return entry.state.is_settled or entry.writer is Tier.SYSTEM
 
 
 def record_from_entry(entry: Entry) -> Record:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from turnwright_core.values import frozen
+from turnwright_executor.edge.environment import allowed_environment
 
 _GIT: Final = (
     "git",
@@ -104,7 +105,8 @@ class GitWorkTree:
                 yield os.path.join(top, os.path.expanduser(value.partition("\n")[2]))  # noqa: PTH111, PTH118
 
     def _ask(self, *question: str, stdin: bytes = b"") -> bytes | None:
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")} | _ENVIRONMENT
+        # Others of our user see the environment of whatever we start.
+        environment = allowed_environment(os.environ) | _ENVIRONMENT
         with tempfile.TemporaryFile() as asked:
             asked.write(stdin)
             asked.seek(0)

@@ -65,7 +65,7 @@ class Places:
         return Bench(workspace, shell)
 
     async def _bench(self, project: str, root: Path) -> tuple[Constraints, DiskWorkspace, LocalShell]:
-        if not await asyncio.to_thread(root.is_dir):
+        if not await asyncio.to_thread(_is_place, root):
             raise FileNotFoundError(2, "there is no such directory", str(root))
         self._sweeper.open(str(root))
         settings = self._settings
@@ -97,6 +97,11 @@ class Places:
         while len(self._syncs) > SYNCS_MAX:
             self._syncs.popitem(last=False)
         return sync
+
+
+def _is_place(root: Path) -> bool:
+    """Whether a project is where it was made known: a link in its place would lead into what nobody has named."""
+    return root.is_dir() and root.resolve() == root
 
 
 async def locate(root: str) -> FoundWorkspace | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+
 from turnwright.executor.v1 import task_pb2
 from turnwright.store.v1 import queue_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import project_pb2, run_pb2
@@ -9,6 +12,7 @@ from turnwright.types.v1 import project_pb2, run_pb2
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.auth import current_caller
 from turnwright_core.kit.peer import Peer
+from turnwright_core.limits import PAGE_SIZE_MAX
 from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_core.wire.runs import run_from_pb
 from turnwright_executor.ports.address import RunAddress
@@ -31,6 +35,18 @@ class StoreRegistry:
             root=root, workspace_id=workspace_id, name=name, config_path=config_path
         )
         return (await self._peer.call(self._stub.InitProject, request)).project
+
+    async def has_root(self, root: str) -> bool:
+        """Whether a project stands at a directory."""
+        real = await asyncio.to_thread(os.path.realpath, root)
+        request = registry_pb2.ListProjectsRequest(page_size=PAGE_SIZE_MAX)
+        while True:
+            page = await self._peer.call(self._stub.ListProjects, request)
+            if any(project.root == real for project in page.projects):
+                return True
+            if not page.next_page_token:
+                return False
+            request.page_token = page.next_page_token
 
     async def run_exists(self, address: RunAddress) -> bool:
         """Whether there is such a run."""

@@ -42,6 +42,7 @@ from turnwright_executor.edge.command_process import (
     Session,
     Supervised,
 )
+from turnwright_executor.edge.environment import allowed_environment
 from turnwright_executor.edge.process_mark import new_mark
 from turnwright_executor.edge.sandbox import Sandbox
 from turnwright_executor.edge.shell_output import Output, Stream, opened
@@ -80,16 +81,6 @@ ulimit -c 0
 shift 5
 exec "$@"
 """
-
-_PASSED_ON: Final = frozenset(
-    {
-        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"),
-        *("VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT", "NVM_DIR", "NODE_PATH", "JAVA_HOME"),
-        *("GOPATH", "GOROOT", "CARGO_HOME", "RUSTUP_HOME"),
-        *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
-        *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR"),
-    }
-)
 
 POLL_S: Final = 0.02
 """Seconds between two looks whether a command that was told to end has any process left."""
@@ -133,14 +124,6 @@ class ShellLimits:
     """Seconds that a supervisor has to kill all there is; a process that the system cannot end holds it up."""
     count_s: float = 0.1
     """Seconds between two counts of the command's processes, where the system does not keep the limit itself."""
-
-
-def allowed_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a command sees of an environment: known harmless names, so that no key or token is among them."""
-    kept = {key: value for key, value in environment.items() if key in _PASSED_ON or key.startswith("LC_")}
-    return (
-        {"PATH": os.defpath} | kept | {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
-    )
 
 
 class Stop(Enum):

@@ -98,4 +98,4 @@ class StoreStreams:
 
 
 def _as_plugin(caller: Caller) -> Caller:
-    return Caller(caller.principal, Tier.PLUGIN, Tier.PLUGIN)
+    return Caller(caller.principal, Tier.PLUGIN, max(caller.ceiling, Tier.PLUGIN))

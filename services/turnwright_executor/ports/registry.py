@@ -33,6 +33,10 @@ class Registry(Protocol):
         """Register a project, or find the one of the workspace; its settings' file stays where None is given."""
         ...
 
+    async def has_root(self, root: str) -> bool:
+        """Whether a project stands at a directory, wherever its links lead."""
+        ...
+
     async def run_exists(self, address: RunAddress) -> bool:
         """Whether there is such a run."""
         ...

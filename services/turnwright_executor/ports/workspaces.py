@@ -20,6 +20,9 @@ class FoundWorkspace:
 Locate = Callable[[str], Awaitable[FoundWorkspace | None]]
 """Finds a directory by its absolute path, making its marker where there is none; None when it is no directory."""
 
+Admits = Callable[[str], Awaitable[bool]]
+"""Whether a directory may be made known by a caller that does not hold the deployment's secret."""
+
 
 @frozen
 class Scan:

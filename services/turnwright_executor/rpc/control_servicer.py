@@ -11,7 +11,7 @@ from turnwright.store.v1 import registry_pb2
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
-from turnwright_core.kit.auth import current_caller
+from turnwright_core.kit.auth import check_deployment, current_caller
 from turnwright_core.values import frozen
 from turnwright_core.wire.entries import entry_to_pb
 from turnwright_executor.app.boards import Boards
@@ -30,6 +30,8 @@ class Steering:
     calls: ToolCalls
     boards: Boards
     catalogue: watch_pb2.DiscoverResponse
+    opens_models: bool = False
+    """Whether derived tokens may change models."""
 
 
 class ControlRpcs:
@@ -39,6 +41,7 @@ class ControlRpcs:
     _calls: ToolCalls
     _boards: Boards
     _catalogue: watch_pb2.DiscoverResponse
+    _opens_models: bool
 
     async def ForkRun(self, request: pb.ForkRunRequest, context: Any) -> pb.ForkRunResponse:
         """Make a run that begins with what another one sees."""
@@ -74,7 +77,8 @@ class ControlRpcs:
             wanted = pb.SetFileConstraintsRequest(project=request.project, constraints=[constraint])
             await self._control.rows.set_file_constraints(wanted)
         address = RunAddress(request.project, request.run)
-        call = Call(address, command, current_caller().principal, request.request_id)
+        caller = current_caller()
+        call = Call(address, command, caller.principal, request.request_id, is_trusted=caller.holds_secret)
         return pb.CallToolResponse(record=entry_to_pb(await self._calls.call(call)))
 
     async def ListEntries(self, request: pb.ListEntriesRequest, context: Any) -> pb.ListEntriesResponse:
@@ -83,13 +87,19 @@ class ControlRpcs:
 
     async def AddModel(self, request: pb.AddModelRequest, context: Any) -> pb.AddModelResponse:
         """Add or replace a model."""
-        _check_client("AddModel")
+        self._check_models("AddModel")
         return await self._control.rows.add_model(request)
 
     async def RemoveModel(self, request: pb.RemoveModelRequest, context: Any) -> pb.RemoveModelResponse:
         """Remove a model."""
-        _check_client("RemoveModel")
+        self._check_models("RemoveModel")
         return await self._control.rows.remove_model(request)
+
+    def _check_models(self, method: str) -> None:
+        """Models are the whole deployment's, and cost money. Raises TIER_FORBIDDEN."""
+        _check_client(method)
+        if not self._opens_models:
+            check_deployment(method, "TURNWRIGHT_CLIENT_MODELS=true")
 
     async def SetFileConstraints(
         self, request: pb.SetFileConstraintsRequest, context: Any

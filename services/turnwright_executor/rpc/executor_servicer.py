@@ -10,6 +10,7 @@ import grpc
 from turnwright.executor.v1 import executor_service_pb2 as pb
 from turnwright.executor.v1 import executor_service_pb2_grpc, query_pb2, task_pb2
 
+from turnwright_core.kit.auth import current_caller
 from turnwright_core.runs import Mode
 from turnwright_executor.app.desk import Desk, check_prompt
 from turnwright_executor.app.hubs import Hubs
@@ -36,6 +37,7 @@ class ExecutorServicer(ControlRpcs, ProposalRpcs, StreamRpcs, executor_service_p
         """Serve these use cases."""
         self._control, self._calls = steering.control, steering.calls
         self._boards, self._catalogue = steering.boards, steering.catalogue
+        self._opens_models = steering.opens_models
         self._streams = streams
         self._desk = desk
         self._queries = queries
@@ -45,7 +47,9 @@ class ExecutorServicer(ControlRpcs, ProposalRpcs, StreamRpcs, executor_service_p
     async def InitProject(self, request: pb.InitProjectRequest, context: Context) -> pb.InitProjectResponse:
         """Make a directory known."""
         config_path = request.config_path if request.HasField("config_path") else None
-        project = await self._desk.init_project(request.root, request.name, config_path)
+        project = await self._desk.init_project(
+            request.root, request.name, config_path, is_trusted=current_caller().holds_secret
+        )
         return pb.InitProjectResponse(project=project)
 
     async def StartRun(self, request: pb.StartRunRequest, context: Context) -> pb.StartRunResponse:

@@ -10,6 +10,7 @@ import grpc
 from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.provider.v1 import provider_service_pb2_grpc
 
+from turnwright_core.kit.auth import check_deployment
 from turnwright_core.wire.runs import model_from_pb
 from turnwright_provider.app.check_models import check_models
 from turnwright_provider.app.generate import Generation, find_vendor
@@ -24,16 +25,25 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
     """Serves turnwright.provider.v1.ProviderService. `begin` makes the Generation of a call to a vendor."""
 
-    def __init__(self, vendors: Mapping[str, Vendor], begin: Callable[[str, Vendor], Generation]) -> None:
-        """Keep the vendors, by name."""
+    def __init__(
+        self, vendors: Mapping[str, Vendor], begin: Callable[[str, Vendor], Generation], *, is_open: bool
+    ) -> None:
+        """Keep the vendors, by name. `is_open`: derived tokens may call them too."""
         self._vendors = vendors
         self._begin = begin
+        self._is_open = is_open
+
+    def _check_caller(self, method: str) -> None:
+        """Refuse a call that costs or travels and that no budget of a run counts. Raises TIER_FORBIDDEN."""
+        if not self._is_open:
+            check_deployment(method, "TURNWRIGHT_CLIENT_GENERATE=true")
 
     async def Generate(
         self, request: pb.GenerateRequest, context: Context
     ) -> AsyncGenerator[pb.GenerateResponse, None]:
         """Call a model and stream its reply."""
         del context
+        self._check_caller("Generate")
         check_generate(request)
         name, model = split_vendor_model(request.model.vendor_model)
         generation = self._begin(name, find_vendor(self._vendors, name))
@@ -55,6 +65,7 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
     async def CheckModels(self, request: pb.CheckModelsRequest, context: Context) -> pb.CheckModelsResponse:
         """Ask the vendors whether they would answer for these models."""
         del context
+        self._check_caller("CheckModels")
         check_models_request(request)
         models = [model_from_pb(model) for model in request.models]
         problems = await check_models(self._vendors, models)

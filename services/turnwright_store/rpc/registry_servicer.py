@@ -7,13 +7,11 @@ from typing import Any
 
 from turnwright.store.v1 import ledger_pb2, queue_pb2, registry_pb2
 
-from turnwright_core.entries import Tier
-from turnwright_core.kit.auth import Caller, current_caller
+from turnwright_core.kit.auth import Caller, check_deployment
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.schemes import scheme_to_pb
 from turnwright_store.app import registry as app
 from turnwright_store.domain.locks import REGISTRY_LOCK, project_lock, run_lock
-from turnwright_store.domain.permissions import check_floor
 from turnwright_store.ports import Durability, Transaction
 from turnwright_store.rpc.calls import Calls
 from turnwright_store.sql.registry import list_schemes
@@ -27,6 +25,7 @@ class RegistryRpcs(Calls):
         self, request: registry_pb2.InitProjectRequest, _context: Any
     ) -> registry_pb2.InitProjectResponse:
         """See StoreService."""
+        check_deployment("InitProject of the store")
         config_path = request.config_path if request.HasField("config_path") else None
 
         def work(tx: Transaction, _caller: Caller) -> registry_pb2.InitProjectResponse:
@@ -46,7 +45,7 @@ class RegistryRpcs(Calls):
 
     async def PutModels(self, request: registry_pb2.PutModelsRequest, _context: Any) -> registry_pb2.PutModelsResponse:
         """See StoreService."""
-        check_floor(current_caller(), Tier.CLIENT, "PutModels")
+        check_deployment("PutModels")
         models = [wire.model_from_pb(model) for model in request.models]
         stored = await self._database.write(partial(app.put_models, models=models), Durability.FULL, {REGISTRY_LOCK})
         return registry_pb2.PutModelsResponse(models=map(wire.model_to_pb, stored))
@@ -64,7 +63,7 @@ class RegistryRpcs(Calls):
         self, request: registry_pb2.DeleteModelRequest, _context: Any
     ) -> registry_pb2.DeleteModelResponse:
         """See StoreService."""
-        check_floor(current_caller(), Tier.CLIENT, "DeleteModel")
+        check_deployment("DeleteModel")
         await self._database.write(partial(app.delete_model, alias=request.alias), Durability.FULL, {REGISTRY_LOCK})
         return registry_pb2.DeleteModelResponse()
 

@@ -191,10 +191,10 @@ async def test_no_call_goes_unauthenticated(tmp_path, store, client, token):
 
 
 @pytest.mark.asyncio
-async def test_a_derived_token_is_enough(tmp_path, store, client):
-    store.says(part(PROMPT, cursor=at(1)))
-    guest = Client(f"unix:{tmp_path}/assembler.sock", derive_token(SECRET, Tier.CLIENT, "ada"))
-    assert names((await guest.assemble()).user)[0] == "prompt"
+async def test_it_answers_the_services_of_its_deployment_only(tmp_path, store, client):
+    guest = Client(f"unix:{tmp_path}/assembler.sock", derive_token(SECRET, Tier.PLUGIN, "ada"))
+    error = await refusal(guest.assemble())
+    assert (error.code(), store.requests) == (grpc.StatusCode.PERMISSION_DENIED, [])
     await guest.channel.close()
 
 

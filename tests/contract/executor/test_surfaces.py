@@ -10,6 +10,7 @@ import json
 
 import grpc
 import pytest
+import pytest_asyncio
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -23,7 +24,7 @@ from turnwright.store.v1 import (
 )
 from turnwright.types.v1 import entry_pb2, scheme_pb2
 
-from services import SECRET
+from services import SECRET, running
 from turnwright_client import Client
 from turnwright_core.entries import EntryWrite, SetEntry, Tier
 from turnwright_core.errors import Reason, TurnwrightError
@@ -51,6 +52,15 @@ COMMANDS = {
     "update": ({"status": "102"}, "On it."),
 }
 """A command for each tool."""
+
+
+@pytest_asyncio.fixture
+async def services(tmp_path, monkeypatch):
+    """All that settings can open to derived tokens is open: who may do what there is another file's."""
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    opened = {"client_tools": "sh,env", "client_roots": str(tmp_path / "project"), "client_models": True}
+    async with running(tmp_path, **opened) as made:
+        yield made
 
 
 @contextlib.asynccontextmanager
@@ -237,7 +247,7 @@ async def test_a_model_acts_within_the_tools_of_its_loop(services, flag, tool):
 FLOORS = [
     ("store", "ListSchemes", registry_pb2.ListSchemesRequest(), Tier.MODEL),
     ("executor", "ListModels", query_pb2.ListModelsRequest(), Tier.CLIENT),
-    ("store", "PutModels", registry_pb2.PutModelsRequest(), Tier.CLIENT),
+    ("store", "PutModels", registry_pb2.PutModelsRequest(), Tier.SYSTEM),
     (
         "store",
         "PutScheme",

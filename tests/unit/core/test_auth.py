@@ -56,7 +56,7 @@ def test_who_is_refused_is_told_what_is_wrong_with_the_token(metadata, told) -> 
     assert refused.value.reason is Reason.UNAUTHENTICATED
 
 
-@pytest.mark.parametrize("name", ["", "a.b", "a b", "x" * 65, "é"])
+@pytest.mark.parametrize("name", ["", "a.b", "a b", "x" * 65, "é", "operator"])
 def test_a_principal_that_cannot_stand_in_a_token_is_refused(name) -> None:
     with pytest.raises(ValueError, match="principal"):
         derive_token(SECRET, Tier.CLIENT, name)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from living import is_alive
-from turnwright_executor.edge.shell import LocalShell, ShellLimits, allowed_environment
+from turnwright_executor.edge.environment import allowed_environment
+from turnwright_executor.edge.shell import LocalShell, ShellLimits
 from turnwright_executor.tools.ports import CommandEnd
 
 QUICK = ShellLimits(term_grace_s=0.2, close_grace_s=0.2)

@@ -28,7 +28,7 @@ if _version_not_supported:
 
 class AssemblerServiceStub(object):
     """Makes what the model reads. Read-only: it reads the store, and returns the packet with the effects that it decided on;
-    the caller writes them.
+    the caller writes them. It answers the services of its deployment; derived tokens are refused, TIER_FORBIDDEN.
     """
 
     def __init__(self, channel):
@@ -51,7 +51,7 @@ class AssemblerServiceStub(object):
 
 class AssemblerServiceServicer(object):
     """Makes what the model reads. Read-only: it reads the store, and returns the packet with the effects that it decided on;
-    the caller writes them.
+    the caller writes them. It answers the services of its deployment; derived tokens are refused, TIER_FORBIDDEN.
     """
 
     def Assemble(self, request, context):
@@ -92,7 +92,7 @@ def add_AssemblerServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class AssemblerService(object):
     """Makes what the model reads. Read-only: it reads the store, and returns the packet with the effects that it decided on;
-    the caller writes them.
+    the caller writes them. It answers the services of its deployment; derived tokens are refused, TIER_FORBIDDEN.
     """
 
     @staticmethod

@@ -29,7 +29,7 @@ GRPC_VERSION: str
 
 class AssemblerServiceStub:
     """Makes what the model reads. Read-only: it reads the store, and returns the packet with the effects that it decided on;
-    the caller writes them.
+    the caller writes them. It answers the services of its deployment; derived tokens are refused, TIER_FORBIDDEN.
     """
 
     @_typing.overload
@@ -46,7 +46,7 @@ class AssemblerServiceStub:
 @_typing.type_check_only
 class AssemblerServiceAsyncStub(AssemblerServiceStub):
     """Makes what the model reads. Read-only: it reads the store, and returns the packet with the effects that it decided on;
-    the caller writes them.
+    the caller writes them. It answers the services of its deployment; derived tokens are refused, TIER_FORBIDDEN.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -59,7 +59,7 @@ class AssemblerServiceAsyncStub(AssemblerServiceStub):
 
 class AssemblerServiceServicer(metaclass=_abc_1.ABCMeta):
     """Makes what the model reads. Read-only: it reads the store, and returns the packet with the effects that it decided on;
-    the caller writes them.
+    the caller writes them. It answers the services of its deployment; derived tokens are refused, TIER_FORBIDDEN.
     """
 
     @_abc_1.abstractmethod

@@ -36,7 +36,7 @@ class InitProjectRequest(_message.Message):
     CONFIG_PATH_FIELD_NUMBER: _builtins.int
     root: _builtins.str
     """Absolute path of an existing directory on the executor's host. FAILED_PRECONDITION, reason
-    WORKSPACE_UNAVAILABLE, when there is none.
+    WORKSPACE_UNAVAILABLE, when there is none. Derived tokens: a project's, or one in TURNWRIGHT_CLIENT_ROOTS.
     """
     name: _builtins.str
     """Wanted name, `[A-Za-z0-9._-]{1,128}`. Empty: made from the last part of `root`. A project that exists keeps its own."""

@@ -377,7 +377,8 @@ class ExecutorServiceServicer(object):
     def CallTool(self, request, context):
         """Has a tool carry out a command for the caller: reads and writes of entries and files, and all else that tools do.
         The command goes the way of the model's: the same checks, the same filters, the same record. RESOURCE_EXHAUSTED with
-        reason QUEUE_FULL while too many of them are under way on the executor.
+        reason QUEUE_FULL while too many of them are under way on the executor. `sh`, `env` and others that act outside of the
+        project are closed to derived tokens, TIER_FORBIDDEN, but for those that TURNWRIGHT_CLIENT_TOOLS names.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -433,7 +434,7 @@ class ExecutorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AddModel(self, request, context):
-        """Adds a model that runs may name, or replaces one.
+        """Adds a model that runs may name, or replaces one. As RemoveModel it is closed to derived tokens, TIER_FORBIDDEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -95,7 +95,8 @@ class ExecutorServiceStub:
     CallTool: _grpc.UnaryUnaryMultiCallable[_control_pb2.CallToolRequest, _control_pb2.CallToolResponse]
     """Has a tool carry out a command for the caller: reads and writes of entries and files, and all else that tools do.
     The command goes the way of the model's: the same checks, the same filters, the same record. RESOURCE_EXHAUSTED with
-    reason QUEUE_FULL while too many of them are under way on the executor.
+    reason QUEUE_FULL while too many of them are under way on the executor. `sh`, `env` and others that act outside of the
+    project are closed to derived tokens, TIER_FORBIDDEN, but for those that TURNWRIGHT_CLIENT_TOOLS names.
     """
     GetRun: _grpc.UnaryUnaryMultiCallable[_query_pb2.GetRunRequest, _query_pb2.GetRunResponse]
     """Reads a run with its loops and turns."""
@@ -112,7 +113,7 @@ class ExecutorServiceStub:
     ListModels: _grpc.UnaryUnaryMultiCallable[_query_pb2.ListModelsRequest, _query_pb2.ListModelsResponse]
     """Lists the models that runs may name."""
     AddModel: _grpc.UnaryUnaryMultiCallable[_control_pb2.AddModelRequest, _control_pb2.AddModelResponse]
-    """Adds a model that runs may name, or replaces one."""
+    """Adds a model that runs may name, or replaces one. As RemoveModel it is closed to derived tokens, TIER_FORBIDDEN."""
     RemoveModel: _grpc.UnaryUnaryMultiCallable[_control_pb2.RemoveModelRequest, _control_pb2.RemoveModelResponse]
     """Removes a model."""
     SetFileConstraints: _grpc.UnaryUnaryMultiCallable[_control_pb2.SetFileConstraintsRequest, _control_pb2.SetFileConstraintsResponse]
@@ -186,7 +187,8 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     CallTool: _aio.UnaryUnaryMultiCallable[_control_pb2.CallToolRequest, _control_pb2.CallToolResponse]  # type: ignore[assignment]
     """Has a tool carry out a command for the caller: reads and writes of entries and files, and all else that tools do.
     The command goes the way of the model's: the same checks, the same filters, the same record. RESOURCE_EXHAUSTED with
-    reason QUEUE_FULL while too many of them are under way on the executor.
+    reason QUEUE_FULL while too many of them are under way on the executor. `sh`, `env` and others that act outside of the
+    project are closed to derived tokens, TIER_FORBIDDEN, but for those that TURNWRIGHT_CLIENT_TOOLS names.
     """
     GetRun: _aio.UnaryUnaryMultiCallable[_query_pb2.GetRunRequest, _query_pb2.GetRunResponse]  # type: ignore[assignment]
     """Reads a run with its loops and turns."""
@@ -203,7 +205,7 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     ListModels: _aio.UnaryUnaryMultiCallable[_query_pb2.ListModelsRequest, _query_pb2.ListModelsResponse]  # type: ignore[assignment]
     """Lists the models that runs may name."""
     AddModel: _aio.UnaryUnaryMultiCallable[_control_pb2.AddModelRequest, _control_pb2.AddModelResponse]  # type: ignore[assignment]
-    """Adds a model that runs may name, or replaces one."""
+    """Adds a model that runs may name, or replaces one. As RemoveModel it is closed to derived tokens, TIER_FORBIDDEN."""
     RemoveModel: _aio.UnaryUnaryMultiCallable[_control_pb2.RemoveModelRequest, _control_pb2.RemoveModelResponse]  # type: ignore[assignment]
     """Removes a model."""
     SetFileConstraints: _aio.UnaryUnaryMultiCallable[_control_pb2.SetFileConstraintsRequest, _control_pb2.SetFileConstraintsResponse]  # type: ignore[assignment]
@@ -400,7 +402,8 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_control_pb2.CallToolResponse, _abc.Awaitable[_control_pb2.CallToolResponse]]:
         """Has a tool carry out a command for the caller: reads and writes of entries and files, and all else that tools do.
         The command goes the way of the model's: the same checks, the same filters, the same record. RESOURCE_EXHAUSTED with
-        reason QUEUE_FULL while too many of them are under way on the executor.
+        reason QUEUE_FULL while too many of them are under way on the executor. `sh`, `env` and others that act outside of the
+        project are closed to derived tokens, TIER_FORBIDDEN, but for those that TURNWRIGHT_CLIENT_TOOLS names.
         """
 
     @_abc_1.abstractmethod
@@ -465,7 +468,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.AddModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.AddModelResponse, _abc.Awaitable[_control_pb2.AddModelResponse]]:
-        """Adds a model that runs may name, or replaces one."""
+        """Adds a model that runs may name, or replaces one. As RemoveModel it is closed to derived tokens, TIER_FORBIDDEN."""
 
     @_abc_1.abstractmethod
     def RemoveModel(

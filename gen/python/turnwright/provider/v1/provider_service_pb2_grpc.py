@@ -27,7 +27,8 @@ if _version_not_supported:
 
 class ProviderServiceStub(object):
     """One model call at a time, streamed. Knows vendors, keys and retries; knows nothing of runs or entries.
-    Errors stand in turnwright.types.v1.ErrorReason under VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED.
+    Errors stand in turnwright.types.v1.ErrorReason under VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED. Generate and
+    CheckModels are for executors: derived tokens are refused, TIER_FORBIDDEN, unless TURNWRIGHT_CLIENT_GENERATE opens them.
     """
 
     def __init__(self, channel):
@@ -55,7 +56,8 @@ class ProviderServiceStub(object):
 
 class ProviderServiceServicer(object):
     """One model call at a time, streamed. Knows vendors, keys and retries; knows nothing of runs or entries.
-    Errors stand in turnwright.types.v1.ErrorReason under VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED.
+    Errors stand in turnwright.types.v1.ErrorReason under VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED. Generate and
+    CheckModels are for executors: derived tokens are refused, TIER_FORBIDDEN, unless TURNWRIGHT_CLIENT_GENERATE opens them.
     """
 
     def Generate(self, request, context):
@@ -107,7 +109,8 @@ def add_ProviderServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class ProviderService(object):
     """One model call at a time, streamed. Knows vendors, keys and retries; knows nothing of runs or entries.
-    Errors stand in turnwright.types.v1.ErrorReason under VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED.
+    Errors stand in turnwright.types.v1.ErrorReason under VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED. Generate and
+    CheckModels are for executors: derived tokens are refused, TIER_FORBIDDEN, unless TURNWRIGHT_CLIENT_GENERATE opens them.
     """
 
     @staticmethod

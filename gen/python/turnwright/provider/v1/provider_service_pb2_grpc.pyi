@@ -28,7 +28,8 @@ GRPC_VERSION: str
 
 class ProviderServiceStub:
     """One model call at a time, streamed. Knows vendors, keys and retries; knows nothing of runs or entries.
-    Errors stand in turnwright.types.v1.ErrorReason under VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED.
+    Errors stand in turnwright.types.v1.ErrorReason under VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED. Generate and
+    CheckModels are for executors: derived tokens are refused, TIER_FORBIDDEN, unless TURNWRIGHT_CLIENT_GENERATE opens them.
     """
 
     @_typing.overload
@@ -45,7 +46,8 @@ class ProviderServiceStub:
 @_typing.type_check_only
 class ProviderServiceAsyncStub(ProviderServiceStub):
     """One model call at a time, streamed. Knows vendors, keys and retries; knows nothing of runs or entries.
-    Errors stand in turnwright.types.v1.ErrorReason under VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED.
+    Errors stand in turnwright.types.v1.ErrorReason under VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED. Generate and
+    CheckModels are for executors: derived tokens are refused, TIER_FORBIDDEN, unless TURNWRIGHT_CLIENT_GENERATE opens them.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -58,7 +60,8 @@ class ProviderServiceAsyncStub(ProviderServiceStub):
 
 class ProviderServiceServicer(metaclass=_abc_1.ABCMeta):
     """One model call at a time, streamed. Knows vendors, keys and retries; knows nothing of runs or entries.
-    Errors stand in turnwright.types.v1.ErrorReason under VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED.
+    Errors stand in turnwright.types.v1.ErrorReason under VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED. Generate and
+    CheckModels are for executors: derived tokens are refused, TIER_FORBIDDEN, unless TURNWRIGHT_CLIENT_GENERATE opens them.
     """
 
     @_abc_1.abstractmethod

@@ -320,7 +320,8 @@ class StoreServiceServicer(object):
     """
 
     def InitProject(self, request, context):
-        """Registers a project, or returns the one of the same workspace with its root brought up to date.
+        """Registers a project, or returns the one of the same workspace with its root brought up to date. Takes the deployment's
+        secret, as PutModels and DeleteModel do: TIER_FORBIDDEN for derived tokens.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

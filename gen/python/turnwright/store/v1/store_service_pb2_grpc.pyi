@@ -46,7 +46,9 @@ class StoreServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> StoreServiceAsyncStub: ...
     InitProject: _grpc.UnaryUnaryMultiCallable[_registry_pb2.InitProjectRequest, _registry_pb2.InitProjectResponse]
-    """Registers a project, or returns the one of the same workspace with its root brought up to date."""
+    """Registers a project, or returns the one of the same workspace with its root brought up to date. Takes the deployment's
+    secret, as PutModels and DeleteModel do: TIER_FORBIDDEN for derived tokens.
+    """
     ListProjects: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ListProjectsRequest, _registry_pb2.ListProjectsResponse]
     """Lists projects by name."""
     PutModels: _grpc.UnaryUnaryMultiCallable[_registry_pb2.PutModelsRequest, _registry_pb2.PutModelsResponse]
@@ -169,7 +171,9 @@ class StoreServiceAsyncStub(StoreServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     InitProject: _aio.UnaryUnaryMultiCallable[_registry_pb2.InitProjectRequest, _registry_pb2.InitProjectResponse]  # type: ignore[assignment]
-    """Registers a project, or returns the one of the same workspace with its root brought up to date."""
+    """Registers a project, or returns the one of the same workspace with its root brought up to date. Takes the deployment's
+    secret, as PutModels and DeleteModel do: TIER_FORBIDDEN for derived tokens.
+    """
     ListProjects: _aio.UnaryUnaryMultiCallable[_registry_pb2.ListProjectsRequest, _registry_pb2.ListProjectsResponse]  # type: ignore[assignment]
     """Lists projects by name."""
     PutModels: _aio.UnaryUnaryMultiCallable[_registry_pb2.PutModelsRequest, _registry_pb2.PutModelsResponse]  # type: ignore[assignment]
@@ -295,7 +299,9 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _registry_pb2.InitProjectRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_registry_pb2.InitProjectResponse, _abc.Awaitable[_registry_pb2.InitProjectResponse]]:
-        """Registers a project, or returns the one of the same workspace with its root brought up to date."""
+        """Registers a project, or returns the one of the same workspace with its root brought up to date. Takes the deployment's
+        secret, as PutModels and DeleteModel do: TIER_FORBIDDEN for derived tokens.
+        """
 
     @_abc_1.abstractmethod
     def ListProjects(

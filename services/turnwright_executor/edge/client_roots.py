@@ -1,0 +1,28 @@
+"""Which directories callers with derived tokens may make known as projects. Source: architecture 10."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+
+class ClientRoots:
+    """The directories below which they may; our own home is never among them, nor a directory that holds it."""
+
+    def __init__(self, directories: str, home: Path) -> None:
+        """`directories` are absolute paths with colons between; `~` is the executor's user."""
+        self._directories = [os.path.expanduser(path) for path in directories.split(os.pathsep) if path]  # noqa: PTH111
+        self._home = home
+
+    async def admits(self, root: str) -> bool:
+        """Whether a directory, wherever its links lead, is one of them or lies in one."""
+        return await asyncio.to_thread(self._admits, Path(root))
+
+    def _admits(self, root: Path) -> bool:
+        if not root.is_absolute():
+            return False
+        real, home = root.resolve(), self._home.resolve()
+        if real.is_relative_to(home) or home.is_relative_to(real):
+            return False
+        return any(real.is_relative_to(Path(directory).resolve()) for directory in self._directories)
