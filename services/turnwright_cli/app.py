@@ -111,13 +111,20 @@ def resolve(
     as_json: bool,
     server: str | None,
 ) -> None:
-    """Decide on a proposal; the loop goes on and is followed to its end. --edit, --content-file and --answer accept."""
+    """Decide on a proposal; the loop goes on and is followed to its end. --edit, --content-file and --answer accept.
+
+    At a terminal, without a decision: what waits is shown and asked for.
+    """
     from turnwright_cli.editing import contents_from
     from turnwright_cli.prompting import Decision, cut_comment
-    from turnwright_cli.tasks import Verdict
+    from turnwright_cli.tasks import Verdict, ask_for, has_terminal
     from turnwright_cli.tasks import resolve as decide
 
-    accepts = _accepts(accept, reason, [edit, content_file, answer])
+    changes = [edit, content_file, answer]
+    if accept is None and not any(changes) and not reason and not as_json and has_terminal():
+        settings = settings_of(server=server)
+        finish(ask_for(settings, root_of(settings, project), run, path))
+    accepts = _accepts(accept, reason, changes)
     settings = settings_of(server=server)
     decision = Decision(accepts, cut_comment(reason), contents_from(content_file), answer, edits=edit)
     finish(decide(settings, Verdict(root_of(settings, project), run, path, decision), as_json=as_json))
@@ -129,7 +136,7 @@ def _accepts(accept: bool | None, reason: str, changes: list[Any]) -> bool:
     if changed > 1:
         raise click.UsageError("--edit, --content-file and --answer exclude each other.")
     if accept is None and not changed:
-        raise click.UsageError("Say --accept or --reject.")
+        raise click.UsageError("Say --accept or --reject; only at a terminal you are asked.")
     if accept is False and changed:
         raise click.UsageError("--edit, --content-file and --answer accept; --reject does not.")
     if accept is not False and reason:
@@ -176,14 +183,15 @@ def one_run(before: dict[str, Any], after: dict[str, Any]) -> tuple[CliSettings,
 @runs.command("show")
 @options.run
 @click.option("--full", is_flag=True, help="Show long proposals whole.")
+@click.option("--turns", is_flag=True, help="Show its turns too, with each command and how it ended.")
 @options.common
 @click.pass_obj
-def runs_show(before: dict[str, Any], /, run: str, full: bool, **after: Any) -> None:
+def runs_show(before: dict[str, Any], /, run: str, full: bool, turns: bool, **after: Any) -> None:
     """Show one run: its loops, and what waits for a decision."""
     from turnwright_cli.lists import show_run
 
     settings, root, json = one_run(before, after)
-    finish(show_run(settings, root, run, as_json=json, whole=full))
+    finish(show_run(settings, root, run, as_json=json, whole=full, turns=turns))
 
 
 @runs.command("abort")
@@ -198,14 +206,30 @@ def runs_abort(before: dict[str, Any], /, run: str, **after: Any) -> None:
     finish(abort_run(settings, root, run, as_json=json))
 
 
-@app.command()
+@app.group(cls=Group, invoke_without_command=True)
 @options.as_json
 @options.server
-def models(as_json: bool, server: str | None) -> None:
-    """List the models that runs may name, and whether each could be called now."""
-    from turnwright_cli.lists import list_models
+@click.pass_context
+def models(context: click.Context, /, as_json: bool, server: str | None) -> None:
+    """The models that runs may name, and whether each could be called now."""
+    context.obj = {"as_json": as_json, "server": server}
+    if context.invoked_subcommand is None:
+        from turnwright_cli.lists import list_models
 
-    finish(list_models(settings_of(server=server), as_json=as_json))
+        finish(list_models(settings_of(server=server), as_json=as_json))
+
+
+@models.command("remove")
+@click.argument("alias", metavar="ALIAS", help="Alias of the model.")
+@options.as_json
+@options.server
+@click.pass_obj
+def models_remove(before: dict[str, Any], /, alias: str, as_json: bool, server: str | None) -> None:
+    """Take a model away, so that no run can name it any more."""
+    from turnwright_cli.lists import remove_model
+
+    settings = settings_of(server=server or before["server"])
+    finish(remove_model(settings, alias, as_json=as_json or before["as_json"]))
 
 
 @app.command()

@@ -17,7 +17,7 @@ from turnwright_cli.config import CliSettings
 from turnwright_cli.exits import FAILED, FailureError, failure_of
 from turnwright_cli.json_lines import to_line
 from turnwright_cli.lists import context_words
-from turnwright_cli.output import console, write_line
+from turnwright_cli.output import console, put, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import LOG_FILE, open_session
 from turnwright_cli.stack import START_ORDER, settings_class
@@ -54,20 +54,20 @@ async def doctor(settings: CliSettings, *, as_json: bool) -> int:
         out = console()
         _own(out, settings)
         for line in _status_lines(status, contexts):
-            out.print(line)
+            put(out, line)
     return 0 if all(service.serving for service in status.services) else FAILED
 
 
 def _own(out: Console, settings: CliSettings) -> None:
     """What this command knows without asking anybody."""
-    out.print(Text(f"turnwright {version('turnwright')}"))
-    out.print(Text(f"home: {settings.home} (log: {settings.home / LOG_FILE})"))
+    put(out, Text(f"turnwright {version('turnwright')}"))
+    put(out, Text(f"home: {settings.home} (log: {settings.home / LOG_FILE})"))
     changed = dict(settings_in_force())
-    out.print(Text("settings in force:" if changed else "settings: all at their defaults"))
+    put(out, Text("settings in force:" if changed else "settings: all at their defaults"))
     for name, value in sorted(changed.items()):
-        out.print(Text(f"  {name}={safe_line(value)}"))
+        put(out, Text(f"  {name}={safe_line(value)}"))
     for name in unknown_variables(os.environ):
-        out.print(Text(f"no setting is called {safe_line(name)}{_meant(name)}", style="yellow"))
+        put(out, Text(f"no setting is called {safe_line(name)}{_meant(name)}", style="yellow"))
 
 
 def settings_in_force() -> Iterator[tuple[str, str]]:

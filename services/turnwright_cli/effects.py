@@ -30,21 +30,25 @@ _KINDS: Final = {
 }
 
 
-def effect_title(proposal: proposal_pb2.Proposal, chars_max: int = 0) -> str:
-    """What would happen, in a line: `change src/a.py`, `run make test`. A number cuts it, and tells its length then."""
+def effect_words(proposal: proposal_pb2.Proposal) -> str:
+    """What would happen, as it was given: `change src/a.py`, `run make test`."""
     match proposal.WhichOneof("effect"):
         case "command":
-            title = f"run {proposal.command.command}"
+            return f"run {proposal.command.command}"
         case "question":
-            title = f"ask {proposal.question.question}"
+            return f"ask {proposal.question.question}"
         case "files":
             changes = proposal.files.changes
-            title = ", ".join(f"{_KINDS.get(change.kind, 'change')} {change.path}" for change in changes)
+            return ", ".join(f"{_KINDS.get(change.kind, 'change')} {change.path}" for change in changes)
         case "call":
-            title = f"{_called(proposal)} with {proposal.call.data_json}"
+            return f"{_called(proposal)} with {proposal.call.data_json}"
         case _:
-            title = _called(proposal)
-    return shown_line(title, chars_max)
+            return _called(proposal)
+
+
+def effect_title(proposal: proposal_pb2.Proposal, chars_max: int = 0) -> str:
+    """What would happen, in a line in which nothing hides. A number cuts it, and tells its length then."""
+    return shown_line(effect_words(proposal), chars_max)
 
 
 def _called(proposal: proposal_pb2.Proposal) -> str:

@@ -140,7 +140,7 @@ _RULES: Final[Mapping[Reason, tuple[int, Advice]]] = {
         _say("Another executor works on this run; it is free when that one ends or its lease has passed."),
     ),
     Reason.PACKET_BASE_MISSING: (FAILED, _say("Call again.")),
-    Reason.TURN_NOT_FOUND: (USAGE, _say("`turnwright runs show RUN` lists the turns of a run.")),
+    Reason.TURN_NOT_FOUND: (USAGE, _say("`turnwright runs show RUN --turns` lists the turns of a run.")),
     Reason.SCHEME_FIXED: (USAGE, _nothing),
     Reason.VERSION_MISMATCH: (FAILED, _say("Upgrade the older of the two.")),
     Reason.PLUGIN_FAILED: (FAILED, _say("The assembler's log tells what the plugin raised.")),

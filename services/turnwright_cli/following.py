@@ -59,15 +59,18 @@ class Follower:
         self._view = RunView()
         self._deciding: asyncio.Task[bool] | None = None
         self._asked = ""
+        self._came_for = ""
         self._decided: set[str] = set()
         self._aborted = False
         self._status = runs.QUEUED
 
-    async def follow(self, queued: QueuedLoop, decided: str = "") -> Followed:
+    async def follow(self, queued: QueuedLoop, decided: str = "", asked: str = "") -> Followed:
         """Show and steer the loop until it has ended, or until a decision is needed that nobody here can take.
 
-        `decided` is the path of the proposal whose decision made the loop go on; it is not asked for again.
+        `decided` is the path of the proposal whose decision made the loop go on; it is not asked for again. `asked` is
+        the one that somebody came to decide: it comes first, and Ctrl-C before a decision leaves all as it was.
         """
+        self._came_for = asked
         self._queued = queued
         self._screen.begin(queued.state, queued.sequence)
         if decided:
@@ -89,6 +92,8 @@ class Follower:
                 waiting = [task for task in (upcoming, self._deciding, None if self._aborted else asked) if task]
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 if asked.done() and not self._aborted:
+                    if self._came_for and not self._decided:
+                        return await self._leave()
                     await self._abort()
                 if self._deciding is not None and self._deciding.done() and not self._finish_deciding():
                     return await self._leave()
@@ -135,7 +140,8 @@ class Follower:
                 kind = event.proposal_resolved.decision.kind
                 is_expired = kind == proposal_pb2.DECISION_KIND_EXPIRED
                 self._screen.note(_EXPIRED if is_expired else "It was decided elsewhere.")
-        proposal = next((found for found in self._view.proposals.values() if self._concerns(found)), None)
+        waiting = sorted(self._view.proposals.values(), key=lambda found: found.path != self._came_for)
+        proposal = next((found for found in waiting if self._concerns(found)), None)
         if proposal is None or self._deciding is not None or self._aborted:
             return None
         if self._decider is None:

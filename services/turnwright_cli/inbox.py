@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from rich.table import Table
-from rich.text import Text
 from turnwright.executor.v1 import proposal_pb2
 from turnwright.types.v1 import proposal_pb2 as types_pb2
 
 from turnwright_cli.config import CliSettings
-from turnwright_cli.effects import TITLE_CHARS_MAX, effect_title
+from turnwright_cli.effects import TITLE_CHARS_MAX, effect_title, effect_words
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.json_lines import to_line
-from turnwright_cli.output import console, write_line
+from turnwright_cli.output import write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_session
+from turnwright_cli.tables import Column, show_table
 
 _PAST: Final = {
     types_pb2.DECISION_KIND_ACCEPTED: "accepted by",
@@ -39,22 +38,13 @@ async def show_inbox(settings: CliSettings, project: str | None, *, as_json: boo
         for item in items:
             write_line(to_line(item))
         return 0
-    if not items:
-        console().print("Nothing waits for a decision.", markup=False)
-        return 0
-    console().print(_table(items), soft_wrap=False)
-    console().print("Decide with: turnwright resolve RUN PATH --accept (or --reject)", markup=False)
+    show_table(
+        (*map(Column, ("project", "run", "path", "waits")), Column("wants to", TITLE_CHARS_MAX, decides=True)),
+        ((item.project, item.run, item.proposal.path, _waits(item), effect_words(item.proposal)) for item in items),
+        empty="Nothing waits for a decision.",
+        hint="Decide with: turnwright resolve RUN PATH (--accept or --reject where nobody can be asked)",
+    )
     return 0
-
-
-def _table(items: Sequence[proposal_pb2.InboxItem]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("project", "run", "path", "waits", "wants to"):
-        table.add_column(column, overflow="fold")
-    for item in items:
-        words = (item.project, item.run, item.proposal.path, _waits(item), effect_title(item.proposal, TITLE_CHARS_MAX))
-        table.add_row(*(Text(safe_line(word)) for word in words))
-    return table
 
 
 def _waits(item: proposal_pb2.InboxItem) -> str:

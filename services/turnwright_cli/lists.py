@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Sequence
 from datetime import datetime
 
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
-from rich.table import Table
 from rich.text import Text
 from turnwright.types.v1 import budget_pb2, loop_pb2, model_pb2, proposal_pb2
 
 from turnwright_cli.config import CliSettings
 from turnwright_cli.effects import effect_lines, how_to_accept, is_cut
 from turnwright_cli.json_lines import to_line
-from turnwright_cli.output import console, write_line
+from turnwright_cli.output import complain, console, put, write_line
 from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.render import usage_words
 from turnwright_cli.session import open_session
+from turnwright_cli.tables import Cell, Column, show_table
+from turnwright_cli.turns import show_turns
 from turnwright_client import pending_proposals
 from turnwright_core import runs
-from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
+from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT, PAGE_SIZE_MAX
 
 SUMMARY_CHARS = 60
 _UNDER_WAY = (runs.RUNNING, runs.PROPOSED)
@@ -47,40 +49,46 @@ async def list_runs(settings: CliSettings, project: str, *, as_json: bool) -> in
         found = [run async for run in session.client.list_runs(name)]
     if as_json:
         return _json_lines(found)
-    if not found:
-        console().print("No runs yet. Begin one with `turnwright act PROMPT`.", markup=False)
-        return 0
-    table = _table("run", "status", "turns", "model", "changed", "summary")
-    for run in found:
-        table.add_row(
-            Text(safe_line(run.run)),
-            status_words(run.status),
-            str(run.turn),
-            Text(safe_line(run.loop.settings.model or run.settings.model)),
-            _when(run.update_time),
-            Text(safe_line(run.summary or run.loop.prompt, SUMMARY_CHARS)),
-        )
-    console().print(table, soft_wrap=False)
+    show_table(
+        (*map(Column, ("run", "status", "turns", "model", "changed")), Column("summary", SUMMARY_CHARS)),
+        (
+            (
+                run.run,
+                status_words(run.status),
+                str(run.turn),
+                run.loop.settings.model or run.settings.model,
+                _when(run.update_time),
+                run.summary or run.loop.prompt,
+            )
+            for run in found
+        ),
+        empty="No runs yet. Begin one with `turnwright act PROMPT`.",
+    )
     return 0
 
 
-async def show_run(settings: CliSettings, project: str, alias: str, *, as_json: bool, whole: bool = False) -> int:
-    """One run: its loops, and what waits for a decision."""
+async def show_run(
+    settings: CliSettings, project: str, alias: str, *, as_json: bool, whole: bool = False, turns: bool = False
+) -> int:
+    """One run: its loops, with `turns` its turns and their commands, and what waits for a decision."""
     async with open_session(settings) as session:
         name = (await session.client.init_project(project)).name
-        answer = await session.client.get_run(name, alias)
+        most = PAGE_SIZE_MAX if turns else 0
+        answer = await session.client.get_run(name, alias, turns_max=most, history_max=most)
         waits = answer.run.status == runs.PROPOSED
         paths = [one.path for one in await pending_proposals(session.client, name, alias)] if waits else ()
         pending = [(await session.client.get_proposal(name, alias, path)).proposal for path in paths]
     if as_json:
         return _json_lines([answer])
     out = console()
-    out.print(Text(f"{safe_line(answer.run.run)}: {status_words(answer.run.status)}, {answer.run.turn} turns"))
-    out.print(Text(f"spent {spending_words(answer.spent)}; budget {budget_words(answer.run.settings.budget)}"))
+    put(out, Text(f"{safe_line(answer.run.run)}: {status_words(answer.run.status)}, {answer.run.turn} turns"))
+    put(out, Text(f"spent {spending_words(answer.spent)}; budget {budget_words(answer.run.settings.budget)}"))
     for loop in reversed(answer.loops):
-        out.print(Text(_loop_line(loop)))
+        put(out, Text(_loop_line(loop)))
         if loop.summary:
-            out.print(Text(f"   {safe_text(loop.summary)}"))
+            put(out, Text(f"   {safe_text(loop.summary)}"))
+    if turns:
+        show_turns(out, answer)
     _show_pending(alias, pending, whole=whole)
     return 0
 
@@ -90,11 +98,11 @@ def _show_pending(alias: str, pending: Sequence[proposal_pb2.Proposal], *, whole
     whole = whole or not out.is_terminal
     for proposal in pending:
         for part in effect_lines(proposal, styled=out.is_terminal, whole=whole):
-            out.print(part)
+            put(out, part)
         if not whole and is_cut(proposal):
-            out.print(Text(f"See all of it with: turnwright runs show {alias} --full"))
+            put(out, Text(f"See all of it with: turnwright runs show {alias} --full"))
         command = f"turnwright resolve {alias} {safe_line(proposal.path)} {how_to_accept(proposal)} (or --reject)"
-        out.print(Text(f"Decide with: {command}"))
+        put(out, Text(f"Decide with: {command}"))
 
 
 def _loop_line(loop: loop_pb2.Loop) -> str:
@@ -118,7 +126,7 @@ async def abort_run(settings: CliSettings, project: str, alias: str, *, as_json:
         return _json_lines([run])
     goes_on = run.loop.sequence == answer.run.loop.sequence and run.loop.status in _UNDER_WAY
     told = "; it was told to stop, and has not stopped yet" if goes_on else ""
-    console().print(Text(f"{safe_line(run.run)}: {status_words(run.status)}{told}"))
+    put(console(), Text(f"{safe_line(run.run)}: {status_words(run.status)}{told}"))
     return 0
 
 
@@ -129,20 +137,30 @@ async def list_models(settings: CliSettings, *, as_json: bool) -> int:
         status = await session.client.get_status(check_models=True, timeout_s=settings.doctor_timeout_s)
     if as_json:
         return _json_lines(models)
-    if not models:
-        console().print("No models yet. Add one: TURNWRIGHT_MODEL_<alias>=<vendor>/<model>.", markup=False)
-        return 0
     problems = {check.alias: "" if check.usable else check.problem or "not usable" for check in status.models}
-    table = _table("alias", "vendor/model", "context", "usable")
+    rows = []
     for model in models:
         problem = problems.get(model.alias, "not checked")
-        table.add_row(
-            Text(safe_line(model.alias)),
-            Text(safe_line(model.vendor_model)),
-            context_words(model),
-            Text(safe_line(problem) or "yes", style="red" if problem else "green"),
-        )
-    console().print(table, soft_wrap=False)
+        usable = Cell(problem or "yes", "red" if problem else "green")
+        rows.append((model.alias, model.vendor_model, context_words(model), usable))
+    show_table(
+        tuple(map(Column, ("alias", "vendor/model", "context", "usable"))),
+        rows,
+        empty="No models yet. Add one: TURNWRIGHT_MODEL_<alias>=<vendor>/<model>.",
+    )
+    return 0
+
+
+async def remove_model(settings: CliSettings, alias: str, *, as_json: bool) -> int:
+    """Take a model away; runs that use it need another one from their next loop on."""
+    async with open_session(settings) as session:
+        await session.client.remove_model(alias)
+        left = await session.client.list_models()
+    if as_json:
+        return _json_lines(left)
+    put(console(), Text(f"{safe_line(alias)}: removed"))
+    if (variable := f"TURNWRIGHT_MODEL_{alias}") in os.environ:
+        complain(f"{variable} is set here: the next command that starts its own services adds the model again.")
     return 0
 
 
@@ -180,13 +198,6 @@ def _json_lines(messages: Sequence[Message]) -> int:
     for message in messages:
         write_line(to_line(message))
     return 0
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
 
 
 def _when(time: Timestamp) -> str:

@@ -6,7 +6,8 @@ import os
 import sys
 from typing import IO, Any, cast
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.text import Text
 
 
 class _Lasting:
@@ -49,6 +50,15 @@ def lasting_stdout() -> IO[str]:
 def console() -> Console:
     """A console on standard output: no colours under NO_COLOR, nothing but text in a pipe."""
     return Console(file=lasting_stdout(), highlight=False, soft_wrap=True)
+
+
+def put(console: Console, what: RenderableType, end: str = "\n") -> None:
+    """Print to a console; a text that goes into a pipe arrives as it is, its tabs too."""
+    if isinstance(what, Text) and not console.is_terminal:
+        console.file.write(what.plain + end)
+        console.file.flush()
+    else:
+        console.print(what, end=end, soft_wrap=isinstance(what, Text), markup=False, highlight=False)
 
 
 def write_line(text: str) -> None:

@@ -6,7 +6,6 @@ the same lines come without styles and without anything that moves a cursor.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
@@ -18,15 +17,14 @@ from turnwright.types.v1 import entry_pb2, loop_pb2, proposal_pb2, run_pb2, turn
 
 from turnwright_cli.effects import effect_lines
 from turnwright_cli.live_output import LiveOutput, OutputLine
+from turnwright_cli.output import put
 from turnwright_cli.plain import safe_line, safe_text
+from turnwright_cli.records import BODY_CHARS, SETTLED, record_line
 from turnwright_cli.status_line import StatusLine
-from turnwright_core.entries import State
 from turnwright_core.text import scheme_of
 
 Event = executor_service_pb2.WatchRunResponse
 
-BODY_CHARS: Final = 100
-TARGET_CHARS: Final = 80
 OUTPUT_CHARS: Final = 400
 """Longest line of a command's output where there is no terminal whose width says it."""
 OUTPUT_CHARS_MIN: Final = 20
@@ -56,13 +54,6 @@ class Screen(Protocol):
         """The loop ended, or waits for a decision that this command cannot take."""
         ...
 
-
-_STATES: Final[Mapping[int, tuple[str, str, str]]] = {
-    State.RESOLVED: ("✓", "ok", "green"),
-    State.FAILED: ("✗", "failed", "red"),
-    State.CANCELLED: ("⊘", "cancelled", "yellow"),
-}
-"""Icon, word for terminals that cannot show it, and style of a command that is settled."""
 
 _ENDS: Final[Mapping[int, tuple[str, str]]] = {
     200: ("Done", "bold green"),
@@ -138,7 +129,7 @@ class TextScreen:
 
     def _line(self, what: Any) -> None:
         self.pause()
-        self._console.print(what, soft_wrap=isinstance(what, Text), markup=False, highlight=False)
+        put(self._console, what)
 
     def _break(self) -> None:
         """End a line that streamed text left open."""
@@ -168,7 +159,7 @@ class TextScreen:
             self._break()
         self._streaming = kind
         style = "italic dim" if kind == "append_reasoning" else "none"
-        self._console.print(Text(text, style=style), end="", soft_wrap=True, markup=False, highlight=False)
+        put(self._console, Text(text, style=style), end="")
         self._mid_line = not text.endswith("\n")
 
     def cancelled(self, event: Event) -> None:
@@ -227,21 +218,11 @@ class TextScreen:
             self._output.entered(entry)
 
     def _command(self, entry: entry_pb2.Entry) -> None:
-        if entry.state not in _STATES or entry.path in self._told:
+        if entry.state not in SETTLED or entry.path in self._told:
             return
         self._told.add(entry.path)
         self._output.ended(entry.path)
-        icon, word, style = _STATES[entry.state]
-        tool, target = _named(entry)
-        line = Text.assemble(("  ", ""), (self._icon(icon, word), style), (f" {tool}", "bold"))
-        if target:
-            line.append(f" {target}")
-        line.append(f" {entry.status}", style)
-        if entry.outcome:
-            line.append(f" {safe_line(entry.outcome)}", style)
-        if body := safe_line(entry.body.partition("\n")[0], BODY_CHARS):
-            line.append(f"  {body}", "dim")
-        self._line(line)
+        self._line(record_line(entry, icons=self._icons))
 
 
 _SHOWN: Final[Mapping[str, Callable[[TextScreen, Event], None]]] = {
@@ -257,16 +238,6 @@ _SHOWN: Final[Mapping[str, Callable[[TextScreen, Event], None]]] = {
     "output_appended": TextScreen.output,
 }
 """What each kind of event prints; the others are for programs."""
-
-
-def _named(entry: entry_pb2.Entry) -> tuple[str, str]:
-    """Tool and target of a record, from its attributes; from its path where they do not say."""
-    try:
-        attributes = json.loads(entry.attributes_json or "{}")
-    except ValueError:
-        attributes = {}
-    tool = attributes.get("tool") or [*entry.path.split("/"), "", "", "", ""][3]
-    return safe_line(str(tool)), safe_line(str(attributes.get("target") or ""), TARGET_CHARS)
 
 
 def usage_words(usage: usage_pb2.Usage) -> list[str]:

@@ -22,7 +22,7 @@ from turnwright_cli.inbox import pump
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.json_lines import to_line
 from turnwright_cli.lists import SUMMARY_CHARS, budget_words, status_words
-from turnwright_cli.output import console, write_line
+from turnwright_cli.output import console, put, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_session
 from turnwright_client import Board, Client, RunsMessage
@@ -81,7 +81,7 @@ async def configure_run(
         return 0
     out = console()
     for line in settings_lines(run.settings):
-        out.print(Text(line))
+        put(out, Text(line))
     return 0
 
 
@@ -208,5 +208,5 @@ def _say(run: run_pb2.Run, what: str, *, as_json: bool) -> int:
     if as_json:
         write_line(to_line(run))
     else:
-        console().print(Text(f"{safe_line(run.run)}: {status_words(run.status)}; {safe_line(what)}"))
+        put(console(), Text(f"{safe_line(run.run)}: {status_words(run.status)}; {safe_line(what)}"))
     return 0

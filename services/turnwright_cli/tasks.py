@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import shlex
 import sys
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -88,10 +88,11 @@ class Verdict:
 
 @frozen
 class Begun:
-    """What to follow. `decided` is the proposal whose decision began it."""
+    """What to follow. `decided` is the proposal whose decision began it, `asked` the one that is asked for first."""
 
     queued: QueuedLoop
     decided: str = ""
+    asked: str = ""
 
 
 Begin = Callable[[Client], Awaitable[Begun]]
@@ -100,7 +101,7 @@ Begin = Callable[[Client], Awaitable[Begun]]
 
 async def run_task(settings: CliSettings, task: Task, *, as_json: bool, models: Mapping[str, str] | None = None) -> int:
     """Give the task to a run and follow it. Returns the exit code."""
-    interactive = not as_json and _has_terminal()
+    interactive = not as_json and has_terminal()
     request_id = secrets.token_hex(16)
 
     async def begin(client: Client) -> Begun:
@@ -158,12 +159,36 @@ async def resolve(settings: CliSettings, verdict: Verdict, *, as_json: bool) -> 
     return await _follow(settings, begin, yolo=False, as_json=as_json)
 
 
+async def ask_for(settings: CliSettings, project: str, run: str, path: str) -> int:
+    """Show what waits in a run, or the proposal at a path, and ask for a decision. Returns the exit code."""
+
+    async def begin(client: Client) -> Begun:
+        name = (await client.init_project(project)).name
+        state = (await client.get_run(name, run)).run
+        found = [proposal.path for proposal in await pending_proposals(client, name, run)]
+        if not found:
+            raise usage(_nothing_waits(run))
+        if path and path not in found:
+            raise usage(f"{safe_line(path)} does not wait for a decision. What waits in run {run}:\n{_listed(found)}")
+        return Begun(QueuedLoop(name, run, state.loop.sequence, task_pb2.EventCursor(), state), asked=path or found[0])
+
+    return await _follow(settings, begin, yolo=False, as_json=False)
+
+
+def _nothing_waits(run: str) -> str:
+    return f"Nothing in run {run} waits for a decision. `turnwright runs` lists the runs of this project."
+
+
+def _listed(paths: Iterable[str]) -> str:
+    return "\n".join(f"  {safe_line(path)}" for path in paths)
+
+
 async def _only_proposal(client: Client, project: str, run: str) -> str:
     found = [proposal.path for proposal in await pending_proposals(client, project, run)]
     if not found:
-        raise usage(f"Nothing in run {run} waits for a decision. `turnwright runs` lists the runs of this project.")
+        raise usage(_nothing_waits(run))
     if len(found) > 1:
-        raise usage("More than one proposal waits; name one:\n" + "\n".join(f"  {safe_line(path)}" for path in found))
+        raise usage(f"More than one proposal waits; name one:\n{_listed(found)}")
     return found[0]
 
 
@@ -186,7 +211,7 @@ async def _follow(
                     again = await begin(session.client)
                     begun = begun or again
                     follower = Follower(session.client, screen, person, interrupts, yolo=yolo)
-                    return _exit(await follower.follow(begun.queued, begun.decided))
+                    return _exit(await follower.follow(begun.queued, begun.decided, begun.asked))
                 except TurnwrightError as error:
                     if not session.joined or error.reason not in _GONE or attempt == REJOINS_MAX:
                         raise
@@ -199,7 +224,7 @@ def _screen(*, as_json: bool) -> tuple[Screen, Person | None]:
     if as_json:
         return JsonScreen(write_line), None
     screen = TextScreen(console())
-    if not _has_terminal():
+    if not has_terminal():
         return screen, None
     stdout = lasting_stdout()
 
@@ -211,7 +236,8 @@ def _screen(*, as_json: bool) -> tuple[Screen, Person | None]:
     return screen, Person(TerminalLines(sys.stdin.fileno(), ask), screen.note)
 
 
-def _has_terminal() -> bool:
+def has_terminal() -> bool:
+    """Whether somebody can be asked."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 

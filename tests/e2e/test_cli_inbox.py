@@ -52,7 +52,7 @@ def editor(bench: Bench, script: str) -> str:
 
 
 def test_the_inbox_lists_what_waits_in_every_run(bench) -> None:
-    assert bench.run("inbox").stdout == "Nothing waits for a decision.\n"
+    assert bench.run("inbox").stderr == "Nothing waits for a decision.\n"
     bench.run("act", "Edit it.", "--model", "m", "--run", "r1")
     bench.run("act", "Run it.", "--model", "sh", "--run", "r2")
 

@@ -1,0 +1,60 @@
+"""The record of a command in a line: what it was, and how it ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rich.text import Text
+from turnwright.types.v1 import entry_pb2
+
+from turnwright_cli.plain import safe_line
+from turnwright_core.entries import State
+
+BODY_CHARS: Final = 100
+TARGET_CHARS: Final = 80
+
+SETTLED: Final[Mapping[int, tuple[str, str, str]]] = {
+    State.RESOLVED: ("✓", "ok", "green"),
+    State.FAILED: ("✗", "failed", "red"),
+    State.CANCELLED: ("⊘", "cancelled", "yellow"),
+}
+"""Icon, word for terminals that cannot show it, and style of a command that is settled."""
+_OPEN: Final = ("…", "open", "yellow")
+
+
+def record_line(entry: entry_pb2.Entry, *, icons: bool) -> Text:
+    """Tool, target, status, and the beginning of what it says."""
+    icon, word, style = SETTLED.get(entry.state, _OPEN)
+    attributes = _attributes(entry)
+    line = Text.assemble("  ", (icon if icons else word, style), (f" {_tool(entry, attributes)}", "bold"))
+    if target := safe_line(str(attributes.get("target") or ""), TARGET_CHARS):
+        line.append(f" {target}")
+    line.append(f" {_status(entry, attributes)}", style)
+    if entry.outcome:
+        line.append(f" {safe_line(entry.outcome)}", style)
+    if body := safe_line(entry.body.partition("\n")[0], BODY_CHARS):
+        line.append(f"  {body}", "dim")
+    return line
+
+
+def _status(entry: entry_pb2.Entry, attributes: Mapping[str, Any]) -> int:
+    """The status; of an update that was taken the one that the model gave: 102 goes on, and was no success."""
+    told = attributes.get("status")
+    if State(entry.state) is State.RESOLVED and attributes.get("tool") == "update" and isinstance(told, int):
+        return told
+    return entry.status
+
+
+def _attributes(entry: entry_pb2.Entry) -> Mapping[str, Any]:
+    try:
+        found = json.loads(entry.attributes_json or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _tool(entry: entry_pb2.Entry, attributes: Mapping[str, Any]) -> str:
+    """The name of the tool, from the attributes; from the path where they do not say."""
+    return safe_line(str(attributes.get("tool") or [*entry.path.split("/"), "", "", "", ""][3]))

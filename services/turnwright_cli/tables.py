@@ -1,0 +1,73 @@
+r"""Tables: for people as wide as their terminal; in a pipe one row a line with tabs between, nothing folded or cut.
+
+Control characters, tabs, line feeds and backslashes in a value are written there as `\x1b`, `\t`, `\n`, `\\`, so that
+every line is a row and every row has all its columns.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from rich.table import Table
+from rich.text import Text
+
+from turnwright_cli.output import console, write_line
+from turnwright_cli.plain import safe_line, shown_line
+from turnwright_core.values import frozen
+
+_ESCAPED: Final = str.maketrans({"\\": "\\\\"})
+
+
+@frozen
+class Column:
+    """A column; on a terminal its values are cut to so many characters where a number is given.
+
+    `decides`: somebody decides by its values, so that on a terminal too nothing in them may hide.
+    """
+
+    name: str
+    chars_max: int = 0
+    decides: bool = False
+
+    def shown(self, text: str) -> str:
+        """A value on a terminal."""
+        return (shown_line if self.decides else safe_line)(text, self.chars_max)
+
+
+@frozen
+class Cell:
+    """A value with a style for terminals."""
+
+    text: str
+    style: str = ""
+
+
+def show_table(
+    columns: Sequence[Column], rows: Iterable[Sequence[str | Cell]], *, empty: str = "", hint: str = ""
+) -> None:
+    """Print the rows below the names of their columns.
+
+    `empty` is said where there are none, `hint` at the end; both are for people, so a pipe gets neither.
+    """
+    cells = [[Cell(value) if isinstance(value, str) else value for value in row] for row in rows]
+    out = console()
+    if not out.is_terminal:
+        for line in ([Cell(column.name) for column in columns], *cells):
+            write_line("\t".join(shown_line(cell.text.translate(_ESCAPED)) for cell in line))
+        if not cells and empty:
+            print(empty, file=sys.stderr)
+        return
+    if not cells:
+        out.print(empty, markup=False)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.name, overflow="fold")
+    for row in cells:
+        shown = zip(columns, row, strict=True)
+        table.add_row(*(Text(column.shown(cell.text), style=cell.style) for column, cell in shown))
+    out.print(table, soft_wrap=False)
+    if hint:
+        out.print(hint, markup=False)
