@@ -85,7 +85,11 @@ class ProviderSettings(Settings):
     )
     connect_timeout_s: float = setting(default=10.0, gt=0, le=600, description="Seconds to connect to a vendor.")
     silence_timeout_s: float = setting(
-        default=300.0, gt=0, le=86400, description="Seconds without a byte after which a call is given up."
+        default=300.0,
+        gt=0,
+        le=86400,
+        description="Seconds without a byte, or without more of a reply, after which a call is given up. A vendor that "
+        "sends comments or empty events has twice as long for the first token.",
     )
     check_timeout_s: float = setting(
         default=5.0, gt=0, le=600, description="Seconds that a vendor has to list its models for CheckModels."
@@ -96,10 +100,13 @@ class ProviderSettings(Settings):
         default=256 * 1024, ge=1024, le=64 * 1024 * 1024, description="Bytes that a slow caller may be behind a vendor."
     )
     event_bytes_max: int = setting(
-        default=8 * 1024 * 1024, ge=1024, le=1024**3, description="Longest event of a vendor's stream, in bytes."
+        default=8 * 1024 * 1024,
+        ge=1024,
+        le=1024**3,
+        description="Longest event of a stream, and longest reply that is none, in bytes.",
     )
     reply_bytes_max: int = setting(
-        default=256 * 1024 * 1024, ge=1024, le=1024**4, description="Longest answer of a vendor as sent, in bytes."
+        default=256 * 1024 * 1024, ge=1024, le=1024**4, description="Longest answer of a vendor, unpacked, in bytes."
     )
     connections_max: int = setting(default=512, ge=1, le=65_536, description="Most calls to vendors at a time.")
     client_generate: bool = setting(

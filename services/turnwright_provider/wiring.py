@@ -75,7 +75,7 @@ def _policy(settings: ProviderSettings) -> RetryPolicy:
 def _pace(settings: ProviderSettings) -> Pace:
     from turnwright_provider.app.generate import Pace
 
-    return Pace(settings.flush_ms / 1000, settings.flush_bytes, settings.outbox_bytes_max, settings.silence_timeout_s)
+    return Pace(settings.flush_ms / 1000, settings.flush_bytes, settings.outbox_bytes_max)
 
 
 def _scripted(settings: ProviderSettings) -> Vendor:
@@ -98,6 +98,7 @@ def _compatible(service: Compatible, settings: ProviderSettings, closers: list[C
         base_url,
         key,
         settings.event_bytes_max,
+        settings.silence_timeout_s,
         settings.check_timeout_s,
         ThinkTags(settings.think_tags),
         service.thinking if settings.think else {},

@@ -101,6 +101,11 @@ def call_metadata(token: str, tier: Tier | None = None) -> tuple[tuple[str, str]
     return metadata if tier is None else (*metadata, (TIER, tier.name.lower()))
 
 
+def is_open(method: str) -> bool:
+    """Whether anybody may call this."""
+    return method.startswith(_OPEN_METHODS)
+
+
 class Gate:
     """Says who calls, and refuses calls without a valid token and those that ask for a tier above it."""
 
@@ -111,10 +116,11 @@ class Gate:
 
     def admit(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> None:
         """Set the caller of the rpc that is being handled. Raises what the caller is told."""
-        if not method.startswith(_OPEN_METHODS):
-            _caller.set(self._check(metadata))
+        if not is_open(method):
+            _caller.set(self.check(metadata))
 
-    def _check(self, metadata: Iterable[tuple[str, str | bytes]]) -> Caller:
+    def check(self, metadata: Iterable[tuple[str, str | bytes]]) -> Caller:
+        """Who calls. Raises what the caller is told."""
         sent = tuple(metadata)
         scheme, _, token = _only(sent, AUTHORIZATION, Reason.UNAUTHENTICATED).partition(" ")
         if scheme.lower() != "bearer" or not token:

@@ -2,6 +2,9 @@
 
 The handlers are wrapped once, when they are registered: an interceptor would build a wrapper for each call, which
 costs a fifth of a small one.
+
+Who is not known is refused before the message is read: a handler is looked up by the metadata alone, and one that takes
+a stream reads nothing that it does not ask for. So what strangers send stays in the window of their connection.
 Source: architecture 10, 14.
 """
 
@@ -9,11 +12,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
+from google.protobuf.message import DecodeError
 
-from turnwright_core.kit.auth import Gate
+from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.kit.auth import Gate, is_open
 from turnwright_core.kit.errors import abort, translate
 from turnwright_core.kit.neighbours import LocalServer
 
@@ -23,6 +29,16 @@ if TYPE_CHECKING:  # generic in the stubs only
 else:
     Handler = grpc.RpcMethodHandler
     Context = grpc.aio.ServicerContext
+
+
+PROBES_MAX: Final = 2
+"""Messages of strangers that are read at a time, by a service."""
+
+PROBE_S: Final = 5.0
+"""Seconds that a stranger has to send its message, the wait for a place included."""
+
+PROBE_BYTES_MAX: Final = 1024
+"""Longest message of a stranger, in bytes."""
 
 
 class OpenStreams:
@@ -59,6 +75,7 @@ class _Guarded(grpc.GenericRpcHandler):
         self._gate = gate
         self._streams = streams
         self._wrapped: dict[str, Handler] = {}
+        self._probes = asyncio.Semaphore(PROBES_MAX)
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
         """The guarded handler of a method; None for one that is not ours."""
@@ -69,6 +86,16 @@ class _Guarded(grpc.GenericRpcHandler):
             if inner is None:
                 return None
             found = self._wrapped[method] = _guarded(inner, self._gate, self._streams, method)
+        metadata = handler_call_details.invocation_metadata
+        # Within one process there is nothing to read, and the metadata come with the call.
+        return found if metadata is None else self._met(found, method, metadata)
+
+    def _met(self, found: Handler, method: str, metadata: Sequence[tuple[str, str | bytes]]) -> Handler:
+        """The handler for who calls with these metadata."""
+        try:
+            self._gate.check(metadata)
+        except TurnwrightError as error:
+            return _probe(found, self._probes) if is_open(method) else _refusal(error)
         return found
 
 
@@ -84,6 +111,52 @@ def _guarded(handler: Handler, gate: Gate, streams: OpenStreams, method: str) ->
     if handler.stream_stream:
         return grpc.stream_stream_rpc_method_handler(_stream(handler.stream_stream, gate, streams, method), **codecs)
     raise NotImplementedError(f"{method} takes a stream and gives one answer; no handler of ours does")
+
+
+def _refusal(error: TurnwrightError) -> Handler:
+    """Ends a call, whatever it brings, unread."""
+
+    async def call(_requests: AsyncIterator[bytes], context: Context) -> None:
+        await abort(context, error)
+
+    return grpc.stream_stream_rpc_method_handler(call)
+
+
+def _probe(handler: Any, places: asyncio.Semaphore) -> Handler:
+    """Answers a stranger where anybody may ask: a short message, sent at once, from few at a time."""
+
+    async def read(context: Context) -> Any:
+        try:
+            async with asyncio.timeout(PROBE_S), places:
+                # Not by the iterator, which would keep the message until it is collected as garbage.
+                sent: Any = await context.read()
+                data: bytes = sent if isinstance(sent, bytes) else b""
+                del sent
+        except TimeoutError:
+            raise fault(Reason.UNAUTHENTICATED, "Send a short message at once, or a token.") from None
+        if (size := len(data)) > PROBE_BYTES_MAX:
+            del data
+            message = f"Without a token at most {PROBE_BYTES_MAX} bytes are taken."
+            raise fault(Reason.LIMIT_EXCEEDED, message, field="message", limit=PROBE_BYTES_MAX, actual=size,
+                        unit="bytes")  # fmt: skip
+        try:
+            return handler.request_deserializer(data)
+        except DecodeError:
+            raise fault(Reason.INVALID_FIELD, "The message is not one of this method.", field="message") from None
+
+    async def call(_requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
+        try:
+            request = await read(context)
+        except TurnwrightError as error:
+            await abort(context, error)
+        if handler.unary_unary:
+            yield await handler.unary_unary(request, context)
+            return
+        async with aclosing(handler.unary_stream(request, context)) as messages:
+            async for message in messages:
+                yield message
+
+    return grpc.stream_stream_rpc_method_handler(call, response_serializer=handler.response_serializer)
 
 
 def _unary(inner: Any, gate: Gate, method: str) -> Any:

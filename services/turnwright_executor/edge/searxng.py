@@ -6,7 +6,7 @@ Source: rows RU179, RU309.
 
 from __future__ import annotations
 
-import json
+import asyncio
 import zlib
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import httpx
 
+from turnwright_core.json_text import parse_json
 from turnwright_core.kit.tls import tls_context
 from turnwright_core.limits import TARGET_CHARS_MAX
 from turnwright_executor.domain.pages import PageAddressError, page_address
@@ -43,7 +44,8 @@ class SearxNg:
 
     async def search(self, query: str, results_max: int) -> list[Hit]:
         """What it finds, the best first. Raises WebError."""
-        return list(hits_in(await self._answer(query), results_max))
+        answer = await self._answer(query)
+        return await asyncio.to_thread(lambda: list(hits_in(answer, results_max)))
 
     async def _answer(self, query: str) -> bytes:
         """The body of its answer. Raises WebError."""
@@ -56,7 +58,7 @@ class SearxNg:
                     return await _body(response)
                 finally:
                     await response.aclose()
-        except (httpx.TransportError, httpx.StreamError, httpx.InvalidURL, zlib.error) as error:
+        except (httpx.TransportError, httpx.StreamError, httpx.InvalidURL, zlib.error, EOFError) as error:
             raise broken(f"The search engine at {self._url.host}", error) from None
 
     def _request(self, query: str) -> httpx.Request:
@@ -82,7 +84,7 @@ async def _body(response: httpx.Response) -> bytes:
 def hits_in(answer: bytes, results_max: int) -> Iterator[Hit]:
     """The results in an answer, each address once; what is no result is left out. Raises WebError."""
     try:
-        value = json.loads(answer)
+        value = parse_json(answer.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         raise WebError("bad_gateway:502", "The search engine answered something else than JSON.") from None
     results = value.get("results") if isinstance(value, dict) else None

@@ -15,8 +15,8 @@ import asyncio
 import socket
 import ssl
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urljoin
@@ -25,6 +25,7 @@ import httpx
 
 from turnwright_core import __version__
 from turnwright_core.kit.tls import tls_context
+from turnwright_core.kit.unpacking import GZIP, EncodingError, unpacked
 from turnwright_core.values import frozen
 from turnwright_executor.domain.networks import Network, may_be_reached
 from turnwright_executor.domain.pages import PageAddressError, page_address
@@ -33,7 +34,7 @@ from turnwright_executor.tools.ports import WebError
 USER_AGENT: Final = f"turnwright/{__version__}"
 ADDRESSES_MAX: Final = 4
 """Addresses of one host that are tried."""
-_PIECE_BYTES: Final = 64 * 1024
+ENCODINGS: Final = GZIP | {"deflate"}
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _GONE: Final = frozenset({404, 410})
 _HEADERS: Final = {
@@ -164,7 +165,7 @@ async def _read(response: httpx.Response, address: str, bytes_max: int) -> Fetch
         raise _refused(response.status_code)
     try:
         data, is_cut = await read_body(response, bytes_max)
-    except (httpx.TransportError, httpx.StreamError, zlib.error) as error:
+    except (httpx.TransportError, httpx.StreamError, zlib.error, EOFError) as error:
         raise broken(_host(httpx.URL(address)), error) from None
     return Fetched(address, response.headers.get("content-type", ""), data, is_cut)
 
@@ -178,36 +179,20 @@ def _refused(status: int) -> WebError:
 async def read_body(response: httpx.Response, bytes_max: int) -> tuple[bytes, bool]:
     """The unpacked body up to so many bytes, and whether there was more.
 
-    Raises WebError for a compression that nobody asked for, httpx.TransportError, zlib.error.
+    Raises WebError for a compression that nobody asked for, httpx.TransportError, zlib.error, EOFError.
     """
     kept = bytearray()
-    async for piece in _unpacked(response):
-        kept += piece
-        if len(kept) > bytes_max:
-            return bytes(kept[:bytes_max]), True
+    encoding = response.headers.get("content-encoding", "")
+    try:
+        async with aclosing(unpacked(response.aiter_raw(), encoding, ENCODINGS)) as pieces:
+            async for piece in pieces:
+                kept += piece
+                if len(kept) > bytes_max:
+                    return bytes(kept[:bytes_max]), True
+    except EncodingError:
+        message = f"The server packed its answer as {encoding[:40]!r}, which nobody asked for."
+        raise WebError("unsupported:415", message) from None
     return bytes(kept), False
-
-
-async def _unpacked(response: httpx.Response) -> AsyncIterator[bytes]:
-    """The body in pieces of a bounded size, whatever they were packed into."""
-    coding = response.headers.get("content-encoding", "identity").strip().lower()
-    if coding in ("", "identity"):
-        async for raw in response.aiter_raw():
-            yield raw
-        return
-    if coding not in ("gzip", "x-gzip", "deflate"):
-        raise WebError("unsupported:415", f"The server packed its answer as {coding[:40]!r}, which nobody asked for.")
-    # 32 more than the window: zlib looks which of its two headers is there.
-    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
-    has_any = False
-    async for raw in response.aiter_raw():
-        left = raw
-        while left and not unpacker.eof:
-            has_any = True
-            yield unpacker.decompress(left, _PIECE_BYTES)
-            left = unpacker.unconsumed_tail
-    if has_any and not unpacker.eof:
-        raise zlib.error("it ends too early")
 
 
 def broken(host: str, error: Exception | None) -> WebError:

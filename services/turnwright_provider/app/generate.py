@@ -20,7 +20,7 @@ from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.values import frozen
 from turnwright_provider.app.outbox import Outbox
 from turnwright_provider.domain.coalesce import DeltaBuffer
-from turnwright_provider.domain.deltas import Finish, ModelCall, Part, Retry
+from turnwright_provider.domain.deltas import Finish, ModelCall, Part, Retry, SetUsage
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, clean, failed, to_fault
 from turnwright_provider.domain.retry import RetryPolicy
 from turnwright_provider.ports import Vendor
@@ -33,7 +33,6 @@ class Pace:
     flush_s: float
     flush_bytes: int
     outbox_bytes_max: int
-    silence_timeout_s: float
 
 
 @frozen
@@ -103,21 +102,25 @@ class Generation:
                 with attempt:
                     await self._try(call)
         except VendorError as error:
-            timeout_s = self._pace.silence_timeout_s
-            raise to_fault(
-                error.failure, self._name, call.model, started=self._started, silence_timeout_s=timeout_s
-            ) from None
+            raise to_fault(error.failure, self._name, call.model, started=self._started) from None
         finally:
             self._outbox.close()
 
     async def _try(self, call: ModelCall) -> None:
         self._attempt += 1
+        early: SetUsage | None = None
         async with aclosing(self._vendor.stream(call, self._attempt)) as events:
             async for event in events:
                 if isinstance(event, Finish):
                     self._outbox.tell(event)
                     return
-                self._started = True
+                if isinstance(event, SetUsage) and not self._started:
+                    # A figure alone begins no reply: what breaks after it can be tried again.
+                    early = event
+                    continue
+                if early is not None:
+                    await self._outbox.put(early)
+                self._started, early = True, None
                 await self._outbox.put(event)
         raise failed(FailureClass.SERVER, "the stream ended without an end")
 

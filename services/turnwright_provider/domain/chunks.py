@@ -9,18 +9,19 @@ Source: architecture 8; research/wire 2.1; rows RD01, RD02, RD05, RD09.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from turnwright_core.json_text import parse_json
 from turnwright_core.runs import Usage
 from turnwright_provider.domain.classify import classify_in_stream
 from turnwright_provider.domain.deltas import AppendContent, AppendReasoning, Delta, Finish, SetUsage, VendorEvent
+from turnwright_provider.domain.error_body import brief
 from turnwright_provider.domain.failures import FailureClass, VendorError, failed
 from turnwright_provider.domain.halves import Joiner, whole
 from turnwright_provider.domain.sse import SseEvent
 from turnwright_provider.domain.think_tags import ThinkRouter, ThinkTags
-from turnwright_provider.domain.tool_calls import ToolCallFold
+from turnwright_provider.domain.tool_calls import ToolCallFold, ordinal
 from turnwright_provider.domain.usage import merge_usage, read_usage
 
 DONE: Final = "[DONE]"
@@ -48,14 +49,31 @@ class ChatFold:
         self._told = False
         self.is_done = False
         """Whether the server said that nothing follows."""
+        self._text_chars = 0
 
     @property
     def is_ended(self) -> bool:
         """Whether the reply came to an end of its own."""
         return self.is_done or bool(self._reason)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether there was a chunk."""
+        return self._chunks > 0
+
+    @property
+    def progress(self) -> int:
+        """A figure that grows with the reply, and with nothing else that a server sends."""
+        return self._text_chars + self._tools.chars + self.is_ended
+
     def event(self, event: SseEvent) -> list[Delta]:
         """The deltas of one event. Raises VendorError for an error that the server put into its stream."""
+        try:
+            return self._event(event)
+        except RecursionError:
+            raise failed(FailureClass.PROTOCOL, f"an event is nested too deeply: {event.data[:200]}") from None
+
+    def _event(self, event: SseEvent) -> list[Delta]:
         data = event.data.strip()
         if self.is_done or not data or event.name in _IDLE_EVENTS:
             return []
@@ -77,7 +95,7 @@ class ChatFold:
         deltas: list[Delta] = []
         for choice in _objects(chunk.get("choices")):
             # Only the first of several alternatives is the reply; nobody asks for more than one.
-            if choice.get("index") in (0, None):
+            if ordinal(choice.get("index")) in (0, None):
                 deltas += self._choice(choice)
         deltas += self._usages(chunk)
         self._told = self._told or bool(deltas)
@@ -89,7 +107,7 @@ class ChatFold:
         if isinstance(body, dict) and (body.get("error") or body.get("object") == "error"):
             raise _error_in_stream(body)
         if not any(isinstance(choice.get("message"), dict) for choice in choices):
-            raise failed(FailureClass.PROTOCOL, f"the JSON body is no chat completion: {json.dumps(body)[:200]}")
+            raise failed(FailureClass.PROTOCOL, f"the JSON body is no chat completion: {brief(body)[:200]}")
         deltas = self.chunk(body)
         self.is_done = True
         return deltas
@@ -116,33 +134,38 @@ class ChatFold:
 
     def _parse(self, data: str) -> Any:
         try:
-            return json.loads(data)
-        except (ValueError, RecursionError):
+            return parse_json(data)
+        except ValueError:
             # After chunks in good order it is a gateway's page in the middle of the stream, which passes.
             kind = FailureClass.GATEWAY if self._chunks else FailureClass.PROTOCOL
             raise failed(kind, f"the data of an event is not JSON: {data[:200]}") from None
 
     def _choice(self, choice: Mapping[str, Any]) -> list[Delta]:
-        body = choice.get("delta")
-        if not isinstance(body, dict):
-            # Perplexity repeats the whole so far in `message`; it counts only where there is no delta at all.
-            body = {} if self._told else choice.get("message")
-        deltas = self._body(body) if isinstance(body, dict) else []
+        deltas = self._body(choice.get("delta"))
+        if not self.progress:
+            # Perplexity repeats the whole so far in `message`; it counts only where no delta has said anything.
+            deltas += self._body(choice.get("message"))
         self._reason = whole(_text(choice.get("finish_reason")))[:FINISH_CHARS_MAX] or self._reason
         if self._reason == "error":
             raise _error_in_stream(choice)
         return deltas
 
-    def _body(self, body: Mapping[str, Any]) -> list[Delta]:
+    def _body(self, body: Any) -> list[Delta]:
         deltas: list[Delta] = []
-        if reasoning := self._reasoning.feed(_reasoning(body)):
+        if not isinstance(body, dict):
+            return deltas
+        said = _reasoning(body)
+        self._text_chars += len(said)
+        if reasoning := self._reasoning.feed(said):
             deltas.append(AppendReasoning(reasoning))
         for part in _content(body.get("content")):
+            self._text_chars += len(part.text)
             if isinstance(part, AppendContent):
                 deltas += self._router.feed(self._content.feed(part.text))
             else:
                 deltas.append(AppendReasoning(whole(part.text)))
         if refusal := whole(_text(body.get("refusal"))):
+            self._text_chars += len(refusal)
             deltas.append(AppendContent(refusal))
         if tools := self._tools.feed(body.get("tool_calls")):
             deltas.append(tools)
@@ -158,7 +181,7 @@ class ChatFold:
 
 def _parsed(data: str) -> Any:
     try:
-        return json.loads(data)
+        return parse_json(data)
     except (ValueError, RecursionError):
         return data
 

@@ -8,12 +8,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Final
 
+from turnwright_core.json_text import parse_json
 from turnwright_core.values import frozen
 
 TEXT_CHARS_MAX: Final = 4000
 """As much of a message is looked at."""
+
+_LEVELS: Final = 5
+_WIDTH: Final = 8
 
 _TITLE: Final = re.compile(r"<title[^>]{0,100}>([^<]{1,200})</title>", re.IGNORECASE)
 
@@ -33,7 +38,7 @@ def read_error_bytes(body: bytes) -> ErrorBody:
     """The error of an HTTP body: JSON, HTML or text."""
     text = body.decode("utf-8", "replace").strip()
     try:
-        return read_error(json.loads(text))
+        return read_error(parse_json(text))
     except (ValueError, RecursionError):
         title = _TITLE.search(text[:TEXT_CHARS_MAX])
         return ErrorBody(title[1].strip() if title else text[:TEXT_CHARS_MAX])
@@ -50,7 +55,7 @@ def read_error(body: Any) -> ErrorBody:
         return _of_object(error)
     message = _words(error) or _first_words(body, ("message", "detail", "title"))
     return ErrorBody(
-        message or json.dumps(body)[:TEXT_CHARS_MAX],
+        message or brief(body),
         _words(body.get("type")),
         _words(body.get("code")),
         _status(body),
@@ -64,7 +69,7 @@ def _of_object(error: Mapping[str, Any]) -> ErrorBody:
     # OpenRouter says "Provider returned error"; what the provider said is in `raw`.
     raw = _words(metadata.get("raw")) if isinstance(metadata, dict) else ""
     return ErrorBody(
-        (f"{message}: {raw}" if raw and raw not in message else message) or json.dumps(error)[:TEXT_CHARS_MAX],
+        (f"{message}: {raw}" if raw and raw not in message else message) or brief(error),
         _words(error.get("type")) or _words(error.get("status")),
         _words(error.get("code")),
         _status(error),
@@ -79,7 +84,24 @@ def _first_words(body: Mapping[str, Any], names: tuple[str, ...]) -> str:
 def _words(value: Any) -> str:
     if value is None:
         return ""
-    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))[:TEXT_CHARS_MAX]
+    return value[:TEXT_CHARS_MAX] if isinstance(value, str) else brief(value)
+
+
+def brief(value: Any) -> str:
+    """The JSON of a value as far as anybody would read it, whatever its size and depth."""
+    return json.dumps(_pruned(value, _LEVELS), ensure_ascii=False)[:TEXT_CHARS_MAX]
+
+
+def _pruned(value: Any, levels: int) -> Any:
+    if isinstance(value, str):
+        return value[:TEXT_CHARS_MAX]
+    if isinstance(value, dict | list) and not levels:
+        return "..."
+    if isinstance(value, dict):
+        return {name[:TEXT_CHARS_MAX]: _pruned(inner, levels - 1) for name, inner in islice(value.items(), _WIDTH)}
+    if isinstance(value, list):
+        return [_pruned(inner, levels - 1) for inner in value[:_WIDTH]]
+    return value
 
 
 def _status(error: Mapping[str, Any]) -> int:

@@ -38,13 +38,17 @@ RETRYABLE: Final = frozenset({FailureClass.RATE_LIMIT, FailureClass.WARMUP, Fail
 
 @frozen
 class Failure:
-    """One failed try. `status` is 0 where there was no HTTP answer; `final` forbids another try whatever the class."""
+    """One failed try. `status` is 0 where there was no HTTP answer; `final` forbids another try whatever the class.
+
+    `timeout_s` is the time that was waited for what did not come, in seconds.
+    """
 
     kind: FailureClass
     detail: str
     status: int = 0
     retry_after_s: float | None = None
     final: bool = False
+    timeout_s: float = 0.0
 
     def is_retryable(self) -> bool:
         """Whether another try could succeed."""
@@ -91,7 +95,7 @@ _SENTENCE: Final[dict[Reason, str]] = {
 }
 
 
-def to_fault(failure: Failure, vendor: str, model: str, *, started: bool, silence_timeout_s: float) -> TurnwrightError:
+def to_fault(failure: Failure, vendor: str, model: str, *, started: bool) -> TurnwrightError:
     """What the caller is told. `started`: a delta was delivered, so what would be retried is an interruption."""
     interrupted = started and failure.kind in RETRYABLE - {FailureClass.RATE_LIMIT}
     reason = Reason.STREAM_INTERRUPTED if interrupted else _REASON[failure.kind]
@@ -102,7 +106,7 @@ def to_fault(failure: Failure, vendor: str, model: str, *, started: bool, silenc
     if failure.status:
         metadata["http_status"] = failure.status
     if reason is Reason.VENDOR_TIMEOUT:
-        metadata["timeout_s"] = silence_timeout_s
+        metadata["timeout_s"] = failure.timeout_s
     return fault(reason, message, **metadata)
 
 

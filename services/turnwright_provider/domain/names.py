@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 from turnwright_core.errors import Reason, fault
+from turnwright_core.json_text import parse_json
 
 _ANY_NAME: Final = frozenset({"llamacpp", "me"})
 """`owned_by` of servers that hold one model and answer to whatever name they are called by."""
@@ -26,7 +26,7 @@ def split_vendor_model(vendor_model: str) -> tuple[str, str]:
 def listed_models(body: bytes) -> frozenset[str] | None:
     """The names in the answer to `GET /models`; None when it lists nothing that could deny a name."""
     try:
-        parsed: Any = json.loads(body)
+        parsed: Any = parse_json(body.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         return None
     items = parsed.get("data") if isinstance(parsed, dict) else parsed

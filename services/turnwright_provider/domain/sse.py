@@ -81,7 +81,8 @@ class SseReader:
         text = value.removeprefix(b" ").decode("utf-8", "replace")
         if field == b"data":
             self._data.append(text)
-            self._data_bytes += len(value)
+            # An empty line counts too: a list of millions of them is long.
+            self._data_bytes += len(line) + 1
             self._check(self._data_bytes)
         elif field == b"event":
             self._name = text

@@ -1,8 +1,8 @@
 """Native tool calls out of fragments, whatever the vendor leaves out or says twice.
 
-Calls accumulate by index; id and name replace when they say something; arguments append. The quirks: no index at
-all (Mistral), one index for every call (Gemini's compatible face), id and name on each fragment, whole calls sent
-again, `{}` as a placeholder first, objects instead of JSON text.
+Calls accumulate by index, be it a number or the text of one; id and name replace when they say something; arguments
+append. The quirks: no index at all (Mistral), one index for every call (Gemini's compatible face), id and name on each
+fragment, whole calls sent again, `{}` as a placeholder first, objects instead of JSON text.
 Snapshots are made when the arguments have grown by an eighth, so that a long call costs linear time.
 Source: RD02; research/wire "where a correct client must differ" 1, 4, 5; cases refact/tool_call_delta.
 """
@@ -14,14 +14,20 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Final
 
+from turnwright_core.json_text import parse_json
 from turnwright_core.values import mutable
 from turnwright_provider.domain.deltas import SetToolCalls, ToolCall
+from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.halves import whole
 
 CALLS_MAX: Final = 128
 """Most calls of one message; an index beyond it is ignored."""
 
+ARGUMENTS_CHARS_MAX: Final = 3 * 1024 * 1024
+"""Longest arguments of all calls of a message, in code points: they are handed on in one piece."""
+
 _GROWTH: Final = 8
+_IDS_MAX: Final = 8 * CALLS_MAX
 
 
 @mutable
@@ -64,6 +70,8 @@ class ToolCallFold:
         self._fresh_chars = 0
         self._sent_chars = 0
         self._renamed = False
+        self.chars = 0
+        """How much the server has said of calls: names, and all the arguments that were sent."""
 
     def feed(self, fragments: Any) -> SetToolCalls | None:
         """Add one delta's fragments; the calls so far when they have changed enough to be told."""
@@ -83,25 +91,32 @@ class ToolCallFold:
         function = fragment.get("function")
         function = function if isinstance(function, dict) else {}
         call_id, name = _text(fragment.get("id")), _text(function.get("name"))
-        slot = self._slot(fragment.get("index"), call_id, name)
+        slot = self._slot(ordinal(fragment.get("index")), call_id, name)
         if not 0 <= slot < CALLS_MAX:
             return
         call = self._calls.setdefault(slot, _Call())
         self._last = slot
-        self._renamed |= bool(name) and name != call.name
+        # Told at once where a call gets its name; a server that changes it again and again is told of with the rest.
+        is_new = bool(name) and not call.name
+        self._renamed |= is_new
         call.id, call.name = call_id or call.id, name or call.name
-        if call_id:
+        if call_id and len(self._slot_of_id) < _IDS_MAX:
             self._slot_of_id.setdefault(call_id, slot)
         arguments = _arguments(function.get("arguments"))
         call.add(arguments)
         self._fresh_chars += len(arguments)
+        self.chars += len(arguments) + is_new
+        if sum(one.chars for one in self._calls.values()) > ARGUMENTS_CHARS_MAX:
+            raise failed(FailureClass.PROTOCOL, f"the arguments of calls are over {ARGUMENTS_CHARS_MAX} characters")
 
-    def _slot(self, index: Any, call_id: str, name: str) -> int:
+    def _slot(self, index: int | None, call_id: str, name: str) -> int:
         """The place of a fragment: by index; without one by id; without both, where the last one went."""
-        if not isinstance(index, int) or isinstance(index, bool):
+        if index is None:
             if not call_id:
                 return self._last
             return self._slot_of_id.get(call_id, self._next())
+        if not 0 <= index < CALLS_MAX:
+            return index
         slot = self._slot_of_index.setdefault(index, index)
         call = self._calls.get(slot)
         if call and name and call_id and call.id and call_id != call.id and call.looks_complete():
@@ -125,6 +140,15 @@ class ToolCallFold:
         return SetToolCalls(calls) if calls else None
 
 
+def ordinal(value: Any) -> int | None:
+    """A place in a list as servers write it: a number, or the text of one; None for anything else."""
+    if isinstance(value, str) and value.strip().isdecimal() and len(value) < 10:
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
@@ -137,6 +161,6 @@ def _arguments(value: Any) -> str:
 
 def _is_object(text: str) -> bool:
     try:
-        return isinstance(json.loads(text), dict)
+        return isinstance(parse_json(text), dict)
     except (ValueError, RecursionError):
         return False

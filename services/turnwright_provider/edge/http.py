@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import socket
 import ssl
+import zlib
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 
 import httpx
 
 from turnwright_core.kit.tls import tls_context
+from turnwright_core.kit.unpacking import GZIP, EncodingError, unpacked
 from turnwright_core.values import frozen
-from turnwright_provider.domain.failures import FailureClass, failed
+from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, failed
 from turnwright_provider.ports import HttpRequest
 
 
@@ -52,11 +54,13 @@ class HttpxReply:
         """The body as it arrives."""
         size = 0
         with _our_errors(self._limits):
-            async for chunk in self._response.aiter_bytes():
-                size += len(chunk)
-                if size > self._limits.reply_bytes_max:
-                    raise failed(FailureClass.PROTOCOL, f"the answer is over {self._limits.reply_bytes_max} bytes")
-                yield chunk
+            encoding = self._response.headers.get("content-encoding", "")
+            async with aclosing(unpacked(self._response.aiter_raw(), encoding, GZIP)) as chunks:
+                async for chunk in chunks:
+                    size += len(chunk)
+                    if size > self._limits.reply_bytes_max:
+                        raise failed(FailureClass.PROTOCOL, f"the answer is over {self._limits.reply_bytes_max} bytes")
+                    yield chunk
 
 
 class HttpxTransport:
@@ -103,9 +107,14 @@ def _our_errors(limits: HttpLimits) -> Iterator[None]:
     except httpx.PoolTimeout:
         raise failed(FailureClass.SERVER, f"all {limits.connections_max} connections are in use") from None
     except httpx.TimeoutException:
-        raise failed(FailureClass.TIMEOUT, f"no bytes for {limits.silence_timeout_s:g} s") from None
-    except httpx.DecodingError as error:
-        raise failed(FailureClass.PROTOCOL, f"the body cannot be decoded: {error}") from None
+        timeout_s = limits.silence_timeout_s
+        raise VendorError(Failure(FailureClass.TIMEOUT, f"no bytes for {timeout_s:g} s", timeout_s=timeout_s)) from None
+    except EncodingError as error:
+        raise failed(FailureClass.PROTOCOL, str(error)) from None
+    except zlib.error as error:
+        raise failed(FailureClass.PROTOCOL, f"the body cannot be unpacked: {error}") from None
+    except EOFError:
+        raise failed(FailureClass.SERVER, "the connection broke: the packed body was cut") from None
     except httpx.TransportError as error:
         raise failed(FailureClass.SERVER, f"the connection broke: {str(error) or type(error).__name__}") from None
 

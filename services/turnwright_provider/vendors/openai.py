@@ -10,44 +10,33 @@ Source: architecture 8, 15; research/wire 2.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import field, replace
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 from turnwright_core.values import frozen
-from turnwright_provider.domain.body_shape import BodyShape, body_shape
 from turnwright_provider.domain.chat_request import chat_body, refused_field
 from turnwright_provider.domain.chunks import ChatFold
 from turnwright_provider.domain.classify import classify
-from turnwright_provider.domain.deltas import Delta, ModelCall, VendorEvent
-from turnwright_provider.domain.failures import FailureClass, VendorError, clean, failed
+from turnwright_provider.domain.deltas import ModelCall, VendorEvent
+from turnwright_provider.domain.failures import FailureClass, VendorError, clean
 from turnwright_provider.domain.names import is_listed, listed_models
 from turnwright_provider.domain.redact import REDACTED
-from turnwright_provider.domain.sse import SseReader
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.ports import HttpReply, HttpRequest, Transport, VendorState
+from turnwright_provider.vendors.patience import Patience
+from turnwright_provider.vendors.replies import ERROR_BYTES_MAX, ReplyReader, start_of
 
-ERROR_BYTES_MAX: Final = 64 * 1024
-"""As much of an error body is read."""
-
-LIST_BYTES_MAX: Final = 16 * 1024 * 1024
+LIST_BYTES_MAX: Final = 4 * 1024 * 1024
 """As much of a list of models is read; OpenRouter's has about 1 MB."""
 
 MODELS_REMEMBERED_MAX: Final = 1000
 """For so many models it is remembered which fields they refuse."""
 
-SNIFF_CHUNKS_MAX: Final = 64
-"""After so many chunks a body has shown what it is."""
-
 KEY_CHARS_MIN: Final = 6
 """A key as short as that is looked for in the words of a vendor."""
-
-TAIL_S: Final = 0.05
-"""Seconds that the end of a finished body may take; a body read to its end leaves the connection usable."""
 
 
 @frozen
@@ -60,6 +49,7 @@ class OpenAiAccess:
     base_url: str
     api_key: str = field(repr=False)
     event_bytes_max: int
+    silence_timeout_s: float
     check_timeout_s: float
     think_tags: ThinkTags
     thinking: Mapping[str, object] = field(default_factory=dict)
@@ -74,6 +64,7 @@ class OpenAiVendor:
         self._access = access
         self._transport = transport
         self._wall_clock = wall_clock
+        self._reader = ReplyReader(access.event_bytes_max)
         self._refused: dict[str, frozenset[str]] = {}
 
     def describe(self) -> VendorState:
@@ -89,21 +80,28 @@ class OpenAiVendor:
                     yield event
 
     async def _stream(self, call: ModelCall) -> AsyncGenerator[VendorEvent, None]:
+        patience = Patience(self._access.silence_timeout_s)
         while True:
             without = self._refused.get(call.model, frozenset())
             body = chat_body(call, without, self._access.thinking)
-            async with self._transport.open(self._request("POST", "/chat/completions", body)) as reply:
+            async with self._open(self._request("POST", "/chat/completions", body), patience) as reply:
                 if reply.status == 200:
-                    async with aclosing(self._read(reply)) as events:
+                    fold = ChatFold(self._access.think_tags)
+                    async with aclosing(self._reader.read(reply, fold, patience)) as events:
                         async for event in events:
                             yield event
                     return
-                answer = await _start_of(reply, ERROR_BYTES_MAX)
+                answer = await start_of(reply, ERROR_BYTES_MAX, patience)
             refused = refused_field(reply.status, answer, call, without, self._access.thinking)
             if refused is None:
                 raise VendorError(classify(reply.status, reply.headers, answer, self._wall_clock()))
             if len(self._refused) < MODELS_REMEMBERED_MAX or call.model in self._refused:
                 self._refused[call.model] = without | {refused}
+
+    @asynccontextmanager
+    async def _open(self, request: HttpRequest, patience: Patience) -> AsyncGenerator[HttpReply, None]:
+        async with AsyncExitStack() as stack:
+            yield await patience.wait(stack.enter_async_context(self._transport.open(request)))
 
     async def check(self, models: Sequence[str]) -> list[str]:
         """Ask the server for its models once; a server that keeps no list denies none."""
@@ -124,10 +122,11 @@ class OpenAiVendor:
         return f"{self._endpoint()} does not list {model}; it lists {some}{', ...' if len(names) > 10 else ''}"
 
     async def _names(self) -> frozenset[str] | None:
+        patience = Patience(self._access.check_timeout_s)
         async with self._transport.open(self._request("GET", "/models", b"")) as reply:
-            answer = await _start_of(reply, LIST_BYTES_MAX)
+            answer = await start_of(reply, LIST_BYTES_MAX, patience)
         if reply.status == 200:
-            return listed_models(answer)
+            return await asyncio.to_thread(listed_models, answer)
         failure = classify(reply.status, reply.headers, answer, self._wall_clock())
         if failure.kind is FailureClass.AUTH:
             raise VendorError(failure)
@@ -156,102 +155,6 @@ class OpenAiVendor:
         if self._access.api_key:
             headers["authorization"] = f"Bearer {self._access.api_key}"
         return HttpRequest(method, _below(self._access.base_url, path), headers, body)
-
-    async def _read(self, reply: HttpReply) -> AsyncGenerator[VendorEvent, None]:
-        """The events of a 200. What was held back is told also when the stream breaks off."""
-        fold = ChatFold(self._access.think_tags)
-        try:
-            async with aclosing(self._deltas(reply, fold)) as deltas:
-                async for delta in deltas:
-                    yield delta
-        except VendorError:
-            for delta in fold.flush():
-                yield delta
-            raise
-        for event in fold.close():
-            yield event
-
-    async def _deltas(self, reply: HttpReply, fold: ChatFold) -> AsyncGenerator[Delta, None]:
-        reader = SseReader(self._access.event_bytes_max)
-        content_type = reply.headers.get("content-type", "")
-        shape: BodyShape | None = None
-        held: list[bytes] = []
-        async with aclosing(_chunks(reply, fold)) as chunks:
-            async for chunk in chunks:
-                if shape is not BodyShape.EVENTS:
-                    held.append(chunk)
-                    shape = shape or body_shape(b"".join(held), content_type, at_end=len(held) > SNIFF_CHUNKS_MAX)
-                    if shape is not BodyShape.EVENTS:
-                        continue
-                    chunk = b"".join(held)  # noqa: PLW2901 - from here on events are read as they come
-                for event in reader.feed(chunk):
-                    for delta in fold.event(event):
-                        yield delta
-                if fold.is_done:
-                    await _finish(chunks)
-                    return
-        if shape is BodyShape.EVENTS:
-            for delta in _last_events(reader, fold):
-                yield delta
-            return
-        for delta in _whole(b"".join(held), content_type, fold):
-            yield delta
-
-
-async def _chunks(reply: HttpReply, fold: ChatFold) -> AsyncGenerator[bytes, None]:
-    """The body; once the reply has come to its end, what breaks on the way out does not matter."""
-    try:
-        async with aclosing(reply.chunks()) as chunks:
-            async for chunk in chunks:
-                yield chunk
-    except VendorError:
-        if not fold.is_ended:
-            raise
-
-
-def _last_events(reader: SseReader, fold: ChatFold) -> list[Delta]:
-    """What an event without its blank line says; half an event is a cut."""
-    try:
-        return [delta for event in reader.end() for delta in fold.event(event)]
-    except VendorError as error:
-        if error.failure.kind is not FailureClass.PROTOCOL:
-            raise
-        raise failed(FailureClass.SERVER, "the stream ended in the middle of an event") from None
-
-
-def _whole(body: bytes, content_type: str, fold: ChatFold) -> list[Delta]:
-    """A reply that came as one body: JSON, or nothing that could be one."""
-    shape = body_shape(body, content_type, at_end=True)
-    if shape is BodyShape.EVENTS:
-        reader = SseReader(len(body) + 1)
-        return [delta for event in (*reader.feed(body), *reader.end()) for delta in fold.event(event)]
-    if shape is BodyShape.JSON:
-        with contextlib.suppress(ValueError, RecursionError):
-            return [*fold.whole(json.loads(body))]
-    start = body[:200].decode("utf-8", "replace")
-    raise failed(FailureClass.PROTOCOL, f"the answer ({content_type or 'of no type'}) is no event stream: {start}")
-
-
-async def _finish(chunks: AsyncGenerator[bytes, None]) -> None:
-    """Read what little may follow the last event; nothing after it counts."""
-    with contextlib.suppress(TimeoutError, VendorError):
-        async with asyncio.timeout(TAIL_S):
-            async for _ in chunks:
-                pass
-
-
-async def _start_of(reply: HttpReply, bytes_max: int) -> bytes:
-    """The beginning of a body; what breaks while it is read does not matter."""
-    parts: list[bytes] = []
-    size = 0
-    with contextlib.suppress(VendorError):
-        async with aclosing(reply.chunks()) as chunks:
-            async for chunk in chunks:
-                parts.append(chunk)
-                size += len(chunk)
-                if size >= bytes_max:
-                    break
-    return b"".join(parts)[:bytes_max]
 
 
 def is_base_url(url: str) -> bool:

@@ -90,7 +90,7 @@ def test_any_error_body_has_a_class(body, status):
 @pytest.mark.parametrize("kind", FailureClass)
 @pytest.mark.parametrize("started", [False, True])
 def test_every_class_has_a_reason_and_a_sentence(kind, started):
-    error = to_fault(Failure(kind, "words", 418), "openai", "tiny", started=started, silence_timeout_s=3.0)
+    error = to_fault(Failure(kind, "words", 418, timeout_s=3.0), "openai", "tiny", started=started)
     assert "words" in error.message
     assert error.metadata["vendor"] == "openai"
     interrupted = started and kind in RETRYABLE and kind is not FailureClass.RATE_LIMIT

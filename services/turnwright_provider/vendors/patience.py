@@ -1,0 +1,51 @@
+"""How long a vendor is waited for: what counts is what comes of the reply, not that bytes come.
+
+Routers send comments while a model is queued, and a server can send a byte now and then for ever. Until the reply
+begins, such signs of life double the time; from then on only more of the reply does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Final, TypeVar
+
+from turnwright_provider.domain.failures import Failure, FailureClass, VendorError
+
+SILENCES_BEFORE_TOKEN: Final = 2
+"""The first token may take so many times the silence that is allowed later."""
+
+T = TypeVar("T")
+
+
+class Patience:
+    """The time that is left for one try; only that counts in which the vendor is waited for."""
+
+    def __init__(self, silence_s: float) -> None:
+        """`silence_s` is the longest time without progress once the reply has begun, in seconds."""
+        self._silence_s = silence_s
+        self._limit_s = SILENCES_BEFORE_TOKEN * silence_s
+        self._left_s = self._limit_s
+        self._progress = 0
+
+    def see(self, progress: int) -> None:
+        """Take note of how far the reply has come; any other figure than before is progress."""
+        if progress != self._progress:
+            self._progress = progress
+            self._limit_s = self._left_s = self._silence_s
+
+    async def wait(self, awaitable: Awaitable[T]) -> T:
+        """What the vendor gives. Raises VendorError once it has taken too long."""
+        clock = asyncio.get_running_loop().time
+        begin_s = clock()
+        try:
+            async with asyncio.timeout(self._left_s) as limit:
+                return await awaitable
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            what = "more of the reply" if self._progress else "a token"
+            detail = f"waited {self._limit_s:g} s for {what}"
+            raise VendorError(Failure(FailureClass.TIMEOUT, detail, timeout_s=self._limit_s)) from None
+        finally:
+            self._left_s -= clock() - begin_s

@@ -1,0 +1,162 @@
+"""Reading the body of an answer: the events of a stream as they come, a reply in one piece, the words of a refusal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Final, TypeVar
+
+from turnwright_core.json_text import BRIEF_CHARS_MAX, parse_json
+from turnwright_provider.domain.body_shape import BodyShape, body_shape
+from turnwright_provider.domain.chunks import ChatFold
+from turnwright_provider.domain.deltas import Delta, VendorEvent
+from turnwright_provider.domain.failures import FailureClass, VendorError, failed
+from turnwright_provider.domain.sse import SseEvent, SseReader
+from turnwright_provider.ports import HttpReply
+from turnwright_provider.vendors.patience import Patience
+
+ERROR_BYTES_MAX: Final = 64 * 1024
+"""As much of an error body is read."""
+
+SNIFF_CHUNKS_MAX: Final = 64
+"""After so many chunks a body has shown what it is."""
+
+TAIL_S: Final = 0.05
+"""Seconds that the end of a finished body may take; a body read to its end leaves the connection usable."""
+
+NOISE_EVENTS: Final = 2
+"""Comments and events without anything in them may be as long in a row as so many of the longest events."""
+
+PARSES_MAX: Final = 2
+"""Long texts that are parsed at a time: one of brackets takes twenty times its length."""
+
+T = TypeVar("T")
+
+
+class ReplyReader:
+    """Reads answers of one server. `event_bytes_max` bounds an event, and a reply that is no stream."""
+
+    def __init__(self, event_bytes_max: int) -> None:
+        """Nothing is read yet."""
+        self._event_bytes_max = event_bytes_max
+        self._parses = asyncio.Semaphore(PARSES_MAX)
+
+    async def read(self, reply: HttpReply, fold: ChatFold, patience: Patience) -> AsyncGenerator[VendorEvent, None]:
+        """The events of a 200. What was held back is told also when the stream breaks off."""
+        try:
+            async with aclosing(self._deltas(reply, fold, patience)) as deltas:
+                async for delta in deltas:
+                    yield delta
+        except VendorError:
+            for delta in fold.flush():
+                yield delta
+            raise
+        for event in fold.close():
+            yield event
+
+    async def _deltas(self, reply: HttpReply, fold: ChatFold, patience: Patience) -> AsyncGenerator[Delta, None]:
+        reader = SseReader(self._event_bytes_max)
+        content_type = reply.headers.get("content-type", "")
+        shape: BodyShape | None = None
+        held = bytearray()
+        count = progress = noise_bytes = 0
+        async with aclosing(_chunks(reply, fold, patience)) as chunks:
+            async for chunk in chunks:
+                if shape is not BodyShape.EVENTS:
+                    held += chunk
+                    count += 1
+                    self._check(len(held))
+                    shape = shape or body_shape(bytes(held), content_type, at_end=count > SNIFF_CHUNKS_MAX)
+                    if shape is not BodyShape.EVENTS:
+                        continue
+                    chunk = bytes(held)  # noqa: PLW2901 - from here on events are read as they come
+                for event in reader.feed(chunk):
+                    for delta in await self._fold(event, fold):
+                        yield delta
+                noise_bytes = len(chunk) + (noise_bytes if fold.progress == progress else 0)
+                progress = fold.progress
+                patience.see(progress)
+                if noise_bytes > NOISE_EVENTS * self._event_bytes_max:
+                    raise failed(FailureClass.PROTOCOL, f"{noise_bytes} bytes in a row brought nothing of a reply")
+                if fold.is_done:
+                    await _finish(chunks)
+                    return
+        if shape is BodyShape.EVENTS:
+            deltas = await self._in_thread(lambda: _last_events(reader, fold))
+        else:
+            deltas = await self._in_thread(lambda: _whole(bytes(held), content_type, fold))
+        for delta in deltas:
+            yield delta
+
+    def _check(self, size_bytes: int) -> None:
+        if size_bytes > self._event_bytes_max:
+            message = f"an answer that is no stream is longer than {self._event_bytes_max} bytes"
+            raise failed(FailureClass.PROTOCOL, message)
+
+    async def _fold(self, event: SseEvent, fold: ChatFold) -> list[Delta]:
+        if len(event.data) <= BRIEF_CHARS_MAX:
+            return fold.event(event)
+        return await self._in_thread(lambda: fold.event(event))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        async with self._parses:
+            return await asyncio.to_thread(work)
+
+
+async def _chunks(reply: HttpReply, fold: ChatFold, patience: Patience) -> AsyncGenerator[bytes, None]:
+    """The body; once the reply has come to its end, what breaks on the way out does not matter."""
+    try:
+        async with aclosing(reply.chunks()) as chunks:
+            while (chunk := await patience.wait(anext(chunks, None))) is not None:
+                yield chunk
+    except VendorError:
+        if not fold.is_ended:
+            raise
+
+
+def _last_events(reader: SseReader, fold: ChatFold) -> list[Delta]:
+    """What an event without its blank line says; half an event is a cut."""
+    try:
+        deltas = [delta for event in reader.end() for delta in fold.event(event)]
+    except VendorError as error:
+        if error.failure.kind is not FailureClass.PROTOCOL:
+            raise
+        raise failed(FailureClass.SERVER, "the stream ended in the middle of an event") from None
+    if not (fold.has_begun or fold.is_done):
+        raise failed(FailureClass.SERVER, "the stream ended before its first event")
+    return deltas
+
+
+def _whole(body: bytes, content_type: str, fold: ChatFold) -> list[Delta]:
+    """A reply that came as one body: JSON, or nothing that could be one."""
+    shape = body_shape(body, content_type, at_end=True)
+    if shape is BodyShape.EVENTS:
+        reader = SseReader(len(body) + 1)
+        return [delta for event in (*reader.feed(body), *reader.end()) for delta in fold.event(event)]
+    if shape is BodyShape.JSON:
+        with contextlib.suppress(ValueError, RecursionError):
+            return fold.whole(parse_json(body.decode("utf-8-sig")))
+    start = body[:200].decode("utf-8", "replace")
+    raise failed(FailureClass.PROTOCOL, f"the answer ({content_type or 'of no type'}) is no event stream: {start}")
+
+
+async def _finish(chunks: AsyncGenerator[bytes, None]) -> None:
+    """Read what little may follow the last event; nothing after it counts."""
+    with contextlib.suppress(TimeoutError, VendorError):
+        async with asyncio.timeout(TAIL_S):
+            async for _ in chunks:
+                pass
+
+
+async def start_of(reply: HttpReply, bytes_max: int, patience: Patience) -> bytes:
+    """The beginning of a body; what breaks while it is read does not matter."""
+    parts: list[bytes] = []
+    size = 0
+    with contextlib.suppress(VendorError):
+        async with aclosing(reply.chunks()) as chunks:
+            while size < bytes_max and (chunk := await patience.wait(anext(chunks, None))) is not None:
+                parts.append(chunk)
+                size += len(chunk)
+    return b"".join(parts)[:bytes_max]
