@@ -4,9 +4,10 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 GEN    := .gen-venv
+MAVEN  := mvn --quiet --batch-mode --file tests/stubs/pom.xml
 PROTOS := $(sort $(shell find protos -name '*.proto'))
 
-.PHONY: demo test check lint types imports protos gen gen-check format bench fuzz soak postgres postgres-stop install clean
+.PHONY: demo test check lint types imports protos breaking released gen gen-check stubs format bench fuzz soak postgres postgres-stop install clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/turnwright demo
@@ -14,7 +15,7 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
-check: lint types imports protos gen-check
+check: lint types imports protos breaking gen-check stubs
 
 install: $(VENV)/.installed
 
@@ -32,6 +33,14 @@ protos: node_modules/.installed
 	npx --no-install buf lint
 	npx --no-install buf format --diff --exit-code
 
+# The contract may grow, but nothing that clients were given may change or go.
+breaking: node_modules/.installed
+	npx --no-install buf breaking --against protos/released.binpb
+
+# With each release, and with a break that the changelog gives a reason for.
+released: node_modules/.installed
+	npx --no-install buf build --exclude-source-info -o protos/released.binpb
+
 # Stubs come from one pinned generator in an environment of its own: generated code refuses a runtime older
 # than its generator, so the generator stays old and the runtime floats.
 gen: $(GEN)/.installed
@@ -46,6 +55,13 @@ gen: $(GEN)/.installed
 gen-check: gen
 	@test -z "$$(git status --porcelain -- gen)" || { git --no-pager diff --stat -- gen; \
 	  git status --short -- gen; echo 'gen/ is not what protos/ says: run `make gen` and commit it.'; exit 1; }
+
+# What clients in other languages do: generate and compile. Nothing of it is committed.
+stubs: node_modules/.installed build/tools/.installed
+	npx --no-install buf generate
+	npx --no-install tsc -p tests/stubs
+	cp tests/stubs/go.mod tests/stubs/go.sum build/stubs/go/ && cd build/stubs/go && go build ./...
+	$(MAVEN) compile
 
 format: $(VENV)/.installed-dev node_modules/.installed
 	$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format .
@@ -69,7 +85,7 @@ postgres-stop:
 	@.ci/postgres stop
 
 clean:
-	rm -rf $(VENV) $(GEN) node_modules
+	rm -rf $(VENV) $(GEN) node_modules build
 
 $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
@@ -88,6 +104,14 @@ $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 $(GEN)/.installed: Makefile
 	$(PYTHON) -m venv $(GEN)
 	$(GEN)/bin/python -m pip install --quiet --disable-pip-version-check grpcio-tools==1.76.0 mypy-protobuf==5.1.0 protobuf==6.33.6
+	@touch $@
+
+build/tools/.installed: tests/stubs/pom.xml tests/stubs/go.mod
+	mkdir -p build/tools
+	GOBIN=$(CURDIR)/build/tools go install google.golang.org/protobuf/cmd/protoc-gen-go@v1.33.0
+	GOBIN=$(CURDIR)/build/tools go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.3.0
+	$(MAVEN) dependency:copy -Dgenerators.platform=$$(uname -s | tr A-Z a-z | sed s/darwin/osx/)-$$(uname -m | sed 's/aarch64\|arm64/aarch_64/')
+	chmod +x build/tools/protoc build/tools/protoc-gen-grpc-java
 	@touch $@
 
 node_modules/.installed: package.json

@@ -11,7 +11,7 @@ import pytest
 
 REPO = Path(__file__).resolve().parents[2]
 PROTOS = REPO / "protos"
-LINES_MAX = 300  # exclusive
+LINES_MAX = 320  # exclusive
 
 PACKAGE = re.compile(r"^package\s+([\w.]+)\s*;", re.MULTILINE)
 PACKAGE_FORM = re.compile(r"turnwright\.[a-z][a-z0-9_]*\.v1")

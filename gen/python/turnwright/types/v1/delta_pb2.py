@@ -25,13 +25,14 @@ _sym_db = _symbol_database.Default()
 from turnwright.types.v1 import usage_pb2 as turnwright_dot_types_dot_v1_dot_usage__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fturnwright/types/v1/delta.proto\x12\x13turnwright.types.v1\x1a\x1fturnwright/types/v1/usage.proto\"\xb2\x01\n\x05\x44\x65lta\x12\x18\n\x0e\x61ppend_content\x18\x01 \x01(\tH\x00\x12\x1a\n\x10\x61ppend_reasoning\x18\x02 \x01(\tH\x00\x12\x38\n\x0eset_tool_calls\x18\x03 \x01(\x0b\x32\x1e.turnwright.types.v1.ToolCallsH\x00\x12/\n\tset_usage\x18\x04 \x01(\x0b\x32\x1a.turnwright.types.v1.UsageH\x00\x42\x08\n\x06\x63hange\"9\n\tToolCalls\x12,\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x1d.turnwright.types.v1.ToolCall\"F\n\x08ToolCall\x12\r\n\x05index\x18\x01 \x01(\r\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x11\n\targuments\x18\x04 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fturnwright/types/v1/delta.proto\x12\x13turnwright.types.v1\x1a\x1fturnwright/types/v1/usage.proto\"\xb2\x01\n\x05\x44\x65lta\x12\x18\n\x0e\x61ppend_content\x18\x01 \x01(\tH\x00\x12\x1a\n\x10\x61ppend_reasoning\x18\x02 \x01(\tH\x00\x12\x38\n\x0eset_tool_calls\x18\x03 \x01(\x0b\x32\x1e.turnwright.types.v1.ToolCallsH\x00\x12/\n\tset_usage\x18\x04 \x01(\x0b\x32\x1a.turnwright.types.v1.UsageH\x00\x42\x08\n\x06\x63hange\"9\n\tToolCalls\x12,\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x1d.turnwright.types.v1.ToolCall\"F\n\x08ToolCall\x12\r\n\x05index\x18\x01 \x01(\r\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x11\n\targuments\x18\x04 \x01(\tB\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.types.v1.delta_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
   _globals['_DELTA']._serialized_start=90
   _globals['_DELTA']._serialized_end=268
   _globals['_TOOLCALLS']._serialized_start=270

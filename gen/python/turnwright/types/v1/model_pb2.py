@@ -24,13 +24,14 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fturnwright/types/v1/model.proto\x12\x13turnwright.types.v1\"D\n\x05Model\x12\r\n\x05\x61lias\x18\x01 \x01(\t\x12\x14\n\x0cvendor_model\x18\x02 \x01(\t\x12\x16\n\x0e\x63ontext_length\x18\x03 \x01(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fturnwright/types/v1/model.proto\x12\x13turnwright.types.v1\"D\n\x05Model\x12\r\n\x05\x61lias\x18\x01 \x01(\t\x12\x14\n\x0cvendor_model\x18\x02 \x01(\t\x12\x16\n\x0e\x63ontext_length\x18\x03 \x01(\rB\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.types.v1.model_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
   _globals['_MODEL']._serialized_start=56
   _globals['_MODEL']._serialized_end=124
 # @@protoc_insertion_point(module_scope)

@@ -24,13 +24,14 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/types/v1/packet.proto\x12\x13turnwright.types.v1\"j\n\x0bPacketPiece\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x33\n\x06\x63opied\x18\x02 \x01(\x0b\x32!.turnwright.types.v1.CopiedPiecesH\x00\x12\r\n\x05shows\x18\x03 \x01(\tB\x07\n\x05piece\",\n\x0c\x43opiedPieces\x12\r\n\x05\x66irst\x18\x01 \x01(\r\x12\r\n\x05\x63ount\x18\x02 \x01(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/types/v1/packet.proto\x12\x13turnwright.types.v1\"j\n\x0bPacketPiece\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x33\n\x06\x63opied\x18\x02 \x01(\x0b\x32!.turnwright.types.v1.CopiedPiecesH\x00\x12\r\n\x05shows\x18\x03 \x01(\tB\x07\n\x05piece\",\n\x0c\x43opiedPieces\x12\r\n\x05\x66irst\x18\x01 \x01(\r\x12\r\n\x05\x63ount\x18\x02 \x01(\rB\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.types.v1.packet_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
   _globals['_PACKETPIECE']._serialized_start=57
   _globals['_PACKETPIECE']._serialized_end=163
   _globals['_COPIEDPIECES']._serialized_start=165

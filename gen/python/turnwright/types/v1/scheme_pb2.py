@@ -25,13 +25,14 @@ _sym_db = _symbol_database.Default()
 from turnwright.types.v1 import entry_pb2 as turnwright_dot_types_dot_v1_dot_entry__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/types/v1/scheme.proto\x12\x13turnwright.types.v1\x1a\x1fturnwright/types/v1/entry.proto\"\x86\x01\n\x06Scheme\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x15\n\rmodel_visible\x18\x02 \x01(\x08\x12\x10\n\x08\x63\x61tegory\x18\x03 \x01(\t\x12\x15\n\rdefault_scope\x18\x04 \x01(\t\x12.\n\x0bwritable_by\x18\x05 \x03(\x0e\x32\x19.turnwright.types.v1.Tier\"O\n\x0eSchemeRegistry\x12\x0f\n\x07version\x18\x01 \x01(\t\x12,\n\x07schemes\x18\x02 \x03(\x0b\x32\x1b.turnwright.types.v1.Schemeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/types/v1/scheme.proto\x12\x13turnwright.types.v1\x1a\x1fturnwright/types/v1/entry.proto\"\x86\x01\n\x06Scheme\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x15\n\rmodel_visible\x18\x02 \x01(\x08\x12\x10\n\x08\x63\x61tegory\x18\x03 \x01(\t\x12\x15\n\rdefault_scope\x18\x04 \x01(\t\x12.\n\x0bwritable_by\x18\x05 \x03(\x0e\x32\x19.turnwright.types.v1.Tier\"O\n\x0eSchemeRegistry\x12\x0f\n\x07version\x18\x01 \x01(\t\x12,\n\x07schemes\x18\x02 \x03(\x0b\x32\x1b.turnwright.types.v1.SchemeB\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.types.v1.scheme_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
   _globals['_SCHEME']._serialized_start=91
   _globals['_SCHEME']._serialized_end=225
   _globals['_SCHEMEREGISTRY']._serialized_start=227

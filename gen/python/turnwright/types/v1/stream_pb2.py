@@ -25,13 +25,14 @@ _sym_db = _symbol_database.Default()
 from turnwright.types.v1 import entry_pb2 as turnwright_dot_types_dot_v1_dot_entry__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/types/v1/stream.proto\x12\x13turnwright.types.v1\x1a\x1fturnwright/types/v1/entry.proto\"q\n\rStreamChannel\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x17\n\x0f\x62ody_size_bytes\x18\x03 \x01(\x03\x12)\n\x05state\x18\x04 \x01(\x0e\x32\x1a.turnwright.types.v1.State*s\n\tStreamEnd\x12\x1a\n\x16STREAM_END_UNSPECIFIED\x10\x00\x12\x18\n\x14STREAM_END_COMPLETED\x10\x01\x12\x16\n\x12STREAM_END_ABORTED\x10\x02\x12\x18\n\x14STREAM_END_CANCELLED\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/types/v1/stream.proto\x12\x13turnwright.types.v1\x1a\x1fturnwright/types/v1/entry.proto\"q\n\rStreamChannel\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x17\n\x0f\x62ody_size_bytes\x18\x03 \x01(\x03\x12)\n\x05state\x18\x04 \x01(\x0e\x32\x1a.turnwright.types.v1.State*s\n\tStreamEnd\x12\x1a\n\x16STREAM_END_UNSPECIFIED\x10\x00\x12\x18\n\x14STREAM_END_COMPLETED\x10\x01\x12\x16\n\x12STREAM_END_ABORTED\x10\x02\x12\x18\n\x14STREAM_END_CANCELLED\x10\x03\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.types.v1.stream_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
   _globals['_STREAMEND']._serialized_start=205
   _globals['_STREAMEND']._serialized_end=320
   _globals['_STREAMCHANNEL']._serialized_start=90
