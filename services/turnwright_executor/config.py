@@ -173,8 +173,14 @@ class ExecutorSettings(PeerSettings):
         "that does not work), `limits` alone, or `auto`: the best that the host can do.",
     )
     sh_writable: str = setting(
-        default="~/.cache:~/.npm:~/.cargo/registry:~/.cargo/git:~/go/pkg:~/.m2:~/.gradle",
+        default="~/.cache:~/.npm:~/.cargo/registry:~/.cargo/git:~/go/pkg:~/.m2/repository:~/.gradle/caches:"
+        "~/.gradle/wrapper",
         description="Directories beside the project that commands may write in a sandbox, with colons between.",
+    )
+    sh_readable: str = setting(
+        default="",
+        description="Files and directories that commands may read in a sandbox beside the project, system files, "
+        "toolchains and caches, such as `~/.gitconfig`, with colons between.",
     )
     web_searxng_url: str = setting(
         default="",

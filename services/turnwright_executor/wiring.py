@@ -239,8 +239,10 @@ async def _register_schemes(store: Peer, tools: Sequence[Offered]) -> None:
 async def _sandbox(settings: ExecutorSettings) -> Sandbox:
     """How commands are confined here. Raises SettingsError where the settings ask for more than the host can do."""
     try:
-        writable = [path for path in settings.sh_writable.split(os.pathsep) if path]
-        return await find_sandbox(settings.sh_sandbox, settings.home, writable)
+        writable, more = (
+            [path for path in paths.split(os.pathsep) if path] for paths in (settings.sh_writable, settings.sh_readable)
+        )
+        return await find_sandbox(settings.sh_sandbox, settings.home, writable, more)
     except SandboxMissingError as error:
         raise SettingsError(f"TURNWRIGHT_SH_SANDBOX: {error}") from None
 

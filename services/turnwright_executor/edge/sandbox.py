@@ -1,9 +1,10 @@
 """Confinement of commands beyond limits: what they see of the host, and what they may write.
 
-With bubblewrap a command has the host's files read-only, its project and the caches of compilers and package managers
-writable (for a command that only looks nothing, and no network), a /tmp of its own, and processes of its own, none of
-which outlives it. Our home, where the token and the database are, is empty to it. A superuser keeps only the rights
-over files that it needs to work on a project of somebody else's. Without bubblewrap there are limits only.
+With bubblewrap a command has the host's system files and toolchains read-only (`readable`), its project and the caches
+of compilers and package managers writable (for a command that only looks nothing, and no network), a home and a /tmp
+of its own, and processes of its own, none of which outlives it. It sees nothing else of the host: no homes, databases
+and sockets; our own home is empty to it even inside of the project. A superuser keeps only the rights over files that
+it needs to work on a project of somebody else's. Without bubblewrap there are limits only.
 Source: architecture 6; decision C30; research/tooling 5.
 """
 
@@ -12,17 +13,22 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePath
 from typing import Final, Literal
 
 from turnwright_core.values import frozen
+from turnwright_executor.edge.environment import allowed_environment
+from turnwright_executor.edge.readable import around, readable
 
 BUBBLEWRAP: Final = "bubblewrap"
 LIMITS: Final = "limits"
 
 Choice = Literal["auto", "bubblewrap", "limits"]
 """What the settings ask for: the best that the host can do, or one of the two and nothing else."""
+
+SECRETS: Final = ("~/.cache/huggingface/token", "~/.cache/huggingface/stored_tokens")
+"""Credentials that tools keep among their caches."""
 
 PROBE_S: Final = 5.0
 """Seconds that the sandbox has to show that the host lets it work."""
@@ -38,7 +44,9 @@ class Sandbox:
 
     program: str = ""
     hidden: tuple[str, ...] = ()
-    """Directories that are empty to a command."""
+    """Directories and files that are empty to a command, wherever they are."""
+    readable: tuple[str, ...] = ()
+    """Paths beside the project that a command may read, where they exist; it sees nothing else of the host."""
     writable: tuple[str, ...] = ()
     """Directories beside the project that a command may write, where they exist."""
 
@@ -61,17 +69,56 @@ class Sandbox:
         """The program and arguments that run a command in a project's root under this confinement."""
         if not self.program:
             return list(argv)
-        outer = [path for path in self.hidden if not Path(path).is_relative_to(root)]
-        inner = [path for path in self.hidden if path not in outer]
-        bind = "--ro-bind" if read_only else "--bind"
         network = ["--unshare-net"] if read_only else []
-        caches = [] if read_only else [option for path in self.writable for option in ("--bind-try", path, path)]
-        # Later mounts lie on top of earlier ones: the project may be below what is hidden, or hold it.
         return [
             *(self.program, "--die-with-parent", "--unshare-pid", "--unshare-ipc", *network, *_capabilities()),
-            *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", *caches),  # noqa: S108
-            *(*_empty(outer), bind, root, root, *_empty(inner), "--chdir", root, "--", *argv),
+            *("--unsetenv", "TMPDIR", *self._mounts(root, read_only=read_only)),
+            *(*([] if root == "/" else ["--remount-ro", "/"]), "--chdir", root, "--", *argv),
         ]
+
+    def _mounts(self, root: str, *, read_only: bool) -> Iterator[str]:
+        """Options that put the view together: what is deeper lies on top, of two at one place the later one."""
+        bind = "--ro-bind-try" if read_only else "--bind-try"
+        home = os.path.expanduser("~")  # noqa: PTH111 - text in, text out
+        beside = [
+            *(_shown(path) for path in self.readable),
+            *(("--tmpfs", path) for path in ("/tmp", "/var/tmp", "/run", home)),  # noqa: S108
+            *(_bound("--ro-bind-try", path) for path in around(root)),
+            *(_bound(bind, path) for path in self.writable),
+        ]
+        steps = [
+            *(step for step in beside if not self._is_covered(step[-1], root)),
+            *(("--dev", "/dev"), ("--proc", "/proc"), _bound(bind.removesuffix("-try"), root)),
+            *(_covered(path) for path in self.hidden),
+        ]
+        latest = {step[-1]: step for step in steps}
+        for place in sorted(latest, key=lambda path: len(PurePath(path).parts)):
+            yield from latest[place]
+
+    def _is_covered(self, path: str, root: str) -> bool:
+        """Whether a path lies in the project, which is shown whole, or in what is hidden."""
+        return any(PurePath(path).is_relative_to(other) for other in (root, *self.hidden))
+
+
+Step = tuple[str, ...]
+"""One option of bubblewrap; its last word is the place in the sandbox."""
+
+
+def _bound(option: str, path: str) -> Step:
+    return option, path, path
+
+
+def _shown(path: str) -> Step:
+    """A path read-only; a link stays one, where it is of those that distributions have in their root."""
+    place = Path(path)
+    if len(place.parts) == 2 and place.is_symlink():
+        return "--symlink", str(place.readlink()), path
+    return _bound("--ro-bind-try", path)
+
+
+def _covered(path: str) -> Step:
+    """Nothing in the place of a directory or a file."""
+    return ("--tmpfs", path) if Path(path).is_dir() else ("--ro-bind", "/dev/null", path)
 
 
 KEPT_RIGHTS: Final = ("CAP_DAC_OVERRIDE", "CAP_CHOWN", "CAP_FOWNER", "CAP_FSETID")
@@ -83,19 +130,21 @@ def _capabilities() -> list[str]:
     return ["--cap-drop", "ALL", *kept]
 
 
-def _empty(paths: Sequence[str]) -> list[str]:
-    return [option for path in paths for option in ("--tmpfs", path)]
-
-
-async def find_sandbox(choice: Choice, home: Path, writable: Sequence[str] = (), program: str = "bwrap") -> Sandbox:
+async def find_sandbox(
+    choice: Choice, home: Path, writable: Sequence[str] = (), more: Sequence[str] = (), program: str = "bwrap"
+) -> Sandbox:
     """The sandbox of this host. Raises SandboxMissingError where the settings ask for one that does not work.
 
-    `home` is hidden from commands; `writable` are directories beside the project, `~` the user's own.
+    `home` is hidden from commands; `writable` are directories beside the project, `more` are paths that can be read
+    beside system files and toolchains; `~` is the user's own directory.
     """
     if choice == LIMITS:
         return Sandbox()
     found = shutil.which(program) or ""
-    sandbox = Sandbox(found, await asyncio.to_thread(_existing, home), _expanded(writable))
+    environment = allowed_environment(os.environ)
+    hidden = await asyncio.to_thread(_existing, home, *_expanded(SECRETS))
+    shown = await asyncio.to_thread(readable, environment, _expanded(more))
+    sandbox = Sandbox(found, hidden, shown, _expanded(writable))
     problem = await _problem(sandbox) if found else "it is not installed"
     if not problem:
         return sandbox
@@ -111,8 +160,8 @@ def _expanded(paths: Sequence[str]) -> tuple[str, ...]:
     return tuple(os.path.expanduser(path) for path in paths)  # noqa: PTH111 - text in, text out
 
 
-def _existing(home: Path) -> tuple[str, ...]:
-    return (str(home.resolve()),) if home.is_dir() else ()
+def _existing(*paths: Path | str) -> tuple[str, ...]:
+    return tuple(str(path.resolve()) for path in map(Path, paths) if path.exists())
 
 
 async def _problem(sandbox: Sandbox) -> str:

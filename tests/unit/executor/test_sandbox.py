@@ -9,7 +9,9 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
 import stat
+import subprocess
 
 import pytest
 
@@ -38,14 +40,14 @@ def place(tmp_path):
     return tmp_path
 
 
-async def run(place, command, *, read_only=False, timeout_s=20.0):
-    sandbox = await find_sandbox("bubblewrap", place / "home", [str(place / "cache")], program=PROGRAM)
+async def run(place, command, *, root="project", more=(), read_only=False, timeout_s=20.0):
+    sandbox = await find_sandbox("bubblewrap", place / "home", [str(place / "cache")], more, program=PROGRAM)
     texts = {1: "", 2: ""}
 
     async def keep(channel, text):
         texts[channel] += text
 
-    shell = LocalShell(place / "project", LIMITS, sandbox=sandbox)
+    shell = LocalShell(place / root, LIMITS, sandbox=sandbox)
     end = await shell.run(command, timeout_s, keep, read_only=read_only)
     return end, texts[1], texts[2]
 
@@ -90,6 +92,123 @@ async def test_a_home_inside_the_project_is_empty_too(place):
 
     await LocalShell(place / "project", LIMITS, sandbox=sandbox).run("ls home; ls", 20, keep)
     assert "".join(texts) == "a.txt\nhome\n"
+
+
+SECRETS = (
+    ".ssh/id_ed25519", ".aws/credentials", ".netrc", ".npmrc", ".pypirc", ".git-credentials", ".gnupg/key", ".kube/config",
+    ".config/gh/hosts.yml", ".config/gcloud/key.json", ".docker/config.json", ".cargo/credentials.toml", ".m2/settings.xml",
+    ".gradle/gradle.properties", ".gem/credentials", ".bash_history", ".local/share/keyrings/login", "notes.txt",
+    ".cache/huggingface/token",
+)  # fmt: skip
+
+
+@pytest.fixture
+def user(place, monkeypatch):
+    """The home of the executor's user, full of secrets and with a program of its own."""
+    home = place / "people" / "user"
+    for name in (*SECRETS, ".local/bin/tool"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("#!/bin/sh\necho works\n" if name.endswith("tool") else "hush")
+    (home / ".local/bin/tool").chmod(0o755)
+    for name in ("bin", ".cargo/bin", "go/bin"):
+        (home / name).mkdir(parents=True)
+    folders = (".local/bin", "bin", ".cargo/bin", "go/bin", "")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("CARGO_HOME", str(home / ".cargo"))
+    monkeypatch.setenv("GOPATH", str(home))
+    monkeypatch.setenv("PATH", ":".join([*(str(home / folder) for folder in folders), os.environ["PATH"]]))
+    return home
+
+
+@with_bubblewrap
+@pytest.mark.parametrize("read_only", [True, False])
+async def test_a_command_reads_nothing_of_homes_and_of_other_peoples_folders(place, user, read_only):
+    for name in ("other/project/key", "people/another/.ssh/id_rsa", "backups/store.db"):
+        (place / name).parent.mkdir(parents=True)
+        (place / name).write_text("hush")
+    sandboxed = f"tool; grep -rs hush {place} ~ ; ls -A {place}/people/another {place}/backups"
+    _, out, _ = await run(place, sandboxed, read_only=read_only)
+    assert out == "works\n"
+
+
+@with_bubblewrap
+@pytest.mark.parametrize("read_only", [True, False])
+async def test_a_command_reads_nothing_of_what_the_host_keeps_to_itself(place, read_only):
+    files = ("shadow", "gshadow", "sudoers", "ssh", "ssl/private", "security", "cron.d", "environment", "machine-id")
+    listed = f"cd /etc; ls -d {' '.join(files)}; ls -A /srv /mnt /media /opt/secret /run /tmp /var/log"
+    _, out, _ = await run(
+        place, f"{listed} /var/lib/postgresql /var/backups /boot; cat /etc/shadow", read_only=read_only
+    )
+    assert {line for line in out.splitlines() if line and not line.endswith(":")} <= {place.parts[2]}
+
+
+@with_bubblewrap
+async def test_a_command_reaches_no_socket_and_no_process_of_the_host(place):
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(place / "socket"))
+        listening.listen()
+        _, out, _ = await run(place, f"ls {place}/socket; ls -d /proc/[0-9]* | wc -l; cat /proc/{os.getppid()}/environ")
+    assert int(out) < 10
+
+
+@with_bubblewrap
+async def test_programs_on_the_path_run_wherever_they_are_installed(place, monkeypatch):
+    """A link to a program of an installation, whose version is another link: it finds what stands beside it."""
+    version = place / "opt" / "tool" / "v1"
+    for name in ("bin", "lib"):
+        (version / name).mkdir(parents=True)
+    (version / "lib" / "text").write_text("installed\n")
+    (version / "bin" / "tool").write_text('#!/bin/sh\ncat "$(dirname "$(readlink -f "$0")")/../lib/text"\n')
+    (version / "bin" / "tool").chmod(0o755)
+    (place / "opt" / "tool" / "current").symlink_to("v1")
+    (place / "links").mkdir()
+    (place / "links" / "tool").symlink_to(place / "opt" / "tool" / "current" / "bin" / "tool")
+    monkeypatch.setenv("PATH", f"{place}/links:{os.environ['PATH']}")
+    end, out, _ = await run(
+        place, "tool; python3 -c 'import ssl, sqlite3, json; print(json.dumps(1))'; id -un; git --version"
+    )
+    assert (end.exit_code, out.splitlines()[:2]) == (0, ["installed", "1"])
+
+
+@with_bubblewrap
+async def test_what_a_setting_names_is_read(place):
+    (place / "beside").mkdir()
+    (place / "beside" / "a").write_text("seen")
+    _, out, _ = await run(place, f"cat {place}/beside/a; echo x > {place}/beside/b", more=[str(place / "beside")])
+    assert (out, [path.name for path in (place / "beside").iterdir()]) == ("seen", ["a"])
+
+
+def git(folder, *words):
+    named = ("-c", "user.name=x", "-c", "user.email=x@y")
+    subprocess.run(["git", *named, *words], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture
+def repository(place):
+    """A repository with two folders and a linked work tree beside it."""
+    folder = place / "repository"
+    for name in ("part", "other"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "a.txt").write_text(f"{name}\n")
+    git(folder, "init", "-q")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "First")
+    git(folder, "worktree", "add", "-q", "../linked")
+    return folder
+
+
+@with_bubblewrap
+@pytest.mark.parametrize("root", ["repository/part", "linked"])
+async def test_git_works_in_a_part_of_a_repository_and_in_a_linked_work_tree(place, repository, root):
+    end, out, err = await run(place, "git status --short && git log --format=%s", root=root, read_only=True)
+    assert (end.exit_code, out, err) == (0, "First\n", "")
+
+
+@with_bubblewrap
+async def test_a_repository_that_a_stranger_names_is_not_shown(place, repository):
+    (place / "project" / ".git").write_text(f"gitdir: {repository}/.git/worktrees/linked\n")
+    _, out, _ = await run(place, f"git log; ls -A {repository}", read_only=True)
+    assert out == ""
 
 
 @with_bubblewrap

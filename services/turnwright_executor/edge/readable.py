@@ -1,0 +1,146 @@
+"""What of the host a command in a sandbox can read: system files, toolchains, caches; nothing of homes and databases.
+
+A list of what is shown and not of what is hidden: where a host keeps its secrets nobody knows, what a command needs is
+known. Programs are those on PATH, each with the installation that it belongs to, wherever its links lead. Of the
+user's home only what installs languages is shown, and of that no file of credentials; of a work tree around the
+project the whole, because git and builds look there. The rest is a setting.
+Source: architecture 6, 11.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+SYSTEM: Final = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/gnu/store", "/sys/devices/system"),
+    *("/var/lib/ca-certificates", "/var/lib/gems"),
+)
+"""What distributions install for everybody."""
+
+ETC: Final = (
+    *("alternatives", "ld.so.*", "nsswitch.conf", "host.conf", "hosts", "hostname", "resolv.conf", "gai.conf"),
+    *("protocols", "services", "networks", "passwd", "group", "localtime", "timezone", "mtab", "shells", "login.defs"),
+    *("ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf", "ca-certificates*", "crypto-policies", "pki/ca-trust"),
+    *("pki/java", "pki/tls/cert.pem", "pki/tls/certs", "pki/tls/openssl.cnf", "gitconfig", "gitattributes"),
+    *("*-release", "debian_version", "issue", "locale*", "default/locale", "terminfo", "inputrc", "profile*"),
+    *("bash*", "fonts", "magic*", "mime.types", "mailcap", "xml", "sgml", "java*", "maven", "gradle", "python*"),
+    *("perl", "php*", "ruby*", "R", "lua*", "texmf", "emacs", "vim", "man_db.conf", "manpath.config", "dpkg"),
+)
+"""Names and patterns below /etc: what libraries and languages are set up by. No keys, no accounts' secrets."""
+
+LANGUAGES: Final = (
+    *("bin", ".local/bin", ".local/lib", ".local/pipx", *(f".local/share/{name}" for name in (
+        "pipx", "uv", "mise", "rtx", "fnm", "pnpm", "hatch", "virtualenvs",
+    ))),
+    *(".pyenv", ".rye", ".virtualenvs", "miniconda3", "anaconda3", "miniforge3", "mambaforge"),
+    *(".nvm", ".fnm", ".volta", ".asdf", ".nodenv", ".bun", ".deno", ".npm-global"),
+    *(".rustup", ".cargo/bin", ".cargo/env", "go/bin", "go/pkg", "sdk", ".sdkman", ".jdks", ".jenv"),
+    *(".rbenv", ".rvm", ".gem/ruby", ".phpenv", ".dotnet", ".nuget/packages", ".ghcup", ".cabal/bin"),
+    *(".cabal/packages", ".stack/programs", ".opam", ".elan", ".julia", ".swiftly", ".luarocks", ".linuxbrew"),
+)  # fmt: skip
+"""Where languages and their managers install below a home. `.cargo`, `.gem` and their like hold credentials too."""
+
+_INSTALLED: Final = ("VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT", "NVM_DIR", "JAVA_HOME", "GOROOT", "RUSTUP_HOME")
+_INSTALLED_IN_PARTS: Final = (("CARGO_HOME", ("bin", "registry", "git")), ("GOPATH", ("bin", "pkg")))
+_CERTIFICATES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
+_PROGRAMS: Final = ("bin", "sbin", "shims")
+_MIXED: Final = frozenset({".local", ".cargo", ".gem", ".config", ".npm", ".m2", ".gradle", ".cabal", ".stack", "go"})
+"""Folders of a home in which installations stand beside credentials and everything else."""
+
+LINKS_MAX: Final = 16
+"""Links that are followed from a program to where it is installed."""
+
+
+def readable(environment: Mapping[str, str], more: Iterable[str]) -> tuple[str, ...]:
+    """Paths that commands with this environment may read, beside their project; they exist. Blocks: looks at many."""
+    found = dict.fromkeys(path for path in (*SYSTEM, *_etc()) if os.path.lexists(path))
+    home = Path(environment.get("HOME", "/"))
+    wanted = [home / path for path in LANGUAGES] if not is_wide(home / "bin") else []
+    wanted += [Path(environment[name]) for name in (*_INSTALLED, *_CERTIFICATES) if environment.get(name)]
+    wanted += [
+        Path(environment[name]) / part for name, parts in _INSTALLED_IN_PARTS if environment.get(name) for part in parts
+    ]
+    wanted += _programs(environment.get("PATH", ""), found)
+    for path in wanted:
+        if path.is_absolute() and path.exists() and not is_wide(path):
+            found |= {str(path): None, str(path.resolve()): None}
+    return (*found, *more)
+
+
+def _etc() -> Iterator[str]:
+    for pattern in ETC:
+        yield from sorted(map(str, Path("/etc").glob(pattern)))
+
+
+def is_wide(path: Path) -> bool:
+    """Whether a path holds somebody's home, or most of a disk: too much to be shown because something is in it."""
+    if len(path.parts) <= 2:
+        return True
+    return any(home.is_relative_to(path) for home in _homes()) or path.resolve() in _homes()
+
+
+def _homes() -> frozenset[Path]:
+    homes = {Path(user.pw_dir) for user in pwd.getpwall()} | {Path.home()}
+    return frozenset(home for home in homes if len(home.parts) > 1)
+
+
+def _programs(search_path: str, shown: Iterable[str]) -> Iterator[Path]:
+    """The installations of all programs on a search path."""
+    roots = [Path(path) for path in shown]
+    for folder in map(Path, filter(None, search_path.split(os.pathsep))):
+        if not folder.is_absolute() or _is_in(folder, roots) or not folder.is_dir():
+            continue
+        yield _installation(folder)
+        with suppress(OSError):
+            for program in folder.iterdir():
+                yield from (_installation(hop.parent) for hop in _hops(program) if not _is_in(hop, roots))
+
+
+def _hops(link: Path) -> Iterator[Path]:
+    """Where the links of a program lead, one after the other."""
+    for _ in range(LINKS_MAX):
+        if not link.is_symlink():
+            return
+        link = Path(os.path.normpath(link.parent / link.readlink()))
+        yield link
+
+
+def _installation(folder: Path) -> Path:
+    """What a folder with programs belongs to; the folder itself where that holds other things too."""
+    whole = folder.parent
+    is_alone = folder.name not in _PROGRAMS or whole.name in _MIXED or is_wide(whole)
+    return folder if is_alone else whole
+
+
+def _is_in(path: Path, roots: Sequence[Path]) -> bool:
+    return any(path.is_relative_to(root) for root in roots)
+
+
+def around(root: str) -> tuple[str, ...]:
+    """What of git lies outside of a project: the work tree around it, or what a linked work tree shares.
+
+    A project may hold a `.git` of strangers that names any folder: it counts where that folder names it too.
+    """
+    for folder in (Path(root), *Path(root).parents):
+        entry = folder / ".git"
+        if is_wide(folder) or not os.path.lexists(entry):
+            continue
+        if entry.is_symlink() or entry.lstat().st_uid not in (os.geteuid(), Path(root).stat().st_uid):
+            return ()
+        shared = _shared(entry) if entry.is_file() else ()
+        return (*shared, *((str(folder),) if folder != Path(root) else ()))
+    return ()
+
+
+def _shared(entry: Path) -> tuple[str, ...]:
+    """The repository of a linked work tree, if it knows this one."""
+    with suppress(OSError, ValueError):
+        own = (entry.parent / entry.read_text().removeprefix("gitdir:").strip()).resolve()
+        if Path((own / "gitdir").read_text().strip()).resolve() == entry.resolve():
+            return (str((own / (own / "commondir").read_text().strip()).resolve()),)
+    return ()
