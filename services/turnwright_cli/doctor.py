@@ -26,7 +26,7 @@ from turnwright_core.kit.settings import PREFIX, Settings, load
 from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
 
 _SECRET_NAMES: Final = re.compile(r"token|key|secret|password", re.IGNORECASE)
-_USERINFO: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_URL: Final = re.compile(r"://(?P<user>\S*@)?(?P<place>[^\s?#]*)(?P<query>[?#]\S*)?")
 CONFINEMENT: Final = {
     "limits": "commands run under limits only (time, output, memory, processes); there is no sandbox",
     "bubblewrap": "commands run under bubblewrap and limits: they write the project only, and with <env> nothing",
@@ -102,10 +102,14 @@ def _meant(name: str) -> str:
 
 
 def shown_value(name: str, value: object, *, is_repr: bool) -> str:
-    """A value as it may be shown: secrets are only said to be set, and a URL loses its user and password."""
+    """A value as it may be shown: secrets are only said to be set, and a URL loses its user, password and query."""
     if not is_repr or _SECRET_NAMES.search(name):
         return "(set)" if value else "(not set)"
-    return _USERINFO.sub("***", str(value))
+    return _URL.sub(_without_secrets, str(value))
+
+
+def _without_secrets(url: re.Match[str]) -> str:
+    return f"://{'***@' if url['user'] else ''}{url['place']}{'?***' if url['query'] else ''}"
 
 
 def _status_lines(status: query_pb2.GetStatusResponse, contexts: dict[str, str]) -> Iterator[Text]:

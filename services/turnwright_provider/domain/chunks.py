@@ -26,8 +26,8 @@ from turnwright_provider.domain.usage import merge_usage, read_usage
 
 DONE: Final = "[DONE]"
 
-FINISH_CHARS_MAX: Final = 64
-"""Longest finish reason that is passed on, in code points."""
+WORD_CHARS_MAX: Final = 4000
+"""As much of a finish reason and of a model's name is looked at."""
 
 _REASONING: Final = ("reasoning_content", "reasoning")
 _IDLE_EVENTS: Final = frozenset({"ping", "heartbeat", "keepalive"})
@@ -91,7 +91,7 @@ class ChatFold:
         if chunk.get("error") or chunk.get("object") == "error":
             raise _error_in_stream(chunk)
         self._chunks += 1
-        self._vendor_model = self._vendor_model or whole(_text(chunk.get("model")))
+        self._vendor_model = self._vendor_model or whole(_text(chunk.get("model")))[:WORD_CHARS_MAX]
         deltas: list[Delta] = []
         for choice in _objects(chunk.get("choices")):
             # Only the first of several alternatives is the reply; nobody asks for more than one.
@@ -145,7 +145,7 @@ class ChatFold:
         if not self.progress:
             # Perplexity repeats the whole so far in `message`; it counts only where no delta has said anything.
             deltas += self._body(choice.get("message"))
-        self._reason = whole(_text(choice.get("finish_reason")))[:FINISH_CHARS_MAX] or self._reason
+        self._reason = whole(_text(choice.get("finish_reason")))[:WORD_CHARS_MAX] or self._reason
         if self._reason == "error":
             raise _error_in_stream(choice)
         return deltas

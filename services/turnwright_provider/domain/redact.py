@@ -6,6 +6,7 @@ Source: architecture 10 (secrets never reach logs, entries, events or errors).
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 REDACTED: Final = "[redacted]"
@@ -25,8 +26,64 @@ _LABELLED: Final = re.compile(
 _USER_OF_URL: Final = re.compile(r"(://)[^/\s@]{1,300}@")
 
 
+_SECRET_OF_QUERY: Final = re.compile(
+    r"(?i)([?&](?:[a-z_-]{0,20}(?:key|token|secret|password|signature)|sig|code)=)[^&\s\"'#]{1,2000}"
+)
+
+SECRET_CHARS_MIN: Final = 6
+"""A secret as short as that is looked for; a shorter one would be found in any text."""
+
+PART_CHARS: Final = 8
+"""So many characters of a secret in a row are not said either."""
+
+_END_CHARS: Final = 4
+_MASKED: Final = re.compile(r"([\w\-+/=]{0,80})(?:\*{2,200}|•{1,200}|…|\.{3,200}|[xX]{4,200})([\w\-+/=]{0,80})")
+
+
 def redact(text: str) -> str:
     """The text with everything that looks like a key, token or password replaced."""
     text = _KEY_SHAPED.sub(REDACTED, text)
+    text = _SECRET_OF_QUERY.sub(rf"\1{REDACTED}", text)
     text = _LABELLED.sub(rf"\1{REDACTED}", text)
     return _USER_OF_URL.sub(rf"\1{REDACTED}@", text)
+
+
+class Secrets:
+    """Our own secrets, taken out of what a vendor says: whole, in part, or with their middle masked."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        """Look for these."""
+        self._secrets = tuple(secret.lower() for secret in secrets if len(secret) >= SECRET_CHARS_MIN)
+
+    def hide(self, text: str) -> str:
+        """The text without them."""
+        for secret in self._secrets:
+            text = _without(_MASKED.sub(lambda found, secret=secret: _unmasked(found, secret), text), secret)
+        return text
+
+
+def _unmasked(found: re.Match[str], secret: str) -> str:
+    """What stands for a masked word: nothing of it where it begins or ends as the secret does."""
+    begin, end = found[1].lower(), found[2].lower()
+    is_ours = (len(begin) > 1 and secret.startswith(begin)) or (len(end) > 1 and secret.endswith(end))
+    return REDACTED if is_ours else found[0]
+
+
+def _without(text: str, secret: str) -> str:
+    lowered = text.lower() if text.isascii() else "".join(c.lower() if c.isascii() else c for c in text)
+    size = min(PART_CHARS, len(secret))
+    parts = {secret[at : at + size] for at in range(len(secret) - size + 1)}
+    kept: list[str] = []
+    end = 0
+    for at in range(len(text) - size + 1):
+        if lowered[at : at + size] not in parts:
+            continue
+        if at >= end:
+            kept += [text[end:at], REDACTED]
+        end = at + size
+    kept.append(text[end:])
+    text = "".join(kept)
+    # Where a text was cut, the beginning of a secret may be all that is left of it.
+    ends = (n for n in range(len(secret), _END_CHARS - 1, -1) if text.lower().endswith(secret[:n]))
+    cut = next(ends, 0)
+    return text[: len(text) - cut] + REDACTED if cut else text

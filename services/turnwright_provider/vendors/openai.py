@@ -10,20 +10,21 @@ Source: architecture 8, 15; research/wire 2.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import field, replace
 from typing import Final
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 from turnwright_core.values import frozen
 from turnwright_provider.domain.chat_request import chat_body, refused_field
 from turnwright_provider.domain.chunks import ChatFold
 from turnwright_provider.domain.classify import classify
-from turnwright_provider.domain.deltas import ModelCall, VendorEvent
+from turnwright_provider.domain.deltas import Finish, ModelCall, SetToolCalls, VendorEvent
 from turnwright_provider.domain.failures import FailureClass, VendorError, clean
 from turnwright_provider.domain.names import is_listed, listed_models
-from turnwright_provider.domain.redact import REDACTED
+from turnwright_provider.domain.redact import Secrets
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.ports import HttpReply, HttpRequest, Transport, VendorState
 from turnwright_provider.vendors.patience import Patience
@@ -35,8 +36,14 @@ LIST_BYTES_MAX: Final = 4 * 1024 * 1024
 MODELS_REMEMBERED_MAX: Final = 1000
 """For so many models it is remembered which fields they refuse."""
 
-KEY_CHARS_MIN: Final = 6
-"""A key as short as that is looked for in the words of a vendor."""
+
+FINISH_CHARS_MAX: Final = 64
+"""Longest finish reason that is passed on, in code points."""
+
+MODEL_CHARS_MAX: Final = 256
+"""Longest name of a model that is passed on, in code points."""
+
+_SECRET_NAMES: Final = re.compile(r"key|token|secret|password|sig|code", re.IGNORECASE)
 
 
 @frozen
@@ -64,6 +71,7 @@ class OpenAiVendor:
         self._access = access
         self._transport = transport
         self._wall_clock = wall_clock
+        self._secrets = Secrets((access.api_key, *secrets_of(access.base_url)))
         self._reader = ReplyReader(access.event_bytes_max)
         self._refused: dict[str, frozenset[str]] = {}
 
@@ -74,10 +82,10 @@ class OpenAiVendor:
     async def stream(self, call: ModelCall, attempt: int) -> AsyncGenerator[VendorEvent, None]:
         """One try. A request that is refused over a field that may give way is repeated without it."""
         del attempt
-        with self._key_hidden():
+        with self._secrets_hidden():
             async with aclosing(self._stream(call)) as events:
                 async for event in events:
-                    yield event
+                    yield self._hidden(event)
 
     async def _stream(self, call: ModelCall) -> AsyncGenerator[VendorEvent, None]:
         patience = Patience(self._access.silence_timeout_s)
@@ -106,14 +114,14 @@ class OpenAiVendor:
     async def check(self, models: Sequence[str]) -> list[str]:
         """Ask the server for its models once; a server that keeps no list denies none."""
         try:
-            with self._key_hidden():
+            with self._secrets_hidden():
                 async with asyncio.timeout(self._access.check_timeout_s):
                     names = await self._names()
         except TimeoutError:
             return [f"{self._endpoint()} did not answer within {self._access.check_timeout_s:g} s"] * len(models)
         except VendorError as error:
             return [f"{self._endpoint()}: {clean(error.failure.detail)}"] * len(models)
-        return [self._denial(model, names) for model in models]
+        return [self._secrets.hide(self._denial(model, names)) for model in models]
 
     def _denial(self, model: str, names: frozenset[str] | None) -> str:
         if names is None or is_listed(model, names):
@@ -133,15 +141,23 @@ class OpenAiVendor:
         return None
 
     @contextmanager
-    def _key_hidden(self) -> Iterator[None]:
-        """Take our own key out of what a vendor says; a short one would be found in any text."""
+    def _secrets_hidden(self) -> Iterator[None]:
+        """Take our own secrets out of what a vendor says of a failure."""
         try:
             yield
         except VendorError as error:
-            failure, key = error.failure, self._access.api_key
-            if len(key) < KEY_CHARS_MIN or key not in failure.detail:
-                raise
-            raise VendorError(replace(failure, detail=failure.detail.replace(key, REDACTED))) from None
+            failure = error.failure
+            raise VendorError(replace(failure, detail=self._secrets.hide(failure.detail))) from None
+
+    def _hidden(self, event: VendorEvent) -> VendorEvent:
+        """The same without our own secrets in words that are the server's and not the model's."""
+        hide = self._secrets.hide
+        if isinstance(event, Finish):
+            reason, model = hide(event.reason)[:FINISH_CHARS_MAX], hide(event.vendor_model)[:MODEL_CHARS_MAX]
+            return replace(event, reason=reason, vendor_model=model)
+        if isinstance(event, SetToolCalls):
+            return SetToolCalls(tuple(replace(call, id=hide(call.id), name=hide(call.name)) for call in event.calls))
+        return event
 
     def _endpoint(self) -> str:
         return public_url(self._access.base_url)
@@ -172,6 +188,13 @@ def public_url(url: str) -> str:
         return ""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def secrets_of(url: str) -> tuple[str, ...]:
+    """What a URL says that nobody else is to know: its password, and keys in its query."""
+    parts = urlsplit(url)
+    values = (value for name, value in parse_qsl(parts.query) if _SECRET_NAMES.search(name))
+    return (*filter(None, (parts.password, unquote(parts.password or ""))), *values)
 
 
 def _below(base_url: str, path: str) -> str:

@@ -178,6 +178,8 @@ def test_retry_after_is_read_in_each_form(headers, seconds):
         ("Authorization: Bearer abcdefgh-12345678", "abcdefgh"),
         ('{"api_key": "0123456789abcdef"}', "0123456789"),
         ("https://user:hunter22222@host/v1", "hunter"),
+        ("Cannot POST /v1/chat?api-version=1&key=hunter22222&x=1", "hunter"),
+        ("https://host/v1?access_token=hunter22222", "hunter"),
         ("token eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc-def", "eyJhbGciOiJIUzI1NiJ9"),
         ("AIzaSyA-1234567890 and gsk_1234567890 and xai-1234567890", "1234567890"),
     ],
