@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 REDACTED: Final = "[redacted]"
@@ -58,11 +59,11 @@ class Secrets:
     def hide(self, text: str) -> str:
         """The text without them."""
         for secret in self._secrets:
-            text = _without(_MASKED.sub(lambda found, secret=secret: _unmasked(found, secret), text), secret)
+            text = _without(_MASKED.sub(partial(_unmasked, secret), text), secret)
         return text
 
 
-def _unmasked(found: re.Match[str], secret: str) -> str:
+def _unmasked(secret: str, found: re.Match[str]) -> str:
     """What stands for a masked word: nothing of it where it begins or ends as the secret does."""
     begin, end = found[1].lower(), found[2].lower()
     is_ours = (len(begin) > 1 and secret.startswith(begin)) or (len(end) > 1 and secret.endswith(end))
