@@ -112,7 +112,7 @@ async def running(
             "provider": lambda: build_provider(ProviderSettings(**common, scripted_dir=root, flush_ms=0), SECRET),
             "assembler": lambda: build_assembler(AssemblerSettings(**common, store=at["store"]), SECRET),
             "executor": lambda: build_executor(
-                ExecutorSettings(**common, **peers, listen=at["executor"], **executor), SECRET
+                ExecutorSettings(**{**common, **peers, "listen": at["executor"], **executor}), SECRET
             ),
         }
         for name in made.builds:

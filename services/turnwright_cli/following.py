@@ -21,7 +21,7 @@ from turnwright_cli.plain import safe_line
 from turnwright_cli.prompting import Decider, Decision
 from turnwright_cli.render import Screen
 from turnwright_client import Client, QueuedLoop, RunView
-from turnwright_client.client import loop_in
+from turnwright_client.client import entries_in, loop_in
 from turnwright_core import runs
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.values import frozen
@@ -107,6 +107,7 @@ class Follower:
 
     async def _on_event(self, event: Event) -> Followed | None:
         self._view.apply(event)
+        await self._complete(event)
         self._screen.show(event)
         loop = loop_in(event)
         mine = self._queued.sequence
@@ -117,6 +118,13 @@ class Follower:
         if loop is not None and loop.sequence == mine:
             await self._on_status(loop.status)
         return await self._on_proposals(event)
+
+    async def _complete(self, event: Event) -> None:
+        """Give entries of an event their whole bodies where the screen needs them: what a gap swallowed is shown."""
+        for entry in entries_in(event):
+            if self._screen.lacks(entry):
+                whole = await self._client.get_entry(self._queued.project, self._queued.run, entry.path)
+                entry.body = whole.body
 
     async def _on_status(self, status: int) -> None:
         """Abort a loop that began after Ctrl-C: the first abort met it while it was queued."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
 from turnwright.executor.v1 import event_pb2, executor_service_pb2
-from turnwright.types.v1 import loop_pb2, proposal_pb2, run_pb2
+from turnwright.types.v1 import entry_pb2, loop_pb2, proposal_pb2, run_pb2
 
 Event = executor_service_pb2.WatchRunResponse
 
@@ -36,6 +36,10 @@ class JsonScreen:
         """One line."""
         self._last = event
         self._write_line(to_line(event))
+
+    def lacks(self, _entry: entry_pb2.Entry) -> bool:
+        """Nothing: a program asks for what it needs."""
+        return False
 
     def propose(self, proposal: proposal_pb2.Proposal, *, whole: bool = False) -> None:
         """Nothing: `proposal_pending` says it."""

@@ -20,6 +20,7 @@ from turnwright_cli.live_output import LiveOutput, OutputLine
 from turnwright_cli.output import put
 from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.records import BODY_CHARS, SETTLED, record_line
+from turnwright_cli.replies import CONTENT, REASONING, ShownReplies
 from turnwright_cli.status_line import StatusLine
 from turnwright_core.text import scheme_of
 
@@ -40,6 +41,10 @@ class Screen(Protocol):
 
     def show(self, event: Event) -> None:
         """One event of the run, in order."""
+        ...
+
+    def lacks(self, entry: entry_pb2.Entry, /) -> bool:
+        """Whether the whole body of an entry is needed that an event has only the beginning of."""
         ...
 
     def propose(self, proposal: proposal_pb2.Proposal, *, whole: bool = False) -> None:
@@ -75,6 +80,9 @@ class TextScreen:
         self._console = console
         self._status = StatusLine(console)
         self._sequence = 0
+        self._turn = 0
+        self._replies = ShownReplies()
+        self._snapshot: list[entry_pb2.Entry] = []
         self._told: set[str] = set()
         self._streaming = ""
         self._mid_line = False
@@ -85,6 +93,7 @@ class TextScreen:
         """Name the run once."""
         if not self._sequence:
             self._line(Text(f"run {safe_line(run.run)} in {safe_line(run.project)}", style="dim"))
+            self._replies.begin(run.turn)
         self._sequence = sequence
 
     def show(self, event: Event) -> None:
@@ -93,6 +102,10 @@ class TextScreen:
         act = _SHOWN.get(kind or "")
         if act is not None:
             act(self, event)
+
+    def lacks(self, entry: entry_pb2.Entry) -> bool:
+        """Whether the end of a reply is not known from an entry that was cut, nor from what came before."""
+        return self._is_of_loop(entry) and self._replies.lacks(entry)
 
     def propose(self, proposal: proposal_pb2.Proposal, *, whole: bool = False) -> None:
         """Show what would happen."""
@@ -140,27 +153,49 @@ class TextScreen:
 
     def turn_started(self, event: Event) -> None:
         """A rule with the number of the turn."""
-        title = f"turn {event.turn_started.turn.number} "
+        self._begin_turn(event.turn_started.turn.number)
+        self._status.waiting("waiting for the model")
+
+    def _begin_turn(self, number: int) -> None:
+        if number <= self._turn:
+            return
+        self._turn = number
+        title = f"turn {number} "
         line = ("─" if self._icons else "-") * max(2, min(self._console.width, RULE_CHARS_MAX) - len(title))
         self._line(Text(title + line if self._console.is_terminal else title.strip(), style="bold"))
-        self._status.waiting("waiting for the model")
+
+    def started(self, event: Event) -> None:
+        """Another try of a reply is shown from its beginning."""
+        self._replies.started(event.stream_started.turn)
 
     def delta(self, event: Event) -> None:
         """The model's text as it comes: reasoning in italics, content plain."""
         delta = event.stream_delta.delta
         kind = delta.WhichOneof("change")
-        if kind not in ("append_content", "append_reasoning"):
-            return
-        text = safe_text(getattr(delta, kind))
+        if kind in (CONTENT, REASONING):
+            text = getattr(delta, kind)
+            self._replies.grew(event.stream_delta.turn, kind, text)
+            self._stream(kind, text)
+
+    def _stream(self, kind: str, raw: str) -> None:
+        text = safe_text(raw)
         if not text:
             return
         self._status.clear()
         if self._streaming not in ("", kind):
             self._break()
         self._streaming = kind
-        style = "italic dim" if kind == "append_reasoning" else "none"
+        style = "italic dim" if kind == REASONING else "none"
         put(self._console, Text(text, style=style), end="")
         self._mid_line = not text.endswith("\n")
+
+    def _catch_up(self, turn: int, kind: str, whole: str) -> None:
+        """Show what was not shown of a text of a turn that is known up to here."""
+        if rest := self._replies.rest(turn, kind, whole):
+            if rest == whole:
+                self._break()
+            self._begin_turn(turn)
+            self._stream(kind, rest)
 
     def cancelled(self, event: Event) -> None:
         """A reply that ended before its end."""
@@ -173,9 +208,22 @@ class TextScreen:
         self._entry(event.message_added.entry if kind == "message_added" else event.message_updated.entry)
 
     def snapshot(self, event: Event) -> None:
-        """After a reconnect: the commands that settled meanwhile, and the output of those that run."""
-        for entry in event.snapshot.entries:
+        """After a reconnect: what the model wrote meanwhile, commands that settled, the output of those that run."""
+        part = event.snapshot
+        self._snapshot = [*(self._snapshot if part.part else ()), *part.entries]
+        if not part.last:
+            return
+        entries, self._snapshot = self._snapshot, []
+        self._replies.jumped()
+        thoughts = {entry.turn: entry for entry in entries if scheme_of(entry.path) == "reasoning"}
+        for entry in entries:
+            # The order of a snapshot has what the model thought behind what it said.
+            if scheme_of(entry.path) == "assistant" and entry.turn in thoughts:
+                self._entry(thoughts[entry.turn])
             self._entry(entry)
+        if part.HasField("partial"):
+            self._catch_up(part.partial.turn, REASONING, part.partial.reasoning)
+            self._catch_up(part.partial.turn, CONTENT, part.partial.content)
 
     def output(self, event: Event) -> None:
         """Output of a command as it comes; of much only how much there is, until the command ends."""
@@ -210,12 +258,17 @@ class TextScreen:
         return icon if self._icons else word
 
     def _entry(self, entry: entry_pb2.Entry) -> None:
-        if entry.loop not in (0, self._sequence) or not entry.turn:
+        if not self._is_of_loop(entry):
             return
-        if scheme_of(entry.path) == "log":
+        if text := self._replies.text_of(entry):
+            self._catch_up(*text, entry.body)
+        elif scheme_of(entry.path) == "log":
             self._command(entry)
         else:
             self._output.entered(entry)
+
+    def _is_of_loop(self, entry: entry_pb2.Entry) -> bool:
+        return entry.loop in (0, self._sequence) and entry.turn > 0
 
     def _command(self, entry: entry_pb2.Entry) -> None:
         if entry.state not in SETTLED or entry.path in self._told:
@@ -228,6 +281,7 @@ class TextScreen:
 _SHOWN: Final[Mapping[str, Callable[[TextScreen, Event], None]]] = {
     "snapshot": TextScreen.snapshot,
     "turn_started": TextScreen.turn_started,
+    "stream_started": TextScreen.started,
     "stream_delta": TextScreen.delta,
     "stream_cancelled": TextScreen.cancelled,
     "turn_finished": TextScreen.turn_finished,

@@ -27,9 +27,9 @@ from turnwright.types.v1 import (
 )
 
 from turnwright_client.control import ControlCalls
+from turnwright_client.repeating import RepeatingPeer
 from turnwright_client.streams import StreamCalls
 from turnwright_client.watch import Event, WatchPolicy, watch_events, watch_inbox
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import PAGE_SIZE_MAX
@@ -54,7 +54,10 @@ class QueuedLoop:
 
 
 class Client(ControlCalls, StreamCalls):
-    """Calls an executor. Every method raises TurnwrightError; unary calls end within the timeout given at connect."""
+    """Calls an executor. Every method raises TurnwrightError; unary calls end within the timeout given at connect.
+
+    What a lost connection or a proxy ends is repeated where it cannot be done twice: see `repeating`.
+    """
 
     def __init__(self, peer: Peer, policy: WatchPolicy) -> None:
         """Use a prepared connection; `Client.connect` makes one."""
@@ -74,9 +77,10 @@ class Client(ControlCalls, StreamCalls):
         policy: WatchPolicy | None = None,
     ) -> AsyncGenerator[Client, None]:
         """A client for the time of the block. Nothing is sent before the first call."""
-        peer = Peer("executor", address, token, timeout_s, Tier.CLIENT)
+        policy = policy or WatchPolicy()
+        peer = RepeatingPeer(address, token, timeout_s, policy)
         try:
-            yield cls(peer, policy or WatchPolicy())
+            yield cls(peer, policy)
         finally:
             await peer.close()
 
@@ -275,6 +279,19 @@ def loop_in(event: Event) -> loop_pb2.Loop | None:
             return event.snapshot.run.loop
         case _:
             return None
+
+
+def entries_in(event: Event) -> Sequence[entry_pb2.Entry]:
+    """The entries that an event tells of."""
+    match event.WhichOneof("event"):
+        case "message_added":
+            return (event.message_added.entry,)
+        case "message_updated":
+            return (event.message_updated.entry,)
+        case "snapshot":
+            return event.snapshot.entries
+        case _:
+            return ()
 
 
 async def pending_proposals(client: Client, project: str, run: str) -> Sequence[proposal_pb2.Proposal]:

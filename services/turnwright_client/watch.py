@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from turnwright.executor.v1 import executor_service_pb2, proposal_pb2, task_pb2
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.kit.errors import ANSWERED, is_of_transport
 from turnwright_core.values import frozen
 from turnwright_core.wire.events import events_of
 
@@ -25,12 +26,16 @@ OpenStream = Callable[[task_pb2.EventCursor | None], AsyncGenerator[Event, None]
 RECONNECT_AFTER: Final = frozenset(
     {Reason.SERVICE_UNAVAILABLE, Reason.DATABASE_UNAVAILABLE, Reason.DRAINING, Reason.LEASE_LOST}
 )
-"""Errors that a new connection may cure; after any other the same call fails again."""
+"""Errors of a service that a new connection may cure; after any other the same call fails again."""
 
 
 @frozen
 class WatchPolicy:
-    """How a watch reconnects. The pause doubles from `backoff_s` to `backoff_s_max`; any event ends the count."""
+    """How a watch reconnects. The pause doubles from `backoff_s` to `backoff_s_max`; any event ends the count.
+
+    `retries_max` counts connections in a row on which no executor answered: one whose idle connections a proxy ends is
+    there all the same.
+    """
 
     retries_max: int = 8
     backoff_s: float = 0.1
@@ -42,28 +47,53 @@ class WatchPolicy:
         return float(min(self.backoff_s_max, self.backoff_s * 2 ** min(failures - 1, 30)))
 
 
+class _Failures:
+    """Connections of a watch that were lost since it last heard anything."""
+
+    def __init__(self, policy: WatchPolicy) -> None:
+        self._policy = policy
+        self._all = 0
+        self._unanswered = 0
+
+    def heard(self) -> None:
+        """A message came."""
+        self._all = self._unanswered = 0
+
+    def add(self, error: TurnwrightError) -> float:
+        """Seconds to wait before the next try. Raises the error where no try can cure it, or none did."""
+        if error.reason not in RECONNECT_AFTER and not is_of_transport(error):
+            raise error
+        self._all += 1
+        self._unanswered = 0 if ANSWERED in error.metadata else self._unanswered + 1
+        if self._unanswered > self._policy.retries_max:
+            raise error
+        return self._policy.pause_s(self._all)
+
+
 async def watch_events(
     open_stream: OpenStream, after: task_pb2.EventCursor | None, policy: WatchPolicy
 ) -> AsyncGenerator[Event, None]:
     """Every event after the cursor, over as many connections as it takes.
 
-    Raises the last TurnwrightError when `retries_max` reconnects in a row brought nothing.
+    Raises the last TurnwrightError when no executor answered to `retries_max` reconnects in a row.
     """
-    cursor, failures = after, 0
+    cursor, failures = after, _Failures(policy)
     while True:
         try:
             async with contextlib.aclosing(open_stream(cursor)) as stream:
                 while True:
                     message = await _next(stream, policy.silence_s_max)
+                    failures.heard()
                     for event in events_of(message):
-                        cursor, failures = resume_point(event, cursor), 0
+                        cursor = resume_point(event, cursor)
                         yield event
         except TurnwrightError as error:
-            cursor = _cursor_after(error, cursor)
-            failures += 1
-            if failures > policy.retries_max:
-                raise
-        await asyncio.sleep(policy.pause_s(failures))
+            if error.reason is Reason.CURSOR_FOREIGN and cursor is not None:
+                # A snapshot then: there is nothing to wait for.
+                cursor = None
+                continue
+            pause_s = failures.add(error)
+        await asyncio.sleep(pause_s)
 
 
 async def watch_inbox(
@@ -71,23 +101,19 @@ async def watch_inbox(
 ) -> AsyncGenerator[M, None]:
     """Every change of the inbox, or of a project's runs, over as many connections as it takes; each begins with all.
 
-    Raises the last TurnwrightError when `retries_max` reconnects in a row brought nothing.
+    Raises the last TurnwrightError when no executor answered to `retries_max` reconnects in a row.
     """
-    failures = 0
+    failures = _Failures(policy)
     while True:
         try:
             async with contextlib.aclosing(open_stream()) as stream:
                 while True:
                     change = await _next(stream, policy.silence_s_max)
-                    failures = 0
+                    failures.heard()
                     yield change
         except TurnwrightError as error:
-            if error.reason not in RECONNECT_AFTER:
-                raise
-            failures += 1
-            if failures > policy.retries_max:
-                raise
-        await asyncio.sleep(policy.pause_s(failures))
+            pause_s = failures.add(error)
+        await asyncio.sleep(pause_s)
 
 
 async def _next(stream: AsyncGenerator[M, None], silence_s_max: float) -> M:
@@ -96,22 +122,14 @@ async def _next(stream: AsyncGenerator[M, None], silence_s_max: float) -> M:
         async with asyncio.timeout(silence_s_max):
             return await anext(stream)
     except StopAsyncIteration:
-        raise fault(Reason.SERVICE_UNAVAILABLE, "The executor ended the watch.", service="executor") from None
+        told = {"service": "executor", ANSWERED: ""}
+        raise fault(Reason.SERVICE_UNAVAILABLE, "The executor ended the watch.", **told) from None
     except TimeoutError:
         raise fault(
             Reason.SERVICE_UNAVAILABLE,
             f"The executor was silent for {silence_s_max:g} s, without a heartbeat.",
             service="executor",
         ) from None
-
-
-def _cursor_after(error: TurnwrightError, cursor: task_pb2.EventCursor | None) -> task_pb2.EventCursor | None:
-    """Where to go on after an error: at a snapshot when the cursor is foreign. Raises what a new try cannot cure."""
-    if error.reason is Reason.CURSOR_FOREIGN and cursor is not None:
-        return None
-    if error.reason not in RECONNECT_AFTER:
-        raise error
-    return cursor
 
 
 def resume_point(event: Event, before: task_pb2.EventCursor | None) -> task_pb2.EventCursor | None:

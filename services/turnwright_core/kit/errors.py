@@ -27,6 +27,27 @@ MESSAGE_BYTES_MIN: Final = 400
 
 _CUT: Final = "..."
 
+NOT_OURS: Final = "remote"
+"""The `error_id` of an error that names none of our reasons: no log of ours has it."""
+
+ANSWERED: Final = "turnwright-watching"
+"""What a watch begins with, before there is anything to tell, and what is said of one that was lost after it."""
+
+_REFUSALS: Final = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.ALREADY_EXISTS,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.OUT_OF_RANGE,
+        grpc.StatusCode.UNIMPLEMENTED,
+    }
+)
+"""Codes by which a proxy, or the gRPC library of the other side, refuses the call itself, whenever it comes."""
+
 _log = get_logger("rpc")
 
 
@@ -67,7 +88,11 @@ def _cut(text: str, bytes_max: int) -> str:
 
 
 def from_rpc(error: grpc.aio.AioRpcError, service: str, address: str) -> TurnwrightError:
-    """The error that another service meant; a transport failure becomes SERVICE_UNAVAILABLE."""
+    """The error that another service meant; SERVICE_UNAVAILABLE where the connection, or a proxy on it, ended the call.
+
+    Our handlers send an ErrorInfo with every error. One without it comes from the transport: a reset is INTERNAL,
+    CANCELLED or UNKNOWN, depending on who reset what, and says nothing of the call.
+    """
     try:
         status = rpc_status.from_call(cast("grpc.Call", error))
     except ValueError:
@@ -77,14 +102,22 @@ def from_rpc(error: grpc.aio.AioRpcError, service: str, address: str) -> Turnwri
         info = error_details_pb2.ErrorInfo()
         if detail.Unpack(info) and info.domain == DOMAIN and info.reason in Reason.__members__:
             return fault(Reason[info.reason], error.details() or "", **dict(info.metadata))
-    if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
-        return fault(
-            Reason.SERVICE_UNAVAILABLE,
-            f"The {service} service at {address} does not answer: {error.details() or error.code().name.lower()}",
-            service=service,
-            address=address,
-        )
-    return fault(Reason.INTERNAL, f"The {service} service failed: {error.code().name}", error_id="remote")
+    if error.code() in _REFUSALS:
+        told = f"{error.code().name}: {error.details()}"
+        return fault(Reason.INTERNAL, f"The {service} service at {address} failed: {told}", error_id=NOT_OURS)
+    answered = {ANSWERED: ""} if ANSWERED in (error.initial_metadata() or ()) else {}
+    return unanswered(service, address, error.details() or error.code().name.lower(), **answered)
+
+
+def unanswered(service: str, address: str, told: str, **values: str) -> TurnwrightError:
+    """That the connection to a service, or a proxy on it, ended a call."""
+    message = f"The {service} service at {address} does not answer: {told}"
+    return fault(Reason.SERVICE_UNAVAILABLE, message, service=service, address=address, **values)
+
+
+def is_of_transport(error: TurnwrightError) -> bool:
+    """Whether what stands between two services has ended a call with a refusal that is none of ours."""
+    return error.reason is Reason.INTERNAL and error.metadata.get("error_id") == NOT_OURS
 
 
 def translate(error: Exception, method: str) -> TurnwrightError:

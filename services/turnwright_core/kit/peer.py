@@ -15,7 +15,7 @@ import grpc
 
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import OPERATOR, Caller, call_metadata, derive_token
-from turnwright_core.kit.errors import from_rpc
+from turnwright_core.kit.errors import from_rpc, unanswered
 from turnwright_core.kit.neighbours import LocalChannel, Neighbours
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 
@@ -76,9 +76,12 @@ class Peer:
         deadline = timeout_s or self.timeout_s
         metadata = self._metadata if caller is None else self._in_name_of(caller)
         try:
-            return await method(request, timeout=deadline, metadata=metadata)
+            answer = await method(request, timeout=deadline, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             raise from_rpc(error, self.name, self.address) from None
+        if answer is None:
+            raise unanswered(self.name, self.address, "the call ended without an answer")
+        return answer
 
     def _in_name_of(self, caller: Caller) -> tuple[tuple[str, str], ...]:
         """Metadata that stand for somebody else, at the tier of its call; our token is the deployment's secret."""

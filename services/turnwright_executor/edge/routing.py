@@ -27,8 +27,9 @@ from turnwright.executor.v1.task_pb2 import EventCursor
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import AUTHORIZATION, TIER
-from turnwright_core.kit.errors import from_rpc
+from turnwright_core.kit.errors import ANSWERED, from_rpc
 from turnwright_core.kit.logs import get_logger
+from turnwright_core.wire.events import events_of
 from turnwright_executor.edge.owners import Owners
 from turnwright_executor.edge.relaying import FellBehindError, MovedError, Relays
 from turnwright_executor.ports.address import RunAddress
@@ -171,17 +172,15 @@ class Router:
 
         async def watch(request: WatchRunRequest, context: Context) -> AsyncIterator[WatchRunResponse]:
             metadata = tuple(context.invocation_metadata() or ())
-            address = RunAddress(request.project, request.run)
+            # Whoever waits long for the first event knows by it that it waits for an executor.
+            await context.send_initial_metadata(((ANSWERED, "1"),))
             avoided = ""
             while True:
-                found = await self._elsewhere(address, metadata)
+                found = await self._elsewhere(RunAddress(request.project, request.run), metadata)
                 at = "" if found == avoided else found
-                if at:
-                    events = self._relayed(at, request, metadata)
-                else:
-                    events = self._followed(inner(request, context), address, "", avoided)
+                before = request.after.SerializeToString()
                 try:
-                    async with contextlib.aclosing(events) as coming:
+                    async with contextlib.aclosing(self._from(at, avoided, inner, request, context)) as coming:
                         async for event in coming:
                             yield event
                             if _is_position(event):
@@ -192,12 +191,23 @@ class Router:
                 except TurnwrightError as error:
                     if not at or error.reason not in GONE:
                         raise
-                    _log.info("owner_gone", method=WATCH, run=address.run, owner=at, reason=error.reason.name)
+                    _log.info("owner_gone", method=WATCH, run=request.run, owner=at, reason=error.reason.name)
+                    if request.after.SerializeToString() != before:
+                        # It told something: perhaps only the connection is gone. It is asked once more.
+                        continue
                 if not at:
                     return
                 avoided = at
 
         return watch
+
+    def _from(
+        self, at: str, avoided: str, inner: Watch, request: WatchRunRequest, context: Context
+    ) -> AsyncGenerator[WatchRunResponse, None]:
+        """The events behind `request.after`, from the executor `at` an address or from here; MovedError."""
+        if at:
+            return self._relayed(at, request, tuple(context.invocation_metadata() or ()))
+        return self._followed(inner(request, context), RunAddress(request.project, request.run), "", avoided)
 
     async def _relayed(
         self, owner: str, request: WatchRunRequest, metadata: Metadata
@@ -261,7 +271,8 @@ class Router:
                     if not coming.done():
                         raise MovedError
                     event = coming.result()
-                stirred.set()
+                if at or _tells_of_work(event):
+                    stirred.set()
                 yield event
         except StopAsyncIteration:
             return
@@ -274,23 +285,40 @@ class Router:
     async def _until_moved(self, address: RunAddress, at: str, avoided: str, stirred: asyncio.Event) -> None:
         """Wait until another executor works on the run; one that did not answer is tried again after a while.
 
-        A run at rest does not move: then nobody looks before there is an event.
+        Who watches from here is told by the store that somebody works on the run, but not what the model says
+        meanwhile: it looks at once who that is. A run at rest does not move: nobody looks before there is an event.
         """
         looks = 0
         while True:
-            await asyncio.sleep(self._poll_s * min(looks + 1, SLOWER_MAX))
+            wait_s = self._poll_s * min(looks + 1, SLOWER_MAX)
+            is_told = not at and await _set_within(stirred, wait_s)
+            if at:
+                await asyncio.sleep(wait_s)
+            stirred.clear()
             if self._owners.is_here(address):
                 if at:
                     return
                 continue
-            looks += 1
+            looks += not is_told
             with contextlib.suppress(TurnwrightError):
                 found = await self._owners.find(address)
                 if found.elsewhere not in ("", at) and (found.elsewhere != avoided or looks >= AVOIDED_LOOKS):
                     return
                 if not found.has_work:
-                    stirred.clear()
                     await stirred.wait()
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Whether an event is set within a time."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    return False
+
+
+def _tells_of_work(message: WatchRunResponse) -> bool:
+    """Whether somebody may have begun to work on a run."""
+    return any(event.WhichOneof("event") in ("run_state", "turn_started") for event in events_of(message))
 
 
 def _is_forwarded(metadata: Metadata) -> bool:

@@ -56,19 +56,19 @@ class Seen(grpc.aio.ServerInterceptor):
 
 
 @contextlib.asynccontextmanager
-async def two_executors(root, **second: Any):
+async def two_executors(root, *, advertised: str = "", **second: Any):
     """The owner of every run, a client of another executor that never looks for work, and what the owner was called.
 
-    Keywords are settings of the other one.
+    `advertised` is where the owner says that it is reached; keywords are settings of the other one.
     """
     seen = Seen()
     # With so long a lease no renewal is what tells the owner of an abort.
-    async with running(root, [seen], owner_poll_s=0.1, lease_s=60) as services:
+    async with running(root, [seen], owner_poll_s=0.1, lease_s=60, advertise=advertised) as services:
         at = f"unix:{root}/second.sock"
         peers = {name: services.addresses[name] for name in ("store", "provider", "assembler")}
         settings = ExecutorSettings(
-            home=root / "home", token=SECRET, log_level="error", listen=at, recover=False, owner_poll_s=0.1, **peers,
-            **second,
+            home=root / "home", token=SECRET, log_level="error", listen=at, recover=False,
+            **{"owner_poll_s": 0.1, **peers, **second},
         )  # fmt: skip
         server = RunningServer(build_executor(settings, SECRET), at, SECRET, 1.0)
         await server.start()

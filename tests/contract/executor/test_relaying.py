@@ -7,8 +7,11 @@ import contextlib
 
 import pytest
 import pytest_asyncio
+from turnwright.types.v1 import settings_pb2
 
+import proxy as http2
 from contract.executor.replicas import DONE, begun, eventually, two_executors, watched
+from proxy import proxied
 from services import SECRET
 from turnwright_client import RunView
 from turnwright_client.client import loop_in
@@ -48,8 +51,8 @@ class Watcher:
                 if loop and loop.status in LOOP_ENDED:
                     return
 
-    async def has_deltas(self) -> bool:
-        return sum(event.WhichOneof("event") == "stream_delta" for event in self.events) > 3
+    async def has_deltas(self, more_than: int = 3) -> bool:
+        return sum(event.WhichOneof("event") == "stream_delta" for event in self.events) > more_than
 
     async def ended(self):
         """All events up to the loop's end."""
@@ -150,3 +153,37 @@ async def test_a_watcher_of_another_time_gets_a_snapshot_while_others_go_on(pair
     assert [event.WhichOneof("event") for event in events].count("snapshot") == 1
     assert [event.WhichOneof("event") for event in await watcher.ended()].count("snapshot") == 1
     assert RunView().apply_all(events).entries == RunView().apply_all(watcher.events).entries
+
+
+async def test_the_first_words_reach_who_watches_elsewhere_without_a_look_at_the_clock(tmp_path, monkeypatch):
+    """The store tells the other executor that somebody has begun; it does not wait until it would look by itself."""
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    async with two_executors(tmp_path, owner_poll_s=60) as (services, other, _):
+        (tmp_path / "m.txt").write_text(LONG)
+        await other.start_run(services.project, "r", settings_pb2.RunSettings(model="m"))
+        kinds = []
+        async with asyncio.timeout(30), contextlib.aclosing(other.watch(services.project, "r")) as events:
+            async for event in events:
+                kinds.append(event.WhichOneof("event"))
+                if kinds == ["snapshot"]:
+                    await services.act()
+                if kinds[-1] in ("stream_delta", "turn_finished"):
+                    break
+    assert kinds[-1] == "stream_delta"
+
+
+async def test_a_relay_whose_connection_is_lost_goes_on_with_the_owners_next_event(tmp_path, monkeypatch):
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    async with (
+        proxied(f"unix:{tmp_path}/executor.sock") as proxy,
+        two_executors(tmp_path, advertised=proxy.address) as (services, other, _),
+    ):
+        (tmp_path / "m.txt").write_text(LONG)
+        queued = await services.act()
+        await begun(services, other)
+        watcher = Watcher(other, services, queued.cursor)
+        for count in range(3, 24, 5):
+            await eventually(lambda count=count: watcher.has_deltas(count))
+            proxy.end_calls(lambda call: http2.reset(call, http2.INTERNAL_ERROR))
+        numbers = [event.cursor.seq for event in await watcher.ended() if event.WhichOneof("event") != "heartbeat"]
+        assert numbers == list(range(queued.cursor.seq + 1, numbers[-1] + 1))
