@@ -261,9 +261,8 @@ class ExecutorServiceServicer(object):
     def WatchRun(self, request, context):
         """Streams what happens in a run: a snapshot, or the events after a cursor, and then every event as it comes. It goes on
         beyond the end of a loop: who waits for one ends the call at the RunState whose loop has ended. Where it ends by
-        itself, call again after the last cursor: with OK, with UNAVAILABLE, and with whatever comes without an ErrorInfo,
-        because a proxy or the connection ended it then. The initial metadata `turnwright-watching` come at once, even where
-        the first event does not. NOT_FOUND, reason RUN_NOT_FOUND: the run was removed or has another alias.
+        itself, call again after the last cursor: with OK, with UNAVAILABLE, and where there is no ErrorInfo, because a proxy
+        or the connection ended it then. NOT_FOUND, reason RUN_NOT_FOUND: the run was removed or has another alias.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -57,9 +57,8 @@ class ExecutorServiceStub:
     WatchRun: _grpc.UnaryStreamMultiCallable[_executor_service_pb2.WatchRunRequest, _executor_service_pb2.WatchRunResponse]
     """Streams what happens in a run: a snapshot, or the events after a cursor, and then every event as it comes. It goes on
     beyond the end of a loop: who waits for one ends the call at the RunState whose loop has ended. Where it ends by
-    itself, call again after the last cursor: with OK, with UNAVAILABLE, and with whatever comes without an ErrorInfo,
-    because a proxy or the connection ended it then. The initial metadata `turnwright-watching` come at once, even where
-    the first event does not. NOT_FOUND, reason RUN_NOT_FOUND: the run was removed or has another alias.
+    itself, call again after the last cursor: with OK, with UNAVAILABLE, and where there is no ErrorInfo, because a proxy
+    or the connection ended it then. NOT_FOUND, reason RUN_NOT_FOUND: the run was removed or has another alias.
     """
     Resolve: _grpc.UnaryUnaryMultiCallable[_executor_service_pb2.ResolveRequest, _executor_service_pb2.ResolveResponse]
     """Decides on a pending proposal; the loop goes on. Of two that decide at once one wins; the other is told
@@ -150,9 +149,8 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     WatchRun: _aio.UnaryStreamMultiCallable[_executor_service_pb2.WatchRunRequest, _executor_service_pb2.WatchRunResponse]  # type: ignore[assignment]
     """Streams what happens in a run: a snapshot, or the events after a cursor, and then every event as it comes. It goes on
     beyond the end of a loop: who waits for one ends the call at the RunState whose loop has ended. Where it ends by
-    itself, call again after the last cursor: with OK, with UNAVAILABLE, and with whatever comes without an ErrorInfo,
-    because a proxy or the connection ended it then. The initial metadata `turnwright-watching` come at once, even where
-    the first event does not. NOT_FOUND, reason RUN_NOT_FOUND: the run was removed or has another alias.
+    itself, call again after the last cursor: with OK, with UNAVAILABLE, and where there is no ErrorInfo, because a proxy
+    or the connection ended it then. NOT_FOUND, reason RUN_NOT_FOUND: the run was removed or has another alias.
     """
     Resolve: _aio.UnaryUnaryMultiCallable[_executor_service_pb2.ResolveRequest, _executor_service_pb2.ResolveResponse]  # type: ignore[assignment]
     """Decides on a pending proposal; the loop goes on. Of two that decide at once one wins; the other is told
@@ -270,9 +268,8 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_executor_service_pb2.WatchRunResponse], _abc.AsyncIterator[_executor_service_pb2.WatchRunResponse]]:
         """Streams what happens in a run: a snapshot, or the events after a cursor, and then every event as it comes. It goes on
         beyond the end of a loop: who waits for one ends the call at the RunState whose loop has ended. Where it ends by
-        itself, call again after the last cursor: with OK, with UNAVAILABLE, and with whatever comes without an ErrorInfo,
-        because a proxy or the connection ended it then. The initial metadata `turnwright-watching` come at once, even where
-        the first event does not. NOT_FOUND, reason RUN_NOT_FOUND: the run was removed or has another alias.
+        itself, call again after the last cursor: with OK, with UNAVAILABLE, and where there is no ErrorInfo, because a proxy
+        or the connection ended it then. NOT_FOUND, reason RUN_NOT_FOUND: the run was removed or has another alias.
         """
 
     @_abc_1.abstractmethod
