@@ -156,7 +156,7 @@ class _Wired:
         outside = OutsideLedger(store, owner, advertised, schemes=schemes)
         plugins.opened(lambda at: OutsideEntries(outside, at))
         opened = frozenset(name.strip() for name in settings.client_tools.split(","))
-        self._calls = ToolCalls(outside, tools, bench, self._hooks, self._hubs, settings.tool_calls_max, opened)
+        self._calls = ToolCalls(outside, tools, bench, self._hooks, self._hubs, settings.tool_calls_max, owner, opened)
         steering = Steering(
             Control(rows, self._hubs),
             self._calls,

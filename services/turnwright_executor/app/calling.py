@@ -4,6 +4,11 @@ Theory of operation. The command goes through the same gate and the same dispatc
 `log://call_{id}/{tool}/{slug}`, and nobody else decides about what it wants. The id is made from the caller and its
 request id, so a call that is repeated finds the record of the first one, and goes on where that one was left.
 The model reads the record in its next turn.
+
+A call has one owner: the executor whose id its record names. It shows every few seconds that it lives, by writing the
+record, and writes it only at the revision that it knows. So of executors that are sent the same request at once one
+carries it out, and the others wait for what comes of it. An owner whose record does not change any more has ended, or
+cannot reach the store: who waits takes the record, by its revision too, and the old owner can write nothing any more.
 Source: architecture 6; rows RU030, RU119, RU127, RU228; decision C32.
 """
 
@@ -16,11 +21,12 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from itertools import count
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from turnwright_core.entries import Entry, State
-from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, to_attributes_json
+from turnwright_core.errors import ConflictError, Reason, TurnwrightError, fault
 from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode, Run
 from turnwright_core.text import slugify
 from turnwright_core.values import frozen
@@ -31,8 +37,9 @@ from turnwright_executor.app.hub import RunHub
 from turnwright_executor.app.hubs import Hubs
 from turnwright_executor.app.pending import KEEP_TIMEOUT_S, Pending
 from turnwright_executor.app.recording import Gate, new_record, record_writes
-from turnwright_executor.app.records import Record, is_ours, record_from_entry, record_write
+from turnwright_executor.app.records import OWNER, Record, is_ours, record_from_entry, record_write
 from turnwright_executor.domain.effect_class import EffectClass
+from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.domain.records import target_of
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.ports.address import RunAddress
@@ -47,7 +54,15 @@ CALL_BYTES_MAX: Final = 512 * 1024
 REQUEST: Final = "request"
 """Attribute of a client's record: SHA-256 of the command as it was sent, whatever filters made of it."""
 
-DOUBLE: Final = Done("Not carried out: the same request is carried out already.", State.CANCELLED, "aborted:499")
+BEAT_S: Final = 2.0
+"""Seconds between two signs of life of a call's owner."""
+
+LOOK_S: Final = 0.2
+"""Seconds between two looks whether a call that another executor carries out has ended."""
+
+SILENT_LOOKS: Final = 35
+"""Looks without a sign of life after which a call is taken from its owner: looks, because whoever waits may have been
+paused as well."""
 
 GONE: Final = Done("Not carried out to its end: whoever called it went away.", State.CANCELLED, "aborted:499")
 
@@ -94,12 +109,14 @@ class ToolCalls:
         hooks: Hooks,
         hubs: Hubs,
         calls_max: int,
+        owner: str,
         opened: Collection[str] = (),
     ) -> None:
-        """`bench` finds where a project's commands are carried out; it raises WORKSPACE_UNAVAILABLE.
+        """`owner` is new at each start of the executor.
 
-        `calls_max` commands are under way at a time. `opened` are tools that are open to callers without the
-        deployment's secret although nobody decides on their effects outside of the project.
+        `bench` finds where a project's commands are carried out; it raises WORKSPACE_UNAVAILABLE. `calls_max` commands
+        are under way at a time. `opened` are tools that are open to callers without the deployment's secret although
+        nobody decides on their effects outside of the project.
         """
         self._ledger = ledger
         self._tools = tools
@@ -107,6 +124,7 @@ class ToolCalls:
         self._hooks = hooks
         self._hubs = hubs
         self._calls_max = calls_max
+        self._owner = owner
         self._opened = opened
         self._under_way: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Entry]] = set()
@@ -159,32 +177,54 @@ class ToolCalls:
 
     async def _carried_out(self, call: Call, folder: str, hub: RunHub) -> Entry:
         bench = await self._bench(call.address.project)
-        run = await self._ledger.get_run(call.address)
-        loop = _loop_of(run)
-        announcer = Announcer(self._hooks, call.address, loop)
-        record = await self._recorded(call, folder, announcer, run.turn)
-        if not record.state.is_settled:
-            room = self._room(call, bench, hub, loop, run.turn, announcer)
-            try:
-                async with room.pending.kept():
-                    await dispatch(room, [record])
-                    await room.pending.flush(full=True)
-            except asyncio.CancelledError:
-                if not self._stopping:
-                    await self._abandoned(call, record)
-                raise
-        (entry,) = await self._ledger.get_entries(call.address, [record.path])
-        return entry
+        while True:
+            run = await self._ledger.get_run(call.address)
+            loop = _loop_of(run)
+            announcer = Announcer(self._hooks, call.address, loop)
+            record, revision = await self._taken(call, folder, announcer, run.turn)
+            if not record.state.is_settled:
+                room = self._room(call, bench, hub, loop, run.turn, announcer)
+                room.pending.own(record.path, revision)
+                try:
+                    await self._dispatched(call, room, record)
+                except ConflictError as error:
+                    if error.metadata.get("path") != record.path:
+                        raise
+                    # Somebody else has taken it.
+                    continue
+            (entry,) = await self._ledger.get_entries(call.address, [record.path])
+            return entry
 
-    async def _abandoned(self, call: Call, record: Record) -> None:
-        """The caller has gone. What a repeated call could go on with is left to it; the rest has ended with it."""
-        is_ended = not call.request_id or record.effect_class is EffectClass.OUTSIDE
-        if record.state.is_settled or not is_ended:
+    async def _dispatched(self, call: Call, room: Room, record: Record) -> None:
+        """Carry out a command that is ours, and show meanwhile that we live. Raises TurnwrightError."""
+        working = asyncio.create_task(_worked(room, record), name=f"work on {record.path}")
+        beating = asyncio.create_task(_beat(room.pending, record.path), name=f"beat of {record.path}")
+        try:
+            await asyncio.wait((working, beating), return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                working.result()
+            else:
+                beating.result()
+        except (asyncio.CancelledError, TurnwrightError) as error:
+            await _ended(working, beating)
+            is_abandoned = isinstance(error, asyncio.CancelledError) and not self._stopping
+            await self._left(call, room.pending, record, is_abandoned=is_abandoned)
+            raise
+        finally:
+            await _ended(working, beating)
+
+    async def _left(self, call: Call, pending: Pending, record: Record, *, is_abandoned: bool) -> None:
+        """It is left before its end: to a repeated call, or for good where its caller has gone and none could go on."""
+        if record.state.is_settled and not pending.writes():
             return
-        record.settle(GONE)
+        is_last = not call.request_id or record.effect_class is EffectClass.OUTSIDE
+        write = _merged(record.path, {OWNER: ""})
+        if is_abandoned and is_last and not record.state.is_settled:
+            record.settle(GONE)
+            write = record_write(record)
         with suppress(TurnwrightError, TimeoutError):
             async with asyncio.timeout(KEEP_TIMEOUT_S):
-                await self._ledger.write(call.address, 0, [record_write(record)], full=True)
+                await pending.touch(write)
 
     def _room(self, call: Call, bench: Bench, hub: RunHub, loop: Loop, turn: int, announcer: Announcer) -> Room:
         return Room(
@@ -202,42 +242,90 @@ class ToolCalls:
             is_decided=True,
         )
 
-    async def _recorded(self, call: Call, folder: str, announcer: Announcer, turn: int) -> Record:
-        """The record of the call, which an earlier one with the same id may have made."""
-        if found := await self._found(call, folder):
-            return found
+    async def _taken(self, call: Call, folder: str, announcer: Announcer, turn: int) -> tuple[Record, int]:
+        """The record of the call and its revision, once it is ours or settled."""
+        known, looks, is_taken = 0, 0, False
+        while True:
+            try:
+                found = await self._found(call, folder)
+                if found is None:
+                    return await self._recorded(call, folder, announcer, turn)
+                is_taken = False
+                record, revision = found
+                known, looks = revision, looks + 1 if revision == known else 0
+                owner = record.attributes.get(OWNER)
+                if record.state.is_settled:
+                    return found
+                # What was ours is left: calls that repeat it here wait for each other.
+                if owner in (None, "", self._owner) or looks >= SILENT_LOOKS:
+                    record.attributes = {**record.attributes, OWNER: self._owner}
+                    return record, await self._put(call, record_write(record), revision)
+            except ConflictError as error:
+                # Somebody was quicker; that the path of the record is another entry's does not pass.
+                if error.reason is not Reason.REVISION_CONFLICT or is_taken:
+                    raise
+                is_taken = True
+            await asyncio.sleep(LOOK_S)
+
+    async def _put(self, call: Call, write: EntryWrite, revision: int) -> int:
+        """Write a record that has this revision, 0: that is not there; its new one. Raises REVISION_CONFLICT."""
+        write = replace(write, expected_revision=revision)
+        ack = await self._ledger.write(call.address, 0, [write], full=True)
+        return ack.revisions[0] or revision
+
+    async def _recorded(self, call: Call, folder: str, announcer: Announcer, turn: int) -> tuple[Record, int]:
+        """A new record, and its revision. Raises REVISION_CONFLICT where somebody was quicker."""
         gate = Gate(self._hooks, self._tools, announcer.at(turn), Mode.ACT, tuple(self._tools), call.principal)
         recording = await gate.passed(call.command, 0)
         command = recording.command
         target = target_of(command, gate.target_attribute(command.name))
         path = f"{folder}/{slugify(command.name)}/{slugify(target) or 'call'}"
-        record = new_record(gate, recording, path, {"principal": call.principal, REQUEST: call.digest()})
-        ack = await self._ledger.write(call.address, 0, record_writes([record]), full=True)
-        if ack.paths[0] != path:
-            return await self._doubled(call, folder, replace(record, path=ack.paths[0]))
+        kept = {"principal": call.principal, REQUEST: call.digest(), OWNER: self._owner}
+        record = new_record(gate, recording, path, kept)
+        revision = await self._put(call, record_writes([record])[0], 0)
         announcer.recorded(turn, [record])
-        return record
+        return record, revision
 
-    async def _doubled(self, call: Call, folder: str, record: Record) -> Record:
-        """The same request came in elsewhere at the same time and was first: this record is nobody's."""
-        record.settle(DOUBLE)
-        await self._ledger.write(call.address, 0, [record_write(record)])
-        found = await self._found(call, folder)
-        # Whoever was first carries it out: it is only shown here.
-        return replace(found or record, state=State.RESOLVED)
-
-    async def _found(self, call: Call, folder: str) -> Record | None:
+    async def _found(self, call: Call, folder: str) -> tuple[Record, int] | None:
         if not call.request_id:
             return None
         found = await self._ledger.find_entries(call.address, f"{folder}/**", "", 2, bodies=True)
         entries = [entry for entry in found if is_ours(entry)]
         if not entries:
             return None
-        record = record_from_entry(min(entries, key=lambda entry: entry.position))
+        entry = min(entries, key=lambda entry: entry.position)
+        record = record_from_entry(entry)
         if record.attributes.get(REQUEST) != call.digest():
             message = f"The request id {call.request_id!r} was used with another command: choose another id."
             raise fault(Reason.REQUEST_ID_REUSED, message, request_id=call.request_id)
-        return record
+        return record, entry.revision
+
+
+async def _worked(room: Room, record: Record) -> None:
+    async with room.pending.kept():
+        await dispatch(room, [record])
+        await room.pending.flush(full=True)
+
+
+async def _beat(pending: Pending, path: str) -> None:
+    """Show again and again that the owner of a call lives. Raises REVISION_CONFLICT once it is no owner any more."""
+    for number in count(1):
+        await asyncio.sleep(BEAT_S)
+        try:
+            await pending.touch(_merged(path, {"beat": number}))
+        except TurnwrightError as error:
+            if error.reason not in AWAY:
+                raise
+
+
+def _merged(path: str, attributes: dict[str, Any]) -> EntryWrite:
+    return EntryWrite(path, SetEntry(merge_attributes_json=to_attributes_json(attributes)), Tier.SYSTEM)
+
+
+async def _ended(*tasks: asyncio.Task[None]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _loop_of(run: Run) -> Loop:

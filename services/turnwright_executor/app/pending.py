@@ -24,7 +24,7 @@ from turnwright_executor.app.records import Record, record_write
 from turnwright_executor.domain.endings import is_passing
 from turnwright_executor.domain.footprint import Footprint
 from turnwright_executor.ports.address import RunAddress
-from turnwright_executor.ports.ledger import Ledger
+from turnwright_executor.ports.ledger import Ledger, WriteAck
 from turnwright_executor.tools.contract import Done, failed
 
 REFUSALS = frozenset({Reason.WRITER_FORBIDDEN, Reason.LIMIT_EXCEEDED, Reason.INVALID_FIELD, Reason.REVISION_CONFLICT})
@@ -63,12 +63,35 @@ class Pending:
         self._flushing = asyncio.Lock()
         self._foreseen: tuple[str, ...] = ()
         self._ahead: dict[str, Entry | None] = {}
+        self._owned: tuple[str, int] | None = None
         self.footprint = Footprint()
         """What the commands brought so far, beside their records."""
         self.cursor: Cursor | None = None
         """The moment of the latest write."""
         self.mirrored: list[EntryWrite] = []
         """What was written of project files, or is going to be."""
+
+    def own(self, path: str, revision: int) -> None:
+        """Write this record only while nobody else has: each write of it needs the revision of the one before.
+
+        Where it has another one by now, nothing of a flush is written: that raises REVISION_CONFLICT.
+        """
+        self._owned = (path, revision)
+
+    async def touch(self, write: EntryWrite) -> None:
+        """Write the record that is owned, and nothing of what waits. Raises TurnwrightError."""
+        async with self._flushing:
+            await self._send((write,))
+
+    async def _send(self, writes: Sequence[EntryWrite], *, full: bool = False, run_status: int = 0) -> WriteAck:
+        path, revision = self._owned or ("", 0)
+        if path:
+            writes = [replace(one, expected_revision=revision) if one.path == path else one for one in writes]
+        ack = await self._ledger.write(self._address, self._epoch, writes, full=full, run_status=run_status)
+        if path:
+            made = [now for one, now in zip(writes, ack.revisions, strict=True) if one.path == path]
+            self._owned = (path, max([revision, *made]))
+        return ack
 
     def settle(self, record: Record, done: Done) -> None:
         """The record's outcome, and what changes with it."""
@@ -99,9 +122,7 @@ class Pending:
             while self._groups or run_status:
                 written = list(map(id, self._groups))
                 try:
-                    ack = await self._ledger.write(
-                        self._address, self._epoch, self.writes(), full=full, run_status=run_status
-                    )
+                    ack = await self._send(self.writes(), full=full, run_status=run_status)
                 except TurnwrightError as error:
                     if not self.blame(error):
                         raise
@@ -135,7 +156,7 @@ class Pending:
             error = refusal
         if isinstance(error, TurnwrightError) and not is_passing(error):
             ended = [record_write(group.record) for group in self._groups if group.record]
-            await self._ledger.write(self._address, self._epoch, ended, full=True)
+            await self._send(ended, full=True)
 
     def blame(self, error: TurnwrightError) -> bool:
         """Turn the group that earned a refusal into a failure of its command; False when there is none."""

@@ -29,6 +29,9 @@ DECISION = "decision"
 CONTENTS = "contents"
 """Field of a decision: what somebody wants to be written instead, by path, until the effect has it."""
 
+OWNER = "owner"
+"""Attribute of a client's record: the executor that carries the command out, until it has ended; empty: nobody does."""
+
 EXPIRED = "expire"
 """Decision that nobody made in time (see the store's proposal_expire_s)."""
 
@@ -55,7 +58,7 @@ class Record:
         """Take the outcome of the command. The effect has been carried out or will not be: it goes."""
         self.state, self.outcome, self.body = done.state, done.outcome, done.body
         self.attributes = {
-            key: value for key, value in self.attributes.items() if key not in (EFFECT, DISPATCHED)
+            key: value for key, value in self.attributes.items() if key not in (EFFECT, DISPATCHED, OWNER)
         } | dict(done.attributes)
 
     @property

@@ -175,4 +175,4 @@ class OutsideLedger(StoreLedger):
             durability=write_pb2.DURABILITY_FULL if full else write_pb2.DURABILITY_NORMAL,
         )
         answer = await self._peer.call(self.stub.WriteEntries, request)
-        return WriteAck(tuple(answer.paths), cursor_from_pb(answer.cursor))
+        return WriteAck(tuple(answer.paths), cursor_from_pb(answer.cursor), revisions=tuple(answer.revisions))

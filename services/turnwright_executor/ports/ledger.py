@@ -59,12 +59,16 @@ class Renewal:
 
 @frozen
 class WriteAck:
-    """What a write made: the path of each written entry, and the run's cursor after it."""
+    """What a write made: path and revision of each written entry, and the run's cursor after it.
+
+    A revision of 0 says that the entry stayed as it was.
+    """
 
     paths: tuple[str, ...]
     cursor: Cursor
     read: tuple[Entry, ...] | None = None
     """The entries that exist among the paths that were to be read with it; None where the store did not read them."""
+    revisions: tuple[int, ...] = ()
 
 
 @frozen

@@ -365,7 +365,9 @@ class CallToolRequest(_message.Message):
     body: _builtins.str
     """Body of the command; at most 524288 bytes together with the attributes."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Repeats of the same id return the first answer; at most 128 characters, empty: none. While the first is carried out,
+    by this executor or another one, a repeat waits for it; where that executor has ended, after about seven seconds.
+    """
     @_builtins.property
     def attributes(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Attributes of the command, as the tool's documentation names them: `path`, `to`, `visibility`, ...
