@@ -16,6 +16,7 @@ Tools and commands are not known here.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from turnwright_core.values import frozen
 from turnwright_grammar.values import read_value
@@ -26,16 +27,21 @@ ENCODINGS_MAX = 4
 """How often JSON in a string in JSON is opened."""
 
 _OBJECT_START = re.compile(r"\s*\{\s*(?:\\*[\"'\u201c]|[A-Za-z_]\w{0,80}\s{0,80}[:=]|\}\s*\Z)")
+_NOTHING = re.compile(r"[\s}\]),;`.]*")
 _PIECES_TRIED_MAX = 1_024
 
 
 @frozen
 class ReadArguments:
-    """The objects that were sent, or the one string; empty when the call has no arguments."""
+    """The objects that were sent, or the one string; empty when the call has no arguments.
+
+    `over`: text is left over behind a value, which may have been meant to be part of it.
+    """
 
     values: tuple[Value, ...]
     repaired: bool = False
     cut: bool = False
+    over: bool = False
 
 
 def read_arguments(text: str) -> ReadArguments | None:
@@ -51,7 +57,8 @@ def read_arguments(text: str) -> ReadArguments | None:
         reads = reads[:-1]
     if not reads:
         return None
-    return _sorted_out([read.value for read in reads], repaired=True, cut=reads[-1].cut)
+    found = _sorted_out([read.value for read in reads], repaired=True, cut=reads[-1].cut)
+    return found and replace(found, over=any(read.over or _leaves_over(text, read.end) for read in reads))
 
 
 def object_in(text: str) -> dict[str, Value] | None:
@@ -92,6 +99,12 @@ def _sorted_out(found: list[Value], *, repaired: bool = False, cut: bool = False
 def _opened(value: Value) -> Value:
     inner = object_in(value) if isinstance(value, str) else None
     return value if inner is None else inner
+
+
+def _leaves_over(text: str, end: int) -> bool:
+    """Whether something stands behind a value that is neither a closer, another value nor a vendor's token."""
+    following = _NOTHING.match(text, end).end()  # type: ignore[union-attr]
+    return following < len(text) and not text.startswith(("{", "[", "<"), following)
 
 
 def _last_piece(text: str) -> int:

@@ -16,6 +16,11 @@ from turnwright_grammar.reply import Command, ReadWarning, Span
 from turnwright_grammar.tools import DEFAULT_TOOLS, resolve
 from turnwright_grammar.values.strict import Value, compact_json
 
+RISKY = frozenset({"sh", "env", "rm", "set", "mv", "cp"})
+"""Tools whose calls are reported rather than run where reading their arguments left text over. Source: C56."""
+
+LEFT_OVER = "Text was left over behind the arguments of {name}, so it was not run. Escape the quotes inside strings."
+
 BODY_NAMES = ("body", "content")
 WRAPS_MAX = 3
 """How many wrappers (`{"arguments": {...}}`) around the arguments are taken off."""
@@ -39,7 +44,8 @@ def commands_from_call(
     That is one command, or several where the host merged parallel calls: objects one after another
     that differ. `arguments_json` may be None, empty, `null` or broken. `content` or `body` becomes the
     body, every other argument an attribute (non-strings as JSON, null left out). Warnings:
-    `arguments_repaired`, `arguments_cut` (the text ended inside; the caller decides whether the call
+    `arguments_repaired`, `arguments_left_over` (text stands behind them that may belong to them, and the tool is risky:
+    the call may not run), `arguments_cut` (the text ended inside; the caller decides whether the call
     may run), `arguments_unreadable` (nothing could be read, the command has no arguments). Never raises.
     """
     text = (arguments_json or "").strip()
@@ -49,6 +55,8 @@ def commands_from_call(
     commands = tuple(command_from_value(name, value, span, known_tools) for value in values)
     if text and read is None:
         return commands, (ReadWarning("arguments_unreadable", f"The arguments of {name} are not a JSON object.", span),)
+    if read and read.over and commands[0].name in RISKY:
+        return commands, (ReadWarning("arguments_left_over", LEFT_OVER.format(name=name), span),)
     if read and read.cut:
         return commands, (ReadWarning("arguments_cut", f"The arguments of {name} end before they are complete.", span),)
     if read and read.repaired:

@@ -41,6 +41,7 @@ CUT_REPLY: Final = "cut_reply"
 LOST_KINDS: Final = frozenset(
     {
         "arguments_cut",
+        "arguments_left_over",
         "arguments_unreadable",
         "conflict_without_path",
         "cut_call",
@@ -59,8 +60,8 @@ _HALVES: Final = re.compile("[\ud800-\udfff]")
 COMMAND_BYTES_MAX: Final = ATTRIBUTES_BYTES_MAX // 2
 """Longest command that a record keeps, in bytes of JSON: its effect has to fit beside it."""
 
-READ_ASIDE_CHARS: Final = 128 * 1024
-"""Length from which a reply is read in a thread of its own, in code points: a megabyte may take a second."""
+READ_ASIDE_CHARS: Final = 4 * 1024
+"""Length from which a reply is read in a thread, in code points: the worst costs 10 us each."""
 
 CALLS_CHARS_MAX: Final = ATTRIBUTES_BYTES_MAX // 8
 """What a reply keeps of native calls that are too long to be kept, in code points of their arguments together."""

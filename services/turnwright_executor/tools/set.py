@@ -5,6 +5,7 @@ Source: rows RU023, RU124, RU203, RU205, RU221; decisions C5, C17, C37.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility
@@ -89,7 +90,7 @@ class Set:
             raise refused(
                 "invalid:400", f"There is nothing to set: {path} exists, and neither body nor visibility is given."
             )
-        result = _edited(item, path, command)
+        result = await asyncio.to_thread(_edited, item, path, command)
         if item is not None and result.text == item.text:
             return self._unchanged(item, command, context)
         if is_file(path):

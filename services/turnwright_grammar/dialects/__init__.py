@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 
 from turnwright_grammar.dialects.names import closed_name, named_arguments, only_name, said_input
-from turnwright_grammar.dialects.payloads import LIMIT, NAME, Call, Payload, after_blanks, read_json
+from turnwright_grammar.dialects.payloads import LIMIT, NAME, Call, Payload, after_blanks, leaves_over, read_json
 from turnwright_grammar.dialects.python import begins_python, python_calls
 from turnwright_grammar.dialects.tags import FUNCTION_TAG, function_tag, keyed, named_tags
 from turnwright_grammar.find import Finder
@@ -34,6 +34,7 @@ __all__ = [
     "Call",
     "Payload",
     "announces_call",
+    "leaves_over",
     "python_calls",
     "read_json",
     "read_payload",
@@ -119,7 +120,7 @@ def _json(finder: Finder, start: int) -> Payload | None:
     calls = calls_of(read.value, wrapped=True)
     if calls is None:
         return Payload(read.end, cut=read.cut) if read.cut else None
-    return Payload(read.end, calls, read.repaired, read.cut)
+    return Payload(read.end, calls, read.repaired, read.cut, over=read.over)
 
 
 def _fenced(finder: Finder, start: int) -> Payload | None:

@@ -25,6 +25,11 @@ LIMIT = re.compile(
     r"|<end_function_call>|<\|(?:end_message|action_end|tools_suffix|call|end)\|>|<\|END_ACTION\|>"
     r"|\[TOOL_CALLS\]|<[|\uff5c]tool[\u2581_]calls?[\u2581_](?:begin|end)[|\uff5c]>",
 )
+_CLOSES = re.compile(r"/|end|END|suffix|<tool_call\|>|call\|>\Z")
+# Closers that stand behind a value too often, and what divides values.
+_NOTHING = re.compile(r"[\s}\]),;`]*+")
+_NEXT_CALL = re.compile(r"\{\s*+[\"'](?:name|function|tool|type|id|arguments|parameters|args|input|action)")
+_NO_SENTENCE = "\"'>|&\\$=+*"
 _BLANKS = re.compile(r"[\s;,]*+")
 
 
@@ -32,7 +37,8 @@ _BLANKS = re.compile(r"[\s;,]*+")
 class Payload:
     """What followed a token: calls, where it ended, whether it was repaired or cut off.
 
-    `guessed`: an argument is so written that more text might have been read otherwise.
+    `guessed`: an argument is so written that more text might have been read otherwise. `over`: text inside
+    belongs to no argument.
     """
 
     end: int
@@ -40,11 +46,30 @@ class Payload:
     repaired: bool = False
     cut: bool = False
     guessed: bool = False
+    over: bool = False
 
 
 def after_blanks(text: str, start: int) -> int:
     """Return where the blanks and separators at `start` end."""
     return _BLANKS.match(text, start).end()  # type: ignore[union-attr]
+
+
+def leaves_over(finder: Finder, end: int, *, repaired: bool) -> bool:
+    """Whether text stands between a value that ends at `end` and its close: quotes that nobody escaped end it early.
+
+    Where no close follows, what stands on the line of the value counts; behind a value without repair that may be
+    prose, unless it begins like no sentence.
+    """
+    limit = finder.search(LIMIT, end)
+    stop = limit.start() if limit else len(finder.text)
+    is_closed = limit is not None and _CLOSES.search(limit[0]) is not None
+    newline = finder.text.find("\n", end, stop)
+    if newline >= 0 and not (is_closed and repaired):
+        is_closed, stop = False, newline
+    following = _NOTHING.match(finder.text, end, stop).end()  # type: ignore[union-attr]
+    if following >= stop or _NEXT_CALL.match(finder.text, following):
+        return False
+    return is_closed or repaired or finder.text[following] in _NO_SENTENCE
 
 
 def read_json(
@@ -87,4 +112,4 @@ def read_arguments(finder: Finder, name: str, start: int, limit: re.Pattern[str]
         return Payload(read.end, cut=True)
     if read is None or not isinstance(read.value, dict):
         return None
-    return Payload(read.end, [(name, read.value)], read.repaired, read.cut)
+    return Payload(read.end, [(name, read.value)], read.repaired, read.cut, over=read.over)

@@ -123,6 +123,7 @@ def _fires(reading: Reading, info: str, content: str, start: int, span: Span) ->
         return _fires_tool_code(reading, content, start)
     inner = reading.nested(content, start)
     if not inner.commands or inner.narration().strip():
+        reading.warnings.extend(warning for warning in inner.warnings if warning.kind == "arguments_left_over")
         return False
     if inner.natives < len(inner.commands):
         reading.defer(inner.commands, span)

@@ -74,4 +74,4 @@ def _payload(reading: Reading, position: int, name: str) -> Payload | None:
         return None
     if read.cut or not isinstance(read.value, dict):
         return Payload(read.end, cut=read.cut)
-    return Payload(read.end, [(name, read.value)], read.repaired)
+    return Payload(read.end, [(name, read.value)], read.repaired, over=read.over)

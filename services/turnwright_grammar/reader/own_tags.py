@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from turnwright_grammar.edits.markers import is_unfinished
 from turnwright_grammar.find import Sign
+from turnwright_grammar.native import LEFT_OVER, RISKY
 from turnwright_grammar.reader import foreign
 from turnwright_grammar.reader.bodies import Ending
 from turnwright_grammar.reader.reading import Reading
@@ -22,6 +23,8 @@ _HARMLESS = frozenset({"get", "search", "update", "think", "ask_user"})
 _TAG_CLOSED = Sign(re.compile(">"), ">")
 _COMMENT_END = re.compile("-->")
 _COMMENT_WAKE = Sign(_COMMENT_END, ">")
+_VALUE_OR_NOT = re.compile(r"[<>\n]")
+_VALUE_GOES_ON = re.compile(r"[^<>\n]*[\"']\s*/?>")
 _LAST_CHARS = 120
 _LAST_WORD = re.compile(r"(?<!\S)([A-Z][A-Za-z0-9_]*)\s*\Z")
 _ADVICE = {
@@ -60,6 +63,8 @@ def _on_open(reading: Reading, tag: Tag) -> int:
     if not ending.settled:
         reading.wait(_close_of(tag.name) if ending.how == "end" else None)
         return tag.start
+    if tag.repaired and tag.name in RISKY and (end := _left_over(reading, tag)) is not None:
+        return end
     if ending.how == "closed" and _is_unfinished(tag.name, reading.text[ending.body_start : ending.body_end]):
         ending = _extended(reading, tag, ending)
         if reading.waiting:
@@ -71,6 +76,18 @@ def _on_open(reading: Reading, tag: Tag) -> int:
     _add_own(reading, tag, ending)
     reading.drop(tag.start, ending.end)
     return ending.end
+
+
+def _left_over(reading: Reading, tag: Tag) -> int | None:
+    """Where a tag ends whose value was taken to end before its quote (`<sh command="echo "a > b" > c"/>`), or None."""
+    if _VALUE_OR_NOT.search(reading.text, tag.end) is None and reading.wait():
+        return tag.start
+    goes_on = _VALUE_GOES_ON.match(reading.text, tag.end)
+    if goes_on is None:
+        return None
+    reading.warn("arguments_left_over", LEFT_OVER.format(name=tag.name), (tag.start, goes_on.end()))
+    reading.drop(tag.start, goes_on.end())
+    return goes_on.end()
 
 
 def _is_unfinished(name: str, body: str) -> bool:

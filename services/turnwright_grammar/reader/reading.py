@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import Final
 
 from turnwright_core.values import frozen, mutable
-from turnwright_grammar.dialects import Payload
+from turnwright_grammar.dialects import Payload, leaves_over
 from turnwright_grammar.find import Balance, Finder, Sign
-from turnwright_grammar.native import command_from_value
+from turnwright_grammar.native import LEFT_OVER, RISKY, command_from_value, tool_name
 from turnwright_grammar.reader.bodies import Bodies
 from turnwright_grammar.reply import WARNINGS_MAX, Command, ReadWarning, Span
 
@@ -163,14 +163,23 @@ class Reading:
         """Keep the calls of a vendor's payload."""
         if payload.repaired:
             self.warn("repaired_call", "The arguments of a call were malformed and repaired.", span)
+        is_over = self.is_risky(payload) and (
+            payload.over or leaves_over(self.finder, span[1], repaired=payload.repaired)
+        )
         for name, arguments in payload.calls:
             command = command_from_value(name, arguments, self.outer(span), self.tools)
-            if command.name:
+            if is_over and command.name in RISKY:
+                self.warn("arguments_left_over", LEFT_OVER.format(name=command.name), span)
+            elif command.name:
                 self.commands.append(command)
                 self.natives += 1
             else:
                 self.warn("unreadable_call", "A tool call without a name was not run.", span)
         self.drop(*span)
+
+    def is_risky(self, payload: Payload) -> bool:
+        """Whether a call is among them that must not run with arguments that may be incomplete."""
+        return any(tool_name(name, self.tools) in RISKY for name, _ in payload.calls)
 
     def nested(self, content: str, start: int) -> Reading:
         """Return a part of the text, which begins at `start`, read on its own."""

@@ -22,6 +22,8 @@ _NOTATION_CHARS_MAX = 256
 # A separator may be followed by a word and another separator.
 _SEPARATED_CHARS_MAX = 64
 _SEPARATORS = re.compile(r"[\s;,]*")
+_PYTHON_CALL = re.compile(r"\[\s*(\w+)\(\s*\w+\s*=\s*[\"']")
+_LINE_OR_LIMIT = re.compile(rf"\n|{dialects.LIMIT.pattern}")
 _TAG_WAKE = Sign(
     re.compile(r"</[^<>\s]{0,20}(?:function|invoke|calls?|tool|tool_use|action|input|arguments|parameters|args)>"),
     ">",
@@ -77,9 +79,16 @@ def is_settled(reading: Reading, payload: dialects.Payload | None, position: int
         return True
     if payload is None:
         return len(reading.text) >= _after_blanks(reading, position) + _NOTATION_CHARS_MAX
-    if payload.cut or payload.guessed or not payload.calls:
+    if payload.cut or payload.guessed or not payload.calls or not _is_line_shown(reading, payload):
         return False
     return _is_bounded(reading, payload) if payload.repaired else _is_ended(reading, payload)
+
+
+def _is_line_shown(reading: Reading, payload: dialects.Payload) -> bool:
+    """Whether all is there that may show that a risky call was read too short."""
+    if reading.finder.final or not reading.is_risky(payload):
+        return True
+    return reading.finder.search(_LINE_OR_LIMIT, payload.end) is not None
 
 
 def _is_ended(reading: Reading, payload: dialects.Payload) -> bool:
@@ -141,7 +150,10 @@ def on_json(reading: Reading, start: int) -> int:
         )
     if read is None or calls is None:
         return start + 1
-    reading.take(dialects.Payload(read.end, calls, read.repaired), (start, read.end))
+    payload = dialects.Payload(read.end, calls, read.repaired, over=read.over)
+    if not _is_line_shown(reading, payload) and reading.wait():
+        return start
+    reading.take(payload, (start, read.end))
     return read.end
 
 
@@ -151,6 +163,8 @@ def on_python(reading: Reading, start: int) -> int:
     if payload is not None and not is_settled(reading, payload, start) and reading.wait(wake_at(reading, start)):
         return start
     if payload is None or payload.cut:
+        if reading.depth == 0 and (found := _PYTHON_CALL.match(reading.text, start)) and found[1] in reading.tools:
+            reading.warn("unreadable_call", f"A call of {found[1]} could not be read.", found.span())
         return start + 1
     reading.take(payload, (start, payload.end))
     return payload.end

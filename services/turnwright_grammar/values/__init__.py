@@ -30,4 +30,4 @@ def read_value(text: str, start: int = 0, limit: int | None = None, *, is_patien
     if read is None:
         return None
     cut = read.cut and (limit is None or limit >= len(text))
-    return ReadValue(read.value, start + read.end, repaired=True, cut=cut)
+    return ReadValue(read.value, start + read.end, repaired=True, cut=cut, over=read.over)

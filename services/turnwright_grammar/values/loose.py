@@ -19,6 +19,7 @@ from turnwright_grammar.values.strings import StringReader, string_starts
 from turnwright_grammar.values.words import WordReader
 
 DEPTH_MAX = 100
+_WORD_LIKE = re.compile(r"[\w$ .\-]*")
 _OPENERS = re.compile(r"[\[{(]+")
 _KEY = re.compile(r"[^:=,;{}\[\]()\"'\n\u201c\u201d]+")
 _SCALAR = (
@@ -73,7 +74,7 @@ class _Reader:
     def __init__(self, text: str, position: int, *, is_patient: bool) -> None:
         self.text = text
         self.position = position
-        self.cut = False
+        self.cut = self.over = False
         self.result: Value = None
         self.brackets: list[Bracket] = []
         self.closers = ""
@@ -89,7 +90,7 @@ class _Reader:
         self._value()
         while self.brackets:
             self._step()
-        return ReadValue(self.result, self.position, repaired=True, cut=self.cut)
+        return ReadValue(self.result, self.position, repaired=True, cut=self.cut, over=self.over)
 
     def _step(self) -> None:
         self._skip()
@@ -240,11 +241,14 @@ class _Reader:
             self.position = comma.end()
             self._name(bracket, key)
         elif char in ("", *",;}])"):
+            self.over = True
             if char:
                 bracket.take_name(key if quoted else self._word_value(key), quoted=quoted)
         elif quoted or not MEMBER_START.match(self.text, self.position):
             # `"key" "value"`: the colon is missing. `COMMENT "key":` is noise before a key.
             self._name(bracket, key)
+        else:
+            self.over = True
 
     def _word_value(self, raw: str) -> Value:
         return WordReader(raw).read(0, Place.ITEM, "").value if raw else raw
@@ -256,6 +260,7 @@ class _Reader:
             bracket = Bracket("{")
             self._open(bracket)
         bracket.key = key
+        self.over |= _WORD_LIKE.fullmatch(key) is None
         if self._char() not in _NO_VALUE:
             self._value()
 

@@ -60,7 +60,7 @@ _VALUE_START = re.compile(
     re.IGNORECASE,
 )
 _NAME_ARGUMENT = re.compile(r"[A-Za-z_][\w.]{0,80}\s{0,80}[,)\]]")
-_ITEM_AFTER = re.compile(rf"{_QUOTE}[^\"'\n]{{0,200}}{_QUOTE}\s{{0,80}}(?:[,:\])\"']|\d|\Z)")
+_ITEM_AFTER = re.compile(rf"{_QUOTE}[^\"'\n\u201c\u201d]{{0,200}}{_QUOTE}\s{{0,80}}(?:[,:\])\"']|\d|\Z)")
 _LITERAL_AFTER = re.compile(r"(?:[+\-]?[\d.]{1,30}|true|false|null|none)\s{0,80}(?:[,\]})]|\Z)", re.IGNORECASE)
 _WORDS_AFTER = re.compile(r"[^\s\"',\[\]{}]{1,80}(?: [^\s\"',\[\]{}]{1,80}){0,5}\"\s{0,80}[,\]]")
 _LEAVES = re.compile(r"</?(?:\w{1,20}:)?(?:tool|function|invoke|param|arg)|<\||\+\s{0,80}[\"']")

@@ -70,7 +70,9 @@ def _read_at(text: str, start: int) -> ReadValue | None:
         # `"path": "a", "line": 1`: an object without braces.
         read = read_loose("{" + text[start:] + "}", is_patient=True)
         return (
-            ReadValue(read.value, min(start + read.end - 1, len(text)), repaired=True, cut=read.cut) if read else None
+            ReadValue(read.value, min(start + read.end - 1, len(text)), repaired=True, cut=read.cut, over=read.over)
+            if read
+            else None
         )
     strict = read_strict(text[start:])
     if isinstance(strict, ReadValue):

@@ -28,12 +28,16 @@ class NotStrict(Enum):
 
 @frozen
 class ReadValue:
-    """A value, where it ends, whether it had to be repaired, whether the text ended inside it."""
+    """A value, where it ends, whether it had to be repaired, whether the text ended inside it.
+
+    `over`: text inside belongs to no member, as where a quote that nobody escaped ended a string too early.
+    """
 
     value: Value
     end: int
     repaired: bool = False
     cut: bool = False
+    over: bool = False
 
 
 def read_strict(part: str) -> ReadValue | NotStrict:

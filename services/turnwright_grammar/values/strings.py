@@ -13,7 +13,6 @@ has less patience: a few quotes on, the one that leaned will do.
 from __future__ import annotations
 
 import re
-from json.decoder import scanstring  # type: ignore[attr-defined]  # public in json.decoder since Python 3.2
 
 from turnwright_core.values import frozen
 from turnwright_grammar.values.escapes import decode, decode_cut, decode_over_escaped
@@ -25,6 +24,7 @@ _TOKEN = re.compile(
     r"(?P<token><\|\"\|>|<escape>|\"\"\"|'''|\\+[\"']|[" + QUOTES + "])"
 )
 _PLAIN = re.compile(r"\"[^\"\\]*\"|'[^'\\]*'")
+_STRICT = re.compile(r"\"(?>(?:[^\"\\]|\\(?:[\"\\/bfnrt]|u[0-9a-fA-F]{4}))*)\"")
 _DOUBLE, _SINGLE = '\u201c\u201d"', "\u2018\u2019'"
 _CLOSING = {
     "\u201c": _DOUBLE,
@@ -43,7 +43,7 @@ _NO_OPENING_AFTER = ".,!?\u2026%)]}"
 _ESCAPED_BLANKS = ("\\n", "\\t", "\\r")
 _DELIMITERS = ("", *",:;=}])")
 _DELIMITER = re.compile(r"\s*[,}\])]")
-_DOUBLED_CLOSE = re.compile(r"[^\"']*(?:\"\"|'')")
+_DOUBLED_CLOSE = re.compile(r"[^\"']{0,200}(?:\"\"|'')")
 _BUDGET_PER_CHAR = 2
 _LOOK_BACK_CHARS = 2_000
 _SOUND_CLOSE = re.compile(
@@ -90,6 +90,7 @@ class StringReader:
         self._is_patient = is_patient
         self._budget_chars = _BUDGET_PER_CHAR * len(text)
         self._tries = _TRIES_PATIENT if is_patient else _TRIES
+        self._sound_close: tuple[int, re.Match[str] | None] = (len(text), None)
 
     def read(self, position: int, place: Place, closers: str) -> ReadString:
         """Return the string that opens at `position`; `closers` are those of the open brackets. Never raises."""
@@ -107,11 +108,9 @@ class StringReader:
         if found is not None:
             end = found.end()
             value = self.text[position + 1 : end - 1]
-        elif self.text.startswith('"', position):
-            try:
-                value, end = scanstring(self.text, position + 1, False)
-            except ValueError:
-                return None
+        elif strict := _STRICT.match(self.text, position):
+            end = strict.end()
+            value = decode(self.text[position + 1 : end - 1])
         else:
             return None
         return ReadString(value, end) if judge(self.text, end - 1, end, place, closers) else None
@@ -202,15 +201,23 @@ class StringReader:
         if opening.closing != '"' or place is not Place.MEMBER or ")" in closers or not is_near:
             return -1
         before = "".join('{"":' if closer == "}" else "[" for closer in closers) + "0"
-        for found in _SOUND_CLOSE.finditer(self.text, opening.begin):
-            if self._tries <= 0:
-                break
+        position = opening.begin
+        while self._tries > 0 and (found := self._next_sound_close(position)):
+            position = found.end()
             self._tries -= 1
             read = read_strict(before + self.text[found.end() :])
             if isinstance(read, ReadValue) and _NOTHING_AFTER.match(self.text, found.end() + read.end - len(before)):
                 is_code = self.text.count('"', opening.begin, found.start()) >= _MANY_QUOTES
                 return found.start() if is_code else -1
         return -1
+
+    def _next_sound_close(self, start: int) -> re.Match[str] | None:
+        # Asked for each string of the text, so the answer is kept: another search would read the same text again.
+        known_from, found = self._sound_close
+        if start < known_from or (found is not None and found.start() < start):
+            found = _SOUND_CLOSE.search(self.text, start)
+            self._sound_close = (start, found)
+        return found
 
     def _spend(self, start: int) -> bool:
         self._budget_chars -= len(self.text) - start

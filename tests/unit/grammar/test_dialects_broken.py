@@ -3,6 +3,7 @@
 import pytest
 
 from .called import calls, kinds
+from .streams import check_stream, cut_at
 
 GET, LS = ("get", {"path": "a"}), ("sh", {"command": "ls"})
 TOOL_CALL = "<tool_call>{}</tool_call>"
@@ -246,3 +247,62 @@ TOKENS = [
 )
 def test_a_token_that_is_only_talked_about_calls_nothing(sentence, token):
     assert calls(sentence.replace("{}", token)) == []
+
+
+QUOTED = [
+    '<tool_call>{"name": "sh", "arguments": {"command": "echo "}" > f"}}</tool_call>',
+    '[TOOL_CALLS]sh{"command": "echo "}" > f"}',
+    '[TOOL_CALLS]sh[ARGS]{"command": "echo "} > f"}',
+    '[TOOL_CALLS][{"name": "sh", "arguments": {"command": "echo "}" > f"}}]',
+    '{"name": "sh", "arguments": {"command": "echo "}" > f"}}',
+    '<|python_tag|>{"name": "sh", "parameters": {"command": "echo "}" > f"}}<|eom_id|>',
+    '<|python_tag|>sh(command="echo ")" > f")<|eom_id|>',
+    '[sh(command="echo ")" > f")]',
+    '<|channel|>commentary to=functions.sh <|constrain|>json<|message|>{"command": "echo "}" > f"}<|call|>',
+    '<|tool_call_begin|>functions.sh:0<|tool_call_argument_begin|>{"command": "echo "}" > f"}<|tool_call_end|>',
+    'Action: sh\nAction Input: {"command": "echo "}" > f"}\n',
+    '<function=sh>{"command": "echo "}" > f"}</function>',
+    '<tool_use><name>sh</name><input>{"command": "echo "}" > f"}</input></tool_use>',
+    '```json\n{"name": "sh", "arguments": {"command": "echo "}" > f"}}\n```',
+    '```tool_code\nprint(sh(command="echo ")" > f"))\n```',
+    '<|tool_call>call:sh{command:"echo "}" > f"}<tool_call|>',
+    '<function_call>{"name": "set", "arguments": {"path": "a", "content": "x = "]" + "}"\ny"}}</function_call>',
+    'functools[{"name": "sh", "arguments": {"command": "echo "}" > f"}}]',
+    '<sh command="echo "}" > f"/>',
+]
+
+
+@pytest.mark.parametrize("text", QUOTED)
+def test_a_risky_call_whose_arguments_leave_text_over_is_reported_and_not_run(text):
+    # C56
+    assert calls(text) == []
+    assert {"arguments_left_over", "unreadable_call"} & set(kinds(text))
+
+
+def test_a_harmless_call_whose_arguments_leave_text_over_is_run():
+    assert calls('<tool_call>{"name": "get", "arguments": {"path": "a "}" b"}}</tool_call>') == [
+        ("get", {"path": "a "})
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>{"name": "sh", "arguments": {"command": "ls"}}}</tool_call>',
+        '<tool_call>{"name": "sh", "arguments": {"command": "ls",}}\n</tool_call>',
+        "[TOOL_CALLS]sh{'command': 'ls'}\n\nThat lists them.",
+        '[TOOL_CALLS]sh{"command": "ls"} Now I wait.',
+        "{'name': 'sh', 'arguments': {'command': 'ls'}}\nDone.",
+        '<|python_tag|>sh(command="ls")<|eom_id|>',
+        '```json\n{"name": "sh", "arguments": {"command": "ls",}}\n```\n',
+    ],
+)
+def test_closers_too_many_and_sentences_behind_a_call_are_not_left_over(text):
+    assert calls(text) == [LS]
+
+
+@pytest.mark.parametrize("text", [*QUOTED, *(f"x\n{one}\nThen\n" for one in QUOTED)])
+def test_what_is_left_over_is_so_in_any_pieces(text):
+    for cut in range(len(text) + 1):
+        check_stream(text, cut_at(text, [cut]))
+    check_stream(text, text)

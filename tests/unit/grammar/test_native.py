@@ -127,6 +127,25 @@ def test_parallel_calls_that_a_host_merged_come_apart(arguments, paths, kinds):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "kinds"),
+    [
+        ('{"command": "echo "}" > f"}', ["arguments_left_over"]),
+        ('{"command": "echo "} > f"}', ["arguments_left_over"]),
+        ('{"command": "echo "}" > f", "n": 1}', ["arguments_left_over"]),
+        ("{'command': 'a', 'b' 'c > d'}", ["arguments_repaired"]),
+        ('{"command": "ls"} and then', ["arguments_left_over"]),
+        ('{"command": "ls"}}', ["arguments_repaired"]),
+        ('{"command": "ls"}</tool_call>', ["arguments_repaired"]),
+        ('```json\n{"command": "ls"}\n```', ["arguments_repaired"]),
+    ],
+)
+def test_arguments_of_risky_calls_that_leave_text_over_are_told(arguments, kinds):
+    # C56
+    assert called("sh", arguments)[1] == kinds
+    assert "arguments_left_over" not in called("get", arguments)[1]
+
+
+@pytest.mark.parametrize(
     ("written", "name"),
     [
         ("get", "get"),
