@@ -70,6 +70,11 @@ def advice_after(loop_reason: str) -> str:
 _ENDINGS: Final[Mapping[str, str]] = {
     "BUDGET_EXHAUSTED": "Give it more with the next task (--max-turns, ...), or with `turnwright config RUN` where it "
     "is the run's limit.",
+    "CYCLES": "Say what to do differently in the next task of the run, or give it another model with --model. "
+    "`turnwright runs show RUN --turns` shows what it tried.",
+    "STRIKES": "`turnwright runs show RUN --turns` shows what failed. Smaller steps, or another model, may help.",
+    "LOOP_TURNS": "Give the run its next task and it goes on from there; TURNWRIGHT_MAX_LOOP_TURNS is the limit.",
+    "TEXT_AFTER_FAILURE": "`turnwright runs show RUN --turns` shows which commands failed.",
     "EXPIRED": "Nobody decided on the proposal in time. Give the run its task again; `turnwright inbox` lists what "
     "waits.",
 }

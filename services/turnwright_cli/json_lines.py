@@ -6,12 +6,14 @@ Source: architecture 15.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
 from turnwright.executor.v1 import event_pb2, executor_service_pb2
 from turnwright.types.v1 import entry_pb2, loop_pb2, proposal_pb2, run_pb2
+
+from turnwright_cli.changes import FileChange
 
 Event = executor_service_pb2.WatchRunResponse
 
@@ -46,6 +48,9 @@ class JsonScreen:
 
     def note(self, text: str) -> None:
         """Nothing: standard output holds messages only."""
+
+    def changed(self, changes: Sequence[FileChange]) -> None:
+        """Nothing: the records say it."""
 
     def end(self, run: run_pb2.Run, loop: loop_pb2.Loop) -> None:
         """Repeat the state as a run_state, unless the last line is one that says it."""

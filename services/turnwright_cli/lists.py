@@ -18,8 +18,9 @@ from turnwright_cli.effects import effect_lines, how_to_accept, is_cut
 from turnwright_cli.json_lines import to_line
 from turnwright_cli.output import complain, console, put, write_line
 from turnwright_cli.plain import safe_line, safe_text
-from turnwright_cli.render import usage_words
+from turnwright_cli.render import turns_words, usage_words
 from turnwright_cli.session import open_session
+from turnwright_cli.standing import loop_words, reason_sentence, run_words, said_of
 from turnwright_cli.tables import Cell, Column, show_table
 from turnwright_cli.turns import show_turns
 from turnwright_client import pending_proposals
@@ -27,19 +28,12 @@ from turnwright_core import runs
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT, PAGE_SIZE_MAX
 
 SUMMARY_CHARS = 60
+_INTERRUPTED = (
+    "Nobody works on it now. It goes on with `turnwright serve`, or with the next command that gives it a task, "
+    "decides or aborts it."
+)
 _UNDER_WAY = (runs.RUNNING, runs.PROPOSED)
 """The statuses of a loop that an abort ends; one that is queued stays."""
-_WORDS = {
-    100: "queued",
-    102: "running",
-    200: "done",
-    202: "waits",
-    204: "done",
-    413: "too large",
-    422: "cannot",
-    499: "stopped",
-    500: "failed",
-}
 
 
 async def list_runs(settings: CliSettings, project: str, *, as_json: bool) -> int:
@@ -54,11 +48,11 @@ async def list_runs(settings: CliSettings, project: str, *, as_json: bool) -> in
         (
             (
                 run.run,
-                status_words(run.status),
+                run_words(run),
                 str(run.turn),
                 run.loop.settings.model or run.settings.model,
                 _when(run.update_time),
-                run.summary or run.loop.prompt,
+                said_of(run),
             )
             for run in found
         ),
@@ -81,7 +75,9 @@ async def show_run(
     if as_json:
         return _json_lines([answer])
     out = console()
-    put(out, Text(f"{safe_line(answer.run.run)}: {status_words(answer.run.status)}, {answer.run.turn} turns"))
+    put(out, Text(f"{safe_line(answer.run.run)}: {run_words(answer.run)}, {turns_words(answer.run.turn)}"))
+    if answer.run.status == runs.RUNNING and not answer.run.held:
+        put(out, Text(_INTERRUPTED, style="yellow"))
     put(out, Text(f"spent {spending_words(answer.spent)}; budget {budget_words(answer.run.settings.budget)}"))
     for loop in reversed(answer.loops):
         put(out, Text(_loop_line(loop)))
@@ -106,9 +102,10 @@ def _show_pending(alias: str, pending: Sequence[proposal_pb2.Proposal], *, whole
 
 
 def _loop_line(loop: loop_pb2.Loop) -> str:
-    reason = f" ({safe_line(loop.reason)})" if loop.reason else ""
-    parts = [f"{status_words(loop.status)}{reason}", f"{loop.turns} turns", *usage_words(loop.usage)]
-    return f"{loop.sequence}. {safe_line(loop.prompt, SUMMARY_CHARS)}: {', '.join(parts)}"
+    sentence = reason_sentence(loop.reason)
+    parts = [loop_words(loop), turns_words(loop.turns), *usage_words(loop.usage)]
+    told = f": {sentence}" if sentence else ""
+    return f"{loop.sequence}. {safe_line(loop.prompt, SUMMARY_CHARS)}: {', '.join(parts)}{told}"
 
 
 async def abort_run(settings: CliSettings, project: str, alias: str, *, as_json: bool) -> int:
@@ -126,7 +123,7 @@ async def abort_run(settings: CliSettings, project: str, alias: str, *, as_json:
         return _json_lines([run])
     goes_on = run.loop.sequence == answer.run.loop.sequence and run.loop.status in _UNDER_WAY
     told = "; it was told to stop, and has not stopped yet" if goes_on else ""
-    put(console(), Text(f"{safe_line(run.run)}: {status_words(run.status)}{told}"))
+    put(console(), Text(f"{safe_line(run.run)}: {run_words(run)}{told}"))
     return 0
 
 
@@ -187,11 +184,6 @@ def context_words(model: model_pb2.Model) -> str:
     if model.context_length:
         return f"{model.context_length:,}"
     return f"{CONTEXT_LENGTH_DEFAULT:,} (assumed)"
-
-
-def status_words(status: int) -> str:
-    """A status with its word."""
-    return f"{status} {_WORDS[status]}" if status in _WORDS else str(status)
 
 
 def _json_lines(messages: Sequence[Message]) -> int:

@@ -11,6 +11,7 @@ from turnwright.types.v1 import entry_pb2
 
 from turnwright_cli.plain import safe_line
 from turnwright_core.entries import State
+from turnwright_core.errors import Reason
 
 BODY_CHARS: Final = 100
 TARGET_CHARS: Final = 80
@@ -27,7 +28,7 @@ _OPEN: Final = ("…", "open", "yellow")
 def record_line(entry: entry_pb2.Entry, *, icons: bool) -> Text:
     """Tool, target, status, and the beginning of what it says."""
     icon, word, style = SETTLED.get(entry.state, _OPEN)
-    attributes = _attributes(entry)
+    attributes = attributes_of(entry)
     line = Text.assemble("  ", (icon if icons else word, style), (f" {_tool(entry, attributes)}", "bold"))
     if target := safe_line(str(attributes.get("target") or ""), TARGET_CHARS):
         line.append(f" {target}")
@@ -39,6 +40,12 @@ def record_line(entry: entry_pb2.Entry, *, icons: bool) -> Text:
     return line
 
 
+def ends_loop(entry: entry_pb2.Entry) -> bool:
+    """Whether it is the error that a loop ends with: the end says it, in whole."""
+    word = entry.outcome.partition(":")[0].upper()
+    return entry.path.partition("/error/")[1] != "" and word in Reason.__members__
+
+
 def _status(entry: entry_pb2.Entry, attributes: Mapping[str, Any]) -> int:
     """The status; of an update that was taken the one that the model gave: 102 goes on, and was no success."""
     told = attributes.get("status")
@@ -47,7 +54,8 @@ def _status(entry: entry_pb2.Entry, attributes: Mapping[str, Any]) -> int:
     return entry.status
 
 
-def _attributes(entry: entry_pb2.Entry) -> Mapping[str, Any]:
+def attributes_of(entry: entry_pb2.Entry) -> Mapping[str, Any]:
+    """The attributes of an entry; none where they cannot be read."""
     try:
         found = json.loads(entry.attributes_json or "{}")
     except ValueError:

@@ -6,7 +6,7 @@ the same lines come without styles and without anything that moves a cursor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -15,13 +15,16 @@ from rich.text import Text
 from turnwright.executor.v1 import event_pb2, executor_service_pb2
 from turnwright.types.v1 import entry_pb2, loop_pb2, proposal_pb2, run_pb2, turn_pb2, usage_pb2
 
+from turnwright_cli.changes import FileChange, change_lines
 from turnwright_cli.effects import effect_lines
 from turnwright_cli.live_output import LiveOutput, OutputLine
 from turnwright_cli.output import put
 from turnwright_cli.plain import safe_line, safe_text
-from turnwright_cli.records import BODY_CHARS, SETTLED, record_line
+from turnwright_cli.records import BODY_CHARS, SETTLED, ends_loop, record_line
 from turnwright_cli.replies import CONTENT, REASONING, ShownReplies
+from turnwright_cli.standing import reason_sentence, reason_word
 from turnwright_cli.status_line import StatusLine
+from turnwright_core.runs import COMPLETED
 from turnwright_core.text import scheme_of
 
 Event = executor_service_pb2.WatchRunResponse
@@ -59,6 +62,10 @@ class Screen(Protocol):
         """The loop ended, or waits for a decision that this command cannot take."""
         ...
 
+    def changed(self, changes: Sequence[FileChange]) -> None:
+        """What the loop changed in files, after its end."""
+        ...
+
 
 _ENDS: Final[Mapping[int, tuple[str, str]]] = {
     200: ("Done", "bold green"),
@@ -86,6 +93,8 @@ class TextScreen:
         self._told: set[str] = set()
         self._streaming = ""
         self._mid_line = False
+        self._has_begun = False
+        """Whether the model has written something in this turn."""
         self._icons = "utf" in (console.encoding or "").lower()
         self._output = LiveOutput(self._output_line)
 
@@ -127,13 +136,20 @@ class TextScreen:
     def end(self, run: run_pb2.Run, loop: loop_pb2.Loop) -> None:
         """Status, reason, summary and totals."""
         words, style = _ENDS.get(loop.status, (f"Ended with {loop.status}", "bold"))
-        reason = f" ({loop.status} {safe_line(loop.reason)})" if loop.reason else f" ({loop.status})"
-        self._line(Text.assemble((words, style), (reason, "dim")))
+        if loop.status == COMPLETED and reason_word(loop.reason) not in ("update", "text"):
+            style = "bold yellow"
+        sentence = reason_sentence(loop.reason)
+        reason = f" ({loop.status} {reason_word(loop.reason)})" if loop.reason else f" ({loop.status})"
+        self._line(Text.assemble((f"{words}: {sentence}" if sentence else words, style), (reason, "dim")))
         if loop.summary:
             self._line(Text(safe_text(loop.summary)))
-        turns = f"{loop.turns} turn{'' if loop.turns == 1 else 's'}"
-        parts = [f"run {safe_line(run.run)}", turns, *usage_words(loop.usage), *_seconds(loop)]
+        parts = [f"run {safe_line(run.run)}", turns_words(loop.turns), *usage_words(loop.usage), *_seconds(loop)]
         self._line(Text(" · ".join(parts) if self._icons else ", ".join(parts), style="dim"))
+
+    def changed(self, changes: Sequence[FileChange]) -> None:
+        """What the loop changed in files."""
+        for line in change_lines(changes):
+            self._line(Text(line))
 
     def pause(self) -> None:
         """Leave the terminal to somebody else: a prompt, or the end."""
@@ -160,6 +176,7 @@ class TextScreen:
         if number <= self._turn:
             return
         self._turn = number
+        self._has_begun = False
         title = f"turn {number} "
         line = ("─" if self._icons else "-") * max(2, min(self._console.width, RULE_CHARS_MAX) - len(title))
         self._line(Text(title + line if self._console.is_terminal else title.strip(), style="bold"))
@@ -181,6 +198,7 @@ class TextScreen:
         text = safe_text(raw)
         if not text:
             return
+        self._has_begun = True
         self._status.clear()
         if self._streaming not in ("", kind):
             self._break()
@@ -198,7 +216,9 @@ class TextScreen:
             self._stream(kind, rest)
 
     def cancelled(self, event: Event) -> None:
-        """A reply that ended before its end."""
+        """A reply that ended before its end; of one that had not begun the end says all."""
+        if not self._has_begun:
+            return
         reason = safe_line(event.stream_cancelled.reason)
         self._line(Text(f"the reply broke off: {reason}", style="yellow"))
 
@@ -275,6 +295,8 @@ class TextScreen:
             return
         self._told.add(entry.path)
         self._output.ended(entry.path)
+        if ends_loop(entry):
+            return
         self._line(record_line(entry, icons=self._icons))
 
 
@@ -294,6 +316,11 @@ _SHOWN: Final[Mapping[str, Callable[[TextScreen, Event], None]]] = {
 """What each kind of event prints; the others are for programs."""
 
 
+def turns_words(turns: int) -> str:
+    """`1 turn`, `2 turns`."""
+    return f"{turns} turn{'' if turns == 1 else 's'}"
+
+
 def usage_words(usage: usage_pb2.Usage) -> list[str]:
     """Tokens and price in words; empty for what nobody reported."""
     words = []
@@ -305,11 +332,8 @@ def usage_words(usage: usage_pb2.Usage) -> list[str]:
 
 
 def turn_words(turn: turn_pb2.Turn) -> list[str]:
-    """Tokens, seconds and, where the turn failed, its error."""
-    words = [*usage_words(turn.result.usage), f"{_between(turn.begin_time, turn.end_time):.1f} s"]
-    if turn.result.error:
-        words.append(safe_line(turn.result.error))
-    return words
+    """Tokens and seconds."""
+    return [*usage_words(turn.result.usage), f"{_between(turn.begin_time, turn.end_time):.1f} s"]
 
 
 def _seconds(loop: loop_pb2.Loop) -> list[str]:

@@ -21,10 +21,12 @@ from turnwright_cli.exits import usage
 from turnwright_cli.inbox import pump
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.json_lines import to_line
-from turnwright_cli.lists import SUMMARY_CHARS, budget_words, status_words
+from turnwright_cli.lists import SUMMARY_CHARS, budget_words
 from turnwright_cli.output import console, put, write_line
 from turnwright_cli.plain import safe_line
+from turnwright_cli.render import turns_words
 from turnwright_cli.session import open_session
+from turnwright_cli.standing import run_words, said_of
 from turnwright_client import Board, Client, RunsMessage
 from turnwright_core.limits import COMMENT_BYTES_MAX, PERSONA_BYTES_MAX
 
@@ -167,8 +169,9 @@ def _show_lines(message: RunsMessage) -> None:
 def overview_line(one: run_pb2.RunOverview) -> str:
     """A run among others, in a line."""
     waiting = f", {one.proposals} to decide" if one.proposals else ""
-    text = safe_line(_text_of(one), SUMMARY_CHARS)
-    return f"{safe_line(one.run.run)}: {status_words(one.run.status)}, {one.run.turn} turns{waiting}: {text}"
+    text = safe_line(said_of(one.run), SUMMARY_CHARS)
+    stands = f"{run_words(one.run, knows_holder=False)}, {turns_words(one.run.turn)}{waiting}"
+    return f"{safe_line(one.run.run)}: {stands}: {text}"
 
 
 def board_table(board: Board) -> Table:
@@ -180,18 +183,14 @@ def board_table(board: Board) -> Table:
     for one in ones[:ROWS_MAX]:
         table.add_row(
             Text(safe_line(one.run.run)),
-            status_words(one.run.status),
+            run_words(one.run, knows_holder=False),
             str(one.run.turn),
             str(one.proposals or ""),
-            Text(safe_line(_text_of(one), SUMMARY_CHARS)),
+            Text(safe_line(said_of(one.run), SUMMARY_CHARS)),
         )
     if len(ones) > ROWS_MAX:
         table.add_row(f"and {len(ones) - ROWS_MAX} more", "", "", "", "")
     return table
-
-
-def _text_of(one: run_pb2.RunOverview) -> str:
-    return one.run.summary or one.run.loop.prompt
 
 
 # Shared ---------------------------------------------------------------------------------------------------------------
@@ -208,5 +207,5 @@ def _say(run: run_pb2.Run, what: str, *, as_json: bool) -> int:
     if as_json:
         write_line(to_line(run))
     else:
-        put(console(), Text(f"{safe_line(run.run)}: {status_words(run.status)}; {safe_line(what)}"))
+        put(console(), Text(f"{safe_line(run.run)}: {run_words(run, knows_holder=False)}; {safe_line(what)}"))
     return 0

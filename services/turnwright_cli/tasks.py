@@ -16,6 +16,7 @@ from typing import Final
 from turnwright.executor.v1 import task_pb2
 from turnwright.types.v1 import budget_pb2, proposal_pb2, settings_pb2
 
+from turnwright_cli.changes import FileChange, changes_in
 from turnwright_cli.config import CliSettings
 from turnwright_cli.editing import edited_proposal
 from turnwright_cli.effects import TITLE_CHARS_MAX, effect_title, how_to_accept
@@ -30,8 +31,8 @@ from turnwright_cli.render import Screen, TextScreen
 from turnwright_cli.session import open_session
 from turnwright_client import Client, QueuedLoop, pending_proposals
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.limits import PROMPT_BYTES_MAX
-from turnwright_core.runs import Mode
+from turnwright_core.limits import PAGE_SIZE_MAX, PROMPT_BYTES_MAX
+from turnwright_core.runs import LOOP_ENDED, Mode
 from turnwright_core.values import frozen
 
 REJOINS_MAX: Final = 5
@@ -211,12 +212,22 @@ async def _follow(
                     again = await begin(session.client)
                     begun = begun or again
                     follower = Follower(session.client, screen, person, interrupts, yolo=yolo)
-                    return _exit(await follower.follow(begun.queued, begun.decided, begun.asked))
+                    followed = await follower.follow(begun.queued, begun.decided, begun.asked)
+                    if not as_json and followed.loop.status in LOOP_ENDED:
+                        screen.changed(await _changes(session.client, followed))
+                    return _exit(followed)
                 except TurnwrightError as error:
                     if not session.joined or error.reason not in _GONE or attempt == REJOINS_MAX:
                         raise
             complain("the stack of the command that served this one has ended; going on with another")
     raise AssertionError("the last attempt returns or raises")
+
+
+async def _changes(client: Client, followed: Followed) -> list[FileChange]:
+    """What the loop changed in files, whoever followed it before."""
+    run = followed.run
+    answer = await client.get_run(run.project, run.run, history_max=PAGE_SIZE_MAX)
+    return changes_in(answer.history, followed.loop.sequence)
 
 
 def _screen(*, as_json: bool) -> tuple[Screen, Person | None]:

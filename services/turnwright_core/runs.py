@@ -191,6 +191,8 @@ class Run:
     create_ms: int = 0
     update_ms: int = 0
     forked_from: ForkOrigin | None = None
+    held: bool = False
+    """Whether somebody works on it, where it is running; told to readers only."""
 
 
 @frozen

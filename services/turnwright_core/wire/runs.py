@@ -218,6 +218,7 @@ def run_to_pb(run: Run) -> run_pb2.Run:
         create_time=time_to_pb(run.create_ms),
         update_time=time_to_pb(run.update_ms),
         forked_from=_origin_to_pb(run.forked_from) if run.forked_from else None,
+        held=run.held,
     )
 
 

@@ -124,6 +124,11 @@ class TurnFacts:
         return any(record.state is State.FAILED for record in self.records if record is not update)
 
     @property
+    def is_denied(self) -> bool:
+        """Whether something that the turn said it does was not done: somebody declined it, or it failed."""
+        return self.rejection is not Rejection.NONE or self.is_refuted
+
+    @property
     def is_empty(self) -> bool:
         """Whether the reply held nothing at all."""
         return not self.reply.any_command and not self.reply.narration.strip()
@@ -188,11 +193,15 @@ class Verdict:
 
 
 def plain_text(vote: Vote, facts: TurnFacts) -> Vote:
-    """A reply without commands is an answer, unless a command in it could not be read (C3)."""
+    """A reply without commands is an answer, unless a command in it could not be read (C3).
+
+    Where something failed in the turn before, the reason says so: nobody knows whether the work was done after all.
+    """
     reply = facts.reply
     if reply.any_command or facts.is_empty or reply.parse_failures:
         return vote
-    return Vote(False, COMPLETED, "text")
+    has_failed = bool(facts.recent and facts.recent[-1].strikes)
+    return Vote(False, COMPLETED, "text_after_failure" if has_failed else "text")
 
 
 def update(vote: Vote, facts: TurnFacts) -> Vote:
@@ -263,7 +272,8 @@ def verdict_of(facts: TurnFacts, vote: Vote) -> Verdict:
         continue_=vote.continue_,
         status=vote.status,
         reason=vote.reason,
-        summary=cut_bytes(last.body if last else narration, LOOP_SUMMARY_BYTES_MAX),
+        # What was declined, or failed, has not been done, whatever the model says it did.
+        summary="" if facts.is_denied else cut_bytes(last.body if last else narration, LOOP_SUMMARY_BYTES_MAX),
         strikes=facts.strikes,
         # A voter that ends the loop at 200 all the same does not make the claim true.
         update_override=last.path if last and facts.is_refuted else None,

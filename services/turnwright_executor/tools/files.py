@@ -43,6 +43,7 @@ CONFLICT_CHARS_MAX: Final = 8000
 LISTED_MAX: Final = 200
 """Most files that the record of a change names: it stays in the log."""
 
+_CUT: Final = "... "
 _CUT_BYTES: Final = 128
 """Room for the line that says how much of a difference is not shown."""
 
@@ -120,9 +121,12 @@ async def carry_out(effect: Effect, command: Command, context: Context) -> Done:
     writes: list[EntryWrite] = []
     for place, edit in enumerate(effect.edits):
         if problem := await _replace(edit, context):
-            return replace(_unwritten(problem, effect.edits[place:]), writes=tuple(writes))
+            ended = _unwritten(problem, effect.edits[place:])
+            attributes = {**ended.attributes, **_changed_by(effect.edits[:place])}
+            return replace(ended, attributes=attributes, writes=tuple(writes))
         writes.extend(_mirrored(edit, command, entries))
-    return Done(listed([*map(_told, effect.edits)], LISTED_MAX), writes=tuple(writes))
+    body = listed([*map(_told, effect.edits)], LISTED_MAX)
+    return Done(body, attributes=_changed_by(effect.edits), writes=tuple(writes))
 
 
 async def _entries_of(edits: Sequence[FileEdit], context: Context) -> dict[str, Entry]:
@@ -183,6 +187,24 @@ def summary_line(edit: FileEdit) -> str:
     return f"edit {edit.path} (+{added} -{gone})"
 
 
+def _changed_by(edits: Sequence[FileEdit]) -> dict[str, list[dict[str, object]]]:
+    """The attribute that lists what was done to files, for people and programs."""
+    return {"changed": [_change(edit) for edit in edits[:LISTED_MAX]]} if edits else {}
+
+
+def _change(edit: FileEdit) -> dict[str, object]:
+    """Path, kind, and lines added and removed, where the difference from what was there is whole."""
+    kind = "remove" if edit.content is None else "change" if edit.base_hash else "create"
+    told: dict[str, object] = {"path": edit.path, "kind": kind}
+    lines = edit.patch.splitlines()
+    if kind == "create":
+        return told | {"added": line_count(edit.content or ""), "removed": 0}
+    if edit.amended or not lines or lines[-1].startswith(_CUT) or not lines[0].startswith("--- "):
+        return told
+    added, gone = (sum(line.startswith(sign) for line in lines[2:]) for sign in "+-")
+    return told | {"added": added, "removed": gone}
+
+
 def _shortened(edits: Iterable[FileEdit]) -> Iterable[FileEdit]:
     """The edits with their patches cut, so that all together stay below the limit of a proposal."""
     left = PATCH_BYTES_MAX
@@ -192,7 +214,7 @@ def _shortened(edits: Iterable[FileEdit]) -> Iterable[FileEdit]:
         if size > left:
             kept = cut_bytes(patch, max(0, left - _CUT_BYTES))
             kept = kept[: kept.rfind("\n") + 1]
-            patch = f"{kept}... {line_count(patch) - line_count(kept)} more lines; the whole has {size} bytes\n"
+            patch = f"{kept}{_CUT}{line_count(patch) - line_count(kept)} more lines; the whole has {size} bytes\n"
         left = max(0, left - len(patch.encode()))
         yield replace(edit, patch=patch)
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import NAME_CHARS_MAX, PAGE_SIZE_MAX
-from turnwright_core.runs import QUEUED, Loop, Model, Project, Run, RunSettings, Turn
+from turnwright_core.runs import QUEUED, RUNNING, Loop, Model, Project, Run, RunSettings, Turn
 from turnwright_store.domain.checks import (
     ROOT_CHARS_MAX,
     RUN_ALIAS,
@@ -27,6 +27,7 @@ from turnwright_store.domain.pages import page_of, place_of
 from turnwright_store.domain.weights import loop_bytes, run_bytes, turn_bytes
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops, registry, runs, turns
+from turnwright_store.sql.leases import read_now
 from turnwright_store.sql.scopes import add_scope, raise_revision
 
 _LAST_MS = 2**62
@@ -145,7 +146,19 @@ def list_runs(connection: Connection, project: str, size: int, token: str) -> tu
     owner = registry.get_project(connection, project)
     found = runs.list_runs(connection, owner.id, (int(at), int(key)), size + 1)
     page, more = page_of(found, size, lambda row: (row.run.update_ms, row.id), lambda row: run_bytes(row.run))
-    return [row.run for row in page], more
+    return [told(connection, row) for row in page], more
+
+
+def get_run(connection: Connection, project: str, alias: str) -> Run:
+    """A run, and whether somebody works on it."""
+    return told(connection, runs.get_run(connection, project, alias))
+
+
+def told(connection: Connection, row: runs.RunRow) -> Run:
+    """A run as readers hear of it; the clock is asked only where somebody seems to work on it."""
+    if row.run.status != RUNNING or not row.lease_owner:
+        return row.run
+    return replace(row.run, held=row.lease_expires_ms > read_now(connection))
 
 
 def list_loops(connection: Connection, project: str, alias: str, size: int, token: str) -> tuple[list[Loop], str]:

@@ -15,7 +15,6 @@ from turnwright_store.domain.locks import REGISTRY_LOCK, project_lock, run_lock
 from turnwright_store.ports import Durability, Transaction
 from turnwright_store.rpc.calls import Calls
 from turnwright_store.sql.registry import list_schemes
-from turnwright_store.sql.runs import get_run
 
 
 class RegistryRpcs(Calls):
@@ -87,10 +86,10 @@ class RegistryRpcs(Calls):
 
     async def GetRun(self, request: registry_pb2.GetRunRequest, _context: Any) -> registry_pb2.GetRunResponse:
         """See StoreService."""
-        query = partial(get_run, project=request.project, alias=request.run)
-        row = await self._database.read(query, brief=True)
+        query = partial(app.get_run, project=request.project, alias=request.run)
+        run = await self._database.read(query, brief=True)
         schemes = self._service.news(self._basis, request.schemes_version)
-        return registry_pb2.GetRunResponse(run=wire.run_to_pb(row.run), schemes=schemes)
+        return registry_pb2.GetRunResponse(run=wire.run_to_pb(run), schemes=schemes)
 
     async def ListRuns(self, request: registry_pb2.ListRunsRequest, _context: Any) -> registry_pb2.ListRunsResponse:
         """See StoreService."""

@@ -37,12 +37,13 @@ class Run(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     FORKED_FROM_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
     """Alias, unique in the project, `[A-Za-z0-9_-]{1,128}`."""
     status: _builtins.int
-    """100 queued, 102 running, 200 completed, 202 a proposal waits, 499 aborted, 500 failed.
+    """100 queued, or without any task yet; 102 running, 200 completed, 202 a proposal waits, 499 aborted, 500 failed.
     Every ended state may go back to running.
     """
     turn: _builtins.int
@@ -53,6 +54,10 @@ class Run(_message.Message):
     """How many loops wait behind the active one."""
     revision: _builtins.int
     """Revision of the run's scope at which this row was written."""
+    held: _builtins.bool
+    """Whether an executor works on it, where its status is 102: one that nobody holds was interrupted, and goes on when an
+    executor takes it up. Told by GetRun and ListRuns; false elsewhere.
+    """
     @_builtins.property
     def settings(self) -> _settings_pb2.RunSettings:
         """What its loops share."""
@@ -88,10 +93,11 @@ class Run(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         update_time: _timestamp_pb2.Timestamp | None = ...,
         forked_from: Global___ForkOrigin | None = ...,
+        held: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_forked_from", b"_forked_from", "_loop", b"_loop", "create_time", b"create_time", "forked_from", b"forked_from", "loop", b"loop", "settings", b"settings", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forked_from", b"_forked_from", "_loop", b"_loop", "create_time", b"create_time", "forked_from", b"forked_from", "loop", b"loop", "loops_queued", b"loops_queued", "project", b"project", "revision", b"revision", "run", b"run", "settings", b"settings", "status", b"status", "summary", b"summary", "turn", b"turn", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forked_from", b"_forked_from", "_loop", b"_loop", "create_time", b"create_time", "forked_from", b"forked_from", "held", b"held", "loop", b"loop", "loops_queued", b"loops_queued", "project", b"project", "revision", b"revision", "run", b"run", "settings", b"settings", "status", b"status", "summary", b"summary", "turn", b"turn", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__forked_from: _TypeAlias = _typing.Literal["forked_from"]  # noqa: Y015
     _WhichOneofArgType__forked_from: _TypeAlias = _typing.Literal["_forked_from", b"_forked_from"]  # noqa: Y015

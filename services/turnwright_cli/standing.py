@@ -1,0 +1,78 @@
+"""How runs and loops stand, in words: one table for lists, ends of commands and advice.
+
+A run is shown at the status of its latest loop once that has ended, as exit codes and events are: the run itself is
+then free for its next task, whatever became of the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from turnwright.types.v1 import loop_pb2, run_pb2
+
+from turnwright_cli.plain import safe_line
+from turnwright_core import runs
+
+_WORDS: Final[Mapping[int, str]] = {
+    100: "queued",
+    102: "running",
+    200: "done",
+    202: "waits",
+    204: "done",
+    413: "too large",
+    422: "cannot",
+    499: "stopped",
+    500: "failed",
+}
+_ENDINGS: Final[Mapping[str, str]] = {
+    "text_after_failure": "commands had failed in the turn before, and the model has only written text since",
+    "aborted": "it was told to stop",
+    "rejected": "a proposal was rejected",
+    "expired": "nobody decided on a proposal in time",
+    "cycles": "the model repeated the same commands and came no further",
+    "strikes": "something failed in too many turns in a row",
+    "loop_turns": "it took as many turns as one task may take",
+    "workspace_unavailable": "the project's directory cannot be read",
+    "crash_loop": "executor after executor ended in the middle of a turn",
+}
+"""What the reasons of loops mean that are a word; others come with a sentence, or need none."""
+
+
+def status_words(status: int) -> str:
+    """A status with its word."""
+    return f"{status} {_WORDS[status]}" if status in _WORDS else str(status)
+
+
+def run_words(run: run_pb2.Run, *, knows_holder: bool = True) -> str:
+    """How a run stands. `knows_holder`: whether the message says if an executor works on the run."""
+    if run.status == runs.QUEUED and not run.loops_queued and not run.HasField("loop"):
+        return f"{run.status} idle"
+    if run.status == runs.RUNNING and knows_holder and not run.held:
+        return f"{run.status} interrupted"
+    if run.loop.status in runs.LOOP_ENDED and not run.loops_queued:
+        return loop_words(run.loop)
+    return status_words(run.status)
+
+
+def loop_words(loop: loop_pb2.Loop) -> str:
+    """A loop's status, with the word of its reason where it did not simply end as it should."""
+    word = reason_word(loop.reason)
+    is_said = word and (loop.status in (runs.ABORTED, runs.FAILED, runs.TOO_LARGE) or word in _ENDINGS)
+    return f"{status_words(loop.status)} ({word})" if is_said else status_words(loop.status)
+
+
+def said_of(run: run_pb2.Run) -> str:
+    """What a list says of a run: what its latest loop ended with, else its task."""
+    return run.loop.summary or run.loop.prompt or run.summary
+
+
+def reason_word(reason: str) -> str:
+    """The word that a reason begins with."""
+    return safe_line(reason.partition(":")[0])
+
+
+def reason_sentence(reason: str) -> str:
+    """Why a loop ended, for people; empty where its status says it all."""
+    word, _, sentence = reason.partition(":")
+    return safe_line(sentence) or _ENDINGS.get(word, "")

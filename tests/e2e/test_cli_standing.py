@@ -1,0 +1,135 @@
+"""Lists, exit codes, ends and events say one thing about a run. Rows RU013, RU140, RU280; decisions C3, C20, C27."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from e2e.cli_process import WAIT_S, Bench, loop_status
+
+EDIT = '<set path="a.txt">new\nlines</set><update status="200">I have changed a.txt.</update>'
+DONE = '<update status="200">All is done.</update>'
+GO_ON = '<update status="102">Going on.</update>'
+
+
+@pytest.fixture
+def bench(tmp_path) -> Bench:
+    made = Bench(tmp_path)
+    (made.project / "a.txt").write_text("old\n")
+    return made
+
+
+def listed(bench: Bench) -> list[str]:
+    """The only row of `runs`."""
+    _, row = bench.run("runs").stdout.splitlines()
+    return row.split("\t")
+
+
+def test_a_rejected_run_is_told_as_stopped_everywhere_and_nothing_claims_the_change(bench) -> None:
+    bench.script("m", EDIT, DONE)
+    bench.run("act", "Edit it.", "--model", "m", "--run", "r")
+    ended = bench.run("resolve", "r", "--reject", "--json")
+    assert (ended.returncode, loop_status(ended.stdout)) == (4, 499)
+    assert listed(bench)[1] == "499 stopped (rejected)"
+    assert listed(bench)[5] == "Edit it."
+    shown = bench.run("runs", "show", "r").stdout
+    assert shown.startswith("r: 499 stopped (rejected), 1 turn\n")
+    assert "a proposal was rejected" in shown
+    assert "I have changed" not in shown
+
+
+def test_the_end_of_a_rejected_run_says_why_and_not_what_the_model_claims(bench) -> None:
+    bench.script("m", EDIT, DONE)
+    bench.run("act", "Edit it.", "--model", "m", "--run", "r")
+    ended = bench.run("resolve", "r", "--reject")
+    assert ended.returncode == 4
+    assert "Stopped: a proposal was rejected (499 rejected)" in ended.stdout
+    assert "changed files" not in ended.stdout
+
+
+def test_an_update_shows_the_status_that_it_gave(bench) -> None:
+    bench.script("m", '<get path="a.txt"/>' + GO_ON, DONE)
+    shown = bench.run("act", "Look.", "--model", "m").stdout
+    assert "  ✓ update 102  Going on." in shown
+    assert "  ✓ update 200  All is done." in shown
+
+
+def test_a_run_without_a_task_is_idle(bench) -> None:
+    bench.script("m", DONE)
+    bench.run("act", "Begin.", "--model", "m", "--run", "r")
+    bench.run("fork", "r", "--to", "f")
+    states = {row.split("\t")[0]: row.split("\t")[1] for row in bench.run("runs").stdout.splitlines()[1:]}
+    assert states["r"] == "200 done"
+    assert "queued" not in states["f"]
+
+
+def test_a_run_whose_command_was_killed_is_not_running(bench) -> None:
+    bench.script("m", f"<sh>touch begun; sleep 60</sh>{GO_ON}", DONE)
+    short = {"TURNWRIGHT_LEASE_S": "2"}
+    with bench.running("act", "Run it.", "--model", "m", "--run", "r", "--yolo", **short) as process:
+        until((bench.project / "begun").exists)
+        process.signal(signal.SIGKILL)
+        process.end()
+    until(lambda: listed(bench)[1] == "102 interrupted")
+    assert "Nobody works on it now." in bench.run("runs", "show", "r").stdout
+
+
+def until(holds) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_loop_that_goes_round_in_circles_ends_with_a_sentence_and_advice(bench) -> None:
+    bench.script("m", *['<get path="a.txt"/>' + GO_ON] * 9)
+    ended = bench.run("act", "Look.", "--model", "m", "--run", "r", TURNWRIGHT_MAX_STRIKES="1")
+    assert ended.returncode == 4
+    assert "Stopped: the model repeated the same commands and came no further (499 cycles)" in ended.stdout
+    assert "turnwright runs show RUN --turns" in ended.stderr
+
+
+def test_prose_after_a_turn_that_failed_is_not_simply_done(bench) -> None:
+    bench.script("m", '<get path="gone.txt"/>' + GO_ON, "I could not find it.")
+    ended = bench.run("act", "Look.", "--model", "m", "--run", "r")
+    assert "Done: commands had failed in the turn before" in ended.stdout
+    assert "(200 text_after_failure)" in ended.stdout
+    assert "commands had failed in the turn before" in bench.run("runs", "show", "r").stdout
+    assert listed(bench)[1] == "200 done (text_after_failure)"
+
+
+def test_what_a_loop_changed_is_listed_at_its_end(bench) -> None:
+    (bench.project / "b.txt").write_text("one\ntwo\n")
+    (bench.project / "gone.txt").write_text("x\n")
+    (bench.project / "moved.txt").write_text("x\ny\n")
+    edits = '<set path="a.txt">1\n2\n3\n</set><set path="new.txt">1\n2\n</set><rm path="gone.txt"/>'
+    more = '<set path="new.txt"><<APPEND\n3\nAPPEND</set><mv path="moved.txt" to="there.txt"/><sh>true</sh>'
+    bench.script("m", edits + GO_ON, more + GO_ON, DONE)
+    ended = bench.run("act", "Edit.", "--model", "m", "--run", "r", "--yolo")
+    assert ended.returncode == 0
+    told = ended.stdout.partition("changed files:\n")[2].splitlines()
+    assert told == [
+        "  changed a.txt (+3 -1)",
+        "  removed gone.txt (+0 -1)",
+        "  removed moved.txt (+0 -2)",
+        "  created new.txt (+3 -0)",
+        "  created there.txt (+2 -0)",
+        "  and whatever 1 shell command changed",
+    ]
+
+
+def test_what_was_changed_before_a_decision_is_listed_by_who_decides(bench) -> None:
+    bench.script("m", EDIT.replace("200", "102"), DONE)
+    bench.run("act", "Edit it.", "--model", "m", "--run", "r")
+    assert "  changed a.txt (+2 -1)" in bench.run("resolve", "r", "--accept").stdout
+
+
+def test_a_fault_of_a_vendor_is_told_once_and_no_reply_broke_off(bench) -> None:
+    bench.environment["TURNWRIGHT_MODEL_x"] = "openai/x"
+    bench.environment["OPENAI_BASE_URL"] = "http://127.0.0.1:1/v1"
+    ended = bench.run("act", "Say it.", "--model", "x", "--run", "r", TURNWRIGHT_VENDOR_ATTEMPTS="1")
+    assert ended.returncode == 5
+    assert "broke off" not in ended.stdout
+    assert ended.stdout.count("vendor_unreachable") == 1
