@@ -194,6 +194,12 @@ class ExecutorSettings(PeerSettings):
         description="Networks beside the public internet that pages may be fetched from, such as `10.0.0.0/8`, with "
         "commas between.",
     )
+    web_hosts: str = setting(
+        default="",
+        description="Hosts whose pages are opened without asking, such as `docs.python.org,*.wikipedia.org`, with "
+        "commas between; `*`: all. Of others only addresses that a prompt names, a search found or an opened page "
+        "links to.",
+    )
     web_fetch_timeout_s: float = setting(
         default=30.0, gt=0, le=600, description="Seconds for one page with its redirects, and for one search."
     )

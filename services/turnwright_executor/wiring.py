@@ -189,6 +189,7 @@ def _tools(settings: ExecutorSettings) -> Mapping[str, Tool]:
         command_timeout_s=settings.sh_timeout_s,
         beat_s=settings.sh_beat_s,
         prefetch_max=settings.web_prefetch_max,
+        web_hosts=tuple(filter(None, (host.strip().lower() for host in settings.web_hosts.split(",")))),
         prefetch_timeout_s=settings.web_prefetch_timeout_s,
         skill_files_max=settings.skill_files_max,
         skill_bytes_max=settings.skill_bytes_max,

@@ -5,8 +5,9 @@ Source: rows RU071, RU179.
 
 from __future__ import annotations
 
+import re
 from typing import Final
-from urllib.parse import SplitResult, quote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit, urlunsplit
 
 from turnwright_core.limits import PATH_CHARS_MAX
 from turnwright_core.text import scheme_of
@@ -43,6 +44,19 @@ def page_address(text: str) -> str:
     if len(address) > PATH_CHARS_MAX:
         raise PageAddressError(f"An address has at most {PATH_CHARS_MAX} characters.")
     return address
+
+
+_ENDS: Final = r"""/?(?:\#[^\s<>"'`)\]]*)?(?=[.,;:!?]*(?:[\s<>"'`)\]}|*]|$))"""
+"""What may follow an address in a text: nothing that belongs to a longer one."""
+
+
+def is_named(address: str, text: str) -> bool:
+    """Whether a text names this very address, as a link or by itself, with or without scheme and fragment."""
+    bare = address.partition("://")[2].rstrip("/")
+    # Most texts have nothing of it, and a search for plain text is far faster.
+    found = [re.escape(spelling) for spelling in {bare, unquote(bare)} if spelling in text]
+    named = rf"(?:(?<=://)|(?<![\w.@%/:&=?-]))(?:{'|'.join(found)}){_ENDS}"
+    return bool(found) and re.search(named, text) is not None
 
 
 def _split(text: str) -> SplitResult:

@@ -8,13 +8,15 @@ from __future__ import annotations
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, Tier, Visibility
 from turnwright_core.patterns import Shape, shape_of
 from turnwright_core.text import slice_lines
+from turnwright_executor.domain.effects import CallEffect, Effect
 from turnwright_executor.domain.pages import is_page
 from turnwright_executor.domain.policy import is_flagged
+from turnwright_executor.tools.asking import proposed_address
 from turnwright_executor.tools.attributes import integer_of, visibility_of
-from turnwright_executor.tools.contract import Context, Done
+from turnwright_executor.tools.contract import Context, Done, Proposed
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import described, listed
-from turnwright_executor.tools.pages import page_item
+from turnwright_executor.tools.pages import checked_address, kept_page, page_item
 from turnwright_executor.tools.paths import (
     Item,
     RefusedError,
@@ -43,8 +45,27 @@ class Get(Settled):
         self._limits = limits
         self._web = web
 
-    async def prepare(self, command: Command, context: Context) -> Done:
-        """Settle the command."""
+    async def prepare(self, command: Command, context: Context) -> Done | Proposed:
+        """Settle the command; ask first where it opens an address that the model made up."""
+        try:
+            return await self._asked(command, context) or await self._settled(command, context)
+        except RefusedError as error:
+            return error.done
+
+    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
+        """Open a page that was asked for."""
+        if not isinstance(effect, CallEffect):
+            return await super().perform(effect, command, context)
+        return await self._settled(command, context)
+
+    async def _asked(self, command: Command, context: Context) -> Proposed | None:
+        path = command.attributes.get("path", "").strip()
+        is_opened = is_page(path) and not command.body.strip() and not is_flagged(command, "preview", "manifest")
+        if not is_opened or context.no_web or await kept_page(path, context):
+            return None
+        return await proposed_address(checked_address(path), self._limits.web_hosts, context)
+
+    async def _settled(self, command: Command, context: Context) -> Done:
         try:
             if "line" in command.attributes or "limit" in command.attributes:
                 return await self._slice(command, context)

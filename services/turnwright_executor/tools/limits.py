@@ -23,6 +23,8 @@ class ToolLimits:
     """Seconds between two signs of life of a command that no lease holds: the store ends what is silent for long."""
     prefetch_max: int = 3
     """Pages that a search opens at once; 0: none."""
+    web_hosts: tuple[str, ...] = ()
+    """Patterns of hosts whose pages are opened without asking."""
     prefetch_timeout_s: float = 10.0
     """Seconds that a search waits for these pages; the rest is only listed."""
     skill_files_max: int = 200

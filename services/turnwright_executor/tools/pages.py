@@ -18,10 +18,9 @@ EMPTY = "(The page has no text.)"
 
 async def page_item(path: str, context: Context, web: Web) -> Item:
     """What is kept of a page, else the page as it is fetched now, with the write that keeps it. Raises RefusedError."""
+    if item := await kept_page(path, context):
+        return item
     address = checked_address(path)
-    for spelling in dict.fromkeys((address, path.strip())):
-        if item := await find_item(spelling, context):
-            return item
     if context.no_web:
         raise refused("permission:403", f"{address} is not here, and this loop works without the web.")
     try:
@@ -31,6 +30,14 @@ async def page_item(path: str, context: Context, web: Web) -> Item:
     write = page_write(address, page)
     text = write.change.body if isinstance(write.change, SetEntry) else None
     return Item(address, text, refresh=(write,))
+
+
+async def kept_page(path: str, context: Context) -> Item | None:
+    """What is kept of a page; None where it would have to be fetched. Raises RefusedError."""
+    for spelling in dict.fromkeys((checked_address(path), path.strip())):
+        if item := await find_item(spelling, context):
+            return item
+    return None
 
 
 def checked_address(path: str) -> str:

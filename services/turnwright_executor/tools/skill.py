@@ -17,6 +17,7 @@ from turnwright_core.entries import EntryWrite, SetEntry, Tier, Visibility, to_a
 from turnwright_core.limits import PATH_CHARS_MAX
 from turnwright_core.values import frozen
 from turnwright_executor.domain.effect_class import EffectClass
+from turnwright_executor.domain.effects import CallEffect, Effect
 from turnwright_executor.domain.pages import is_page
 from turnwright_executor.domain.skills import (
     ARCHIVE,
@@ -27,7 +28,8 @@ from turnwright_executor.domain.skills import (
     without_outer_folder,
 )
 from turnwright_executor.tools.archives import is_archive, unpacked
-from turnwright_executor.tools.contract import Context, Done
+from turnwright_executor.tools.asking import proposed_address
+from turnwright_executor.tools.contract import Context, Done, Proposed
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import described, plural
 from turnwright_executor.tools.pages import checked_address
@@ -69,9 +71,24 @@ class Skill(Settled):
         self._web = web
         self._shelf = shelf
 
-    async def prepare(self, command: Command, context: Context) -> Done:
-        """Settle the command."""
+    async def prepare(self, command: Command, context: Context) -> Done | Proposed:
+        """Settle the command; ask first where it loads from an address that the model made up."""
         source = command.attributes.get("path", "").strip()
+        try:
+            if is_page(source) and not context.no_web:
+                asked = await proposed_address(checked_address(source), self._limits.web_hosts, context)
+                return asked or await self._settled(source, context)
+            return await self._settled(source, context)
+        except RefusedError as error:
+            return error.done
+
+    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
+        """Load from an address that was asked for."""
+        if not isinstance(effect, CallEffect):
+            return await super().perform(effect, command, context)
+        return await self._settled(command.attributes.get("path", "").strip(), context)
+
+    async def _settled(self, source: str, context: Context) -> Done:
         try:
             if not source:
                 raise refused(

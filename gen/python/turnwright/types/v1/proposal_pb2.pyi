@@ -120,7 +120,7 @@ class Proposal(_message.Message):
 
     @_builtins.property
     def call(self) -> Global___PluginCall:
-        """A tool of a plugin will do something itself, outside of the project."""
+        """A tool will do something itself, outside of the project: one of a plugin, or `get` and `skill` that open an address."""
 
     @_builtins.property
     def command_written(self) -> Global___WrittenCommand:
@@ -160,7 +160,7 @@ Global___Proposal: _TypeAlias = Proposal  # noqa: Y015
 
 @_typing.final
 class PluginCall(_message.Message):
-    """What a tool of a plugin will do itself."""
+    """What a tool will do itself. Of `get` and `skill` `data_json` holds the `address`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
