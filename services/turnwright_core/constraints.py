@@ -8,10 +8,14 @@ taken in. Of several constraints on one file the one that names its path wins, e
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from errno import EDOM
+from functools import cached_property
+from time import thread_time
 from typing import Final
 
-from turnwright_core.patterns import PatternError, Shape, match, shape_of
+from turnwright_core.limits import FILE_PATTERNS_MAX
+from turnwright_core.patterns import PatternError, Shape, matcher, shape_of
 from turnwright_core.values import frozen
 
 ADD: Final = "add"
@@ -30,8 +34,22 @@ class FileConstraint:
     create_ms: int = 0
 
 
+TRYING_S: Final = 10.0
+"""Seconds of the processor that patterns may take in any case, for all paths together."""
+
+TRYING_S_A_PATH: Final = 0.005
+"""Further seconds for each path: ten times what a hundred globs take."""
+
+
+class UndecidedError(OSError):
+    """Whether a constraint fits a path takes too long to find out. `strerror` says which one, and what to do."""
+
+
 class Constraints:
-    """The constraints of a project, asked for one path after the other; what was found out is kept."""
+    """The constraints of a project, asked for one path after the other; what was found out is kept.
+
+    The first question about a path costs up to half a second of the processor, so it is none for an event loop.
+    """
 
     def __init__(self, constraints: Iterable[FileConstraint] = ()) -> None:
         """Go by these."""
@@ -40,10 +58,9 @@ class Constraints:
         self._adding = self._patterns(ADD)
         self._ignoring = self._patterns(IGNORE)
         self._fixing = self._patterns(READONLY)
-        self._ignored: dict[str, bool] = {}
 
-    def _patterns(self, kind: str) -> list[str]:
-        return sorted(pattern for pattern, said in self._rules if said == kind)
+    def _patterns(self, kind: str) -> Patterns:
+        return Patterns(pattern for pattern, said in self._rules if said == kind)
 
     def __eq__(self, other: object) -> bool:
         """Whether the same is said of every file."""
@@ -54,39 +71,77 @@ class Constraints:
         return hash(self._rules)
 
     @property
-    def taken_in(self) -> list[str]:
-        """Patterns of the files that are taken in whatever else says no."""
-        return sorted([*self._adding, *self._fixing])
+    def paths_taken_in(self) -> list[str]:
+        """Exact paths of files that are taken in whatever else says no."""
+        return sorted(path for path, kind in self._rules if kind != IGNORE and shape_of(path) is Shape.LITERAL)
+
+    @property
+    def patterns_taken_in(self) -> dict[str, Patterns]:
+        """The same of patterns, by the folders below which they can fit something."""
+        folders: dict[str, list[str]] = {}
+        for pattern in (*self._adding.patterns, *self._fixing.patterns):
+            folders.setdefault(fixed_folder(pattern), []).append(pattern)
+        return {folder: Patterns(patterns) for folder, patterns in sorted(folders.items())}
 
     def is_ignored(self, path: str) -> bool:
-        """Whether a file is not taken in."""
+        """Whether a file is not taken in. Raises UndecidedError."""
         said = self._exact.get(path)
-        if said is not None:
-            return said == IGNORE
-        if path not in self._ignored:
-            self._ignored[path] = any(fits(pattern, path) for pattern in self._ignoring)
-        return self._ignored[path]
+        return self._ignoring.fit(path) if said is None else said == IGNORE
 
     def is_added(self, path: str) -> bool:
-        """Whether the project asks for a file by `add`: a run has it in view from the first (RU168, C7)."""
+        """Whether the project asks for a file by `add`: a run has it in view from the first (RU168, C7).
+
+        Raises UndecidedError.
+        """
         said = self._exact.get(path)
         if said is not None:
             return said == ADD
-        return any(fits(pattern, path) for pattern in self._adding) and not (
-            self.is_ignored(path) or self.is_readonly(path)
-        )
+        return self._adding.fit(path) and not (self.is_ignored(path) or self.is_readonly(path))
 
     def is_readonly(self, path: str) -> bool:
-        """Whether a file is never changed."""
-        return any(fits(pattern, path, undecided=True) for pattern in self._fixing)
+        """Whether a file is never changed. Raises UndecidedError."""
+        return self._exact.get(path) == READONLY or self._fixing.fit(path)
 
 
-def fits(pattern: str, path: str, *, undecided: bool = False) -> bool:
-    """Whether a pattern fits a path; `undecided` where it takes too long to find out."""
-    try:
-        return match(pattern, path)
-    except PatternError:
-        return undecided
+class Patterns:
+    """Patterns of which it is asked whether any fits a path; exact paths among them are left out."""
+
+    def __init__(
+        self, patterns: Iterable[str], trying_s: float = TRYING_S, trying_s_a_path: float = TRYING_S_A_PATH
+    ) -> None:
+        """Nothing is compiled before the first question."""
+        self.patterns = sorted(pattern for pattern in patterns if shape_of(pattern) is not Shape.LITERAL)
+        self._known: dict[str, bool] = {}
+        self._trying_s, self._trying_s_a_path = trying_s, trying_s_a_path
+        self._spent_s = 0.0
+
+    @cached_property
+    def _matchers(self) -> list[Callable[[str], bool]]:
+        return [matcher(pattern) for pattern in self.patterns]
+
+    def fit(self, path: str) -> bool:
+        """Whether any of them fits. Raises UndecidedError."""
+        if not self.patterns:
+            return False
+        known = self._known.get(path)
+        if known is None:
+            known = self._known[path] = self._tried(path)
+        return known
+
+    def _tried(self, path: str) -> bool:
+        if len(self.patterns) > FILE_PATTERNS_MAX:
+            told = f"its files have {len(self.patterns)} globs and regexes of one kind as constraints"
+            raise UndecidedError(EDOM, f"{told}, and at most {FILE_PATTERNS_MAX} are gone by: remove some")
+        if self._spent_s > self._trying_s + self._trying_s_a_path * len(self._known):
+            raise UndecidedError(EDOM, "the constraints on its files take too long: use simpler globs and regexes")
+        began_s = thread_time()
+        try:
+            return any(matches(path) for matches in self._matchers)
+        except PatternError as error:
+            told = f"a constraint on its files cannot be decided for {path}: {error}"
+            raise UndecidedError(EDOM, told) from None
+        finally:
+            self._spent_s += thread_time() - began_s
 
 
 def leaves_the_project(pattern: str) -> bool:

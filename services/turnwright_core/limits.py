@@ -86,6 +86,9 @@ SCHEMES_MAX: Final = 1000
 FILE_CONSTRAINTS_MAX: Final = 10_000
 """Most constraints on files in one project."""
 
+FILE_PATTERNS_MAX: Final = 100
+"""Most of them that are globs or regexes: each one is held against every path, an exact path is looked up."""
+
 SEARCH_QUERY_CHARS_MAX: Final = 2048
 """Longest query of a search, in code points."""
 

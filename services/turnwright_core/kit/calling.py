@@ -1,17 +1,16 @@
 """Calling a function of a plugin: async or not, within a deadline. Whatever it raises comes back as PluginError.
 
-A plain function may block, so it runs in a thread of its own; a thread cannot be stopped, so one that does not come
-back is left alone: it holds no exit (it is a daemon), and one of a bounded number of places until it does.
+A plain function may block, so it runs in a thread; each plugin has places of its own for them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final
+
+from turnwright_core.kit.threads import Threads
 
 THREADS_MAX: Final = 32
 """Plain functions of one plugin that run at the same time."""
@@ -47,7 +46,7 @@ class PluginCalls:
     def __init__(self, deadline_s: float) -> None:
         """`deadline_s` bounds each call, in seconds."""
         self.deadline_s = deadline_s
-        self._places = asyncio.Semaphore(THREADS_MAX)
+        self._threads = Threads("plugin", THREADS_MAX)
         self._under_way: set[asyncio.Task[Any]] = set()
 
     def apart(self) -> PluginCalls:
@@ -91,41 +90,8 @@ class PluginCalls:
     async def _called(self, function: Callable[..., Any], *arguments: object) -> Any:
         if _is_async(function):
             return await function(*arguments)
-        result = await self._in_thread(function, *arguments)
+        result = await self._threads.run(function, *arguments)
         return await result if inspect.isawaitable(result) else result
-
-    async def _in_thread(self, function: Callable[..., Any], *arguments: object) -> Any:
-        await self._places.acquire()
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Any] = loop.create_future()
-
-        def settle(result: Any, error: BaseException | None) -> None:
-            self._places.release()
-            if answer.done():
-                return
-            if error is None:
-                answer.set_result(result)
-            else:
-                answer.set_exception(error)
-
-        def run() -> None:
-            result, error = None, None
-            try:
-                result = function(*arguments)
-            except BaseException as raised:  # noqa: BLE001 - a thread's exception belongs to its caller
-                error = _carried(raised)
-            with suppress(RuntimeError):  # the loop may have ended since
-                loop.call_soon_threadsafe(settle, result, error)
-
-        threading.Thread(target=run, name="plugin", daemon=True).start()
-        return await answer
-
-
-def _carried(error: BaseException) -> BaseException:
-    """The error as a future can hold it: StopIteration would end the coroutine that waits, SystemExit the process."""
-    if isinstance(error, Exception) and not isinstance(error, StopIteration):
-        return error
-    return RuntimeError(f"{type(error).__name__}: {error}")
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

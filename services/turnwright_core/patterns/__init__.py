@@ -1,8 +1,8 @@
 """Patterns over paths and contents, and patches of texts.
 
 A pattern is a glob, a `/regex/flags`, an xpath, a jsonpath or plain text, told apart by shape (see
-`shapes`). `match`, `search`, `find` and `replace` answer or raise `PatternError`; none hangs, because
-every run has a deadline.
+`shapes`). `match` (or `matcher`, for many strings), `search`, `find` and `replace` answer or raise
+`PatternError`; none hangs, because every run has a deadline.
 
 `replace_region` replaces what a model wrote down from memory, tolerant of whitespace; `unified_patch`
 shows two texts as a diff. Neither raises.
@@ -12,7 +12,7 @@ Source: architecture section 5, RU272 to RU276, RU294.
 
 from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.lines import Lines, Place, with_line_ends_of
-from turnwright_core.patterns.matching import find, match, replace, search
+from turnwright_core.patterns.matching import find, match, matcher, replace, search
 from turnwright_core.patterns.patch import unified_patch
 from turnwright_core.patterns.regions import Found, Way, find_region
 from turnwright_core.patterns.replacing import Replaced, Unmatched, replace_region
@@ -32,6 +32,7 @@ __all__ = [
     "find",
     "find_region",
     "match",
+    "matcher",
     "nearest_region",
     "replace",
     "replace_region",

@@ -16,6 +16,12 @@ REPLACED_CHARS_MAX = 20_000_000
 Result = TypeVar("Result")
 
 
+def overrun(pattern: str) -> PatternError:
+    """Return the error of a pattern that took too long."""
+    detail = f"The pattern took longer than {PATTERN_TIMEOUT_S} s; use a simpler one, or a smaller text"
+    return PatternError("timeout", pattern, detail)
+
+
 def check_length(pattern: str, chars: int) -> None:
     """Raise PatternError when a replacement would make a text of so many characters."""
     if chars > REPLACED_CHARS_MAX:
@@ -35,7 +41,7 @@ class Deadline:
     def check(self) -> None:
         """Raise PatternError when the time is over."""
         if thread_time() > self._end_s:
-            raise self._overrun()
+            raise overrun(self._pattern)
 
     def bound(self, run: Callable[[float], Result]) -> Result:
         """Return what `run` does with the seconds that are left; raise PatternError when it takes longer."""
@@ -43,8 +49,4 @@ class Deadline:
         try:
             return run(max(self._end_s - thread_time(), 0.001))
         except TimeoutError:
-            raise self._overrun() from None
-
-    def _overrun(self) -> PatternError:
-        detail = f"The pattern took longer than {PATTERN_TIMEOUT_S} s; use a simpler one, or a smaller text"
-        return PatternError("timeout", self._pattern, detail)
+            raise overrun(self._pattern) from None

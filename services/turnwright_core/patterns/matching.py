@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from turnwright_core.patterns.bounds import Deadline, check_length
+from turnwright_core.patterns.bounds import PATTERN_TIMEOUT_S, Deadline, check_length, overrun
 from turnwright_core.patterns.replacing import Replaced, replace_region
 from turnwright_core.patterns.selection import NO_DOCUMENT, Selection
 from turnwright_core.patterns.shapes import Shape
@@ -45,6 +46,32 @@ def match(pattern: str, string: str | None) -> bool:
     deadline = Deadline(pattern)
     found = any(deadline.bound(partial(_fullmatch, one, string)) is not None for one in ready.whole)
     return found is not ready.inverted
+
+
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """Return `match` of one pattern, for many strings: what can be known of the pattern is looked up once.
+
+    The deadline is that of each string by itself. Raises PatternError, and so does each call.
+    """
+    ready = _compiled(pattern)
+    if ready.shape not in (Shape.GLOB, Shape.REGEX):
+        return partial(match, pattern)
+    is_glob = ready.shape is Shape.GLOB
+
+    def matches(string: str) -> bool:
+        if is_glob and (not string or string == pattern):
+            return bool(string)
+        try:
+            found = any(
+                # Other threads go on meanwhile.
+                one.fullmatch(string, timeout=PATTERN_TIMEOUT_S, concurrent=True) is not None
+                for one in ready.whole
+            )
+        except TimeoutError:
+            raise overrun(pattern) from None
+        return found is not ready.inverted
+
+    return matches
 
 
 def search(pattern: str, string: str | None) -> bool:

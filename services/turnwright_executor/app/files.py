@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from turnwright_core.constraints import Constraints
 from turnwright_core.entries import (
     EntryWrite,
     RemoveEntry,
@@ -37,13 +36,11 @@ class FileSync:
         self,
         scanner: FileScanner,
         known: Mapping[str, str],
-        constraints: Constraints | None = None,
         token_divisor: int = TOKEN_DIVISOR,
     ) -> None:
-        """`known` maps the paths that the run sees to the hashes of their bodies; the project says the constraints."""
+        """`known` maps the paths that the run sees to the hashes of their bodies."""
         self._scanner = scanner
         self._divisor = token_divisor
-        self._constraints = constraints or Constraints()
         self._known = dict(known)
         self._tokens: dict[str, int] = {}
         self._has_scanned = False
@@ -87,8 +84,7 @@ class FileSync:
 
     def _write(self, file: ScannedFile) -> EntryWrite:
         """Archived until somebody asks for it, unless the project asks for it itself (RU115, RU168)."""
-        is_added = self._constraints.is_added(file.path)
-        return _file_write(file, Visibility.VISIBLE if is_added else Visibility.ARCHIVED)
+        return _file_write(file, Visibility.VISIBLE if file.is_added else Visibility.ARCHIVED)
 
     def mirrored(self, writes: Iterable[EntryWrite]) -> None:
         """Others have brought these entries to what they made of their files: only what differs is written again.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
+
+from turnwright_executor.edge.file_threads import on_files
 
 
 class ClientRoots:
@@ -17,7 +18,7 @@ class ClientRoots:
 
     async def admits(self, root: str) -> bool:
         """Whether a directory, wherever its links lead, is one of them or lies in one."""
-        return await asyncio.to_thread(self._admits, Path(root))
+        return await on_files(lambda _: self._admits(Path(root)))
 
     def _admits(self, root: Path) -> bool:
         if not root.is_absolute():

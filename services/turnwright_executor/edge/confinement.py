@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from turnwright_core.values import frozen
+from turnwright_executor.edge.file_threads import Check
 from turnwright_executor.tools.ports import OutsideProjectError, TooMuchError
 
 MARKER_FOLDER: Final = ".turnwright"
@@ -53,8 +54,9 @@ class Tree:
     The way to the folder that was used last stays open, so that paths in order cost little.
     """
 
-    def __init__(self, root: str) -> None:
-        """The root is a real path. Raises OSError where there is no such folder."""
+    def __init__(self, root: str, check: Check = lambda: None) -> None:
+        """The root is a real path; `check` is asked before each step. Raises OSError where there is no such folder."""
+        self.check = check
         self.root = root
         self._names: list[str] = []
         self._descriptors = [os.open(root, _FOLDER)]
@@ -76,6 +78,7 @@ class Tree:
 
         Raises OutsideProjectError for a link on the way and for a path that could leave the root, OSError.
         """
+        self.check()
         names = names_of(path)
         if len(names) > DEPTH_MAX:
             raise OSError(errno.ENAMETOOLONG, f"more than {DEPTH_MAX} folders within each other", path)
@@ -106,14 +109,22 @@ class Tree:
         Raises IsADirectoryError for a folder, and as `folder`.
         """
         folder, name = self.place(path)
-        with opened(folder, name) as found:
-            yield found
+        if not _is_file(os.stat(name, dir_fd=folder, follow_symlinks=False), name):
+            yield None
+            return
+        descriptor = os.open(name, _FILE, dir_fd=folder)
+        try:
+            status = os.fstat(descriptor)
+            yield (descriptor, status) if _is_file(status, name) else None
+        finally:
+            os.close(descriptor)
 
     def listed(self, path: str, most: int = NAMES_MAX) -> Listed:
         """The names in a folder, in their order. Raises TooMuchError where there are more, and as `folder`."""
         kinds: dict[str, bool] = {}
         with os.scandir(self.folder(path)) as found:
             for entry in found:
+                self.check()
                 if len(kinds) == most:
                     raise TooMuchError(f"{path or 'the project'} has more than {most} files and folders")
                 kinds[entry.name] = entry.is_dir(follow_symlinks=False)
@@ -127,20 +138,6 @@ class Tree:
         while self._names != list(names[: len(self._names)]):
             self._names.pop()
             os.close(self._descriptors.pop())
-
-
-@contextmanager
-def opened(folder: int, name: str) -> Iterator[tuple[int, os.stat_result] | None]:
-    """As `Tree.opened`, of a name in a folder's descriptor."""
-    if not _is_file(os.stat(name, dir_fd=folder, follow_symlinks=False), name):
-        yield None
-        return
-    descriptor = os.open(name, _FILE, dir_fd=folder)
-    try:
-        status = os.fstat(descriptor)
-        yield (descriptor, status) if _is_file(status, name) else None
-    finally:
-        os.close(descriptor)
 
 
 def names_of(path: str) -> list[str]:

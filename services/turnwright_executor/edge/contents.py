@@ -11,7 +11,8 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from turnwright_core.limits import BODY_BYTES_MAX
-from turnwright_executor.edge.confinement import Tree, opened
+from turnwright_executor.edge.confinement import Tree
+from turnwright_executor.edge.file_threads import Check
 from turnwright_executor.edge.leftovers import temporary_name
 from turnwright_executor.tools.ports import FileText
 
@@ -23,22 +24,16 @@ _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLO
 
 
 def read(tree: Tree, path: str, text_bytes_max: int) -> FileText | None:
-    """A file; None for what is neither file nor folder. Raises IsADirectoryError, OutsideProjectError, OSError."""
-    folder, name = tree.place(path)
-    return read_in(folder, name, text_bytes_max)
+    """A file; None for what is neither file nor folder. The size comes first: a file over the limits is not read.
 
-
-def read_in(folder: int, name: str, text_bytes_max: int) -> FileText | None:
-    """As `read`, of a name in a folder's descriptor.
-
-    The size comes first: of a file over the limits nothing is read.
+    Raises IsADirectoryError, OutsideProjectError, OSError.
     """
-    with opened(folder, name) as found:
+    with tree.opened(path) as found:
         if found is None:
             return None
         descriptor, status = found
         most = max(text_bytes_max, HASHED_BYTES_MAX)
-        data = _at_most(descriptor, most) if status.st_size <= most else None
+        data = _at_most(descriptor, most, tree.check) if status.st_size <= most else None
         if data is None:
             status = os.fstat(descriptor)
             return FileText(None, unread_hash(status), status.st_size)
@@ -90,10 +85,11 @@ def put_new(temporary: str, name: str, folder: int) -> bool:
     return True
 
 
-def _at_most(descriptor: int, most: int) -> bytes | None:
+def _at_most(descriptor: int, most: int, check: Check) -> bytes | None:
     """All of a file; None for one that is longer, which it may have become since it was looked at."""
     data = bytearray()
     while chunk := os.read(descriptor, _CHUNK_BYTES):
+        check()
         data += chunk
         if len(data) > most:
             return None

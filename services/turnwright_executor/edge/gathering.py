@@ -72,6 +72,7 @@ class Gathering:
                 raise TooMuchError(f"it has more than {self.files_max} files")
             kept = bytearray()
             while chunk := os.read(found[0], _CHUNK_BYTES):
+                self.tree.check()
                 kept += chunk
                 self.bytes_ += len(chunk)
                 if self.bytes_ > self.bytes_max:

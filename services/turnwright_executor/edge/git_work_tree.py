@@ -18,6 +18,7 @@ from typing import Final
 
 from turnwright_core.values import frozen
 from turnwright_executor.edge.environment import allowed_environment
+from turnwright_executor.edge.file_threads import Check
 
 _GIT: Final = (
     "git",
@@ -62,6 +63,8 @@ class GitWorkTree:
 
     def __init__(self, root: str, timeout_s: float) -> None:
         """Each question is given up after so many seconds."""
+        self.check: Check = lambda: None
+        """Asked while git is waited for: it raises where nobody waits any more."""
         self._root = root
         self._timeout_s = timeout_s
 
@@ -131,6 +134,7 @@ class GitWorkTree:
         waiting = select.poll()
         waiting.register(process.stdout, select.POLLIN)
         while time.monotonic() < deadline_s:
+            self.check()
             if not waiting.poll(_POLL_S * 1000):
                 continue
             chunk = os.read(process.stdout.fileno(), _CHUNK_BYTES)

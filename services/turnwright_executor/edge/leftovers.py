@@ -13,7 +13,6 @@ import asyncio
 import os
 import re
 import stat
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -21,6 +20,7 @@ from typing import Final
 from uuid import uuid4
 
 from turnwright_core.kit.logs import get_logger
+from turnwright_executor.edge.file_threads import Check, on_trees
 
 SWEEP_AGE_S: Final = 3600.0
 """Seconds since its last change after which a temporary file is nobody's: a write takes parts of one."""
@@ -47,12 +47,13 @@ def is_temporary(name: str) -> bool:
     return name.endswith(_SUFFIX) and _NAME.fullmatch(name) is not None
 
 
-def sweep(root: str, before_s: float, is_stopped: Callable[[], bool] = lambda: False) -> int:
+def sweep(root: str, before_s: float, check: Check = lambda: None) -> int:
     """Remove the temporary files below a root that changed last before a time of the epoch; how many there were."""
     swept = left = 0
     for folder, names in _folders(root):
+        check()
         left += len(names)
-        if left > SWEEP_ENTRIES_MAX or is_stopped():
+        if left > SWEEP_ENTRIES_MAX:
             break
         swept += sum(_removed(name, folder, before_s) for name in names if is_temporary(name))
     return swept
@@ -83,21 +84,23 @@ class Sweeper:
         self._age_s = age_s
         self._clock_s = clock_s
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._stopped = threading.Event()
+        self._is_closed = False
 
     def open(self, root: str) -> None:
         """A project is opened: sweep its root in the background, unless that was done."""
-        if root not in self._tasks and not self._stopped.is_set():
+        if root not in self._tasks and not self._is_closed:
             self._tasks[root] = asyncio.create_task(self._sweep(root), name=f"sweep {root}")
 
     async def _sweep(self, root: str) -> None:
         # A tree may be deeper than can be walked: what is below stays.
         with suppress(OSError, RecursionError):
-            swept = await asyncio.to_thread(sweep, root, self._clock_s() - self._age_s, self._stopped.is_set)
+            swept = await on_trees(lambda check: sweep(root, self._clock_s() - self._age_s, check))
             if swept:
                 _log.info("leftovers_swept", root=root, files=swept)
 
     async def close(self) -> None:
-        """Wait for the sweeps that are under way; they stop at the next folder."""
-        self._stopped.set()
+        """Stop the sweeps that are under way."""
+        self._is_closed = True
+        for task in self._tasks.values():
+            task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

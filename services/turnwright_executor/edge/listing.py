@@ -129,6 +129,7 @@ class ProjectListing:
 
     def paths(self, tree: Tree, now_ns: int) -> Sequence[str]:
         """The paths as of now; the same object while they are the same."""
+        self._git.check = tree.check
         before = self._look
         look = before.again(tree, now_ns) if before else Look(tree, now_ns)
         if before is None or not before.is_as(look):

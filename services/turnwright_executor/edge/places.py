@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from pathlib import Path
 from typing import Final
@@ -15,6 +14,7 @@ from turnwright_executor.app.files import FileSync
 from turnwright_executor.app.hub import RunHub
 from turnwright_executor.app.loop import Place
 from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.edge.file_threads import on_files
 from turnwright_executor.edge.leftovers import Sweeper
 from turnwright_executor.edge.sandbox import Sandbox
 from turnwright_executor.edge.scan import DiskScanner
@@ -65,7 +65,7 @@ class Places:
         return Bench(workspace, shell)
 
     async def _bench(self, project: str, root: Path) -> tuple[Constraints, DiskWorkspace, LocalShell]:
-        if not await asyncio.to_thread(_is_place, root):
+        if not await on_files(lambda _: _is_place(root)):
             raise FileNotFoundError(2, "there is no such directory", str(root))
         self._sweeper.open(str(root))
         settings = self._settings
@@ -92,7 +92,7 @@ class Places:
                 home=settings.home,
             )
             known = {entry.path: entry.hash for entry in entries}
-            sync = FileSync(scanner, known, constraints, settings.token_divisor)
+            sync = FileSync(scanner, known, settings.token_divisor)
         self._syncs[address] = constraints, sync
         while len(self._syncs) > SYNCS_MAX:
             self._syncs.popitem(last=False)
@@ -106,7 +106,7 @@ def _is_place(root: Path) -> bool:
 
 async def locate(root: str) -> FoundWorkspace | None:
     """The directory at an absolute path, with the id in its marker; None when there is none."""
-    return await asyncio.to_thread(_locate, Path(root))
+    return await on_files(lambda _: _locate(Path(root)))
 
 
 def _locate(path: Path) -> FoundWorkspace | None:

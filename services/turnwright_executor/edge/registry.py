@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 
 from turnwright.executor.v1 import task_pb2
@@ -15,6 +14,7 @@ from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import PAGE_SIZE_MAX
 from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_core.wire.runs import run_from_pb
+from turnwright_executor.edge.file_threads import on_files
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.registry import Queued
 
@@ -38,7 +38,7 @@ class StoreRegistry:
 
     async def has_root(self, root: str) -> bool:
         """Whether a project stands at a directory."""
-        real = await asyncio.to_thread(os.path.realpath, root)
+        real = await on_files(lambda _: os.path.realpath(root))
         request = registry_pb2.ListProjectsRequest(page_size=PAGE_SIZE_MAX)
         while True:
             page = await self._peer.call(self._stub.ListProjects, request)

@@ -7,21 +7,21 @@ Source: rows RU115, RU165, RU169.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from turnwright_core.constraints import Constraints, fits, fixed_folder
+from turnwright_core.constraints import Constraints
 from turnwright_core.limits import PATH_CHARS_MAX
-from turnwright_core.patterns import Shape, shape_of
 from turnwright_core.values import frozen
 from turnwright_executor.edge.confinement import CLOSED, Tree, is_closed, names_of, path_below
 from turnwright_executor.edge.contents import read, unread_hash
+from turnwright_executor.edge.file_threads import Check, on_trees
 from turnwright_executor.edge.leftovers import is_temporary
 from turnwright_executor.edge.listing import RACY_NS, ProjectListing
 from turnwright_executor.ports.workspaces import Scan
@@ -63,6 +63,9 @@ class DiskScanner:
         self._listing = ProjectListing(self.root, git_timeout_s, files_max)
         self._usable: tuple[Sequence[str], Sequence[str]] | None = None
         self._constraints = constraints or Constraints()
+        self._paths_taken_in = self._constraints.paths_taken_in
+        self._patterns_taken_in = self._constraints.patterns_taken_in
+        self._takes_in = bool(self._paths_taken_in or self._patterns_taken_in)
         self._now_ns = now_ns
         self._seen: dict[str, _Seen] = {}
 
@@ -73,13 +76,13 @@ class DiskScanner:
 
     async def scan(self, doubtful: Collection[str] = ()) -> Scan:
         """Look again: files in path order. Raises OSError when the root cannot be read. `doubtful`: see FileScanner."""
-        return await asyncio.to_thread(self._scan, frozenset(doubtful))
+        return await on_trees(lambda check: self._scan(frozenset(doubtful), check))
 
-    def _scan(self, doubtful: frozenset[str]) -> Scan:
+    def _scan(self, doubtful: frozenset[str], check: Check) -> Scan:
         began_ns = self._now_ns()
         before, self._seen = self._seen, {}
         known = {path: seen for path, seen in before.items() if path not in doubtful} if doubtful else before
-        with Tree(self.root) as tree:
+        with Tree(self.root, check) as tree:
             paths = self._paths(tree, began_ns)
             changed = [file for path in paths if (file := self._looked_at(tree, path, known.get(path), began_ns))]
             # What is not looked at, because it is ignored, may be there all the same.
@@ -88,20 +91,22 @@ class DiskScanner:
 
     def _paths(self, tree: Tree, now_ns: int) -> Sequence[str]:
         listed = self._listing.paths(tree, now_ns)
-        if self._usable is None or self._usable[0] is not listed or self._constraints.taken_in:
+        if self._usable is None or self._usable[0] is not listed or self._takes_in:
             usable = {path for path in (*listed, *self._taken_in(tree)) if self._is_usable(path)}
-            paths = sorted(path for path in usable if not self._constraints.is_ignored(path))[: self._files_max]
+            paths = sorted(path for path in usable if not self._is_ignored(tree, path))[: self._files_max]
             self._usable = listed, paths
         return self._usable[1]
 
     def _taken_in(self, tree: Tree) -> Iterator[str]:
         """What the project adds whatever else says no: paths by themselves, and what fits below a pattern's folder."""
-        for pattern in self._constraints.taken_in:
-            if shape_of(pattern) is Shape.LITERAL:
-                yield pattern
-                continue
-            below = islice(everything(tree, fixed_folder(pattern)), self._files_max)
-            yield from (path for path in below if fits(pattern, path))
+        yield from self._paths_taken_in
+        for folder, patterns in self._patterns_taken_in.items():
+            below = islice(everything(tree, folder), self._files_max)
+            yield from (path for path in below if patterns.fit(path))
+
+    def _is_ignored(self, tree: Tree, path: str) -> bool:
+        tree.check()
+        return self._constraints.is_ignored(path)
 
     def _looked_at(self, tree: Tree, path: str, before: _Seen | None, began_ns: int) -> ScannedFile | None:
         """The file if it is new or another; remembers it in any case. None for links, and for what is gone."""
@@ -120,7 +125,9 @@ class DiskScanner:
             return None
         is_settled = max(status.st_mtime_ns, status.st_ctime_ns) < began_ns - RACY_NS
         self._seen[path] = _Seen(signature if is_settled else None, file.hash)
-        return None if before is not None and before.hash == file.hash else file
+        if before is not None and before.hash == file.hash:
+            return None
+        return replace(file, is_added=self._constraints.is_added(path))
 
     def _read(self, tree: Tree, path: str, status: os.stat_result) -> ScannedFile | None:
         if status.st_size > self._file_bytes_max:
@@ -148,7 +155,9 @@ def everything(tree: Tree, folder: str) -> Iterator[str]:
         with suppress(OSError, OutsideProjectError, TooMuchError):
             listed = tree.listed(place)
             above = f"{place}/" if place else ""
-            yield from (above + name for name in listed.others)
+            for name in listed.others:
+                tree.check()
+                yield above + name
             waiting += (above + name for name in reversed(listed.folders) if name not in CLOSED)
 
 

@@ -10,14 +10,14 @@ Source: architecture 6, 11; rows RU204, RU205.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 from pathlib import Path
 
 from turnwright_core.constraints import Constraints
 from turnwright_executor.edge.confinement import Tree, is_closed, path_below
-from turnwright_executor.edge.contents import put_new, read, read_in, written_aside
+from turnwright_executor.edge.contents import put_new, read, written_aside
+from turnwright_executor.edge.file_threads import Check, on_files
 from turnwright_executor.edge.gathering import Gathering
 from turnwright_executor.tools.ports import FileText, Gathered, OutsideProjectError
 
@@ -41,8 +41,30 @@ class DiskWorkspace:
         self._constraints = constraints or Constraints()
         self._file_bytes_max = file_bytes_max
 
-    def normalise(self, path: str, *, writing: bool = False) -> str:
-        """The path relative to the root in its one spelling. Raises OutsideProjectError."""
+    async def normalise(self, path: str, *, writing: bool = False) -> str:
+        """The path relative to the root in its one spelling. Raises OutsideProjectError, OSError."""
+        return await on_files(lambda _: self._normalise(path, writing=writing))
+
+    async def read(self, path: str) -> FileText | None:
+        """The file, None where there is none. Raises OutsideProjectError, OSError."""
+        return await on_files(lambda check: self._read(path, check))
+
+    async def gather(self, path: str, files_max: int, bytes_max: int) -> Gathered | None:
+        """The file at a path, or all files below a folder; None where neither is.
+
+        What is hidden or ignored is left out. Raises OutsideProjectError, TooMuchError, OSError.
+        """
+        return await on_files(lambda check: self._gather(path, files_max, bytes_max, check))
+
+    async def replace(self, path: str, content: str | None, base_hash: str | None, like: str = "") -> bool:
+        """Write or (None) delete atomically if the file still has the base hash; False when it has not.
+
+        The path is one of `normalise`. A file that already is what it shall become counts as done. A file keeps its
+        mode; a new one gets that of the file `like`, if there is one. Raises OutsideProjectError, OSError.
+        """
+        return await on_files(lambda check: self._replace(path, content, base_hash, like, check))
+
+    def _normalise(self, path: str, *, writing: bool = False) -> str:
         if not path or "\0" in path:
             raise OutsideProjectError("A path needs at least one character, and no NUL.")
         try:
@@ -62,37 +84,18 @@ class DiskWorkspace:
             raise OutsideProjectError(f"{path} is read-only in this project and is not to be changed.")
         return relative
 
-    async def read(self, path: str) -> FileText | None:
-        """The file, None where there is none. Raises OutsideProjectError, OSError."""
-        return await asyncio.to_thread(self._read, path)
-
-    async def gather(self, path: str, files_max: int, bytes_max: int) -> Gathered | None:
-        """The file at a path, or all files below a folder; None where neither is.
-
-        What is hidden or ignored is left out. Raises OutsideProjectError, TooMuchError, OSError.
-        """
-        return await asyncio.to_thread(self._gather, path, files_max, bytes_max)
-
-    async def replace(self, path: str, content: str | None, base_hash: str | None, like: str = "") -> bool:
-        """Write or (None) delete atomically if the file still has the base hash; False when it has not.
-
-        A file that already is what it shall become counts as done. A file keeps its mode; a new one gets that of the
-        file `like`, if there is one. Raises OutsideProjectError, OSError.
-        """
-        return await asyncio.to_thread(self._replace, path, content, base_hash, like)
-
-    def _read(self, path: str) -> FileText | None:
-        relative = self.normalise(path)
+    def _read(self, path: str, check: Check) -> FileText | None:
+        relative = self._normalise(path)
         try:
-            with Tree(self.root) as tree:
+            with Tree(self.root, check) as tree:
                 return read(tree, relative, self._file_bytes_max)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def _gather(self, path: str, files_max: int, bytes_max: int) -> Gathered | None:
-        relative = self.normalise(path)
+    def _gather(self, path: str, files_max: int, bytes_max: int, check: Check) -> Gathered | None:
+        relative = self._normalise(path)
         try:
-            with Tree(self.root) as tree:
+            with Tree(self.root, check) as tree:
                 return Gathering(tree, files_max, bytes_max, self._is_left_out).walk(relative)
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -100,12 +103,12 @@ class DiskWorkspace:
     def _is_left_out(self, relative: str) -> bool:
         return is_closed(relative, self._home) or self._constraints.is_ignored(relative)
 
-    def _replace(self, path: str, content: str | None, base_hash: str | None, like: str) -> bool:
-        relative = self.normalise(path, writing=True)
+    def _replace(self, path: str, content: str | None, base_hash: str | None, like: str, check: Check) -> bool:
+        relative = self._normalise(path, writing=True)
         if relative != path:
             # Somebody has said yes to a change of that file and of no other one.
             raise OutsideProjectError(f"{path} leads to {relative} by now, which is another file.")
-        with Tree(self.root) as tree:
+        with Tree(self.root, check) as tree:
             current = self._hash_of(tree, relative)
             if content is None:
                 return current is None or (current == base_hash and _delete(tree, relative))
@@ -124,7 +127,7 @@ class DiskWorkspace:
     def _status(self, tree: Tree, path: str) -> os.stat_result | None:
         """What is known of a file; None where there is none."""
         try:
-            return tree.status(self.normalise(path))
+            return tree.status(self._normalise(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -133,22 +136,23 @@ class DiskWorkspace:
         status = self._status(tree, model) if model else None
         folder, name = tree.place(relative, make=base_hash is None)
         with written_aside(folder, data, status) as temporary:
-            placed = _put_over(temporary, name, folder, base_hash) if base_hash else put_new(temporary, name, folder)
+            placed = (
+                self._put_over(tree, temporary, relative, base_hash) if base_hash else put_new(temporary, name, folder)
+            )
             os.fsync(folder)
         return placed
+
+    def _put_over(self, tree: Tree, temporary: str, relative: str, base_hash: str) -> bool:
+        """Give a file another content unless somebody has changed it meanwhile."""
+        if self._hash_of(tree, relative) != base_hash:
+            return False
+        folder, name = tree.place(relative)
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        return True
 
 
 def _delete(tree: Tree, relative: str) -> bool:
     folder, name = tree.place(relative)
     os.unlink(name, dir_fd=folder)
     os.fsync(folder)
-    return True
-
-
-def _put_over(temporary: str, name: str, folder: int, base_hash: str) -> bool:
-    """Give a file another content unless somebody has changed it meanwhile."""
-    found = read_in(folder, name, 0)
-    if found is None or found.hash != base_hash:
-        return False
-    os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     return True

@@ -89,7 +89,9 @@ class Copying:
         sources = await self._sources(path, context)
         if len({source.is_file for source in sources}) > 1:
             raise refused("invalid:400", f"{path} matches files and entries. Use one command for each.")
-        pairs = [Pair(source, normal(destination(path, source.path, to), context, writing=True)) for source in sources]
+        pairs = [
+            Pair(source, await normal(destination(path, source.path, to), context, writing=True)) for source in sources
+        ]
         for pair in pairs:
             if pair.to == pair.source.path:
                 raise refused("invalid:400", f"{pair.to} is both source and destination.")
@@ -118,13 +120,13 @@ class Copying:
                 writes.append(await self._written(pair.source, pair.to, command, context))
         if self.moves:
             for pair in pairs:
-                self._leave(pair.source, writes, edits, context)
+                await self._leave(pair.source, writes, edits, context)
         return writes, edits
 
-    def _leave(self, source: Item, writes: list[EntryWrite], edits: list[FileEdit], context: Context) -> None:
+    async def _leave(self, source: Item, writes: list[EntryWrite], edits: list[FileEdit], context: Context) -> None:
         """What a moved source leaves behind: nothing."""
         if source.is_file:
-            normal(source.path, context, writing=True)
+            await normal(source.path, context, writing=True)
             edits.append(removed(source))
             return
         check_writable(source.path, context)
@@ -164,7 +166,7 @@ class Copying:
             return done
         made = {edit.path for edit in effect.edits}
         sources = await self._left(path, context)
-        gone = [source for source in sources if normal(destination(path, source.path, to), context) in made]
+        gone = [source for source in sources if await normal(destination(path, source.path, to), context) in made]
         writes = (*done.writes, *(removal(source.path) for source in gone))
         return Done(done.body, done.state, done.outcome, done.attributes, writes)
 

@@ -91,7 +91,7 @@ class Get(Settled):
 
     async def _preview(self, command: Command, context: Context) -> Done:
         path, text = command.attributes.get("path", "").strip(), command.body.strip()
-        pattern = path if is_pattern(path) else normal(path, context)
+        pattern = path if is_pattern(path) else await normal(path, context)
         most = self._limits.matches_max
         found = await find_entries(pattern, text, context, most + 1, bodies=False)
         if not found:
@@ -115,7 +115,7 @@ class Get(Settled):
     async def _matching(self, path: str, text: str, context: Context) -> list[Item]:
         if not text:
             return await self._by_path(path, context)
-        pattern = path if is_pattern(path) else normal(path, context)
+        pattern = path if is_pattern(path) else await normal(path, context)
         return await find_items(pattern, context, self._limits.matches_max, text)
 
     async def _by_path(self, path: str, context: Context) -> list[Item]:

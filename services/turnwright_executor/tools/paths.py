@@ -81,15 +81,17 @@ def is_pattern(path: str) -> bool:
     return shape_of(path) is not Shape.LITERAL
 
 
-def normal(path: str, context: Context, *, writing: bool = False) -> str:
+async def normal(path: str, context: Context, *, writing: bool = False) -> str:
     """The path in its one spelling; that of an entry is taken as it is. Raises RefusedError."""
     path = path.strip()
     if not is_file(path):
         return path
     try:
-        return context.workspace.normalise(path, writing=writing)
+        return await context.workspace.normalise(path, writing=writing)
     except OutsideProjectError as error:
         raise refused("permission:403", str(error)) from None
+    except OSError as error:
+        raise refused("unreadable:500", f"{path} cannot be looked at: {error.strerror}.") from None
 
 
 async def read_file(path: str, context: Context) -> FileText | None:
@@ -108,7 +110,7 @@ async def read_file(path: str, context: Context) -> FileText | None:
 
 async def find_item(path: str, context: Context) -> Item | None:
     """What stands at exactly this path, None where nothing does. Raises RefusedError."""
-    path = normal(path, context)
+    path = await normal(path, context)
     entry = next(iter(await context.entries.get([path])), None)
     if is_file(path):
         return await _file_item(path, entry, context)
@@ -127,7 +129,7 @@ async def get_item(path: str, context: Context) -> Item:
     """What stands at exactly this path. Raises RefusedError, with near paths where nothing does."""
     item = await find_item(path, context)
     if item is None:
-        raise RefusedError(await missing(normal(path, context), context))
+        raise RefusedError(await missing(await normal(path, context), context))
     return item
 
 

@@ -33,6 +33,8 @@ class ScannedFile:
     text: str | None
     hash: str
     bytes_: int
+    is_added: bool = False
+    """Whether the project asks for it by `add`."""
 
 
 class TooMuchError(Exception):
@@ -52,11 +54,13 @@ class Gathered:
 class Workspace(Protocol):
     """The files of one project."""
 
-    def normalise(self, path: str, *, writing: bool = False) -> str:
-        """The path relative to the root in its one spelling: links followed, no `..`. Raises OutsideProjectError.
+    async def normalise(self, path: str, *, writing: bool = False) -> str:
+        """The path relative to the root in its one spelling: links followed, no `..`.
 
-        It is raised too for what the project ignores, and with `writing` for what no tool may change: version control,
-        our own marker, and what the project calls read-only.
+        Raises OutsideProjectError, OSError.
+
+        The former too for what belongs to version control or to the runtime and for what the project ignores, and
+        with `writing` for what it calls read-only.
         """
         ...
 
@@ -74,8 +78,9 @@ class Workspace(Protocol):
     async def replace(self, path: str, content: str | None, base_hash: str | None, like: str = "") -> bool:
         """Write or (None) delete atomically if the file still has the base hash; False when it has not.
 
-        A file that already is what it shall become counts as done. A file keeps its mode; a new one gets that of the
-        file `like`, if there is one. Raises OutsideProjectError, OSError.
+        The path is one of `normalise`: an OutsideProjectError where it leads to another file by now. A file that
+        already is what it shall become counts as done. A file keeps its mode; a new one gets that of the file `like`,
+        if there is one. Raises OutsideProjectError, OSError.
         """
         ...
 

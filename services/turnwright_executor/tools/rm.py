@@ -57,7 +57,7 @@ class Rm:
         path = command.attributes.get("path", "").strip()
         items = await self._items(path, context)
         if items is None:
-            return Done(path, writes=(removal(normal(path, context)),))
+            return Done(path, writes=(removal(await normal(path, context)),))
         if is_flagged(command, "preview", "manifest"):
             lines = [described(item.path, item.text or "", self._limits.token_divisor) for item in items]
             return Done(listed(lines, self._limits.matches_max))
@@ -67,7 +67,7 @@ class Rm:
         if len(files) < len(items):
             raise refused("invalid:400", f"{path} matches files and entries. Remove them with two commands.")
         for item in files:
-            normal(item.path, context, writing=True)
+            await normal(item.path, context, writing=True)
         return proposed([removed(item) for item in files], command)
 
     async def _items(self, path: str, context: Context) -> list[Item] | None:
@@ -77,7 +77,7 @@ class Rm:
             if not items:
                 raise RefusedError(await missing(path, context))
             return items
-        if is_file(path) and await self._is_left_over(normal(path, context), context):
+        if is_file(path) and await self._is_left_over(await normal(path, context), context):
             return None
         return [await get_item(path, context)]
 

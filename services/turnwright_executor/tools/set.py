@@ -82,7 +82,7 @@ class Set:
         # A bracket is common in the name of a new file; a star or a regex is a pattern.
         if is_pattern(path) and ("*" in path or path.startswith("/")) and await exactly(path, context) is None:
             raise refused("invalid:400", f"A body needs one exact path, and {path} is a pattern.")
-        path = normal(path, context, writing=True)
+        path = await normal(path, context, writing=True)
         if not is_file(path):
             check_writable(path, context)
         item = await find_item(path, context)

@@ -16,7 +16,13 @@ from turnwright_core.constraints import ADD, IGNORE, READONLY, FileConstraint, l
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
-from turnwright_core.limits import FILE_CONSTRAINTS_MAX, PAGE_SIZE_MAX, PATTERN_CHARS_MAX, SCHEMES_MAX
+from turnwright_core.limits import (
+    FILE_CONSTRAINTS_MAX,
+    FILE_PATTERNS_MAX,
+    PAGE_SIZE_MAX,
+    PATTERN_CHARS_MAX,
+    SCHEMES_MAX,
+)
 from turnwright_core.patterns import PatternError, Shape, match, shape_of
 from turnwright_core.schemes import BY_NAME, CATEGORIES, SCOPES, Scheme
 from turnwright_store.app.maintenance import Chore
@@ -104,7 +110,15 @@ def set_constraints(tx: Transaction, project: str, wanted: Sequence[FileConstrai
     owner = registry.get_project(tx.connection, project)
     rows.put_constraints(tx.connection, owner.id, list({one.pattern: one for one in stored}.values()))
     check_count("constraints", rows.count_constraints(tx.connection, owner.id), FILE_CONSTRAINTS_MAX)
+    if any(map(_is_tried, stored)):
+        kept = rows.list_constraints(tx.connection, owner.id, "", FILE_CONSTRAINTS_MAX)
+        check_count("patterns", sum(map(_is_tried, kept)), FILE_PATTERNS_MAX)
     return stored
+
+
+def _is_tried(constraint: FileConstraint) -> bool:
+    """Whether a constraint is held against every path, which takes its time; an exact path is looked up."""
+    return shape_of(constraint.pattern) is not Shape.LITERAL
 
 
 def _checked(constraint: FileConstraint) -> FileConstraint:

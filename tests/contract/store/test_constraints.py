@@ -6,7 +6,7 @@ from turnwright.store.v1 import registry_pb2
 from contract.store.harness import Client, as_tier, new_project, new_run, start_store
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.limits import FILE_CONSTRAINTS_MAX
+from turnwright_core.limits import FILE_CONSTRAINTS_MAX, FILE_PATTERNS_MAX
 
 pytestmark = pytest.mark.asyncio
 
@@ -131,6 +131,16 @@ async def test_a_project_has_at_most_ten_thousand_constraints(client, project):
     await put(client, project, constraint("f0", "ignore"))
     found = told(await listed(client, project))
     assert (len(found), found[0]) == (FILE_CONSTRAINTS_MAX, ("f0", "ignore"))
+
+
+async def test_a_project_has_at_most_a_hundred_globs_and_regexes_among_its_constraints(client, project):
+    """Each of them is held against every path."""
+    await put(client, project, *(constraint(f"/f{number}/") for number in range(FILE_PATTERNS_MAX)))
+    error = await refused(put(client, project, constraint("src/*.py")))
+    assert (error.reason, error.metadata["limit"]) == (Reason.LIMIT_EXCEEDED, str(FILE_PATTERNS_MAX))
+    await put(client, project, constraint("exact.py"), constraint("/f0/", "ignore"))
+    await put(client, project, constraint("src/*.py"), remove_patterns=["/f0/"])
+    assert len(await listed(client, project)) == FILE_PATTERNS_MAX + 1
 
 
 async def test_constraints_are_no_matter_of_models(server, project):

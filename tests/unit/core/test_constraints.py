@@ -2,7 +2,9 @@
 
 import pytest
 
-from turnwright_core.constraints import Constraints, FileConstraint, fixed_folder
+from turnwright_core.constraints import Constraints, FileConstraint, Patterns, UndecidedError, fixed_folder
+from turnwright_core.limits import FILE_CONSTRAINTS_MAX, FILE_PATTERNS_MAX
+from turnwright_core.patterns import match, matcher
 
 
 def constraints(**said: str) -> Constraints:
@@ -34,7 +36,46 @@ def test_the_path_by_itself_wins_then_the_strictest(said, is_ignored, is_readonl
 
 def test_what_is_added_and_what_is_readonly_is_taken_in():
     rules = constraints(**{"b": "add", "a/**": "readonly", "c": "ignore"})
-    assert rules.taken_in == ["a/**", "b"]
+    assert rules.paths_taken_in == ["b"]
+    assert {folder: patterns.patterns for folder, patterns in rules.patterns_taken_in.items()} == {"a": ["a/**"]}
+
+
+@pytest.mark.parametrize("kind", ["ignore", "readonly", "add"])
+def test_a_constraint_that_takes_too_long_is_no_answer_and_is_named(kind):
+    """Whatever it would have said: to go on without it could show what it is to keep away."""
+    rules = constraints(**{"/(a|aa)+$/": kind})
+    asked = {"ignore": rules.is_ignored, "readonly": rules.is_readonly, "add": rules.is_added}[kind]
+    with pytest.raises(UndecidedError, match=r"/\(a\|aa\)\+\$/"):
+        asked("a" * 60 + "b")
+
+
+def test_constraints_that_take_long_for_every_path_are_given_up_in_the_end():
+    """Each by itself is in time."""
+    patterns = Patterns(["src/**"], trying_s=0.0, trying_s_a_path=0.0)
+    assert patterns.fit("src/a.py")
+    assert patterns.fit("src/a.py"), "it is known"
+    with pytest.raises(UndecidedError, match="use simpler"):
+        patterns.fit("src/b.py")
+
+
+def test_any_number_of_exact_paths_costs_no_more_than_one():
+    rules = constraints(**{f"src/f{number}": "ignore" for number in range(FILE_CONSTRAINTS_MAX)})
+    assert (rules.is_ignored("src/f7"), rules.is_ignored("src/g")) == (True, False)
+    assert rules._ignoring.patterns == []
+
+
+def test_more_patterns_than_a_store_takes_are_not_tried():
+    rules = constraints(**{f"/x{number}/": "ignore" for number in range(FILE_PATTERNS_MAX + 1)})
+    with pytest.raises(UndecidedError, match="remove some"):
+        rules.is_ignored("a")
+
+
+@pytest.mark.parametrize(
+    "pattern", ["src/**", "!*.py", "*.py", "/^src.+/", "/A/i", "a[b]c", "app/[id]/*", "a.py", "$.a", "{a,b}.py"]
+)
+@pytest.mark.parametrize("path", ["", "src", "src/a.py", "a.py", "b.py", "a[b]c", "abc", "app/[id]/x", "a", "$.a"])
+def test_a_pattern_for_many_strings_fits_what_it_fits_by_itself(pattern, path):
+    assert matcher(pattern)(path) is match(pattern, path)
 
 
 def test_constraints_that_say_the_same_are_equal():

@@ -58,14 +58,16 @@ def workspace(root) -> DiskWorkspace:
         ("a\\b", "a\\b"),
     ],
 )
-def test_a_path_has_one_spelling(workspace, path, spelling):
-    assert workspace.normalise(path) == spelling
+@pytest.mark.asyncio
+async def test_a_path_has_one_spelling(workspace, path, spelling):
+    assert await workspace.normalise(path) == spelling
 
 
-def test_an_absolute_path_inside_becomes_relative(workspace, root, tmp_path):
+@pytest.mark.asyncio
+async def test_an_absolute_path_inside_becomes_relative(workspace, root, tmp_path):
     (tmp_path / "alias").symlink_to(root)
-    assert workspace.normalise(f"{root}/src/a.py") == "src/a.py"
-    assert DiskWorkspace(tmp_path / "alias", 10).normalise(f"{tmp_path}/alias/src/a.py") == "src/a.py"
+    assert await workspace.normalise(f"{root}/src/a.py") == "src/a.py"
+    assert await DiskWorkspace(tmp_path / "alias", 10).normalise(f"{tmp_path}/alias/src/a.py") == "src/a.py"
 
 
 ESCAPES = [
@@ -92,7 +94,7 @@ async def test_a_path_that_leaves_the_root_is_refused_whatever_the_operation(wor
         with pytest.raises(OutsideProjectError):
             await operation
     with pytest.raises(OutsideProjectError):
-        workspace.normalise(path)
+        await workspace.normalise(path)
     assert (tmp_path / "outside" / "canary").read_text() == "canary"
     assert names(tmp_path / "outside") == ["canary"]
 
@@ -136,7 +138,7 @@ def test_no_path_writes_outside(workspace, root, tmp_path, path):
 
 @pytest.mark.asyncio
 async def test_a_link_that_appears_after_the_check_is_not_followed(workspace, root, tmp_path):
-    relative = workspace.normalise("src/a.py")
+    relative = await workspace.normalise("src/a.py")
     (root / "src" / "a.py").unlink()
     (root / "src").rmdir()
     (root / "src").symlink_to(tmp_path / "outside")
@@ -185,7 +187,7 @@ async def test_of_a_file_of_any_size_nothing_is_read_before_its_size_is_known(wo
 @pytest.mark.asyncio
 async def test_a_change_that_was_accepted_is_not_made_to_another_file_that_its_path_leads_to_by_now(workspace, root):
     (root / "docs").mkdir()
-    path = workspace.normalise("docs/new.yml")
+    path = await workspace.normalise("docs/new.yml")
     (root / "docs").rmdir()
     (root / "docs").symlink_to("src")
     with pytest.raises(OutsideProjectError, match=r"src/new\.yml by now"):
@@ -238,7 +240,7 @@ async def test_a_replaced_file_keeps_its_mode_and_gets_exactly_the_text(workspac
 @pytest.mark.asyncio
 async def test_a_file_behind_a_link_is_replaced_and_the_link_stays(workspace, root):
     (root / "link.py").symlink_to("src/a.py")
-    assert await workspace.replace(workspace.normalise("link.py"), "b", digest("a\n"))
+    assert await workspace.replace(await workspace.normalise("link.py"), "b", digest("a\n"))
     assert (root / "link.py").is_symlink()
     assert (root / "src/a.py").read_text() == "b"
 

@@ -594,7 +594,9 @@ class SetFileConstraintsRequest(_message.Message):
     """Repeats of the same id return the first answer; at most 120 characters, empty: none."""
     @_builtins.property
     def constraints(self) -> _containers.RepeatedCompositeFieldContainer[_registry_pb2.FileConstraint]:
-        """The constraints; those with the same pattern are replaced. At most 1000, and at most 10000 in a project."""
+        """The constraints; those with the same pattern are replaced. At most 1000, and at most 10000 in a project, 100
+        of them globs and regexes.
+        """
 
     @_builtins.property
     def remove_patterns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

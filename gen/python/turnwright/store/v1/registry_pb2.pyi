@@ -428,7 +428,7 @@ class SetFileConstraintsRequest(_message.Message):
     """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
     @_builtins.property
     def constraints(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileConstraint]:
-        """The constraints; at most 1000, and at most 10000 in a project."""
+        """The constraints; at most 1000, and at most 10000 in a project, 100 of them globs and regexes."""
 
     @_builtins.property
     def remove_patterns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
