@@ -137,7 +137,7 @@ class Generation:
 
     def _tell_retry(self, state: RetryCallState) -> None:
         failure = _failure(state)
-        self._outbox.tell(Retry(state.attempt_number, state.upcoming_sleep, failure.kind.value, clean(failure.detail)))
+        self._outbox.tell(Retry(state.attempt_number, state.upcoming_sleep, failure.retry_class, clean(failure.detail)))
 
 
 def _failure(state: RetryCallState) -> Failure:

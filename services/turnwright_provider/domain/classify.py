@@ -36,9 +36,19 @@ _SPENT: Final = frozenset(
 )
 """Codes of money that is gone: answered as 429, and no wait brings it back."""
 
+_KEY: Final = r"(?:(?:api|access|subscription|secret)[ _-]?key|x-api-key|(?:auth\w*|bearer|access) token|credentials)s?"
 _BAD_KEY: Final = re.compile(
-    r"(?:incorrect|invalid|no valid) api[ _-]?key|api[ _-]?key (?:not valid|is invalid)", re.IGNORECASE
+    rf"(?:incorrect|invalid|bad|wrong|unknown|expired|revoked|missing|malformed|no|valid|provide|find|without)[ :'\"`]+"
+    rf"(?:\w+ ){{0,2}}{_KEY}(?:\b|_)"
+    rf"|\b{_KEY}(?:\b|_)[^.\n]{{0,40}}(?:invalid|incorrect|wrong|expired"
+    r"|\bnot (?:valid|found|provided|recognized|exist|active)"
+    r"|revoked|disabled|deactivated|missing|required)"
+    r"|invalid_api_key|invalid or expired token|unauthorized|unauthenticated|not authenticated"
+    r"|\bauthentication[ _](?:failed|fails|failure|error|required)",
+    re.IGNORECASE,
 )
+"""A key that is refused, in the words of those who answer with another status, or with none."""
+
 _BAD_REQUEST: Final = re.compile(r"json\.exception|parse error|failed to parse|invalid json|malformed", re.IGNORECASE)
 _WARMING: Final = re.compile(r"\bloading\b|warming up|is starting|not (?:yet )?ready|cold start", re.IGNORECASE)
 _MODERATED: Final = re.compile(r"moderat|content polic|flagged", re.IGNORECASE)
@@ -47,10 +57,17 @@ _RATE: Final = re.compile(r"too many requests|rate.?limit|tokens per min|\bTPM\b
 _BY_WORDS: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
     (_RATE, 429),
     (re.compile(r"gateway|upstream (?:connect|timeout)", re.IGNORECASE), 502),
-    (re.compile(r"unauthorized|authentication", re.IGNORECASE), 401),
+    (_BAD_KEY, 401),
+    (re.compile(r"authentication", re.IGNORECASE), 401),
     (re.compile(r"bad request|invalid[ _]request|not supported|does not exist", re.IGNORECASE), 400),
 )
 """What an error without a status means. Anything else is a server's trouble."""
+
+_KEY_STATUSES: Final = frozenset({0, 200, 400, 404, 422, 500})
+"""With these a key may be what is refused: 0 is an error without a status, and some answer as if all were well."""
+
+_TOLD: Final = {"true": True, "false": False}
+"""What `x-should-retry` says."""
 
 _STATUS_IN_WORDS: Final = re.compile(r"\b([45]\d\d)\b")
 
@@ -59,8 +76,9 @@ def classify(status: int, headers: Mapping[str, str], body: bytes, now_s: float)
     """The failure of an HTTP answer other than 200. Header names are lower case; `now_s` is the wall clock."""
     error = read_error_bytes(body)
     failure = _failure(status, error, error.message or f"HTTP {status} without a word")
-    refused = headers.get("x-should-retry", "").strip().lower() == "false"
-    return replace(failure, retry_after_s=retry_after_s(headers, now_s), final=failure.final or refused)
+    wait_s = retry_after_s(headers, now_s)
+    told = _TOLD.get(headers.get("x-should-retry", "").strip().lower(), failure.may_retry)
+    return replace(failure, retry_after_s=error.retry_s if wait_s is None else wait_s, may_retry=told)
 
 
 def classify_in_stream(body: Any) -> Failure:
@@ -72,13 +90,15 @@ def classify_in_stream(body: Any) -> Failure:
 def _failure(status: int, error: ErrorBody, detail: str) -> Failure:
     if is_context_exceeded(status, error):
         return Failure(FailureClass.CONTEXT_EXCEEDED, detail, status)
-    if {error.code.lower(), error.type.lower()} & _SPENT or (status == 500 and _BAD_REQUEST.search(error.message)):
-        return Failure(FailureClass.INVALID, detail, status, final=True)
-    return Failure(_kind(status, error.message), detail, status)
+    is_spent = bool({code.lower() for code in error.codes} & _SPENT)
+    if is_spent or (status == 500 and _BAD_REQUEST.search(error.message)):
+        return Failure(FailureClass.INVALID, detail, status, may_retry=False)
+    return Failure(_kind(status, error), detail, status, retry_after_s=error.retry_s)
 
 
-def _kind(status: int, words: str) -> FailureClass:
-    if status in (400, 422) and _BAD_KEY.search(words):
+def _kind(status: int, error: ErrorBody) -> FailureClass:
+    words = error.message
+    if status in _KEY_STATUSES and _BAD_KEY.search(" ".join((*error.codes, words))):
         return FailureClass.AUTH
     if status == 403 and _MODERATED.search(words):
         return FailureClass.INVALID
@@ -96,5 +116,5 @@ def _status_by_words(error: ErrorBody) -> int:
     named = _STATUS_IN_WORDS.search(error.message[:40])
     if named:
         return int(named[1])
-    words = f"{error.type} {error.code} {error.message}"
+    words = " ".join((*error.codes, error.message))
     return next((status for pattern, status in _BY_WORDS if pattern.search(words)), 0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any, Final
 
@@ -20,18 +20,31 @@ TEXT_CHARS_MAX: Final = 4000
 _LEVELS: Final = 5
 _WIDTH: Final = 8
 
+_MESSAGES: Final = ("message", "Message", "detail", "msg", "title", "error_msg", "errorMessage", "error_description")
+_DELAY: Final = re.compile(r"(\d{1,6}(?:\.\d{1,9})?)s")
+
 _TITLE: Final = re.compile(r"<title[^>]{0,100}>([^<]{1,200})</title>", re.IGNORECASE)
 
 
 @frozen
 class ErrorBody:
-    """The words of a vendor. `status` is the HTTP status that the body names, 0 where it names none."""
+    """The words of a vendor. `status` is the HTTP status that the body names, 0 where it names none.
+
+    `reason` is the code in its details, `retry_s` the seconds to wait that stand there.
+    """
 
     message: str
     type: str = ""
     code: str = ""
     status: int = 0
     param: str = ""
+    reason: str = ""
+    retry_s: float | None = None
+
+    @property
+    def codes(self) -> tuple[str, str, str]:
+        """Everything that is a code and no sentence."""
+        return self.code, self.type, self.reason
 
 
 def read_error_bytes(body: bytes) -> ErrorBody:
@@ -51,30 +64,66 @@ def read_error(body: Any) -> ErrorBody:
     if not isinstance(body, dict):
         return ErrorBody(_words(body))
     error = body.get("error")
+    if not error and isinstance(errors := body.get("errors"), list) and errors:
+        error = errors[0]
     if isinstance(error, dict):
         return _of_object(error)
-    message = _words(error) or _first_words(body, ("message", "detail", "title"))
+    details = _details(body.get("details"))
+    said = (_words(error), _first_words(body, _MESSAGES), details.message)
     return ErrorBody(
-        message or brief(body),
+        _joined(said) or brief(body),
         _words(body.get("type")),
-        _words(body.get("code")),
+        _first_words(body, ("code", "error_code")),
         _status(body),
         _words(body.get("param")),
+        details.reason,
+        details.retry_s,
     )
 
 
 def _of_object(error: Mapping[str, Any]) -> ErrorBody:
-    message = _first_words(error, ("message", "detail", "msg"))
     metadata = error.get("metadata")
     # OpenRouter says "Provider returned error"; what the provider said is in `raw`.
     raw = _words(metadata.get("raw")) if isinstance(metadata, dict) else ""
+    details = _details(error.get("details"))
     return ErrorBody(
-        (f"{message}: {raw}" if raw and raw not in message else message) or brief(error),
+        _joined((_first_words(error, _MESSAGES), raw, details.message)) or brief(error),
         _words(error.get("type")) or _words(error.get("status")),
         _words(error.get("code")),
         _status(error),
         _words(error.get("param")),
+        details.reason,
+        details.retry_s,
     )
+
+
+def _details(details: Any) -> ErrorBody:
+    """What stands beside a message: a text, an object, or Google's list of objects, each of a type of its own."""
+    if isinstance(details, str):
+        return ErrorBody(details[:TEXT_CHARS_MAX])
+    parts = [part for part in (details if isinstance(details, list) else [details]) if isinstance(part, dict)][:_WIDTH]
+    reasons = (_first_words(part, ("error_code", "reason", "code")) for part in parts)
+    delays = (_seconds(part.get("retryDelay")) for part in parts)
+    return ErrorBody(
+        _joined(_first_words(part, (*_MESSAGES, "description")) for part in parts),
+        reason=next(filter(None, reasons), ""),
+        retry_s=next(filter(None, delays), None),
+    )
+
+
+def _seconds(delay: Any) -> float | None:
+    """Google's `34.07s`."""
+    found = _DELAY.fullmatch(delay) if isinstance(delay, str) else None
+    return float(found[1]) if found else None
+
+
+def _joined(said: Iterable[str]) -> str:
+    """Sentences one after the other; one that another holds is said once."""
+    kept: list[str] = []
+    for words in filter(None, said):
+        if not any(words in other for other in kept):
+            kept.append(words)
+    return ": ".join(kept)[:TEXT_CHARS_MAX]
 
 
 def _first_words(body: Mapping[str, Any], names: tuple[str, ...]) -> str:

@@ -38,8 +38,9 @@ RETRYABLE: Final = frozenset({FailureClass.RATE_LIMIT, FailureClass.WARMUP, Fail
 
 @frozen
 class Failure:
-    """One failed try. `status` is 0 where there was no HTTP answer; `final` forbids another try whatever the class.
+    """One failed try. `status` is 0 where there was no HTTP answer.
 
+    `may_retry` is what the vendor says of another try, whatever the class; None where it says nothing.
     `timeout_s` is the time that was waited for what did not come, in seconds.
     """
 
@@ -47,12 +48,17 @@ class Failure:
     detail: str
     status: int = 0
     retry_after_s: float | None = None
-    final: bool = False
+    may_retry: bool | None = None
     timeout_s: float = 0.0
 
     def is_retryable(self) -> bool:
         """Whether another try could succeed."""
-        return self.kind in RETRYABLE and not self.final
+        return self.kind in RETRYABLE if self.may_retry is None else self.may_retry
+
+    @property
+    def retry_class(self) -> str:
+        """The word for it where it is tried again: one of those that pass by themselves."""
+        return (self.kind if self.kind in RETRYABLE else FailureClass.SERVER).value
 
 
 class VendorError(Exception):

@@ -1,7 +1,10 @@
 """Whether a vendor's refusal means that the prompt is longer than the model's context window.
 
-Vendors share no code for it, so codes come first and words second; words about rates and quotas veto, because
-"too many tokens" per minute passes by itself. Source: RU220; research/wire 2.4; cases wire/context_errors.
+Vendors share no code for it, so codes come first and words second. The words are read a sentence at a time, by what
+they are about and not by how one vendor puts it: something that is sent (a prompt, its tokens, the context window) and
+a comparison with a limit. What is about the reply's own limit, about rates and money, about pictures and files or
+about one field counts for nothing.
+Source: RU220; research/wire 2.4; cases wire/context_errors.
 """
 
 from __future__ import annotations
@@ -11,40 +14,85 @@ from typing import Final
 
 from turnwright_provider.domain.error_body import TEXT_CHARS_MAX, ErrorBody
 
-_CODES: Final = frozenset(
-    {
-        "context_length_exceeded",
-        "context_window_exceeded",
-        "model_context_window_exceeded",
-        "exceed_context_size_error",
-        "too_many_prompt_tokens",
-        "prompt_too_long",
-        "input_too_long",
-        "max_context_length_exceeded",
-    }
+_CODE: Final = re.compile(
+    r"(?:model)?(?:max(?:imum)?)?(?:context|prompt|input)(?:window|length|size|tokens?|limit)*"
+    r"(?:exceeded|toolong|toolarge|overflow)(?:error)?"
+    r"|exceedcontextsize(?:error)?|toomany(?:prompt|input)tokens"
+    r"|1261"  # Zhipu's number for it
 )
+"""Codes and types, in lower case without separators."""
+
+_SEPARATORS: Final = re.compile(r"[\s_.-]+")
 
 _VETO: Final = re.compile(
-    r"rate.?limit|quota|tokens? per (?:min|day|hour|sec)|requests? per|\bTPM\b|\bRPM\b|\bTPD\b|too many requests"
-    r"|throttl|billing|string too long",
+    r"rate.?limit|quota|\b(?:tokens?|requests?|characters) (?:per|a) (?:min|day|hour|sec|month)"
+    r"|\bper[- ](?:min|hour|day|sec|month)|\b(?:daily|hourly|weekly|monthly)\b|requests? per|too many requests"
+    r"|\b[TR]P[MDSH]\b|throttl|billing|\bcredits?\b|\bafford|balance|usage limit|concurren|subscription|\byour plan\b"
+    r"|string too long|access token|bearer|\bJWT\b|速率|频率|每分钟|配额|余额|并发",
     re.IGNORECASE,
 )
 
-_SUBJECT: Final = r"(?:prompt|input|inputs|request|messages?|conversation|chat history|context|query)"
-_WORDS: Final = re.compile(
-    r"max(?:imum)? context (?:length|size|window)|context (?:length|window|size|limit) (?:of|is) "
-    r"|(?:context|token) (?:length|window|size|limit|count)[^.\n]{0,60}(?:exceed|overflow|reached|too (?:long|small))"
-    r"|exceed(?:s|ed|ing)?[^.\n]{0,80}(?:context|token limit|number of (?:input )?tokens|input tokens|input limit)"
-    r"|input tokens? (?:count )?[^.\n]{0,40}exceed|tokens? exceed(?:s|ed)? "
-    rf"|{_SUBJECT}(?: length| size| text| tokens)?(?: is| are| was| has become)? too (?:long|large|big)"
-    rf"|length of (?:all |the |your )?{_SUBJECT} (?:is )?too long"
-    r"|too many (?:input |prompt |total )?tokens|token limit reached|context overflow|out of context"
-    rf"|reduce the length of (?:the |your )?{_SUBJECT}"
-    r"|max_new_tokens`? must be|must have less than \d{1,9} tokens|more than max tokens allowed"
-    r"|max(?:imum)? (?:prompt|input|sequence) length (?:is|of)|larger than the (?:model's )?(?:maximum )?context"
-    r"|(?:prompt|input) (?:length|tokens?)(?: [\d(),]{1,12})? (?:exceed|is (?:greater|more|larger) than)"
-    r"|context_length_exceeded|context ?window ?exceeded",
+_SENTENCE: Final = re.compile(r"(?<=[.!?;。])\s+|(?<=。)|\n")
+
+_OUTPUT: Final = re.compile(
+    r"max_?(?:completion_?|new_?|output_?)?tokens|maximum tokens (?:you requested|value)|num_predict|budget_tokens"
+    r"|(?:completion|output|response|reply|generated) (?:tokens?|length)|(?:completion|output|response) is too",
     re.IGNORECASE,
+)
+"""The limit of the reply, which has another cure."""
+
+_SENT: Final = re.compile(
+    r"\b(?:prompts?|inputs?|messages|conversation|chat|history|context|query|sequence|question|text)\b", re.IGNORECASE
+)
+"""What is sent to a model."""
+
+_REQUESTED: Final = re.compile(r"\brequest(?:ed|s)?\b", re.IGNORECASE)
+
+_LENGTH: Final = re.compile(
+    r"\bcontext[ _-]?(?:length|window|size|limit|len|capacity)\b|\bn_ctx\b|\bmax_(?:model|seq|context|input|total)_\w+"
+    r"|\b(?:prompt|input|sequence|conversation)s?[ _](?:token )?(?:length|size|limit)\b"
+    r"|\blength of (?:input|prompt|messages)\b",
+    re.IGNORECASE,
+)
+"""How long it is, or may be."""
+
+_TOKENS: Final = re.compile(r"\btokens\b|\btoken (?:count|limit|length)|\d tokens?\b", re.IGNORECASE)
+
+_OVER: Final = re.compile(
+    r"exceed|overflow|surpass|\b(?:long|larg|great|bigg|high)er than|\bmore than|\babove\b|\bbeyond\b|\bover the\b"
+    r"|\btoo (?:long|large|many|big|small|short)\b|\bup to\b|\bat most\b|\b(?:less|fewer) than|\bmax(?:imum)?\b|\bmax_"
+    r"|\blimit|\ballowed|\bfull\b|\breached|\bfit\b|\bonly\b|\bout of\b|\bshould be\b|\breduce\b|[<>]|≤",
+    re.IGNORECASE,
+)
+"""A comparison with a limit."""
+
+_NUMBER: Final = re.compile(r"\d{3}")
+
+_PLAIN: Final = re.compile(
+    r"\b(?:prompts?|inputs?|request|messages?|conversation|chat|history|context|query)"
+    r"(?: content| length| size| text| tokens?| sequence)*"
+    r"(?: is| are| was| has become)? (?:too (?:long|large|big)\b|(?:long|larg)er than\b)"
+    r"|\blength of (?:all |the |your )?(?:\w+ ){0,3}(?:is )?too long|\breduce (?:the )?(?:length|size) of\b"
+    r"|\breduce (?:the |your )?(?:prompt|input|messages?|context)\b"
+    r"|\btoo many (?:\w+ )?tokens\b|\btoken limit (?:reached|exceeded)"
+    r"|\b(?:prompts?|inputs?|messages|conversation|chat|history)\b[^.]{0,40} exceed\w*[^.]{0,40}\b(?:length|size|limit)"
+    r"|\brequest\b[^.]{0,40} exceed\w*[^.]{0,40}\b(?:length|size)\b"
+    r"|\bmax(?:imum)? tokens of \d+ exceeded|\bcontext overflow"
+    r"|\bout of context\b"
+    r"|\bmore than max tokens allowed|\bmust have less than \d+ tokens|\bmaxLength: ?\d+, actual"
+    r"|context ?window ?exceeded|context_length_exceeded|\bmodel token limit|number of tokens allowed",
+    re.IGNORECASE,
+)
+"""What says it without more."""
+
+_CHINESE: Final = re.compile(
+    r"(?:输入|上下文|长度|内容|消息|对话|prompt|tokens?)[^。]{0,20}(?:超过|超出|超长|过长|上限)"
+    r"|(?:超过|超出)[^。]{0,20}(?:长度|上下文|tokens?)",
+    re.IGNORECASE,
+)
+
+_ANOTHER: Final = re.compile(
+    r"\b(?:images?|pictures?|audio|videos?|files?|pdfs?|attachments?|tools?|functions?)\b", re.IGNORECASE
 )
 
 _STATUSES: Final = frozenset({0, 200, 400, 413, 422, 500})
@@ -53,7 +101,27 @@ _STATUSES: Final = frozenset({0, 200, 400, 413, 422, 500})
 
 def is_context_exceeded(status: int, error: ErrorBody) -> bool:
     """Whether the request was too long for the model."""
-    if {error.code.lower(), error.type.lower()} & _CODES:
+    if any(_CODE.fullmatch(_SEPARATORS.sub("", code.lower())) for code in error.codes):
         return True
     text = error.message[:TEXT_CHARS_MAX]
-    return status in _STATUSES and not _VETO.search(text) and bool(_WORDS.search(text))
+    if status not in _STATUSES or _VETO.search(text):
+        return False
+    sentences = [sentence for sentence in _SENTENCE.split(text) if sentence.strip()]
+    if not sentences or _is_of_the_reply(sentences[0]):
+        return False
+    return any(_tells(sentence) for sentence in sentences)
+
+
+def _is_of_the_reply(sentence: str) -> bool:
+    return bool(_OUTPUT.search(sentence)) and not _SENT.search(sentence)
+
+
+def _tells(sentence: str) -> bool:
+    if _is_of_the_reply(sentence):
+        return False
+    is_compared = bool(_OVER.search(sentence))
+    if _LENGTH.search(sentence) and (is_compared or _NUMBER.search(sentence)):
+        return True
+    if is_compared and _TOKENS.search(sentence) and (_SENT.search(sentence) or _REQUESTED.search(sentence)):
+        return True
+    return bool(_PLAIN.search(sentence) or _CHINESE.search(sentence)) and not _ANOTHER.search(sentence)

@@ -41,15 +41,15 @@ class RetryPolicy:
 
     def gives_up(self, failure: Failure, elapsed_s: float, wait_s: float) -> bool:
         """Whether the deadline of the failure's class would pass; `elapsed_s` since the first failure."""
-        return elapsed_s + wait_s > self._deadline_s(failure.kind)
+        return elapsed_s + wait_s > self._deadline_s(failure)
 
-    def _deadline_s(self, kind: FailureClass) -> float:
+    def _deadline_s(self, failure: Failure) -> float:
         return {
             FailureClass.RATE_LIMIT: self.llm_deadline_s,
             FailureClass.WARMUP: self.llm_deadline_s,
             FailureClass.GATEWAY: self.gateway_deadline_s,
             FailureClass.SERVER: self.server_deadline_s,
-        }.get(kind, 0.0)
+        }.get(failure.kind, self.server_deadline_s if failure.may_retry else 0.0)
 
 
 def retry_after_s(headers: Mapping[str, str], now_s: float) -> float | None:

@@ -19,6 +19,7 @@ from turnwright_provider.domain.overflow import is_context_exceeded
 from turnwright_provider.domain.redact import redact
 from turnwright_provider.domain.retry import RetryPolicy, retry_after_s
 from turnwright_provider.domain.scripts import ScriptedReply, ScriptError, parse_script
+from unit.provider.overflows import OTHERS, OVERFLOWS
 
 # ---- Context overflow (RU220) and classes
 
@@ -41,19 +42,7 @@ def test_a_message_alone_tells_its_class(case):
 
 
 @pytest.mark.parametrize(
-    ("message", "is_overflow"),
-    [
-        ("This model's maximum prompt length is 131072 but the request contains 200000 tokens.", True),
-        ("Input length 5000 exceeds maximum length 4096", True),
-        ("prompt too long; exceeded max context length by 1119046 tokens", True),
-        ("Input Tokens Exceeded: Number of input tokens exceeds maximum length.", True),
-        ("the request exceeds the available context size. try increasing the context size", True),
-        ("max_tokens is too large: 5000. This model supports at most 4096 completion tokens", False),
-        ("Rate limit reached on tokens per min (TPM): Limit 30000, Requested 31000.", False),
-        ("Invalid 'messages[0].content': string too long.", False),
-        ("Image is too large", False),
-        ("", False),
-    ],
+    ("message", "is_overflow"), [*((words, True) for words in OVERFLOWS), *((words, False) for words in OTHERS)]
 )
 def test_words_of_other_vendors_are_an_overflow_or_not(message, is_overflow):
     # RU220: not from the corpus
