@@ -12,7 +12,8 @@ A path such as `/srv/app/` has the outer shape of a regex. It is one only if its
 escaped or it holds a character that globs do not use (`^ $ + ( ) | \\`), because models write
 absolute paths far more often than regexes with bare slashes. For the same reason `/root/item` is a
 literal, and an xpath only where a step shows it: `@`, an axis such as `child::`, `text()`, or a
-predicate that compares.
+predicate that counts, compares or calls (`[1]`, `[price>9]`, `[last()]`). A class of other characters
+(`/srv/[a-z]`, `/app/[id]`) is one of a glob, and `/v[12]/i` is a regex.
 """
 
 from __future__ import annotations
@@ -51,9 +52,13 @@ def _bracketed(depth: int) -> str:
 _BRACKETS = _bracketed(3)
 _STEP = rf"(?:\.\.?+|(?>(?:@|{_AXIS})?)(?:{_NODE_TYPE}|\*|{_NAME}))(?>(?:{_BRACKETS})*)"
 _STEPS = rf"{_STEP}(?>(?:[ ]?//?[ ]?{_STEP})*)"
-_XPATH_PART = rf"(?://?{_STEPS}|\(//{_STEPS}\)(?>(?:{_BRACKETS})*)(?>(?://?{_STEPS})?))"
+_XPATH_PART = rf"(?:\.?//{_STEPS}|/{_STEPS}|\(\.?//?{_STEPS}\)(?>(?:{_BRACKETS})*)(?>(?://?{_STEPS})?))"
 _XPATH_SHAPE = rf"{_XPATH_PART}(?>(?:[ ]?\|[ ]?{_XPATH_PART})*)"
-_XPATH_MARK = rf"\A\(?//|[/\[]@|/{_AXIS}|/{_NODE_TYPE}|\[[^\]=]{{0,200}}="
+_COMPARES = r"""\[[^\[\]=<>]{0,200}[\w)'".*]\s?(?:!=|[<>]=?|=)\s?[\w('"./@-]"""
+_CALLS = r"\[[^\[\]()]{0,200}(?<![^\W\d])[^\W\d][\w-]{0,40}\("
+_JOINS = r"\[[^\[\]]{0,200}\s(?:and|or|div|mod)\s"
+_XPATH_MARK = rf"\A\(?\.?//|[/\[]@|/{_AXIS}|/{_NODE_TYPE}|{_COMPARES}|{_CALLS}|{_JOINS}"
+_XPATH_COUNT = r"\[\s?\d{1,9}\s?\]"
 
 _SELECTOR = rf"(?:{_QUOTED}|\*|-?\d*+(?:\s?:\s?-?\d*+){{0,2}})"
 _JSON_BRACKETS = rf"(?:(?=\[\s?\?){_BRACKETS}|\[\s?{_SELECTOR}(?>(?:\s?,\s?{_SELECTOR})*)\s?\])"
@@ -79,10 +84,13 @@ class Shape(Enum):
 def shape_of(pattern: str) -> Shape:
     """Return the kind of `pattern` by its syntactic shape. Never raises; linear."""
     # A path selects in a document before it is a regex or a glob: `//a[@b='c*']` would be those too.
-    if _compiled(_XPATH_SHAPE).fullmatch(pattern) and _compiled(_XPATH_MARK).search(pattern):
+    is_path = _compiled(_XPATH_SHAPE).fullmatch(pattern) is not None
+    if is_path and _compiled(_XPATH_MARK).search(pattern):
         return Shape.XPATH
     if split_regex(pattern) is not None:
         return Shape.REGEX
+    if is_path and _compiled(_XPATH_COUNT).search(pattern):
+        return Shape.XPATH
     if _compiled(_JSONPATH_SHAPE).fullmatch(pattern):
         return Shape.JSONPATH
     if _compiled(_GLOB_SHAPE, re.VERBOSE).search(pattern):
