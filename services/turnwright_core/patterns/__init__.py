@@ -11,7 +11,7 @@ Source: architecture section 5, RU272 to RU276, RU294.
 """
 
 from turnwright_core.patterns.errors import PatternError
-from turnwright_core.patterns.lines import Lines, Place, with_line_ends_of
+from turnwright_core.patterns.lines import Lines, Place, block_of, lines_in, with_line_ends_of
 from turnwright_core.patterns.matching import find, match, matcher, replace, search
 from turnwright_core.patterns.patch import unified_patch
 from turnwright_core.patterns.regions import Found, Way, find_region
@@ -29,8 +29,10 @@ __all__ = [
     "Shape",
     "Unmatched",
     "Way",
+    "block_of",
     "find",
     "find_region",
+    "lines_in",
     "match",
     "matcher",
     "nearest_region",

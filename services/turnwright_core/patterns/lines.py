@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from itertools import accumulate
 
 from turnwright_core.values import frozen
@@ -43,6 +44,25 @@ class Lines:
     def region(self, first: int, last: int) -> Place:
         """Return lines `first` to `last` (indexes from 0, inclusive) without the last line's end."""
         return Place(self.starts[first], self.starts[last] + len(self.bare[last]), first + 1, last + 1)
+
+
+def lines_in(block: str) -> list[str]:
+    r"""Return the lines that a searched text or its replacement stands for.
+
+    The lines are joined by `\n`, so one at the end stands before a blank line: `a\n` is `a` and a blank line. In a
+    block of blank lines alone each has its `\n`: the empty text has no line, and `\n` is one.
+    """
+    if not block:
+        return []
+    if not block.strip() and block.endswith("\n"):
+        block = block.removesuffix("\n").removesuffix("\r")
+    return block.split("\n")
+
+
+def block_of(lines: Iterable[str]) -> str:
+    """Return the block of these lines: the inverse of `lines_in`."""
+    block = "\n".join(lines := tuple(lines))
+    return block + "\n" if lines and not block.strip() else block
 
 
 def with_line_ends_of(text: str, content: str) -> str:

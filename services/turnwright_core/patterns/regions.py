@@ -10,13 +10,14 @@ must find exactly one place:
 | trailing | blanks at line ends |
 | indented | indentation |
 | spaced | indentation and the width of blanks inside lines |
-| blanks | also blank lines |
+| blanks | also blank lines, at the ends of the search too |
 | letters | every blank, line breaks too, and typographic quotes and dashes |
 | unnumbered | as `indented`, after line numbers (`12 | code`) are taken off |
 
-Case, spelling and missing lines never differ: that would be another text.
+Case, spelling and missing lines never differ: that would be another text. A blank line at an end of the search
+is a line like any other; the last three ways take as many blank lines there as the text has, up to those searched.
 
-Source: RU272, C37.
+Source: RU272, C37, C57.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Literal
 
-from turnwright_core.patterns.lines import Lines, Place
+from turnwright_core.patterns.lines import Lines, Place, lines_in
 from turnwright_core.values import frozen
 
 Way = Literal["lines", "exact", "trailing", "indented", "spaced", "blanks", "letters", "unnumbered"]
@@ -50,32 +51,58 @@ class Found:
 
 
 def find_region(text: str, search: str) -> Found:
-    """Return where `search` stands in `text`. Never raises; linear in both.
+    """Return where `search` stands in `text`; `lines_in` says what its lines are. Never raises; linear in both.
 
     Blanks alone name a region only where they stand exactly, and nothing at all names none.
     """
-    if not search:
-        return Found(None)
-    lines = Lines(text)
-    if not search.strip():
-        blanks = _exact(lines, search)
-        return Found("exact", tuple(blanks)) if blanks else Found(None)
-    wanted = _without_blank_ends(search)
-    ways: tuple[tuple[Way, Callable[[], list[Place]]], ...] = (
-        ("lines", lambda: _whole_lines(lines, search)),
-        ("exact", lambda: _exact(lines, search)),
-        ("trailing", lambda: _by_line(lines, wanted, str.rstrip)),
-        ("indented", lambda: _by_line(lines, wanted, str.strip)),
-        ("spaced", lambda: _by_line(lines, wanted, _spaced)),
-        ("blanks", lambda: _by_line(lines, wanted, _spaced, skip_blank=True)),
-        ("letters", lambda: _by_letters(lines, search)),
-        ("unnumbered", lambda: _by_line(lines, _without_blank_ends(without_numbers(search) or ""), _spaced)),
-    )
+    lines, wanted = Lines(text), bare_lines(search)
+    core = _without_blank_ends(wanted)
+    ways = _strict_ways(lines, search, wanted) + (_loose_ways(lines, search, wanted, core) if core else ())
     for way, find in ways:
         places = find()
         if places:
             return Found(way, tuple(places))
     return Found(None)
+
+
+_Ways = tuple[tuple[Way, Callable[[], list[Place]]], ...]
+
+
+def _strict_ways(lines: Lines, search: str, wanted: list[str]) -> _Ways:
+    return (
+        ("lines", lambda: _by_line(lines, wanted, str)),
+        ("exact", lambda: _exact(lines, search, wanted)),
+    )
+
+
+def _loose_ways(lines: Lines, search: str, wanted: list[str], core: list[str]) -> _Ways:
+    def anyhow(normal: Callable[[str], str], *, skip_blank: bool = False) -> list[Place]:
+        return _with_margins(lines, _by_line(lines, core, normal, skip_blank=skip_blank), wanted)
+
+    def unnumbered() -> list[Place]:
+        numberless = bare_lines(without_numbers(search) or "")
+        return _with_margins(lines, _by_line(lines, _without_blank_ends(numberless), _spaced), numberless)
+
+    return (
+        ("trailing", lambda: _by_line(lines, wanted, str.rstrip)),
+        ("indented", lambda: _by_line(lines, wanted, str.strip)),
+        ("spaced", lambda: _by_line(lines, wanted, _spaced)),
+        ("blanks", lambda: anyhow(str.rstrip) or anyhow(str.strip) or anyhow(_spaced)),
+        ("blanks", lambda: anyhow(_spaced, skip_blank=True)),
+        ("letters", lambda: _with_margins(lines, _by_letters(lines, search), wanted)),
+        ("unnumbered", unnumbered),
+    )
+
+
+def bare_lines(block: str) -> list[str]:
+    """Return the lines of a block without their ends."""
+    return [line.rstrip("\r") for line in lines_in(block)]
+
+
+def blank_ends(lines: Sequence[str]) -> tuple[int, int]:
+    """Return how many blank lines stand at the beginning, and how many at the end."""
+    seen = [index for index, line in enumerate(lines) if line.strip()]
+    return (seen[0], len(lines) - 1 - seen[-1]) if seen else (len(lines), 0)
 
 
 def without_numbers(search: str) -> str | None:
@@ -86,29 +113,48 @@ def without_numbers(search: str) -> str | None:
     return _NUMBERED.sub("", search)
 
 
-def _without_blank_ends(search: str) -> list[str]:
-    lines = [line.rstrip("\r") for line in search.split("\n")]
-    while lines and not lines[-1].strip():
-        lines.pop()
-    while lines and not lines[0].strip():
-        lines.pop(0)
-    return lines
+def _without_blank_ends(wanted: list[str]) -> list[str]:
+    before, behind = blank_ends(wanted)
+    return wanted[before : len(wanted) - behind]
+
+
+def _with_margins(lines: Lines, places: list[Place], wanted: list[str]) -> list[Place]:
+    """Take the blank lines around each place in, as far as the search has such lines."""
+    before, behind = blank_ends(wanted)
+    return [_with_margin(lines, place, before, behind) for place in places] if before or behind else places
+
+
+def _with_margin(lines: Lines, place: Place, before: int, behind: int) -> Place:
+    first, last = place.first_line, place.last_line
+    if place.start == lines.starts[first - 1]:
+        while first > max(1, place.first_line - before) and not lines.bare[first - 2].strip():
+            first -= 1
+    if not lines.text[place.end : lines.starts[last]].strip():
+        while last < min(len(lines.bare), place.last_line + behind) and not lines.bare[last].strip():
+            last += 1
+    start = place.start if first == place.first_line else lines.starts[first - 1]
+    end = place.end if last == place.last_line else lines.starts[last - 1] + len(lines.bare[last - 1])
+    return Place(start, end, first, last)
 
 
 def _spaced(line: str) -> str:
     return " ".join(line.split())
 
 
-def _whole_lines(lines: Lines, search: str) -> list[Place]:
-    wanted = search.removesuffix("\n").split("\n")
-    return _by_line(lines, [line.rstrip("\r") for line in wanted], str)
+def _exact(lines: Lines, search: str, wanted: list[str]) -> list[Place]:
+    needle = "\n".join(wanted) if search.strip() else search if "\n" not in search else ""
+    text, several = lines.text, len(wanted) > 1
+    opens, closes = (not several or bool(wanted[index].strip()) for index in (0, -1))
 
+    def fits(start: int, end: int) -> bool:
+        # A blank line at an end has to be a whole one.
+        is_opened = opens or start == 0 or text[start - 1] == "\n"
+        return is_opened and (closes or text.startswith(("\n", "\r\n"), end))
 
-def _exact(lines: Lines, search: str) -> list[Place]:
-    for needle in dict.fromkeys((search, search.replace("\r\n", "\n"), search.replace("\n", "\r\n"))):
-        starts = _occurrences(lines.text, needle)
+    for written in dict.fromkeys((needle, needle.replace("\n", "\r\n"))) if needle else ():
+        starts = _occurrences(text, written, fits)
         if starts:
-            return [lines.place(start, start + len(needle)) for start in starts]
+            return [lines.place(start, start + len(written)) for start in starts]
     return []
 
 
@@ -116,7 +162,7 @@ def _by_line(lines: Lines, wanted: list[str], normal: Callable[[str], str], *, s
     """Compare line by line after `normal`: the joined lines are searched, so the cost is one `find`."""
     kept = [index for index, line in enumerate(lines.bare) if not skip_blank or line.strip()]
     needle_lines = [normal(line) for line in wanted if not skip_blank or line.strip()]
-    if not needle_lines or not any(needle_lines):
+    if not needle_lines or not kept:
         return []
     normals = [normal(lines.bare[index]) for index in kept]
     starts = list(accumulate((len(line) + 1 for line in normals), initial=0))
@@ -144,11 +190,12 @@ def _by_letters(lines: Lines, search: str) -> list[Place]:
     return [lines.place(offset(start), offset(start + len(needle) - 1) + 1) for start in starts]
 
 
-def _occurrences(haystack: str, needle: str) -> list[int]:
+def _occurrences(haystack: str, needle: str, fits: Callable[[int, int], bool] | None = None) -> list[int]:
     """Where `needle` begins, overlapping ones too: `}}` stands twice in `}}}`, equally well."""
     found: list[int] = []
     at = haystack.find(needle)
     while at >= 0 and len(found) < PLACES_SHOWN_MAX:
-        found.append(at)
+        if fits is None or fits(at, at + len(needle)):
+            found.append(at)
         at = haystack.find(needle, at + 1)
     return found

@@ -3,14 +3,14 @@
 The region is found as `regions` says. What is put in takes the indentation and the line ends of the
 text; every byte outside of the reported place stays as it was.
 
-Source: RU272, RU273, C37.
+Source: RU272, RU273, C37, C57.
 """
 
 from __future__ import annotations
 
 from turnwright_core.patterns.indentation import reindented
-from turnwright_core.patterns.lines import Place, with_line_ends_of
-from turnwright_core.patterns.regions import Way, find_region, without_numbers
+from turnwright_core.patterns.lines import Place, lines_in, with_line_ends_of
+from turnwright_core.patterns.regions import Way, bare_lines, blank_ends, find_region, without_numbers
 from turnwright_core.values import frozen
 
 _WHOLE_LINES: frozenset[Way] = frozenset({"trailing", "indented", "spaced", "blanks", "unnumbered"})
@@ -39,8 +39,8 @@ class Unmatched:
 def replace_region(text: str, search: str, replacement: str) -> Replaced | Unmatched:
     """Return `text` with the one region that `search` names replaced. Never raises; linear in the texts.
 
-    `replacement` is text: `$&` and backslashes mean themselves. An empty one removes the region, and the
-    line end with it when the region is whole lines.
+    `lines_in` says what the lines of `search` and `replacement` are; `$&` and backslashes mean themselves. A
+    replacement without any line removes the region, and the line end with it when the region is whole lines.
     """
     found = find_region(text, search)
     if found.way is None or len(found.places) > 1:
@@ -48,23 +48,28 @@ def replace_region(text: str, search: str, replacement: str) -> Replaced | Unmat
     place, way = found.places[0], found.way
     if way == "unnumbered":
         search, replacement = without_numbers(search) or search, without_numbers(replacement) or replacement
-    fitted = _fitted(text, place, way, search, replacement)
-    if not replacement:
+    new = _without_missing(lines_in(replacement), bare_lines(search), text[place.start : place.end])
+    if not new:
         place = _with_line_end(text, place)
-    elif way == "exact" and search.endswith("\n") and not fitted.endswith("\n") and search.strip():
-        # The line end was part of what was searched; without it two lines would run together.
-        fitted += "\n"
+    fitted = _fitted(text, place, way, search, "\n".join(new))
     after = text[: place.start] + with_line_ends_of(text, fitted) + text[place.end :]
     return Replaced(after, place, way)
 
 
+def _without_missing(new: list[str], searched: list[str], matched: str) -> list[str]:
+    """Leave out blank lines that search and replacement have at an end and the text has not."""
+    wanted, there, put = (blank_ends(lines) for lines in (searched, matched.split("\n"), new))
+    before, behind = (
+        min(max(0, sought - found), kept) for sought, found, kept in zip(wanted, there, put, strict=True)
+    )
+    return new[before : len(new) - behind]
+
+
 def _fitted(text: str, place: Place, way: Way, search: str, replacement: str) -> str:
-    """The replacement under the indentation of the text, without the line end that the text keeps."""
+    """The replacement under the indentation of the text."""
     matched = text[place.start : place.end]
     if way in _WHOLE_LINES:
-        return _without_line_end(reindented(search, matched, replacement))
-    if way == "lines":
-        return _without_line_end(replacement)
+        return reindented(search, matched, replacement)
     before = _before(text, place)
     if way == "exact" and before and not before.strip() and _ends_line(text, place):
         return reindented(search, before + matched, replacement).removeprefix(before)
@@ -78,10 +83,6 @@ def _with_line_end(text: str, place: Place) -> Place:
         return place
     end = place.end + (2 if text.startswith("\r\n", place.end) else 1)
     return Place(place.start - len(before), end, place.first_line, place.last_line)
-
-
-def _without_line_end(text: str) -> str:
-    return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
 
 
 def _before(text: str, place: Place) -> str:

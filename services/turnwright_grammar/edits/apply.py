@@ -7,19 +7,19 @@ The text keeps its habits: a file with CRLF line ends gets CRLF in what is put i
 ends with a newline still does after a whole replacement, and a region that was found under another
 indentation is replaced under the file's.
 
-Source: RU263 to RU272, C5, C37, and the decision that PREPEND and APPEND add nothing of their own.
+Source: RU263 to RU272, C5, C37, C52, C57, and the decision that PREPEND and APPEND add nothing of their own.
 """
 
 from __future__ import annotations
 
-from turnwright_core.patterns import Lines, with_line_ends_of
+from turnwright_core.patterns import Lines, lines_in, with_line_ends_of
 from turnwright_core.values import frozen
 from turnwright_grammar.edits.elision import elided_pairs, replace_elided
 from turnwright_grammar.edits.hunks import Hunk
 from turnwright_grammar.edits.markers import Edits, EditSyntaxError, Operation, parse_body
 from turnwright_grammar.edits.placing import Placed, place_hunk, replace_nearest
 from turnwright_grammar.edits.substitution import runs_regex, substitute
-from turnwright_grammar.edits.unfit import Unfit, ambiguous
+from turnwright_grammar.edits.unfit import Unfit
 
 OPERATIONS_MAX = 5_000
 READ_CHARS_MAX = 50_000_000
@@ -67,12 +67,16 @@ def apply_edit(
 
 def apply_edits(original: str | None, edits: Edits) -> EditResult | EditConflict:
     """Apply parsed operations; see `apply_edit`."""
-    draft = _Draft(original or "")
+    text = original or ""
+    # Kept aside while it is edited: between two operations a text may have no line end that tells its habit.
+    is_crlf = "\n" in text and text.count("\n") == text.count("\r\n")
+    draft = _Draft(text.replace("\r\n", "\n") if is_crlf else text)
     for number, operation in enumerate(edits.operations, start=1):
         unfit = draft.apply(operation)
         if unfit is not None:
             return EditConflict(f"{_label(operation)} {number} {unfit.reason}", number, unfit.lines)
-    return EditResult(draft.text, created=original is None, notes=(*edits.notes, *draft.notes))
+    edited = draft.text.replace("\r\n", "\n").replace("\n", "\r\n") if is_crlf else draft.text
+    return EditResult(edited, created=original is None, notes=(*edits.notes, *draft.notes))
 
 
 def _label(operation: Operation) -> str:
@@ -174,7 +178,7 @@ def _whole(text: str, content: str) -> str:
     if not text:
         return content
     if text.endswith("\n") and content and not content.endswith("\n"):
-        content += _in_line_ends_of(text, "\n")
+        content += "\r\n" if text.endswith("\r\n") else "\n"
     return content
 
 
@@ -199,21 +203,12 @@ def _searched(text: str, search: str, new: str, line: int | None) -> Placed | Un
 def _blank_searched(text: str, search: str, new: str, line: int | None) -> Placed | Unfit:
     """A search without anything to see: the blanks if they are there once, else the end of the text."""
     if not search and line is not None:
-        return place_hunk(text, Hunk(tuple("+" + added for added in new.split("\n"))), line - 1)
-    lines = Lines(text)
-    blanks = _in_line_ends_of(text, search)
-    places = [lines.region(index, index) for index, bare in enumerate(lines.bare) if search and bare == search]
-    if len(places) != 1 and blanks:
-        first = text.find(blanks)
-        second = text.find(blanks, first + len(blanks)) if first >= 0 else -1
-        places = [lines.place(start, start + len(blanks)) for start in (first, second) if start >= 0]
-    if len(places) == 1:
-        (place,) = places
-        after = text[: place.start] + new + text[place.end :]
-        return Placed(after, place.first_line, place.last_line)
-    if places and "\n" in search:
-        return ambiguous(places)
-    return _appended(text, new)
+        return place_hunk(text, Hunk(tuple("+" + added for added in lines_in(new))), line - 1)
+    result = replace_nearest(text, search, new, line)
+    has_blanks = any(not bare.strip() for bare in Lines(text).bare)
+    if isinstance(result, Placed) or result.lines or (search and (has_blanks or "\n" in search.removesuffix("\n"))):
+        return result
+    return _appended(text, "\n".join(lines_in(new)))
 
 
 def _appended(text: str, new: str) -> Placed:

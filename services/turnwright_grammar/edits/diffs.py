@@ -149,7 +149,7 @@ def new_body(content: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    return [line.rstrip("\r") for line in text.split("\n")]
+    return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
 
 
 def _unwrapped(lines: list[str]) -> tuple[list[str], int]:
@@ -272,7 +272,7 @@ def _read_file(lines: list[str], at: int) -> tuple[FilePatch, int]:
 
 
 def _content(hunks: list[Hunk]) -> str:
-    text = "".join(line + "\n" for hunk in hunks for line in hunk.new)
+    text = "".join(line + "\n" for hunk in hunks for line in hunk.tight.new)
     return text.removesuffix("\n") if hunks and hunks[-1].new_bare else text
 
 
@@ -315,4 +315,6 @@ def _as_edit(patch: FilePatch, head: str, tail: str) -> list[FileEdit]:
     if patch.path.endswith(PATCH_ENDINGS):
         # Only this form says beyond doubt that the body edits the patch file and is not its new text.
         head, tail = _envelope(patch)
+    # A blank line at the end is one only with its own end.
+    tail = tail or "\n" * (not patch.source[-1])
     return [FileEdit(patch.path, head + "\n".join(patch.source) + tail, patch.moved_to)]

@@ -12,7 +12,7 @@ Source: the issue's "lose nothing"; without it such a pair could only conflict.
 
 from __future__ import annotations
 
-from turnwright_core.patterns import Replaced, replace_region
+from turnwright_core.patterns import Replaced, block_of, replace_region
 
 _MARKS = frozenset({"...", "\u2026"})
 
@@ -34,6 +34,8 @@ def replace_elided(text: str, pairs: list[tuple[str, str]]) -> str | None:
         if not isinstance(result, Replaced):
             return None
         end = len(result.text) - (len(text) - result.place.end)
+        # The rest of the last line is no line of its own.
+        end += result.text.startswith("\r\n", end) * 2 or result.text.startswith("\n", end)
         done, text = done + result.text[:end], result.text[end:]
     return done + text
 
@@ -45,4 +47,4 @@ def _pieces(text: str) -> list[str]:
             pieces.append([])
         else:
             pieces[-1].append(line)
-    return ["\n".join(piece) for piece in pieces]
+    return [block_of(piece) for piece in pieces]

@@ -18,17 +18,18 @@ from __future__ import annotations
 
 import re
 
+from turnwright_core.patterns import block_of
 from turnwright_grammar.edits import conflicts
 from turnwright_grammar.edits.diffs import PATCH_ENDINGS, BadPatch, FilePatch, read_patch
 from turnwright_grammar.edits.hunks import Hunk
-from turnwright_grammar.edits.operations import Edits, EditSyntaxError, Operation
+from turnwright_grammar.edits.operations import Edits, EditSyntaxError, Operation, between
 from turnwright_grammar.find import Finder
 
 _GIT_HEAD = re.compile(r"<{7} \S")
 _GIT_DIVIDER = re.compile(r"={7}\Z")
 _GIT_TAIL = re.compile(r">{7}(?: [^\n]*)?\Z")
 _START_LINE = re.compile(r"[ \t]*:start_line:[ \t]*(\d{1,9})[ \t\r]*$", re.MULTILINE)
-_FENCE = re.compile(r"(?:`{3,}|~{3,})\S*\Z")
+_FENCE = re.compile(r"(?:`{3,}|~{3,})[^`]*\Z")
 _MAY_BE_PATCH = re.compile(r"\s*(?:`{3}|~{3}|@@|--- |diff --git |Index: |\*\*\* |apply_patch|<<)")
 _NO_NAME = re.compile(r"[\s<>|\"]")
 _LITERALLY = "To write this text as it is, put it in <<NEW and NEW."
@@ -99,8 +100,7 @@ def _git_blocks(lines: list[str]) -> list[Operation] | None:
 
 
 def _pair(search: str, replacement: str, line: int | None = None) -> Operation:
-    search, replacement = (side.removesuffix("\n").removesuffix("\r") for side in (search, replacement))
-    return Operation("search_replace", search=search, replace=replacement, line=line)
+    return Operation("search_replace", search=between(search), replace=between(replacement), line=line)
 
 
 def read_patches(body: str, *, exists: bool, path: str | None) -> Edits | EditSyntaxError | None:
@@ -150,5 +150,5 @@ def _patch_edits(patches: list[FilePatch]) -> Edits | EditSyntaxError:
 
 
 def _hunk_edit(hunk: Hunk) -> Operation:
-    search, new = "\n".join(hunk.old), "\n".join(hunk.new)
+    search, new = block_of(hunk.old), block_of(hunk.new)
     return Operation("search_replace", search=search, replace=new, line=hunk.line, hunk=hunk)

@@ -5,14 +5,16 @@ r"""Hunks: the pieces of a diff, as unified diffs and `apply_patch` both have th
     line      = " " kept | "-" taken out | "+" put in | "" (a kept blank line) | "\ No newline at end of file"
 
 Models count lines badly, so the counts of a header bind nothing: they only tell a blank kept line
-from a blank line after the hunk, and a forgotten space before a kept line from the end of the hunk.
+from a blank line after the hunk, and a forgotten space before a kept line from the end of the hunk. Without counts a
+blank line at the end that lacks its space may be the hunk's or not; what is in the text decides.
 
-Source: C25, the issue's "edit forms recognised where unambiguous".
+Source: C25, the issue's "edit forms recognised where unambiguous", C57.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from turnwright_core.values import frozen
 
@@ -36,7 +38,7 @@ class Hunk:
     `signed` are the lines, each behind its sign: a space, `-` or `+`. `line` (from 1) is where the old
     lines began before any hunk was applied; for a hunk without old lines it is the line to insert behind.
     `after` are lines that stand somewhere above, outermost first, which must be there if `strict`.
-    `at_end` says that the old lines end the text. `old_bare` and `new_bare` say that no newline ends the
+    `loose` counts blank lines at the end that may be none of the hunk's. `at_end` says that the old lines end the text. `old_bare` and `new_bare` say that no newline ends the
     old and the new text.
     """
 
@@ -44,6 +46,7 @@ class Hunk:
     line: int | None = None
     after: tuple[str, ...] = ()
     strict: bool = False
+    loose: int = 0
     at_end: bool = False
     old_bare: bool = False
     new_bare: bool = False
@@ -57,6 +60,11 @@ class Hunk:
     def new(self) -> tuple[str, ...]:
         """The lines after: kept and put in."""
         return tuple(line[1:] for line in self.signed if line[0] != "-")
+
+    @property
+    def tight(self) -> Hunk:
+        """The hunk without the blank lines that may be none of it."""
+        return replace(self, signed=self.signed[: len(self.signed) - self.loose], loose=0) if self.loose else self
 
     @property
     def changes(self) -> bool:
@@ -139,7 +147,7 @@ class _Growing:
         self._loose = loose or head.line is not None
         self._signed: list[str] = []
         self._bare: set[str] = set()
-        self._blanks = 0
+        self._doubtful = 0
         self._old, self._new = 0, 0
 
     def take(self, line: str) -> bool:
@@ -151,7 +159,7 @@ class _Growing:
             return False
         signed = line if line[:1] in _SIGNS else " " + line
         self._signed.append(signed)
-        self._blanks = 0 if line.strip() else self._blanks + 1
+        self._doubtful = 0 if line.strip() or line[:1] == " " else self._doubtful + 1
         self._old += signed[0] != "+"
         self._new += signed[0] != "-"
         return True
@@ -161,18 +169,18 @@ class _Growing:
         return self._loose and not (full and self._head.line is not None)
 
     def hunk(self, after: tuple[str, ...], *, strict: bool, at_end: bool) -> Hunk | None:
-        """Return the hunk, None without lines. Blank lines at its end are its own only as far as the header counts."""
+        """Return the hunk, None without lines."""
         counted = self._head.old_count
-        surplus = self._blanks if counted is None else min(self._blanks, max(0, self._old - counted))
+        surplus = 0 if counted is None else min(self._doubtful, max(0, self._old - counted))
         signed = tuple(self._signed[: len(self._signed) - surplus])
-        if not signed:
+        if not any(line.strip() for line in signed):
             return None
-        has_old = any(line[0] != "+" for line in signed)
         old_bare, new_bare = bool({" ", "-"} & self._bare), bool({" ", "+"} & self._bare)
         if counted is None:
-            return Hunk(signed, None, after, strict, at_end, old_bare, new_bare)
+            return Hunk(signed, None, after, strict, self._doubtful, at_end, old_bare, new_bare)
+        has_old = any(line[0] != "+" for line in signed)
         line = self._head.line if has_old or counted == 0 else None
-        return Hunk(signed, line, (), False, at_end, old_bare, new_bare)
+        return Hunk(signed, line, (), False, 0, at_end, old_bare, new_bare)
 
 
 def _ends_hunk(lines: list[str], at: int) -> bool:

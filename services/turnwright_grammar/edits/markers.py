@@ -7,7 +7,8 @@
     suffix    = a digit or "_", then letters, digits, "_"
 
 An opener stands at the start of the body, after a space or after `>`; a closer is the bare IDENT
-between spaces. One newline, or one space, on either side of the content belongs to the marker.
+between spaces. One newline, or one space, on either side of the content belongs to the marker; every other
+line of a SEARCH and its REPLACE counts, blank ones at an end too.
 Another IDENT (`<<EOF`) replaces the whole body, and only when it is the first thing in the body:
 a shell script that holds a heredoc is a plain body. A body in the packet's shape, `<<:::path` to
 `:::path`, is plain whatever it holds.
@@ -17,7 +18,7 @@ opener behind it wins over one within a sentence; text that no marker holds woul
 write for a closer (`SEARCH>>`, `<</SEARCH`, `<<END`) ends a marker too where the next opener or the end
 of the body follows at once.
 
-Source: the seed's "Edit Syntax", RU260 to RU271, C1, C21.
+Source: the seed's "Edit Syntax", RU260 to RU271, C1, C21, C57.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ _LINE_CHARS_MAX = 200
 class _Marker:
     ident: str
     content: str
+    block: str
     start: int
     end: int
     odd: str = ""
@@ -170,7 +172,11 @@ class _Markers:
             return None
         odd = self.odd.get(closer)
         end = odd.end() if odd else closer + len(ident)
-        return _Marker(ident, _content(self.body, start, closer), opener.start(), end, odd[0] if odd else "")
+        content = _content(self.body, start, closer)
+        # Between the lines of the markers nothing is no line, and one more line end is a blank one.
+        is_blank = not content.strip() and self.body.count("\n", start, closer) > 1
+        block = content + "\n" if is_blank else content
+        return _Marker(ident, content, block, opener.start(), end, odd[0] if odd else "")
 
     def _closer(self, ident: str, start: int) -> int | None:
         closer = _at_or_after(self.closers.get(ident), start)
@@ -222,7 +228,7 @@ def _operations(body: str, markers: list[_Marker]) -> Edits | EditSyntaxError | 
         if search is not None:
             if kind != "replace":
                 return _lone(body, search)
-            operations.append(Operation("search_replace", search=search.content, replace=marker.content))
+            operations.append(Operation("search_replace", search=search.block, replace=marker.block))
             search = None
         elif kind == "search_replace":
             search = marker

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 
-from turnwright_grammar.edits.operations import Edits, Operation
+from turnwright_grammar.edits.operations import Edits, Operation, between
 
 _LINE = re.compile(
     r"(?P<open><{1,3})?[ \t]*(?P<slash>/)?[ \t]*(?P<word>search|replace)(?P<suffix>\d*)[ \t]*(?:>{1,3})?\Z",
@@ -56,7 +56,7 @@ def _line_pairs(lines: list[str]) -> list[tuple[str, str]]:
 
 
 def _joined(lines: list[str]) -> str:
-    return "\n".join(lines).removesuffix("\r")
+    return between("".join(line + "\n" for line in lines))
 
 
 def _following(lines: list[str]) -> list[int]:
@@ -105,4 +105,4 @@ def _tag_pairs(body: str) -> list[tuple[str, str]]:
 
 
 def _content(text: str) -> str:
-    return _TO_LINE_END.sub("", text).removesuffix("\n").removesuffix("\r")
+    return between(_TO_LINE_END.sub("", text))

@@ -18,8 +18,8 @@ class Operation:
     | kind | from | fields |
     |---|---|---|
     | new, prepend, append, replace, delete | markers, a plain body | `content` |
-    | search_replace | markers, conflict blocks, hunks | `search`, `replace`; `line` and `hunk` where given |
-    | substitute | sed | `search`, `replace` as written but for the delimiter; `every`, `ignore_case`, `lines` |
+    | search_replace | markers, conflict blocks, hunks | `search`, `replace` (blocks); `line` and `hunk` where given |
+    | substitute | sed | `search`, `replace` as written but for the delimiter; `every`, `ignore_case`, `lines`; no `search`: incomplete |
 
     `line` (from 1, in the text before all edits) decides between places that fit equally well; a hunk
     says more about its place. `lines` are the first and the last line that sed's address names, None
@@ -35,6 +35,11 @@ class Operation:
     lines: tuple[int | None, int | None] | None = None
     line: int | None = None
     hunk: Hunk | None = None
+
+
+def between(text: str) -> str:
+    r"""Return the block (see `patterns.lines_in`) of what stands between two lines of markers: every line has its end."""
+    return text.removesuffix("\n").removesuffix("\r") if text.strip() else text
 
 
 @frozen

@@ -9,9 +9,9 @@ The place of the old lines, by the first of these that finds one:
 5. of several that fit equally well, the nearest to the header's number, or the only one behind the
    hunk before
 
-Kept lines stay as the text has them; lines put in take the indentation and the line ends of the text.
+A blank line at an end of a hunk counts; it is left out where the hunk fits nowhere with it. Kept lines stay as the text has them; lines put in take the indentation and the line ends of the text.
 
-Source: RU272, C37.
+Source: RU272, C37, C57.
 """
 
 from __future__ import annotations
@@ -19,7 +19,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from turnwright_core.patterns import Found, Lines, Place, Replaced, find_region, replace_region, with_line_ends_of
+from turnwright_core.patterns import (
+    Found,
+    Lines,
+    Place,
+    Replaced,
+    block_of,
+    find_region,
+    replace_region,
+    with_line_ends_of,
+)
 from turnwright_core.patterns.indentation import reindented
 from turnwright_core.values import frozen
 from turnwright_grammar.edits.hunks import Hunk
@@ -48,20 +57,34 @@ def place_hunk(text: str, hunk: Hunk, line: int | None = None, floor: int = 0) -
     the hunk before, 0 when there was none. Never raises.
     """
     lines = Lines(text)
-    if not hunk.old:
+    if not hunk.tight.old:
+        if hunk.loose and not all(bare.strip() for bare in lines.bare):
+            return Unfit("adds lines beside a blank one, which may be anywhere. " + _ADVICE)
+        hunk = hunk.tight
         index = _insertion_index(lines, hunk, line, floor)
         return index if isinstance(index, Unfit) else _spliced(lines, hunk, Place(0, 0, index + 1, index))
     if line is not None and tuple(lines.bare[max(0, line - 1) : line - 1 + len(hunk.old)]) == hunk.old:
         return _spliced(lines, hunk, Place(0, 0, line, line - 1 + len(hunk.old)))
-    hunk = _without_blank_ends(hunk)
-    if not any(old.strip() for old in hunk.old):
-        return Unfit("shows only blank lines and is not where its header says. " + _ADVICE)
-    place = _located(lines, hunk, line, floor)
-    if isinstance(place, Unfit):
-        return place
-    if place.last_line - place.first_line + 1 == len(hunk.old):
-        return _spliced(lines, hunk, place)
-    return _replaced_within(lines, place, "\n".join(hunk.old), "\n".join(hunk.new))
+    for reading in _readings(hunk):
+        place = _located(lines, reading, line, floor)
+        if isinstance(place, Unfit):
+            return place
+        if place is not None and place.last_line - place.first_line + 1 == len(reading.old):
+            return _spliced(lines, reading, place)
+        if place is not None:
+            return _replaced_within(lines, place, block_of(reading.old), block_of(reading.new))
+    return not_found(text, block_of(hunk.old), block_of(hunk.new))
+
+
+def _readings(hunk: Hunk) -> Iterator[Hunk]:
+    """Yield the hunk as written, then without blank lines at its end that may be none of it, then without any around."""
+    yield hunk
+    if hunk.loose:
+        hunk = hunk.tight
+        yield hunk
+    core = _without_blank_ends(hunk)
+    if core.signed != hunk.signed:
+        yield core
 
 
 def replace_nearest(text: str, search: str, replacement: str, line: int | None) -> Placed | Unfit:
@@ -110,15 +133,17 @@ def _no_context(hunk: Hunk) -> Unfit:
     return Unfit(f"names a line that is not in the text: {quoted}. Copy it exactly, or write a bare @@.")
 
 
-def _located(lines: Lines, hunk: Hunk, line: int | None, floor: int) -> Place | Unfit:
-    wanted = "\n".join(hunk.old)
+def _located(lines: Lines, hunk: Hunk, line: int | None, floor: int) -> Place | Unfit | None:
+    """Where the old lines are; Unfit where that is not clear, None where they are nowhere."""
+    wanted = block_of(hunk.old)
     if hunk.at_end:
         tail = len(lines.bare)
         while tail and not lines.bare[tail - 1].strip():
             tail -= 1
-        at_end = _whole(lines, wanted, max(0, tail - len(hunk.old)), tail)
-        if len(at_end) == 1:
-            return at_end[0]
+        for end in dict.fromkeys((len(lines.bare), tail)):
+            at_end = _whole(lines, wanted, max(0, end - len(hunk.old)), end)
+            if len(at_end) == 1:
+                return at_end[0]
     if hunk.after:
         index = _behind(lines, hunk.after, floor)
         if index is None and hunk.strict:
@@ -127,15 +152,13 @@ def _located(lines: Lines, hunk: Hunk, line: int | None, floor: int) -> Place | 
             behind = _whole(lines, wanted, max(0, start))
             if behind:
                 return behind[0]
-    return _chosen(lines, hunk, wanted, line, floor)
+    return _chosen(lines, wanted, line, floor)
 
 
-def _chosen(lines: Lines, hunk: Hunk, wanted: str, line: int | None, floor: int) -> Place | Unfit:
+def _chosen(lines: Lines, wanted: str, line: int | None, floor: int) -> Place | Unfit | None:
     places = _whole(lines, wanted)
-    if not places:
-        return not_found(lines.text, wanted, "\n".join(hunk.new))
-    if len(places) == 1:
-        return places[0]
+    if len(places) <= 1:
+        return places[0] if places else None
     if line is not None:
         nearest = _nearest(lines, wanted, line, whole=True)
         return nearest if nearest is not None else ambiguous(places, _ADVICE)

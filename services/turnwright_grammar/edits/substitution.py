@@ -16,16 +16,20 @@ from __future__ import annotations
 
 import re
 
-from turnwright_core.patterns import Lines, PatternError, replace
+from turnwright_core.patterns import Lines, PatternError, find_region, replace, with_line_ends_of
 from turnwright_grammar.edits.operations import Operation
 from turnwright_grammar.edits.placing import Placed, replace_nearest
 from turnwright_grammar.edits.sed_regex import as_pattern, as_replacement, dialects
-from turnwright_grammar.edits.unfit import Unfit
+from turnwright_grammar.edits.unfit import Unfit, ambiguous
 
 _SYNTAX = re.compile(r"[\\^$.*+?()\[\]{}|]")
 _ESCAPE = re.compile(r"\\(n|t|[^\w])", re.DOTALL)
 _CASE_CHANGE = re.compile(r"(?<!\\)(?:\\\\)*\\[ULEul]")
 _MEANS = {"n": "\n", "t": "\t"}
+_INCOMPLETE = (
+    "is not complete. Write s/old/new/ with all three marks and nothing behind them but flags, or name the place with "
+    "<<SEARCH and <<REPLACE. To write this text as it is, put it in <<NEW and NEW."
+)
 _ADVICE = "End it with g to replace every one, or name the place with <<SEARCH and <<REPLACE."
 
 
@@ -41,6 +45,8 @@ def runs_regex(text: str, operation: Operation) -> bool:
 
 def substitute(text: str, command: Operation) -> Placed | Unfit:
     """Return `text` with the command run on it, or on the lines of its address. Never raises."""
+    if not command.search:
+        return Unfit(_INCOMPLETE)
     if command.lines is None:
         return _substituted(text, command)
     start, end = _addressed(text, *command.lines)
@@ -78,11 +84,31 @@ def _unescaped(text: str) -> str:
 
 
 def _as_text(text: str, command: Operation, search: str, replacement: str) -> Placed | Unfit:
-    if search not in text or not (command.every or command.lines):
+    if search not in text or not (replacement or command.every or command.lines):
+        # Who takes a whole line out does not want an empty one.
         return replace_nearest(text, search, replacement, None)
     if command.every:
         return Placed(text.replace(search, replacement), 1, 1)
-    return Placed("\n".join(line.replace(search, replacement, 1) for line in text.split("\n")), 1, 1)
+    if command.lines:
+        return Placed("\n".join(line.replace(search, replacement, 1) for line in text.split("\n")), 1, 1)
+    return _once(text, search, replacement)
+
+
+def _once(text: str, search: str, replacement: str) -> Placed | Unfit:
+    """Replace the characters of the only place, or of the only one that is whole lines."""
+    found = find_region(text, search)
+    ends_line = search.startswith("\n") or search.endswith("\n")
+    if not ends_line and found.way in ("lines", "exact"):
+        places = found.places
+    else:
+        first = text.find(search)
+        starts = dict.fromkeys((first, text.rfind(search)))
+        places = tuple(Lines(text).place(start, start + len(search)) for start in starts)
+    if len(places) > 1:
+        return ambiguous(places, _ADVICE)
+    (place,) = places
+    after = text[: place.start] + with_line_ends_of(text, replacement) + text[place.end :]
+    return Placed(after, place.first_line, place.last_line)
 
 
 def _as_regex(text: str, command: Operation) -> Placed | Unfit | None:

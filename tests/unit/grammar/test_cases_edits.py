@@ -15,6 +15,7 @@ DECIDED = {
     "aider_editblock-001": AMBIGUOUS,
     "roo_multi_search_replace-024": AMBIGUOUS,
     "continue_find_replace-078": AMBIGUOUS,
+    "continue_find_replace-076": "C57: a blank line at an end of a search is a line, and not the end of the line before",
     "continue_find_replace-046": CASE,
     "continue_find_replace-050": CASE,
     "continue_find_replace-051": CASE,

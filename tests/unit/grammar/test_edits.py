@@ -177,9 +177,26 @@ def test_a_body_of_sed_edits_an_entry_that_exists(body, pairs):
     assert parse_body(body, exists=False).operations == (Operation("replace", body),)
 
 
-@pytest.mark.parametrize("body", ["s/a/b", "s/a/b/ and more", "s//b/", "sed s/a/b/", "s/a/b/x"])
-def test_a_body_that_is_not_wholly_sed_is_plain(body):
+@pytest.mark.parametrize(
+    "body",
+    ["s, t = 1, 2\n", "s,t,u = f()\nprint(s, t, u)\n", "s: str\nt: int\n", "s_1 = 0\n", "s;\n", "s^2\n", "%s: %d\n", "sed is a tool",
+     "so s/a/b/"],
+)  # fmt: skip
+def test_what_only_resembles_sed_is_the_new_text(body):
     assert parse_body(body).operations == (Operation("replace", body),)
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["s/a/b", "s/a", "s/a/b/ and more", "s//b/", "sed s/a/b/", "s/a/b/x", "s|a|b", "\n  s#a#b\n", "%s/a/b", "3s/a/b", "1,$s,a,b",
+     "s/a/b/\nx = 1\n", "s/a/b/; s/c/d", "s/a/b/g; 3d", "s/a/b/s/c/d/", "s/a/b/;x", "s,a,b,\nx\n", "s,a,b", "s:a:b\ns:c:d\n", "sed -i 's/a/b/g' f.py", "s/a/b\\/", "s/a/b/g.",
+     "$s/a/b"],
+)  # fmt: skip
+def test_a_body_that_begins_as_sed_and_is_not_complete_is_a_conflict(body):
+    result = apply_edit("a\nb\nc\n", body)
+    assert isinstance(result, EditConflict)
+    assert "is not complete" in result.message
+    assert apply_edit(None, body).text == body.removeprefix("\n")
 
 
 @pytest.mark.parametrize(
@@ -213,7 +230,7 @@ def test_a_body_that_is_not_wholly_sed_is_plain(body):
         ("", pair("", "y"), "y"),
         (None, pair("", "y"), "y"),
         ("x\n", pair("", "y"), "x\ny\n"),
-        ("a\n\n\nb\n", pair("\n\n", "\n"), "a\n\nb\n"),
+        ("a\n\n\nb\n", pair("\n", ""), "a\n\nb\n"),
         ("a\n\nb\n\nc\n", pair("\n", "x"), None),
         ("a\n \nb", pair(" ", ""), "a\n\nb"),
         ("a\n", "<<DELETE\n\nDELETE", None),
