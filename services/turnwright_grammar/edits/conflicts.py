@@ -26,7 +26,22 @@ _LINE_HINTS = re.compile(r"(?:[ \t]*:(?:start|end)_line:[ \t]*\d*[ \t]*\n)*(?:[ 
 _BAD_HINT = re.compile(r"^[ \t]*:(?:start|end)_line:", re.MULTILINE)
 _ESCAPED = re.compile(r"^\\(?=:(?:start|end)_line:|<{5,9} SEARCH|={5,9}$|>{5,9} REPLACE|-{5,9}$)", re.MULTILINE)
 _AFTER_WRONG_CLOSE = re.compile(r"\n(?P<tail>[ \t]*>{5,9} ?REPLACE[ \t]*(?=\n|\Z))|\n?(?=\n|[ \t]*`{3,}|\Z)")
-_FENCE_LINE = re.compile(r"\s*(?:`{3,}|~{3,}|</?source>)\S*\s*\Z")
+_FENCE_MARK = r"(?:`{3,}|~{3,}|</?source>)[ \t]*[\w+#-]*"
+_FENCE_LINE = re.compile(rf"\s*{_FENCE_MARK}\s*\Z")
+_BETWEEN_LINE = re.compile(rf"\s*(?:{_FENCE_MARK}|\.\.\.|\u2026)?\s*\Z")
+_BETWEEN_CHARS_MAX = 1_000
+_FILE_NAME = re.compile(
+    r"""
+    (?!https?://|.*[.,;:/\\?!]\Z | \(.*\)\Z | \[.*\]\Z)
+    (?: (?:[A-Za-z][\w+.-]*://|[A-Za-z]:)?(?:[\w.@~+$%&,()\[\]{}\-]*[/\\])+[\w.@~+$%&,()\[\]{}\-]+  # src/a
+      | [\w.@~+$%&()\[\]{}\-]*\.[A-Za-z_][\w~\-]*                                              # a.py, .gitignore
+      | (?:[A-Z]\w*|[Mm]ake|[Jj]ust)file | [A-Z]{5,}(?:_[A-Z]+)*                                 # Makefile, LICENSE
+      | [A-Za-z][\w+.-]*://[\w.@~+%-]+                                                          # known://plan
+    )\Z
+    """,
+    re.VERBOSE,
+)
+_FILENAME_CHARS_MAX = 300
 _FILENAME_LINES_MAX = 3
 
 
@@ -92,20 +107,25 @@ def _replacement_end(
 
 
 def path_before(text: str, start: int) -> str | None:
-    """Return the file name on the lines before `start`: the nearest line that is no fence."""
+    """Return the path that stands alone on the line before `start`, or on the line before a fence that opens there.
+
+    A line names a file when there is nothing but a path on it, perhaps as a heading, in bold, in backticks or before
+    a colon. Prose names none: an edit of the wrong file is worse than one that has to be sent again.
+    """
     window = text[max(0, start - 2_000) : start]
     for line in window.split("\n")[-2 : -2 - _FILENAME_LINES_MAX : -1]:
-        name = _file_name(line)
-        if name:
-            return name
         if not _FENCE_LINE.match(line):
-            return None
+            return _file_name(line)
     return None
+
+
+def goes_on(text: str, end: int, start: int) -> bool:
+    """Whether a block at `start` follows the one that ended at `end` with nothing said in between."""
+    return start - end <= _BETWEEN_CHARS_MAX and all(
+        _BETWEEN_LINE.match(line) for line in text[max(0, end) : start].split("\n")
+    )
 
 
 def _file_name(line: str) -> str | None:
     name = line.strip().lstrip("#").strip().strip("`*").rstrip(":").strip().strip("`*")
-    if not name or name == "..." or _FENCE_LINE.match(line) or len(name) > 300:
-        return None
-    plausible = "/" in name or "." in name or " " not in name
-    return name if plausible and not re.search(r"[<>|\"]|[.!?] |[.:]\Z", name) else None
+    return name if len(name) <= _FILENAME_CHARS_MAX and _FILE_NAME.match(name) else None

@@ -199,12 +199,15 @@ def on_conflict(reading: Reading, found: re.Match[str]) -> int:
     if isinstance(block, conflicts.BadBlock):
         reading.warn("conflict_block", f"An edit block was not applied: {block.message}.", found.span())
         return block.end
-    reading.path = conflicts.path_before(reading.text, found.start()) or reading.path
-    if reading.path is None:
+    path = conflicts.path_before(reading.text, found.start())
+    if path is None and reading.path and conflicts.goes_on(reading.text, reading.path_end, found.start()):
+        path = reading.path
+    reading.path, reading.path_end = path, block.end
+    if path is None:
         message = "An edit block has no file name on the line before it; use <set path=...>."
         reading.warn("conflict_without_path", message, span)
         return block.end
-    reading.add("set", {"path": reading.path}, reading.text[slice(*span)], span)
+    reading.add("set", {"path": path}, reading.text[slice(*span)], span)
     reading.natives += 1
     reading.drop(*span)
     return block.end

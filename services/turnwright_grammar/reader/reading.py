@@ -35,7 +35,7 @@ _FIRED = ("fenced_commands", "Commands in a code fence were run; write them outs
 _CUT_FENCE = ("cut_reply", "The reply was cut off, so the commands in a code fence were not run; write them outside.")
 _INERT = ("fenced_inert", "Commands in a code fence were not run.")
 
-Mark = tuple[int, int, int, int, int, int, str | None, "re.Pattern[str] | None", int]
+Mark = tuple[int, int, int, int, int, int, str | None, int, "re.Pattern[str] | None", int]
 
 
 @mutable
@@ -45,7 +45,7 @@ class Reading:
     `position` is where the walk stands. `walk` reads a whole reading; it is given here so that a fence
     can be read like a reply. `offset` maps spans of this text to the outer one. `natives` counts the
     commands that came in another notation than our tags. `fence` is the end of a fence that holds
-    conflict blocks, while the walk is inside it; `path` is the file that the last conflict block named.
+    conflict blocks, while the walk is inside it; `path` is the file of the last conflict block, which ended at `path_end`.
 
     A handler that would need more text to be sure calls `wait`; the walk then takes back what the
     handler did and stops before its trigger, until more text has come. `wake` is what must come.
@@ -68,6 +68,7 @@ class Reading:
     natives: int = 0
     fence: re.Pattern[str] | None = None
     path: str | None = None
+    path_end: int = 0
 
     def __post_init__(self) -> None:
         self.bodies = Bodies(self.finder, self.tools)
@@ -98,6 +99,7 @@ class Reading:
             len(self.deferred),
             self.natives,
             self.path,
+            self.path_end,
             self.fence,
             self.finder.budget_chars,
         )
@@ -105,7 +107,7 @@ class Reading:
     def reset(self, mark: Mark) -> None:
         """Take back what happened since `mark`."""
         commands, warnings, said, self.said_to, deferred, self.natives, *rest = mark
-        self.path, self.fence, self.finder.budget_chars = rest  # type: ignore[assignment]
+        self.path, self.path_end, self.fence, self.finder.budget_chars = rest  # type: ignore[assignment]
         del self.commands[commands:], self.warnings[warnings:], self.said[said:], self.deferred[deferred:]
 
     def extend(self, more: str, *, final: bool = False) -> int:
@@ -122,6 +124,7 @@ class Reading:
         self.offset += passed
         self.position -= passed
         self.said_to -= passed
+        self.path_end -= passed
         self.finder.replace_text(text[passed:], final=False)
         return passed
 
