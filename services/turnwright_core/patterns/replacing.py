@@ -59,9 +59,7 @@ def replace_region(text: str, search: str, replacement: str) -> Replaced | Unmat
 def _without_missing(new: list[str], searched: list[str], matched: str) -> list[str]:
     """Leave out blank lines that search and replacement have at an end and the text has not."""
     wanted, there, put = (blank_ends(lines) for lines in (searched, matched.split("\n"), new))
-    before, behind = (
-        min(max(0, sought - found), kept) for sought, found, kept in zip(wanted, there, put, strict=True)
-    )
+    before, behind = (min(max(0, sought - found), kept) for sought, found, kept in zip(wanted, there, put, strict=True))
     return new[before : len(new) - behind]
 
 

@@ -38,8 +38,8 @@ class Hunk:
     `signed` are the lines, each behind its sign: a space, `-` or `+`. `line` (from 1) is where the old
     lines began before any hunk was applied; for a hunk without old lines it is the line to insert behind.
     `after` are lines that stand somewhere above, outermost first, which must be there if `strict`.
-    `loose` counts blank lines at the end that may be none of the hunk's. `at_end` says that the old lines end the text. `old_bare` and `new_bare` say that no newline ends the
-    old and the new text.
+    `loose` counts blank lines at the end that may be none of the hunk's. `at_end` says that the old lines end
+    the text. `old_bare` and `new_bare` say that no newline ends the old and the new text.
     """
 
     signed: tuple[str, ...]

@@ -18,9 +18,10 @@ class Operation:
     | kind | from | fields |
     |---|---|---|
     | new, prepend, append, replace, delete | markers, a plain body | `content` |
-    | search_replace | markers, conflict blocks, hunks | `search`, `replace` (blocks); `line` and `hunk` where given |
-    | substitute | sed | `search`, `replace` as written but for the delimiter; `every`, `ignore_case`, `lines`; no `search`: incomplete |
+    | search_replace | markers, conflict blocks, hunks | `search`, `replace`; `line` and `hunk` where given |
+    | substitute | sed | `search`, `replace` as written but for the delimiter; `every`, `ignore_case`, `lines` |
 
+    The sides of a search_replace are blocks (`patterns.lines_in`). A substitute without a search is not complete.
     `line` (from 1, in the text before all edits) decides between places that fit equally well; a hunk
     says more about its place. `lines` are the first and the last line that sed's address names, None
     being the last line of the text.
@@ -38,7 +39,7 @@ class Operation:
 
 
 def between(text: str) -> str:
-    r"""Return the block (see `patterns.lines_in`) of what stands between two lines of markers: every line has its end."""
+    """Return the block (`patterns.lines_in`) of the text between two lines of markers, where every line has its end."""
     return text.removesuffix("\n").removesuffix("\r") if text.strip() else text
 
 

@@ -9,7 +9,8 @@ The place of the old lines, by the first of these that finds one:
 5. of several that fit equally well, the nearest to the header's number, or the only one behind the
    hunk before
 
-A blank line at an end of a hunk counts; it is left out where the hunk fits nowhere with it. Kept lines stay as the text has them; lines put in take the indentation and the line ends of the text.
+A blank line at an end of a hunk counts; it is left out where the hunk fits nowhere with it. Kept lines
+stay as the text has them; lines put in take the indentation and the line ends of the text.
 
 Source: RU272, C37, C57.
 """
@@ -58,26 +59,31 @@ def place_hunk(text: str, hunk: Hunk, line: int | None = None, floor: int = 0) -
     """
     lines = Lines(text)
     if not hunk.tight.old:
-        if hunk.loose and not all(bare.strip() for bare in lines.bare):
-            return Unfit("adds lines beside a blank one, which may be anywhere. " + _ADVICE)
-        hunk = hunk.tight
-        index = _insertion_index(lines, hunk, line, floor)
-        return index if isinstance(index, Unfit) else _spliced(lines, hunk, Place(0, 0, index + 1, index))
+        return _inserted(lines, hunk, line, floor)
     if line is not None and tuple(lines.bare[max(0, line - 1) : line - 1 + len(hunk.old)]) == hunk.old:
         return _spliced(lines, hunk, Place(0, 0, line, line - 1 + len(hunk.old)))
     for reading in _readings(hunk):
         place = _located(lines, reading, line, floor)
-        if isinstance(place, Unfit):
-            return place
-        if place is not None and place.last_line - place.first_line + 1 == len(reading.old):
-            return _spliced(lines, reading, place)
         if place is not None:
-            return _replaced_within(lines, place, block_of(reading.old), block_of(reading.new))
+            return place if isinstance(place, Unfit) else _put(lines, reading, place)
     return not_found(text, block_of(hunk.old), block_of(hunk.new))
 
 
+def _put(lines: Lines, hunk: Hunk, place: Place) -> Placed | Unfit:
+    if place.last_line - place.first_line + 1 == len(hunk.old):
+        return _spliced(lines, hunk, place)
+    return _replaced_within(lines, place, block_of(hunk.old), block_of(hunk.new))
+
+
+def _inserted(lines: Lines, hunk: Hunk, line: int | None, floor: int) -> Placed | Unfit:
+    if hunk.loose and not all(bare.strip() for bare in lines.bare):
+        return Unfit("adds lines beside a blank one, which may be anywhere. " + _ADVICE)
+    index = _insertion_index(lines, hunk.tight, line, floor)
+    return index if isinstance(index, Unfit) else _spliced(lines, hunk.tight, Place(0, 0, index + 1, index))
+
+
 def _readings(hunk: Hunk) -> Iterator[Hunk]:
-    """Yield the hunk as written, then without blank lines at its end that may be none of it, then without any around."""
+    """Yield the hunk as written, then without the blank lines that may be none of it, then without any at its ends."""
     yield hunk
     if hunk.loose:
         hunk = hunk.tight

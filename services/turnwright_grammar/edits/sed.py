@@ -10,8 +10,8 @@ us: a body with `3d`, `/x/d` or `a text` is plain text, because plain text looks
 number flag (`s/a/b/2`) is sed beyond doubt, but counts places in a way that a model gets wrong: an error.
 
 A body that begins as a command and does not go on as one is no new text either: it would take the place of all that is
-there. Its last operation has no search, which is a conflict. `s,t = f()`, `s: str` and `s_1 = 0` begin programs, so with
-these marks every line of the body has to look like a command.
+there. Its last operation has no search, which is a conflict. `s,t = f()`, `s: str` and `s_1 = 0` begin programs, so
+with these marks every line of the body has to look like a command.
 
 Source: C5, C53, RU283.
 """

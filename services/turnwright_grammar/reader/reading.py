@@ -45,7 +45,7 @@ class Reading:
     `position` is where the walk stands. `walk` reads a whole reading; it is given here so that a fence
     can be read like a reply. `offset` maps spans of this text to the outer one. `natives` counts the
     commands that came in another notation than our tags. `fence` is the end of a fence that holds
-    conflict blocks, while the walk is inside it; `path` is the file of the last conflict block, which ended at `path_end`.
+    conflict blocks, while the walk is inside it; `path` is the file of the last such block, which ended at `path_end`.
 
     A handler that would need more text to be sure calls `wait`; the walk then takes back what the
     handler did and stops before its trigger, until more text has come. `wake` is what must come.
