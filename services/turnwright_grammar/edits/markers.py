@@ -174,7 +174,7 @@ class _Markers:
         end = odd.end() if odd else closer + len(ident)
         content = _content(self.body, start, closer)
         # Between the lines of the markers nothing is no line, and one more line end is a blank one.
-        is_blank = not content.strip() and self.body.count("\n", start, closer) > 1
+        is_blank = not content.strip() and content[-1:] in ("", "\n") and self.body.count("\n", start, closer) > 1
         block = content + "\n" if is_blank else content
         return _Marker(ident, content, block, opener.start(), end, odd[0] if odd else "")
 
