@@ -9,6 +9,7 @@ from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2
 
 from turnwright_assembler.config import AssemblerSettings
 from turnwright_core.entries import Tier
+from turnwright_core.kit.health import check_ready
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.neighbours import Neighbours
 from turnwright_core.kit.on_demand import OnDemand
@@ -29,6 +30,8 @@ def build(settings: AssemblerSettings, secret: str, neighbours: Neighbours | Non
     plugged: list[Plugged] = []
 
     async def start() -> None:
+        # The channel belongs to the event loop that serves. It only reads: the tier of a client is enough for that.
+        peers.append(Peer("store", settings.store, secret, settings.rpc_timeout_s, Tier.CLIENT, neighbours))
         # Most have no plugins, and what makes packets of them is not loaded before there is a packet to be made.
         if chosen(SECTIONS, settings.sections):
             from turnwright_assembler.sections.registry import load_sections  # noqa: PLC0415
@@ -37,10 +40,7 @@ def build(settings: AssemblerSettings, secret: str, neighbours: Neighbours | Non
             get_logger("assembler").info("plugins", render_version=plugged[0].render_version)
 
     def servicer() -> AssemblerServicer:
-        # The channel belongs to the event loop that serves. It only reads: the tier of a client is enough for that.
-        peer = Peer("store", settings.store, secret, settings.rpc_timeout_s, Tier.CLIENT, neighbours)
-        peers.append(peer)
-        return _servicer(settings, peer, *plugged)
+        return _servicer(settings, peers[0], *plugged)
 
     def register(server: grpc.aio.Server) -> None:
         on_demand: Any = OnDemand(servicer)
@@ -50,7 +50,10 @@ def build(settings: AssemblerSettings, secret: str, neighbours: Neighbours | Non
         for peer in peers:
             await peer.close()
 
-    return Service("assembler", GRPC_NAME, register, floor=Tier.SYSTEM, start=start, close=close)
+    return Service(
+        "assembler", GRPC_NAME, register, floor=Tier.SYSTEM, start=start, close=close,
+        ready=lambda: check_ready(peers[0]),
+    )  # fmt: skip
 
 
 def _servicer(settings: AssemblerSettings, peer: Peer, plugged: Plugged | None = None) -> AssemblerServicer:

@@ -20,6 +20,8 @@ class Interrupts:
     def __init__(self) -> None:
         """Nothing was asked yet."""
         self.asked = asyncio.Event()
+        self.is_terminated = False
+        """Whether SIGTERM asked, which no person sends from a terminal."""
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[Interrupts]:
@@ -27,16 +29,17 @@ class Interrupts:
         loop = asyncio.get_running_loop()
         numbers = (signal.SIGINT, signal.SIGTERM)
         for number in numbers:
-            loop.add_signal_handler(number, self._on_signal)
+            loop.add_signal_handler(number, self._on_signal, number)
         try:
             yield self
         finally:
             for number in numbers:
                 loop.remove_signal_handler(number)
 
-    def _on_signal(self) -> None:
+    def _on_signal(self, number: int) -> None:
         if self.asked.is_set():
             leave_at_once()
+        self.is_terminated = number == signal.SIGTERM
         self.asked.set()
 
 

@@ -72,6 +72,8 @@ async def serve(plan: StackPlan, settings: CliSettings) -> int:
             for name, address in stack.addresses.items():
                 print(f"{name} serves at {address}", file=sys.stderr, flush=True)
             await interrupts.asked.wait()
+            if interrupts.is_terminated:
+                await stack.leave()
         finally:
             await asyncio.shield(stack.stop())
     return 0

@@ -18,7 +18,7 @@ from turnwright_core.kit.garbage import loading
 from turnwright_core.kit.home import ensure_home, socket_address
 from turnwright_core.kit.memory import hide_memory
 from turnwright_core.kit.neighbours import LocalServer
-from turnwright_core.kit.server import RunningServer
+from turnwright_core.kit.server import RunningServer, leave
 from turnwright_core.kit.settings import Settings, load
 from turnwright_core.values import frozen
 
@@ -66,6 +66,7 @@ class Stack:
         self.addresses: dict[str, str] = {}
         """Where the services listen, by name; complete once started."""
         self._neighbours: dict[str, LocalServer] = {}
+        self._servers: list[RunningServer] = []
         self._running = contextlib.AsyncExitStack()
 
     @property
@@ -90,6 +91,7 @@ class Stack:
                 for name, settings in self._settings.items():
                     server = self._server(name, settings)
                     await server.start()
+                    self._servers.append(server)
                     starting.push_async_callback(server.stop)
                     self.addresses[name] = reachable(server.address)
                     self._neighbours[self.addresses[name]] = server.local
@@ -105,6 +107,10 @@ class Stack:
         known, secret = settings.copied(**peers), self.secret
         service = build(known, secret, self._neighbours) if peers else build(known, secret)
         return RunningServer(service, self._plan.listen[name], secret, settings.drain_s)
+
+    async def leave(self) -> None:
+        """Have all services say that they stop, and go on for as long as the settings ask for."""
+        await leave(self._servers, max(settings.lame_duck_s for settings in self._settings.values()))
 
     async def stop(self) -> None:
         """Take the record back and stop the services in reverse order."""

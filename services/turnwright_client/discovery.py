@@ -69,12 +69,14 @@ async def locate(home: Path, server: str = "", timeout_s: float = 1.0) -> str | 
 
 
 async def is_serving(address: str, timeout_s: float) -> bool:
-    """Whether the executor at the address says within the time that it serves."""
+    """Whether an executor at the address says within the time that it is there, if not ready for calls, and stays.
+
+    One whose store is away is not replaced: it says itself what is wrong.
+    """
     async with grpc.aio.insecure_channel(address, options=(("grpc.use_local_subchannel_pool", 1),)) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
         try:
-            request = health_pb2.HealthCheckRequest(service="turnwright.executor.v1.ExecutorService")
-            answer = await stub.Check(request, timeout=timeout_s)
+            answer = await health_pb2_grpc.HealthStub(channel).List(health_pb2.HealthListRequest(), timeout=timeout_s)
         except grpc.aio.AioRpcError:
             return False
-    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+    lives = answer.statuses["liveness"].status == health_pb2.HealthCheckResponse.SERVING
+    return lives and "turnwright.executor.v1.ExecutorService" in answer.statuses

@@ -108,7 +108,8 @@ class ExecutorSettings(PeerSettings):
     )
     advertise: str = setting(
         default="",
-        description="Address at which other executors reach this one. Empty: the address that it listens on.",
+        description="Address at which other executors reach this one. Empty: the address that it listens on; for a "
+        "wildcard, the host's own address and the port.",
     )
     owner_poll_s: float = setting(
         default=1.0,

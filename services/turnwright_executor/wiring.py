@@ -14,8 +14,10 @@ from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_gr
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import TurnwrightError
+from turnwright_core.kit.addresses import reachable_address
 from turnwright_core.kit.auth import call_metadata
 from turnwright_core.kit.calling import PluginCalls
+from turnwright_core.kit.health import check_ready
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.neighbours import Neighbours
 from turnwright_core.kit.peer import Peer
@@ -34,7 +36,7 @@ from turnwright_executor.app.outside import OutsideEntries
 from turnwright_executor.app.resolving import Decisions
 from turnwright_executor.app.runner import Runner
 from turnwright_executor.app.tail import TailBounds
-from turnwright_executor.config import DEFAULT_LISTEN, ExecutorSettings
+from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.edge.assembler import AssemblerPackets
 from turnwright_executor.edge.client_roots import ClientRoots
@@ -99,6 +101,8 @@ class _Wired:
                 self._servicer, cast("grpc.aio.Server", RoutedServer(server, self._router))
             ),
             start=self._start,
+            listening=self._listening,
+            ready=lambda: check_ready(self._peers[0]),
             drain=self._drain,
             close=self._close,
         )
@@ -117,10 +121,9 @@ class _Wired:
         store = self._peer("store", settings.store)
         assembler = self._peer("assembler", settings.assembler)
         provider = self._peer("provider", settings.provider)
-        owner, own_address = secrets.token_hex(8), settings.listen or DEFAULT_LISTEN
-        advertised = _advertised(settings)
+        owner = secrets.token_hex(8)
         schemes = KnownSchemes()
-        ledger = StoreLedger(store, owner, advertised, round(settings.lease_s * 1000), schemes)
+        ledger = StoreLedger(store, owner, "", round(settings.lease_s * 1000), schemes)
         models = ProviderModels(provider, settings.generate_deadline_s)
         tools = _tools(settings)
         offered = plugins.offered(PluginCalls(settings.tool_deadline_s))
@@ -140,12 +143,12 @@ class _Wired:
         leases = Leases(ledger, _boot_s, await _workspaces(settings.workspaces), registers=settings.recover)
         places = self._places = Places(ledger, settings, sandbox)
         self._runner = Runner(services, self._hubs, leases, places.find)
-        self._owners = Owners(ledger, advertised, leases.holds)
+        self._owners = Owners(ledger, "", leases.holds)
         relays = Relays(TailBounds(settings.tail_events, settings.tail_bytes))
         self._router = Router(self._owners, settings.owner_poll_s, relays, call_metadata(self._secret, Tier.CLIENT))
         admits = ClientRoots(settings.client_roots, settings.home).admits
         desk = Desk(StoreRegistry(store), self._hubs, self._runner, locate, admits)
-        queries = StoreQueries(store, assembler, provider, schemes, own_address, sandbox.name)
+        queries = StoreQueries(store, assembler, provider, schemes, sandbox.name)
         self._decisions = decisions = Decisions(StoreInbox(store), ledger, self._hubs, self._runner)
         rows = StoreControl(store)
         self._boards = Boards(rows, settings.event_heartbeat_s)
@@ -153,7 +156,8 @@ class _Wired:
         async def bench(project: str) -> Bench:
             return await places.bench(project, await rows.project_root(project))
 
-        outside = OutsideLedger(store, owner, advertised, schemes=schemes)
+        outside = OutsideLedger(store, owner, "", schemes=schemes)
+        self._addressed = (ledger, outside, self._owners, queries)
         plugins.opened(lambda at: OutsideEntries(outside, at))
         opened = frozenset(name.strip() for name in settings.client_tools.split(","))
         self._calls = ToolCalls(outside, tools, bench, self._hooks, self._hubs, settings.tool_calls_max, owner, opened)
@@ -165,7 +169,14 @@ class _Wired:
             opens_models=settings.client_models,
         )
         self._servicer = ExecutorServicer(desk, queries, self._hubs, decisions, StoreStreams(store), steering)
-        self._runner.start(seek=settings.recover)
+
+    def _listening(self, address: str) -> None:
+        """Look for work once others can reach who does it: they are to hear of it from here."""
+        advertised = self._settings.advertise or reachable_address(address)
+        for one in self._addressed:
+            one.reached_at(advertised)
+        _log.info("advertised", address=advertised, listening=address)
+        self._runner.start(seek=self._settings.recover)
 
     async def _drain(self) -> None:
         self._boards.close()
@@ -204,14 +215,6 @@ def _tools(settings: ExecutorSettings) -> Mapping[str, Tool]:
     )
     shelf = DiskWorkspace(settings.home / SKILLS_FOLDER, settings.file_bytes_max)
     return build_tools(limits, HttpWeb(web), shelf)
-
-
-def _advertised(settings: ExecutorSettings) -> str:
-    """Where other executors reach this one; empty where they cannot, or where nobody knows before it listens."""
-    if settings.advertise:
-        return settings.advertise
-    host, _, port = (settings.listen or DEFAULT_LISTEN).rpartition(":")
-    return "" if host in ("0.0.0.0", "[::]") or port == "0" else settings.listen or DEFAULT_LISTEN  # noqa: S104
 
 
 async def _register_schemes(store: Peer, tools: Sequence[Offered]) -> None:

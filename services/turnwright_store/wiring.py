@@ -20,7 +20,7 @@ from turnwright_store.app.folding import folding
 from turnwright_store.app.idempotency import forgetting
 from turnwright_store.app.leases import release_all
 from turnwright_store.app.maintenance import Chore, Maintenance
-from turnwright_store.app.opening import open_store
+from turnwright_store.app.opening import check_there, open_store
 from turnwright_store.app.retention import retention
 from turnwright_store.app.rules import learning
 from turnwright_store.app.search import indexing
@@ -68,8 +68,11 @@ def build(settings: StoreSettings, _secret: str) -> Service:
     def register(server: grpc.aio.Server) -> None:
         store_service_pb2_grpc.add_StoreServiceServicer_to_server(StoreServicer(store), server)
 
+    async def ready() -> None:
+        await database.read(check_there, brief=True)
+
     # Models write entries of their own schemes; which ones is for the schemes to say.
-    return Service("store", GRPC_NAME, register, floor=Tier.MODEL, start=start, drain=drain, close=close)
+    return Service("store", GRPC_NAME, register, floor=Tier.MODEL, start=start, drain=drain, close=close, ready=ready)
 
 
 def _database(settings: StoreSettings) -> OwnedDatabase:

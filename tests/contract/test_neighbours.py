@@ -273,8 +273,8 @@ async def test_a_server_that_stops_ends_what_is_under_way_and_takes_no_more(call
     async with called.view("hangs", timeout_s=None) as stream:
         await anext(stream)
         await called.server.stop()
-        assert (await refused(call)).reason is Reason.SERVICE_UNAVAILABLE
-        assert (await refused(anext(stream))).reason is Reason.SERVICE_UNAVAILABLE
+        assert (await refused(call)).reason is Reason.DRAINING
+        assert (await refused(anext(stream))).reason is Reason.DRAINING
     assert (await refused(called.run("caller", timeout_s=0.5))).reason is Reason.SERVICE_UNAVAILABLE
 
 

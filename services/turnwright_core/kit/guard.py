@@ -41,25 +41,55 @@ PROBE_BYTES_MAX: Final = 1024
 """Longest message of a stranger, in bytes."""
 
 
-class OpenStreams:
-    """How many calls that are answered by a stream are under way."""
+class CallsUnderWay:
+    """The calls that a server answers now."""
 
-    count = 0
+    def __init__(self) -> None:
+        """None yet."""
+        self.streams = 0
+        """How many of them are answered by a stream."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._ended: set[asyncio.Task[Any]] = set()
+
+    def add(self) -> asyncio.Task[Any]:
+        """Know the call of the current task; the task."""
+        task = asyncio.current_task()
+        assert task, "handlers run in tasks"
+        self._tasks.add(task)
+        return task
+
+    def discard(self, task: asyncio.Task[Any]) -> None:
+        """Forget a call that has ended."""
+        self._tasks.discard(task)
+        self._ended.discard(task)
+
+    def end(self) -> None:
+        """End all calls: each hears that the service is shutting down."""
+        self._ended |= self._tasks
+        for task in self._tasks:
+            task.cancel()
+
+    def reason(self, task: asyncio.Task[Any]) -> TurnwrightError | None:
+        """What the caller hears of a call that was ended here; None where the caller itself has left it."""
+        if task not in self._ended:
+            return None
+        task.uncancel()
+        return fault(Reason.DRAINING, "The service is shutting down, and this call was not done: call again.")
 
 
 class GuardedServer:
     """What servicers are registered with: passes their handlers on to the server, each behind the gate."""
 
-    def __init__(self, server: grpc.aio.Server, local: LocalServer, gate: Gate, streams: OpenStreams) -> None:
-        """Guard handlers of this server; callers of this process reach them by `local`. `streams` are counted."""
+    def __init__(self, server: grpc.aio.Server, local: LocalServer, gate: Gate, calls: CallsUnderWay) -> None:
+        """Guard handlers of this server; callers of this process reach them by `local`. `calls` are kept."""
         self._server = server
         self._local = local
         self._gate = gate
-        self._streams = streams
+        self._calls = calls
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
         """Register handlers, as grpc.aio.Server does."""
-        guarded = tuple(_Guarded(handler, self._gate, self._streams) for handler in handlers)
+        guarded = tuple(_Guarded(handler, self._gate, self._calls) for handler in handlers)
         self._server.add_generic_rpc_handlers(guarded)
         self._local.add(*guarded)
 
@@ -70,10 +100,10 @@ class GuardedServer:
 class _Guarded(grpc.GenericRpcHandler):
     """The handlers of one service, each wrapped at its first call."""
 
-    def __init__(self, inner: grpc.GenericRpcHandler, gate: Gate, streams: OpenStreams) -> None:
+    def __init__(self, inner: grpc.GenericRpcHandler, gate: Gate, calls: CallsUnderWay) -> None:
         self._inner = inner
         self._gate = gate
-        self._streams = streams
+        self._calls = calls
         self._wrapped: dict[str, Handler] = {}
         self._probes = asyncio.Semaphore(PROBES_MAX)
 
@@ -85,7 +115,7 @@ class _Guarded(grpc.GenericRpcHandler):
             inner = self._inner.service(handler_call_details)
             if inner is None:
                 return None
-            found = self._wrapped[method] = _guarded(inner, self._gate, self._streams, method)
+            found = self._wrapped[method] = _guarded(inner, self._gate, self._calls, method)
         metadata = handler_call_details.invocation_metadata
         # Within one process there is nothing to read, and the metadata come with the call.
         return found if metadata is None else self._met(found, method, metadata)
@@ -99,17 +129,17 @@ class _Guarded(grpc.GenericRpcHandler):
         return found
 
 
-def _guarded(handler: Handler, gate: Gate, streams: OpenStreams, method: str) -> Handler:
+def _guarded(handler: Handler, gate: Gate, calls: CallsUnderWay, method: str) -> Handler:
     codecs = {
         "request_deserializer": handler.request_deserializer,
         "response_serializer": handler.response_serializer,
     }
     if handler.unary_unary:
-        return grpc.unary_unary_rpc_method_handler(_unary(handler.unary_unary, gate, method), **codecs)
+        return grpc.unary_unary_rpc_method_handler(_unary(handler.unary_unary, gate, calls, method), **codecs)
     if handler.unary_stream:
-        return grpc.unary_stream_rpc_method_handler(_stream(handler.unary_stream, gate, streams, method), **codecs)
+        return grpc.unary_stream_rpc_method_handler(_stream(handler.unary_stream, gate, calls, method), **codecs)
     if handler.stream_stream:
-        return grpc.stream_stream_rpc_method_handler(_stream(handler.stream_stream, gate, streams, method), **codecs)
+        return grpc.stream_stream_rpc_method_handler(_stream(handler.stream_stream, gate, calls, method), **codecs)
     raise NotImplementedError(f"{method} takes a stream and gives one answer; no handler of ours does")
 
 
@@ -159,34 +189,47 @@ def _probe(handler: Any, places: asyncio.Semaphore) -> Handler:
     return grpc.stream_stream_rpc_method_handler(call, response_serializer=handler.response_serializer)
 
 
-def _unary(inner: Any, gate: Gate, method: str) -> Any:
+def _unary(inner: Any, gate: Gate, calls: CallsUnderWay, method: str) -> Any:
     async def call(request: Any, context: Context) -> Any:
+        task = calls.add()
         try:
             gate.admit(method, context.invocation_metadata() or ())
             return await inner(request, context)
-        except (asyncio.CancelledError, grpc.aio.AbortError):
+        except asyncio.CancelledError:
+            if not (reason := calls.reason(task)):
+                raise
+            await abort(context, reason)
+        except grpc.aio.AbortError:
             raise
         except Exception as error:  # noqa: BLE001 - the one place that translates whatever a handler raises
             await abort(context, translate(error, method))
+        finally:
+            calls.discard(task)
 
     return call
 
 
-def _stream(inner: Any, gate: Gate, streams: OpenStreams, method: str) -> Any:
+def _stream(inner: Any, gate: Gate, calls: CallsUnderWay, method: str) -> Any:
     async def call(request: Any, context: Context) -> AsyncIterator[Any]:
         stream: Any = None
-        streams.count += 1
+        task = calls.add()
+        calls.streams += 1
         try:
             gate.admit(method, context.invocation_metadata() or ())
             stream = inner(request, context)
             async for message in stream:
                 yield message
-        except (asyncio.CancelledError, grpc.aio.AbortError):
+        except asyncio.CancelledError:
+            if not (reason := calls.reason(task)):
+                raise
+            await abort(context, reason)
+        except grpc.aio.AbortError:
             raise
         except Exception as error:  # noqa: BLE001 - the one place that translates whatever a handler raises
             await abort(context, translate(error, method))
         finally:
-            streams.count -= 1
+            calls.discard(task)
+            calls.streams -= 1
             if hasattr(stream, "aclose"):
                 await stream.aclose()
 

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.peer import Peer
+
 if TYPE_CHECKING:  # generic in the stubs only
     Context = grpc.aio.ServicerContext[Any, Any]
 else:
@@ -21,19 +24,35 @@ else:
 Response: Final = health_pb2.HealthCheckResponse
 
 
+LIVENESS: Final = "liveness"
+"""The name under which a server says that its process works, whatever it depends on."""
+
+CHECK_S_MAX: Final = 2.0
+"""Seconds that another service has to say whether it is ready."""
+
+
 class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the library has no types
-    """Whether a server serves, for the server as a whole (the empty name) and for its service by name."""
+    """Whether a server is ready for calls (the empty name, and its service's), and whether it lives (`liveness`).
+
+    A process that lost its database is to get no calls, and it is not to be killed for that either.
+    """
 
     def __init__(self, service: str) -> None:
-        """Know this service, which does not serve yet."""
-        self._names = frozenset(("", service))
-        self._status = Response.NOT_SERVING
+        """Know this service, which is not ready yet."""
+        self._statuses = dict.fromkeys(("", service), Response.NOT_SERVING)
+        self._statuses[LIVENESS] = Response.SERVING
         self._has_ended = False
         self._changed = asyncio.Event()
 
-    def set(self, *, serving: bool) -> None:
-        """Say from now on that the service serves, or that it does not."""
-        self._status = Response.SERVING if serving else Response.NOT_SERVING
+    def set(self, *, ready: bool) -> None:
+        """Say from now on that the service is ready, or that it is not."""
+        status = Response.SERVING if ready else Response.NOT_SERVING
+        self._statuses.update((name, status) for name in self._statuses if name != LIVENESS)
+        self._tell()
+
+    def leave(self) -> None:
+        """Say that the server is about to stop."""
+        self._statuses = dict.fromkeys(self._statuses, Response.NOT_SERVING)
         self._tell()
 
     def end(self) -> None:
@@ -49,15 +68,16 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the libra
         self, request: health_pb2.HealthCheckRequest, context: Context
     ) -> health_pb2.HealthCheckResponse:
         """The status now; NOT_FOUND for another service's name, as the protocol has it."""
-        if request.service not in self._names:
+        if request.service not in self._statuses:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"There is no service {request.service} here.")
-        return Response(status=self._status)
+        return Response(status=self._statuses[request.service])
 
     async def List(  # noqa: N802 - the protocol's name
         self, _request: health_pb2.HealthListRequest, _context: Context
     ) -> health_pb2.HealthListResponse:
         """The status of every name."""
-        return health_pb2.HealthListResponse(statuses={name: Response(status=self._status) for name in self._names})
+        listed = {name: Response(status=status) for name, status in self._statuses.items()}
+        return health_pb2.HealthListResponse(statuses=listed)
 
     async def Watch(  # noqa: N802 - the protocol's name
         self, request: health_pb2.HealthCheckRequest, _context: Context
@@ -66,10 +86,19 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the libra
         told = None
         while True:
             changed = self._changed
-            status = self._status if request.service in self._names else Response.SERVICE_UNKNOWN
+            status = self._statuses.get(request.service, Response.SERVICE_UNKNOWN)
             if status != told:
                 yield Response(status=status)
                 told = status
             if self._has_ended:
                 return
             await changed.wait()
+
+
+async def check_ready(peer: Peer) -> None:
+    """Ask another service whether it is ready. Raises SERVICE_UNAVAILABLE where it is not, or does not say."""
+    stub = health_pb2_grpc.HealthStub(peer.channel)
+    answer = await peer.call(stub.Check, health_pb2.HealthCheckRequest(), CHECK_S_MAX)
+    if answer.status != Response.SERVING:
+        message = f"The {peer.name} at {peer.address} is not ready."
+        raise fault(Reason.SERVICE_UNAVAILABLE, message, service=peer.name, address=peer.address)

@@ -58,7 +58,7 @@ def run_service(
     gc.freeze()
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.run(serve_until_stopped(server))
+            runner.run(serve_until_stopped(server, lame_duck_s=settings.lame_duck_s))
     except SettingsError as error:
         exit_with(error)
     except OSError as error:

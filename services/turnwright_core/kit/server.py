@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
 import grpc
@@ -16,8 +16,9 @@ from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from turnwright_core.entries import Tier
+from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.auth import Gate
-from turnwright_core.kit.guard import GuardedServer, OpenStreams
+from turnwright_core.kit.guard import CallsUnderWay, GuardedServer
 from turnwright_core.kit.health import Health
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.neighbours import LocalServer
@@ -37,6 +38,9 @@ SERVER_OPTIONS: Final = (
 STOP_S_MORE: Final = 5.0
 """Seconds beyond `drain_s` that a step of stopping may take."""
 
+END_S: Final = 1.0
+"""Seconds that calls which are late have to hear that they are ended, beyond `drain_s`."""
+
 FAREWELL_S: Final = 0.25
 """Seconds between telling clients to connect elsewhere and ending their streams.
 
@@ -45,6 +49,15 @@ of a broken pipe instead of why its stream ended. Clients answer the request to 
 the connection a tenth of a second after a message.
 """
 
+READY_EVERY_S: Final = 2.0
+"""Seconds between two looks whether a service is ready."""
+
+READY_S_MAX: Final = 5.0
+"""Seconds that one look may take; a service that hangs is not ready."""
+
+FIRST_LOOK_S: Final = 1.0
+"""Seconds that the start waits for the first look, so that a service that is ready says so from its first call on."""
+
 _log = get_logger("server")
 
 
@@ -52,9 +65,13 @@ async def _nothing() -> None:
     """Do nothing: the default of a service's hooks."""
 
 
+def _take_no_notice(_address: str) -> None:
+    """Do nothing with an address."""
+
+
 @frozen
 class Service:
-    """What a service gives to its server. Hooks run in the order start, drain, close."""
+    """What a service gives to its server. Hooks run in the order start, listening, drain, close."""
 
     name: str
     """`store`, `assembler`, `provider` or `executor`."""
@@ -70,6 +87,13 @@ class Service:
     """Runs when no new call is accepted: brings calls under way to their end."""
     close: Callable[[], Awaitable[None]] = _nothing
     """Runs after the last call."""
+    listening: Callable[[str], None] = _take_no_notice
+    """Told the address with its port, after the start, right before the first call is accepted."""
+    ready: Callable[[], Awaitable[None]] | None = None
+    """Looks whether the service can do its work now: raises TurnwrightError where what it needs is away.
+
+    None: it needs nothing but itself.
+    """
 
 
 class RunningServer:
@@ -94,7 +118,9 @@ class RunningServer:
         self._step_s_max = drain_s + stop_s_more
         self._health = Health(service.grpc_name)
         self._server: grpc.aio.Server | None = None
-        self._streams = OpenStreams()
+        self._calls = CallsUnderWay()
+        self._looking: asyncio.Task[None] | None = None
+        self._has_looked = asyncio.Event()
         self.local = LocalServer()
         """The same handlers for callers of this process."""
 
@@ -102,7 +128,7 @@ class RunningServer:
         """Start the service, then listen. Raises OSError when the address cannot be bound."""
         await self.service.start()
         server = grpc.aio.server(interceptors=self._observers, options=SERVER_OPTIONS)
-        guarded: Any = GuardedServer(server, self.local, Gate(self._secret, self.service.floor), self._streams)
+        guarded: Any = GuardedServer(server, self.local, Gate(self._secret, self.service.floor), self._calls)
         self.service.register(guarded)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
         names = (self.service.grpc_name, health.SERVICE_NAME, reflection.SERVICE_NAME)
@@ -118,20 +144,55 @@ class RunningServer:
             ) from None
         if self._wanted.endswith(":0"):
             self.address = f"{self._wanted[:-2]}:{port}"
+        self.service.listening(self.address)
         await server.start()
         self.local.open()
         self._server = server
-        self._health.set(serving=True)
+        await self._begin_looking()
         _log.info("serving", service=self.service.name, address=self.address)
+
+    async def _begin_looking(self) -> None:
+        if self.service.ready is None:
+            self._health.set(ready=True)
+            return
+        self._looking = asyncio.create_task(self._look(self.service.ready), name=f"readiness {self.service.name}")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_LOOK_S):
+                await self._has_looked.wait()
+
+    async def _look(self, ready: Callable[[], Awaitable[None]]) -> None:
+        """Tell whether the service can do its work, again and again."""
+        before: bool | None = None
+        while True:
+            problem = await _problem(ready)
+            if before is not (not problem):
+                before = not problem
+                self._health.set(ready=before)
+                if problem:
+                    _log.warning("not_ready", service=self.service.name, problem=problem)
+                else:
+                    _log.info("ready", service=self.service.name)
+            self._has_looked.set()
+            await asyncio.sleep(READY_EVERY_S)
+
+    async def leave(self) -> None:
+        """Say that the service stops soon; calls are served as before."""
+        if self._looking:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        self._health.leave()
 
     async def stop(self) -> None:
         """Drain and close: health first, then no new calls, then the calls under way, then the service."""
         if self._server is None:
             return
         server, self._server = self._server, None
-        self._health.set(serving=False)
-        stopping = asyncio.gather(server.stop(self._drain_s), self.local.stop(self._drain_s))
-        if self._streams.count:
+        await self.leave()
+        # What is late is ended by us, who can say why; gRPC's own end is CANCELLED.
+        overdue = asyncio.get_running_loop().call_later(self._drain_s, self._calls.end)
+        grace_s = self._drain_s + END_S
+        stopping = asyncio.gather(server.stop(grace_s), self.local.stop(grace_s))
+        if self._calls.streams:
             await asyncio.sleep(min(FAREWELL_S, self._drain_s))
         self._health.end()
         async with contextlib.AsyncExitStack() as steps:
@@ -139,6 +200,7 @@ class RunningServer:
             steps.push_async_callback(self._in_time, "close", self.service.close)
             steps.push_async_callback(self._in_time, "stop", lambda: stopping)
             steps.push_async_callback(self._in_time, "drain", self.service.drain)
+        overdue.cancel()
         _log.info("stopped", service=self.service.name)
 
     async def _in_time(self, step: str, work: Callable[[], Awaitable[Any]]) -> None:
@@ -151,27 +213,50 @@ class RunningServer:
             _log.error("stop_overdue", service=self.service.name, step=step, tasks=tasks)
 
 
-def stop_event() -> asyncio.Event:
-    """An event that SIGTERM and SIGINT set; a second signal ends the process at once."""
-    event = asyncio.Event()
+def stop_signal() -> asyncio.Future[int]:
+    """Which of SIGTERM and SIGINT has come; a second signal ends the process at once."""
     loop = asyncio.get_running_loop()
+    came: asyncio.Future[int] = loop.create_future()
 
     def on_signal(number: int) -> None:
-        if event.is_set():
+        if came.done():
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        event.set()
+        came.set_result(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
-    return event
+    return came
 
 
-async def serve_until_stopped(*servers: RunningServer) -> None:
-    """Start the servers in order, wait for a signal, stop them in reverse order."""
-    event = stop_event()
+async def serve_until_stopped(*servers: RunningServer, lame_duck_s: float = 0.0) -> None:
+    """Start the servers in order, wait for a signal, stop them in reverse order.
+
+    After SIGTERM they go on serving for `lame_duck_s` and say that they stop, so that no new calls come when they do.
+    """
+    came = stop_signal()
     async with contextlib.AsyncExitStack() as stack:
         for server in servers:
             await server.start()
             stack.push_async_callback(server.stop)
-        await event.wait()
+        if await came == signal.SIGTERM:
+            await leave(servers, lame_duck_s)
+
+
+async def leave(servers: Iterable[RunningServer], lame_duck_s: float) -> None:
+    """Have servers say that they stop, and wait so long that load balancers have heard of it."""
+    for server in servers:
+        await server.leave()
+    await asyncio.sleep(lame_duck_s)
+
+
+async def _problem(ready: Callable[[], Awaitable[None]]) -> str:
+    """Why a service is not ready; empty where it is."""
+    try:
+        async with asyncio.timeout(READY_S_MAX):
+            await ready()
+    except TurnwrightError as error:
+        return error.message
+    except TimeoutError:
+        return f"what it needs did not answer within {READY_S_MAX:g} s"
+    return ""

@@ -134,6 +134,13 @@ class Settings:
     drain_s: float = setting(
         default=10.0, ge=0, le=600, description="Seconds that calls under way have to end when a service is stopped."
     )
+    lame_duck_s: float = setting(
+        default=2.0,
+        ge=0,
+        le=600,
+        description="Seconds that a service goes on serving after SIGTERM while its health says NOT_SERVING: time for "
+        "load balancers to hear of it. Ctrl-C does not wait.",
+    )
 
     def __init_subclass__(cls) -> None:
         cls.fields = {**cls.fields, **_declared(cls)}

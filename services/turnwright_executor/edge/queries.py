@@ -30,19 +30,20 @@ CHECK_TIMEOUT_S: Final = 20.0
 class StoreQueries:
     """Implements ports.Queries."""
 
-    def __init__(
-        self, store: Peer, assembler: Peer, provider: Peer, schemes: KnownSchemes, own_address: str, confinement: str
-    ) -> None:
+    def __init__(self, store: Peer, assembler: Peer, provider: Peer, schemes: KnownSchemes, confinement: str) -> None:
         """Speak through these peers. `confinement` says how commands are confined here."""
         self._confinement = confinement
         self._store = store
         self._provider = provider
         self._peers: Sequence[Peer] = (store, assembler, provider)
-        # A port that the system chose is not known here; whoever asks has just called it.
-        self._own_address = "" if own_address.endswith(":0") else own_address
+        self._own_address = ""
         self._rows = store_service_pb2_grpc.StoreServiceStub(store.channel)
         self._payload = RunPayload(store, schemes)
         self._models = provider_service_pb2_grpc.ProviderServiceStub(provider.channel)
+
+    def reached_at(self, own_address: str) -> None:
+        """Tell this address as the executor's."""
+        self._own_address = own_address
 
     async def create_run(self, request: executor_service_pb2.StartRunRequest) -> run_pb2.Run:
         """A new run without work."""

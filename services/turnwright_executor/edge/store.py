@@ -45,7 +45,7 @@ _log = get_logger("ledger")
 
 
 class StoreLedger(StoreWrites):
-    """Implements ports.Ledger. `owner` is new at each start of the executor, `own_address` is where it listens."""
+    """Implements ports.Ledger. `owner` is new at each start of the executor, `own_address` is where others reach it."""
 
     def __init__(
         self, peer: Peer, owner: str, own_address: str, lease_ms: int = 0, schemes: KnownSchemes | None = None
@@ -56,6 +56,10 @@ class StoreLedger(StoreWrites):
         """
         super().__init__(peer, schemes or KnownSchemes())
         self._owner: dict[str, Any] = {"owner": owner, "address": own_address, "lease_ms": lease_ms}
+
+    def reached_at(self, own_address: str) -> None:
+        """Name this address with what is claimed from now on."""
+        self._owner["address"] = own_address
 
     def scheme(self, name: str) -> Scheme:
         """The rules of a scheme."""

@@ -7,16 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from sqlalchemy import Connection
+
+from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.settings import SettingsError
 from turnwright_core.runs import Model
 from turnwright_core.schemes import BUILTIN, Scheme
 from turnwright_core.values import frozen
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import registry
-from turnwright_store.sql.scopes import GLOBAL, find_scope, read_meta, write_meta
+from turnwright_store.sql.scopes import GLOBAL, find_meta, find_scope, read_meta, write_meta
 
 INCARNATION = "incarnation"
 """Key in `meta` of the history's identity."""
+
+
+def check_there(connection: Connection) -> None:
+    """Read the least that every store has. Raises DATABASE_UNAVAILABLE where it is not there."""
+    if find_meta(connection, INCARNATION) is None:
+        raise fault(Reason.DATABASE_UNAVAILABLE, "The database has lost the identity of its history.")
 
 
 @frozen

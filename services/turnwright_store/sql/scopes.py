@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import BigInteger, bindparam, case, insert, select, update
+from sqlalchemy import BigInteger, Connection, bindparam, case, insert, select, update
 
 from turnwright_core.values import frozen
 from turnwright_store.ports import Transaction
@@ -81,7 +81,12 @@ def find_scope(tx: Transaction, key: str) -> int:
 
 def read_meta(tx: Transaction, key: str) -> str | None:
     """A fact about the database as a whole."""
-    value: str | None = tx.connection.execute(_META, {"key": key}).scalar_one_or_none()
+    return find_meta(tx.connection, key)
+
+
+def find_meta(connection: Connection, key: str) -> str | None:
+    """As read_meta, outside of a write."""
+    value: str | None = connection.execute(_META, {"key": key}).scalar_one_or_none()
     return value
 
 

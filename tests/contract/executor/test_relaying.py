@@ -13,10 +13,12 @@ import proxy as http2
 from contract.executor.replicas import DONE, begun, eventually, two_executors, watched
 from proxy import proxied
 from services import SECRET
-from turnwright_client import RunView
+from turnwright_client import Client, RunView
 from turnwright_client.client import loop_in
 from turnwright_core.runs import LOOP_ENDED
+from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.edge.routing import FORWARDED
+from turnwright_executor.wiring import build as build_executor
 
 pytestmark = pytest.mark.asyncio
 
@@ -187,3 +189,27 @@ async def test_a_relay_whose_connection_is_lost_goes_on_with_the_owners_next_eve
             proxy.end_calls(lambda call: http2.reset(call, http2.INTERNAL_ERROR))
         numbers = [event.cursor.seq for event in await watcher.ended() if event.WhichOneof("event") != "heartbeat"]
         assert numbers == list(range(queued.cursor.seq + 1, numbers[-1] + 1))
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "127.0.0.1:0"])
+async def test_who_listens_everywhere_on_any_port_is_found_by_those_who_watch_elsewhere(tmp_path, monkeypatch, listen):
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    async with two_executors(tmp_path) as (services, other, _):
+        settings = ExecutorSettings(
+            home=tmp_path / "home", token=SECRET, log_level="error", listen=listen, sh_sandbox="limits",
+            **{name: services.addresses[name] for name in ("store", "provider", "assembler")},
+        )  # fmt: skip
+        await services.stop("executor")
+        services.builds["executor"] = lambda: build_executor(settings, SECRET)
+        services.addresses["executor"] = listen
+        await services.start("executor")
+        (tmp_path / "m.txt").write_text(LONG)
+        port = services.servers["executor"].address.rpartition(":")[2]
+        async with Client.connect(f"127.0.0.1:{port}", SECRET) as owner:
+            queued = await owner.act(
+                services.project, "Do it.", run="r", settings=settings_pb2.LoopSettings(model="m", yolo=True)
+            )
+        seen = await watched(other, services.project, "r")
+        kinds = {event.WhichOneof("event") for event in seen}
+    assert queued.cursor.epoch
+    assert "stream_delta" in kinds

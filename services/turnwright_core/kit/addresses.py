@@ -1,0 +1,32 @@
+"""Where others reach a service that listens on every interface, or on a port that the system chose."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from typing import Final
+
+_WILDCARDS: Final = ("0.0.0.0", "[::]", "::", "*", "")  # noqa: S104 - compared with
+_ELSEWHERE: Final = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
+"""Addresses that no host has: the way to them is the way out. Nothing is sent there."""
+
+
+def reachable_address(listening: str) -> str:
+    """The address that other hosts call; what is no wildcard is passed on as it is."""
+    host, _, port = listening.rpartition(":")
+    return f"{_own_host()}:{port}" if host in _WILDCARDS else listening
+
+
+def _own_host() -> str:
+    """The address of the interface that leads out, else the one that the host's name stands for."""
+    for family, target in _ELSEWHERE:
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as way:
+            way.connect((target, 9))
+            return _host(way.getsockname()[0])
+    with contextlib.suppress(OSError):
+        return _host(socket.getaddrinfo(socket.gethostname(), None)[0][4][0])
+    return "127.0.0.1"
+
+
+def _host(address: object) -> str:
+    return f"[{address}]" if ":" in str(address) else str(address)

@@ -1,0 +1,119 @@
+"""Readiness is whether a service can do its work now; liveness is whether its process works."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from services import SECRET, running
+from turnwright_client.discovery import StackRecord, locate
+from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.server import RunningServer, Service
+from turnwright_store.config import StoreSettings
+from turnwright_store.wiring import build as build_store
+
+pytestmark = pytest.mark.asyncio
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+@contextlib.asynccontextmanager
+async def watched(address: str, service: str = ""):
+    """The statuses that a server tells, one after the other."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=service), timeout=120)
+
+        async def status():
+            return (await watch.read()).status
+
+        yield status
+        watch.cancel()
+
+
+async def checked(address: str, service: str) -> int:
+    async with grpc.aio.insecure_channel(address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        return (await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=30)).status
+
+
+@pytest.mark.parametrize(
+    ("service", "name"),
+    [
+        ("executor", ""),
+        ("executor", "turnwright.executor.v1.ExecutorService"),
+        ("assembler", ""),
+        ("assembler", "turnwright.assembler.v1.AssemblerService"),
+    ],
+)
+async def test_who_lost_the_store_is_not_ready_and_lives_until_it_comes_back(tmp_path, service, name):
+    async with running(tmp_path) as services, watched(services.addresses[service], name) as status:
+        assert await status() == SERVING
+        await services.stop("store")
+        assert await status() == NOT_SERVING
+        assert await checked(services.addresses[service], "liveness") == SERVING
+        await services.start("store")
+        assert await status() == SERVING
+
+
+async def test_an_executor_behind_a_store_that_is_not_ready_is_not_ready_either(tmp_path):
+    is_away = asyncio.Event()
+
+    async def ready() -> None:
+        if is_away.is_set():
+            raise fault(Reason.DATABASE_UNAVAILABLE, "The database is away.")
+
+    async with running(tmp_path) as services:
+        build = services.builds["store"]
+        services.builds["store"] = lambda: replace(build(), ready=ready)
+        await services.restart("store")
+        async with watched(services.addresses["executor"]) as status:
+            assert await status() == SERVING
+            is_away.set()
+            assert await status() == NOT_SERVING
+
+
+async def test_a_service_whose_look_hangs_starts_and_is_not_ready(tmp_path):
+    async def ready() -> None:
+        await asyncio.Event().wait()
+
+    service = Service("store", "some.Service", lambda _: None, ready=ready)
+    server = RunningServer(service, f"unix:{tmp_path}/s.sock", SECRET, 1.0)
+    await server.start()
+    assert await checked(server.address, "some.Service") == NOT_SERVING
+    assert await checked(server.address, "liveness") == SERVING
+    await server.stop()
+
+
+async def test_a_stack_whose_store_is_away_is_found_because_it_says_itself_what_is_wrong(tmp_path):
+    async with running(tmp_path) as services:
+        StackRecord(services.addresses["executor"], 1).write(tmp_path / "home")
+        async with watched(services.addresses["executor"]) as status:
+            assert await status() == SERVING
+            await services.stop("store")
+            assert await status() == NOT_SERVING
+        assert await locate(tmp_path / "home", timeout_s=30) == services.addresses["executor"]
+        await services.start("store")
+
+
+async def test_a_store_whose_database_is_away_is_not_ready(tmp_path, postgres, postgres_url):
+    name = postgres_url.rpartition("/")[2]
+    settings = StoreSettings(home=tmp_path, token=SECRET, db=postgres_url, log_level="error")
+    server = RunningServer(build_store(settings, SECRET), f"unix:{tmp_path}/s.sock", SECRET, 1.0)
+    await server.start()
+    async with watched(server.address) as status:
+        assert await status() == SERVING
+        postgres.server.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        postgres.server.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s", [name]
+        )
+        assert await status() == NOT_SERVING
+        assert await checked(server.address, "liveness") == SERVING
+        postgres.server.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+        assert await status() == SERVING
+    await server.stop()
