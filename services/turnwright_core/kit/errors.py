@@ -31,7 +31,8 @@ NOT_OURS: Final = "remote"
 """The `error_id` of an error that names none of our reasons: no log of ours has it."""
 
 ANSWERED: Final = "turnwright-watching"
-"""What a watch begins with, before there is anything to tell, and what is said of one that was lost after it."""
+"""What a watch begins with, before there is anything to tell, and a model call before its vendor is asked; the error of
+a call that ended after it says so."""
 
 _REFUSALS: Final = frozenset(
     {
@@ -98,14 +99,15 @@ def from_rpc(error: grpc.aio.AioRpcError, service: str, address: str) -> Turnwri
     except ValueError:
         # What is in between has ended the call with another code than the service did.
         status = None
+    answered = {ANSWERED: ""} if ANSWERED in (error.initial_metadata() or ()) else {}
     for detail in status.details if status else ():
         info = error_details_pb2.ErrorInfo()
         if detail.Unpack(info) and info.domain == DOMAIN and info.reason in Reason.__members__:
-            return fault(Reason[info.reason], error.details() or "", **dict(info.metadata))
+            values = {**info.metadata, **(answered if info.reason == Reason.DRAINING.name else {})}
+            return fault(Reason[info.reason], error.details() or "", **values)
     if error.code() in _REFUSALS:
         told = f"{error.code().name}: {error.details()}"
         return fault(Reason.INTERNAL, f"The {service} service at {address} failed: {told}", error_id=NOT_OURS)
-    answered = {ANSWERED: ""} if ANSWERED in (error.initial_metadata() or ()) else {}
     return unanswered(service, address, error.details() or error.code().name.lower(), **answered)
 
 

@@ -6,7 +6,7 @@ Source: architecture 7, 8; rows RU243, RE05.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import field
 from typing import Final, assert_never
@@ -15,17 +15,21 @@ from turnwright.executor.v1.event_pb2 import RunProgress
 from turnwright.types.v1 import delta_pb2
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.kit.errors import ANSWERED
 from turnwright_core.runs import Model, Turn, Usage
 from turnwright_core.values import mutable
 from turnwright_core.wire.runs import usage_to_pb
 from turnwright_executor.app import events
 from turnwright_executor.app.hub import RunHub
-from turnwright_executor.domain.endings import outcome_of
+from turnwright_executor.domain.endings import AWAY, outcome_of
 from turnwright_executor.ports.models import CallsDelta, Finished, ModelEvent, Models, RetryNotice, TextDelta, ToolCall
 from turnwright_executor.ports.packets import PacketMessage
 
 RESTART_WAIT_S: Final = 1.0
 """Seconds before a model call whose stream stopped in the middle is made again, times the number of tries."""
+
+UNTOLD: Final = (Reason.STREAM_INTERRUPTED, Reason.VENDOR_TIMEOUT, Reason.VENDOR_PROTOCOL, Reason.INTERNAL)
+"""Why a call ended that the vendor may have served although nothing of it came."""
 
 
 @mutable
@@ -42,8 +46,8 @@ class Draft:
     first_delta_ms: int = 0
     model_ms: int = 0
     bytes_: int = 0
-    lost_calls: int = 0
-    """Calls of the turn whose streams stopped in the middle, before the one that is under way."""
+    unmade_calls: int = 0
+    """Calls of the turn that are counted and took nothing: the vendor refused them, or nobody took them."""
     work_ms: int = 0
     """Milliseconds that were worked on the turn when it was left."""
     turn: int = 0
@@ -80,21 +84,22 @@ class Generation:
         messages: Sequence[PacketMessage],
         call_index: int,
         draft: Draft,
-        again: Callable[[], None],
+        again: Callable[[], Awaitable[None]],
     ) -> None:
         """Fill the draft with the reply. Raises TurnwrightError; the draft then holds what came before.
 
         `again` is told of a call that is lost and shall be made again; what it raises ends the calls.
         """
         for attempt in range(1, self._attempts + 1):
-            empty(draft, turn.number, attempt - 1)
+            empty(draft, turn.number)
             try:
                 await self._stream(hub, turn, model, messages, call_index, draft)
             except TurnwrightError as error:
+                draft.unmade_calls += not _may_cost(draft, error)
                 hub.publish(events.stream_cancelled(turn.number, outcome_of(error)))
                 if error.reason is not Reason.STREAM_INTERRUPTED or attempt == self._attempts:
                     raise
-                again()
+                await again()
                 wait_s = RESTART_WAIT_S * attempt
                 hub.publish(events.progress(RunProgress.PHASE_RETRYING, turn.number, error.message, wait_s))
                 await asyncio.sleep(wait_s)
@@ -133,13 +138,22 @@ def _elapsed_ms(begin_s: float, end_s: float) -> int:
     return max(1, round((end_s - begin_s) * 1000))
 
 
-def empty(draft: Draft, turn: int, lost_calls: int = 0) -> None:
-    """Forget the reply before, with what it consumed; so many calls of the turn are lost by now."""
+def _may_cost(draft: Draft, error: TurnwrightError) -> bool:
+    """Whether the vendor may want to be paid for a call that ended so."""
+    if draft.text or draft.thoughts or draft.calls or error.reason in UNTOLD:
+        return True
+    return error.reason in AWAY and ANSWERED in error.metadata
+
+
+def empty(draft: Draft, turn: int) -> None:
+    """Forget the reply before, with what it consumed."""
+    if draft.turn != turn:
+        draft.unmade_calls = 0
     draft.content.clear()
     draft.reasoning.clear()
     draft.calls, draft.usage, draft.finish, draft.is_cut, draft.bytes_ = (), Usage(), "", False, 0
     draft.first_delta_ms = draft.model_ms = draft.work_ms = 0
-    draft.lost_calls, draft.turn, draft.is_whole = lost_calls, turn, False
+    draft.turn, draft.is_whole = turn, False
 
 
 def _fold(draft: Draft, event: ModelEvent) -> None:

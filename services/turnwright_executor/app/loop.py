@@ -96,8 +96,6 @@ class _OpenTurn:
     note: CallNote
     reading: Reading
     unwritten: list[EntryWrite]
-    lost_calls: int = 0
-    """Model calls of the turn that ended with their executors."""
     is_left: bool = False
     """Whether an earlier owner carried out commands of which this one does not know what they brought."""
     is_demoted: bool = False
@@ -231,10 +229,15 @@ class LoopDriver:
 
     async def _ask(self, turn: Turn, packet: Packet) -> None:
         await self._services.generation.run(
-            self._place.hub, turn, self._model, packet.messages, self._turns_ended, self.draft, self._purse.lose_call
+            self._place.hub, turn, self._model, packet.messages, self._turns_ended, self.draft, self._again
         )
         self._purse.reply(self.draft)
         self._announcer.replied(turn.number, self.draft)
+
+    async def _again(self) -> None:
+        """A call is lost and shall be made again. Raises BudgetError, TurnwrightError."""
+        self._purse.lose_call()
+        await self._services.ledger.call_again(self._address, self._claim.epoch, self.draft.turn)
 
     async def _packet(self, open_turn: _OpenTurn) -> Packet:
         """What the model reads: what is stored of a turn that was left, else what is assembled and stored now.
@@ -243,8 +246,10 @@ class LoopDriver:
         """
         ledger, turn = self._services.ledger, open_turn.turn
         if open_turn.at_least is None and (stored := await ledger.read_packet(self._address, turn.number)):
-            open_turn.lost_calls = self._claim.turn_losses
-            self._purse.reserve(stored.tokens, self._calibration(), open_turn.lost_calls)
+            lost = self._claim.turn_calls - self.draft.unmade_calls - self.draft.is_whole
+            self._purse.reserve(stored.tokens, self._calibration(), max(0, lost))
+            if not self.draft.is_whole:
+                await ledger.call_again(self._address, self._claim.epoch, turn.number)
             return stored
         calibration, base = self._calibration(), self._stored_packet
         packet = await self._services.packets.assemble(self._address, turn, open_turn.at_least, calibration, base)

@@ -162,8 +162,7 @@ async def _lost_tokens(ledger: Ledger, address: RunAddress, claim: Claim, draft:
     """What was set aside for calls of the open turn whose reply nobody has, or whose usage nobody told."""
     if claim.open_turn is None:
         return 0
-    untold = bool(draft.text or draft.thoughts or draft.calls) and not draft.usage.total_tokens
-    calls = claim.turn_losses + draft.lost_calls + untold
+    calls = max(0, claim.turn_calls - draft.unmade_calls - (draft.usage.total_tokens > 0))
     packet = await ledger.read_packet(address, claim.open_turn.number) if calls else None
     return calls * reserved_tokens(packet.tokens, 0) if packet else 0
 

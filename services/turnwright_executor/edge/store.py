@@ -115,6 +115,7 @@ class StoreLedger(StoreWrites):
             workspace_id=answer.workspace_id,
             lease_ms=answer.lease_ms,
             turn_losses=answer.turn_losses,
+            turn_calls=answer.turn_calls,
         )
 
     async def _whole(self, address: RunAddress, records: Sequence[Entry]) -> tuple[Entry, ...]:

@@ -145,6 +145,12 @@ class StoreWrites:
 
         return await self._in_parts(address, epoch, packet.effects, send)
 
+    async def call_again(self, address: RunAddress, epoch: int, turn: int) -> None:
+        """The stored packet of the open turn is about to be sent once more: count it."""
+        request = _entries(address, epoch, ())
+        request.packet.CopyFrom(write_pb2.PacketRecord(turn=turn, again=True))
+        await self._call(self.stub.WriteEntries, request)
+
     async def end_turn(
         self,
         address: RunAddress,

@@ -30,6 +30,7 @@ class Claim:
     workspace_id: str
     lease_ms: int
     turn_losses: int
+    turn_calls: int
 
 
 @frozen
@@ -144,6 +145,10 @@ class Ledger(Protocol):
 
         `base_turn` is the turn of the packet that this one was based on; 0: none, it is stored whole.
         """
+        ...
+
+    async def call_again(self, address: RunAddress, epoch: int, turn: int) -> None:
+        """The stored packet of the open turn is about to be sent once more: count it."""
         ...
 
     async def read_packet(self, address: RunAddress, turn: int) -> Packet | None:

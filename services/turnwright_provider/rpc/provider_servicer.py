@@ -11,6 +11,7 @@ from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.provider.v1 import provider_service_pb2_grpc
 
 from turnwright_core.kit.auth import check_deployment
+from turnwright_core.kit.errors import ANSWERED
 from turnwright_core.wire.runs import model_from_pb
 from turnwright_provider.app.check_models import check_models
 from turnwright_provider.app.generate import Generation, find_vendor
@@ -42,10 +43,11 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
         self, request: pb.GenerateRequest, context: Context
     ) -> AsyncGenerator[pb.GenerateResponse, None]:
         """Call a model and stream its reply."""
-        del context
         self._check_caller("Generate")
         check_generate(request)
         name, model = split_vendor_model(request.model.vendor_model)
+        # From here on the call may cost: should it be lost with this process, its caller has to know.
+        await context.send_initial_metadata(((ANSWERED, "1"),))
         generation = self._begin(name, find_vendor(self._vendors, name))
         async with aclosing(generation.parts(call_from_pb(request, model))) as parts:
             async for part in parts:

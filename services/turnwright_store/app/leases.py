@@ -33,6 +33,7 @@ from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import registry
 from turnwright_store.sql import turns as turn_rows
 from turnwright_store.sql import work as work_rows
+from turnwright_store.sql.packets import count_calls
 from turnwright_store.sql.runs import RunRow, find_run, get_run, load_runs, write_run
 from turnwright_store.sql.views import Shown, Wanted, list_shown, load_entries
 
@@ -84,6 +85,8 @@ class Claimed:
     recent_turns: list[Turn]
     turn_losses: int
     """Owners of the open turn that ended without giving the run back."""
+    turn_calls: int
+    """Model calls that the open turn has made, or was about to make."""
 
 
 def claimant(basis: Basis, owner: str, address: str, lease_ms: int) -> Claimant:
@@ -144,6 +147,7 @@ def _claimed(tx: Transaction, run: RunRow, who: Claimant) -> Claimed:
         _records(tx.connection, run),
         turn_rows.recent_turns(tx.connection, run.id, loop.sequence, RECENT_TURNS_MAX) if loop else [],
         losses,
+        count_calls(tx.connection, run.id, run.turn_open) if run.turn_open else 0,
     )
 
 

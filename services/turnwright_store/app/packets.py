@@ -53,6 +53,12 @@ def record_packet(tx: Transaction, run: Standing, packet: Packet) -> None:
             Reason.TRANSITION_FORBIDDEN, message, **{"from": run.turn_open, "to": packet.turn, "object": "packet"}
         )
     connection = tx.connection
+    if packet.again:
+        if not rows.call_again(connection, run.id, packet.turn):
+            message = f"Turn {packet.turn} has no packet that could be sent again."
+            raise fault(Reason.TRANSITION_FORBIDDEN, message, **{"from": 0, "to": packet.turn, "object": "packet"})
+        return
+    calls = rows.count_calls(connection, run.id, packet.turn) + 1
     texts = {digest_of(piece): piece for piece in packet.pieces if isinstance(piece, str)}
     asked = ask_ahead(connection, run.id, run.project_id, texts, packet.shows)
     base = _base(connection, run, packet)
@@ -60,7 +66,7 @@ def record_packet(tx: Transaction, run: Standing, packet: Packet) -> None:
     new = {digest: text for digest, text in texts.items() if digest not in ids}
     ids |= add_blocks(connection, run.id, run.project_id, new, packet.shows, asked)
     parts = _parts(packet, {text: ids[digest] for digest, text in texts.items()})
-    rows.add_packet(connection, run.id, _row(connection, run.id, packet, parts, base), packet.note)
+    rows.add_packet(connection, run.id, _row(connection, run.id, packet, parts, base), packet.note, calls)
 
 
 def _base(connection: Connection, run: Standing, packet: Packet) -> PacketRow | None:

@@ -61,6 +61,8 @@ class Packet:
     """What its owner wants to know of it later; opaque."""
     shows: Mapping[str, str] = field(default_factory=dict)
     """Texts of its own that show the body of an entry, each with the path of that."""
+    again: bool = False
+    """Nothing is given: the model is sent the stored packet of the turn once more."""
 
     @property
     def pieces(self) -> Iterable[Copied | str]:
@@ -79,6 +81,8 @@ Layout = tuple[tuple[str, tuple[int, ...]], ...]
 
 def check_packet(packet: Packet) -> None:
     """Refuse a packet that is over its limits, or copies from nowhere."""
+    if packet.again and (packet.messages or packet.base_turn or packet.note):
+        raise invalid("packet.again", "again stands for the stored packet: leave out messages, base_turn and note.")
     check_count("packet.messages", len(packet.messages), MESSAGES_MAX)
     check_bytes("packet.note", packet.note, NOTE_BYTES_MAX)
     check_count("packet.pieces", packet.length, BLOCKS_MAX)

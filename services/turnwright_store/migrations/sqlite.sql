@@ -1,4 +1,4 @@
--- e0582de8f76593781c134c10df5ab24f8852cb6c51098037602b0eeecd2dc4d5
+-- 5d560054088ea4b17936e5d69ea7bf23fe6686875e1645a048fcfd45a9d9c556
 CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
@@ -297,6 +297,7 @@ CREATE TABLE packets (
 	length BIGINT DEFAULT 0 NOT NULL, 
 	layout TEXT NOT NULL, 
 	note TEXT DEFAULT '' NOT NULL, 
+	calls BIGINT DEFAULT 0 NOT NULL, 
 	CONSTRAINT pk_packets PRIMARY KEY (run_id, turn), 
 	CONSTRAINT fk_packets_run_id FOREIGN KEY(run_id) REFERENCES runs (id)
 )

@@ -21,7 +21,7 @@ from turnwright_store.rpc.calls import Calls
 def packet_of(record: write_pb2.PacketRecord) -> Packet:
     """A packet from the wire. Raises what is wrong with it by itself."""
     messages = tuple(Message(each.role, tuple(map(piece_from_pb, each.pieces))) for each in record.messages)
-    packet = Packet(record.turn, messages, record.base_turn, record.note, shown_in(record.messages))
+    packet = Packet(record.turn, messages, record.base_turn, record.note, shown_in(record.messages), record.again)
     check_packet(packet)
     return packet
 

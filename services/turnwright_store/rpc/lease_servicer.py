@@ -41,6 +41,7 @@ def claim_to_pb(claimed: Claimed) -> lease_pb2.ClaimRunResponse:
         workspace_id=run.workspace_id,
         lease_ms=claimed.lease_ms,
         turn_losses=claimed.turn_losses,
+        turn_calls=claimed.turn_calls,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Final
 
-from sqlalchemy import Connection, bindparam, delete, insert, select
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from turnwright_core.values import frozen
 from turnwright_store.sql.tables import packets
@@ -17,11 +17,12 @@ _LATEST: Final = (
     .order_by(packets.c.turn.desc())
     .limit(bindparam("page"))
 )
-_NOTE: Final = select(packets.c.note).where(
-    packets.c.run_id == bindparam("run"), packets.c.turn == bindparam("turn_is")
-)
+_OF_TURN: Final = (packets.c.run_id == bindparam("run"), packets.c.turn == bindparam("turn_is"))
+_CALLS: Final = select(packets.c.calls).where(*_OF_TURN)
+_CALL_AGAIN: Final = update(packets).where(*_OF_TURN).values(calls=packets.c.calls + 1)
 _ADD: Final = insert(packets)
-_REMOVE: Final = delete(packets).where(packets.c.run_id == bindparam("run"), packets.c.turn == bindparam("turn_is"))
+_REMOVE: Final = delete(packets).where(*_OF_TURN)
+_NOTE: Final = select(packets.c.note).where(*_OF_TURN)
 
 
 @frozen
@@ -48,9 +49,19 @@ def packet_note(connection: Connection, run_id: int, turn: int) -> str:
     return str(connection.execute(_NOTE, {"run": run_id, "turn_is": turn}).scalar_one())
 
 
-def add_packet(connection: Connection, run_id: int, row: PacketRow, note: str) -> None:
-    """Store the layout of a turn, and what its owner noted of it."""
-    connection.execute(_ADD, {"run_id": run_id, **asdict(row), "note": note})
+def add_packet(connection: Connection, run_id: int, row: PacketRow, note: str, calls: int) -> None:
+    """Store the layout of a turn, what its owner noted of it, and the calls that were made in the turn."""
+    connection.execute(_ADD, {"run_id": run_id, **asdict(row), "note": note, "calls": calls})
+
+
+def call_again(connection: Connection, run_id: int, turn: int) -> bool:
+    """Count another call with the packet of a turn; False where there is none."""
+    return bool(connection.execute(_CALL_AGAIN, {"run": run_id, "turn_is": turn}).rowcount)
+
+
+def count_calls(connection: Connection, run_id: int, turn: int) -> int:
+    """The calls that were made in a turn, or were about to be."""
+    return int(connection.execute(_CALLS, {"run": run_id, "turn_is": turn}).scalar() or 0)
 
 
 def remove_packet(connection: Connection, run_id: int, turn: int) -> None:

@@ -356,6 +356,8 @@ packets = Table(
     prose("layout"),
     # What the owner wants to know of it when it is sent again: JSON that the store does not read.
     prose("note", ""),
+    # Model calls that were made with it, or were about to be.
+    number("calls"),
     PrimaryKeyConstraint("run_id", "turn"),
 )
 

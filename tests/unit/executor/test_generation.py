@@ -9,9 +9,10 @@ from turnwright_executor.ports.models import ToolCall
 
 def test_nothing_of_a_reply_before_stays_in_an_emptied_draft():
     usage = Usage(prompt_tokens=1, total_tokens=1)
-    draft = Draft(["a"], ["b"], (ToolCall("get", "{}"),), usage, "stop", 1, 2, 3, lost_calls=4, work_ms=5, turn=6)
+    draft = Draft(["a"], ["b"], (ToolCall("get", "{}"),), usage, "stop", 1, 2, 3, unmade_calls=4, work_ms=5, turn=6)
     draft.is_whole = True
     empty(draft, 0)
     assert draft == Draft()
-    empty(draft, 3, 2)
-    assert draft == Draft(lost_calls=2, turn=3)
+    draft.unmade_calls = 2
+    empty(draft, 0)
+    assert draft == Draft(unmade_calls=2)

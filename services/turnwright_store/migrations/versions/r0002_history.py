@@ -288,6 +288,7 @@ def _packets() -> None:
         sa.Column("length", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("layout", PROSE, nullable=False),
         sa.Column("note", PROSE, server_default="", nullable=False),
+        sa.Column("calls", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name="fk_packets_run_id"),
         sa.PrimaryKeyConstraint("run_id", "turn", name="pk_packets"),
     )

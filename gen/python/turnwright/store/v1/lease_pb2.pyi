@@ -86,6 +86,7 @@ class ClaimRunResponse(_message.Message):
     LEASE_MS_FIELD_NUMBER: _builtins.int
     TURN_LOSSES_FIELD_NUMBER: _builtins.int
     SCHEMES_FIELD_NUMBER: _builtins.int
+    TURN_CALLS_FIELD_NUMBER: _builtins.int
     abort_requested: _builtins.bool
     """True when somebody has asked that the active loop ends."""
     project_root: _builtins.str
@@ -99,6 +100,10 @@ class ClaimRunResponse(_message.Message):
     turn_losses: _builtins.int
     """How many owners of the open turn were never heard of again: their leases passed, nobody gave the run back. 0 without
     an open turn. Counted durably, so that a turn that ends its executors is given up at some time.
+    """
+    turn_calls: _builtins.int
+    """How many model calls the open turn has made or was about to make: PacketRecord.again. Those of which no reply is
+    recorded are lost, and charged at what was reserved for them. 0 without an open turn, or before it has a packet.
     """
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
@@ -151,10 +156,11 @@ class ClaimRunResponse(_message.Message):
         lease_ms: _builtins.int = ...,
         turn_losses: _builtins.int = ...,
         schemes: _scheme_pb2.SchemeRegistry | None = ...,
+        turn_calls: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "fence", b"fence", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "run", b"run", "schemes", b"schemes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "abort_requested", b"abort_requested", "fence", b"fence", "lease_ms", b"lease_ms", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "project_root", b"project_root", "recent_turns", b"recent_turns", "records", b"records", "run", b"run", "schemes", b"schemes", "turn_losses", b"turn_losses", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "abort_requested", b"abort_requested", "fence", b"fence", "lease_ms", b"lease_ms", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "project_root", b"project_root", "recent_turns", b"recent_turns", "records", b"records", "run", b"run", "schemes", b"schemes", "turn_calls", b"turn_calls", "turn_losses", b"turn_losses", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__loop: _TypeAlias = _typing.Literal["loop"]  # noqa: Y015
     _WhichOneofArgType__loop: _TypeAlias = _typing.Literal["_loop", b"_loop"]  # noqa: Y015

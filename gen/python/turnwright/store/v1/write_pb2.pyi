@@ -366,6 +366,7 @@ class PacketRecord(_message.Message):
     MESSAGES_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
     BASE_TURN_FIELD_NUMBER: _builtins.int
+    AGAIN_FIELD_NUMBER: _builtins.int
     turn: _builtins.int
     """Number of the open turn."""
     note: _builtins.str
@@ -375,6 +376,11 @@ class PacketRecord(_message.Message):
     base_turn: _builtins.int
     """Turn whose packet the copied pieces are of; 0: nothing is copied. FAILED_PRECONDITION, reason PACKET_BASE_MISSING, unless
     it is this run's own latest packet before this turn: send this one whole then.
+    """
+    again: _builtins.bool
+    """The model is sent the stored packet of the turn once more, and nothing else is given. Each time that a packet is
+    stored or sent again counts as a model call (ClaimRunResponse.turn_calls), so that lost ones can be charged.
+    FAILED_PRECONDITION, reason TRANSITION_FORBIDDEN, where the open turn has no packet.
     """
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___PacketMessage]:
@@ -387,10 +393,11 @@ class PacketRecord(_message.Message):
         messages: _abc.Iterable[Global___PacketMessage] | None = ...,
         note: _builtins.str = ...,
         base_turn: _builtins.int = ...,
+        again: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_turn", b"base_turn", "messages", b"messages", "note", b"note", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "base_turn", b"base_turn", "messages", b"messages", "note", b"note", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
