@@ -8,6 +8,7 @@ import os
 import sys
 
 import pytest
+from turnwright.executor.v1 import control_pb2, executor_service_pb2_grpc
 from turnwright.store.v1 import ledger_pb2, store_service_pb2_grpc, write_pb2
 
 from services import SECRET, running
@@ -167,11 +168,18 @@ async def test_an_executor_that_ends_tells_whoever_calls_a_tool_and_ends_the_com
     # RU127; architecture 11
     await worked(services)
     command = {"command": "echo $$ > pid; exec sleep 30"}
-    calling = asyncio.create_task(services.client.call_tool(services.project, "r", "sh", command, request_id="1"))
+    # Clients of ours call again by themselves.
+    peer = Peer("executor", services.addresses["executor"], SECRET, 30.0)
+    request = control_pb2.CallToolRequest(
+        project=services.project, run="r", tool="sh", attributes=command, request_id="1"
+    )
+    stub = executor_service_pb2_grpc.ExecutorServiceStub(peer.channel)
+    calling = asyncio.create_task(peer.call(stub.CallTool, request))
     await until(lambda: pid_in(services))
     await services.restart("executor")
     with pytest.raises(UnavailableError, match="call again"):
         await calling
+    await peer.close()
     with pytest.raises(ProcessLookupError):
         os.kill(int((services.files / "pid").read_text()), 0)
     again = await services.client.call_tool(services.project, "r", "sh", command, request_id="1")
