@@ -141,7 +141,7 @@ class _Wired:
         )
         self._hubs = Hubs(owner, ledger, settings)
         leases = Leases(ledger, _boot_s, await _workspaces(settings.workspaces), registers=settings.recover)
-        places = self._places = Places(ledger, settings, sandbox)
+        places = self._places = Places(ledger, settings, sandbox, leases.ends_s)
         self._runner = Runner(services, self._hubs, leases, places.find)
         self._owners = Owners(ledger, "", leases.holds)
         relays = Relays(TailBounds(settings.tail_events, settings.tail_bytes))

@@ -174,6 +174,15 @@ class Leases:
         """Whether this executor works on the run."""
         return address in self._held
 
+    def ends_s(self, address: RunAddress) -> float:
+        """When the lease of a run ends, by the executor's clock; the past where it is not held.
+
+        Nobody else has the run before. What cannot be stopped by this process, because the process itself is stopped,
+        is to end by then.
+        """
+        held = self._held.get(address)
+        return held.until_s + held.term_s * (1 - WORK_SHARE) if held else -inf
+
     async def confirm(self, address: RunAddress) -> None:
         """Make sure that the run is ours, just before something happens to the world; asks nobody while time is left.
 

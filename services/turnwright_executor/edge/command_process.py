@@ -1,15 +1,16 @@
 """The processes of one command, as its executor holds them.
 
 Two ways. Supervised: a process of ours stands between and adopts whatever the command starts, so that nothing gets
-away (`supervisor`); should that process be killed, what it held is known by a mark (`process_mark`). Otherwise the
-command is a session: enough in a sandbox, whose processes end with it, and all that there is where the system has no
-such adoption; what leaves the session with setsid is out of reach there.
+away (`supervisor`); should that process be killed, what it held is known by a mark (`process_mark`). In a sandbox the
+command can neither see nor stop it. Otherwise the command is a session, all that there is where the system has no such
+adoption; what leaves the session with setsid is out of reach there.
 Source: architecture 11; row RU163; decision C36.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import sys
@@ -29,6 +30,9 @@ SUPERVISOR: Final = (sys.executable, "-I", "-S", supervisor.__file__)
 
 _OURS: Final = 1
 """Processes of a session that are ours and stay: the watcher, or the supervisor."""
+
+_HOLDERS: Final = 2
+"""Processes that hold a sandbox, beside the command's own."""
 
 _FAMILY_EVERY: Final = 10
 """Counts of a session, which are cheap, between two of all that a supervisor holds, which are not."""
@@ -56,6 +60,10 @@ class CommandProcess(Protocol):
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to all of them."""
+        ...
+
+    def allow_until(self, moment_ms: int) -> None:
+        """The executor may work until then, in milliseconds of CLOCK_BOOTTIME: later the command ends by itself."""
         ...
 
     async def kill(self) -> None:
@@ -91,8 +99,6 @@ class Session:
     """A command that is a session of its own, with a watcher of ours in it."""
 
     process: asyncio.subprocess.Process
-    spared: Collection[str] = ()
-    """Names of processes that hold the sandbox: the command ends before them."""
 
     async def wait(self) -> None:
         """Wait for the leader."""
@@ -112,8 +118,11 @@ class Session:
         return self.is_crowd(0)
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to all that are not spared."""
-        process_group.send(self.process.pid, number, self.spared)
+        """Send a signal to all of the session."""
+        process_group.send(self.process.pid, number)
+
+    def allow_until(self, moment_ms: int) -> None:
+        """Nothing: nobody stands between who could count."""
 
     async def kill(self) -> None:
         """Kill the session. Once only: its number may then be another's."""
@@ -124,11 +133,21 @@ class Session:
 class Supervised:
     """A command below a supervisor."""
 
-    def __init__(self, process: asyncio.subprocess.Process, control: socket.socket, mark: int, kill_s: float) -> None:
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        control: socket.socket,
+        mark: int,
+        kill_s: float,
+        spared: Collection[str] = (),
+    ) -> None:
         """`control` is the executor's end of the supervisor's standard input; it does not block.
 
-        `kill_s` are the seconds that the supervisor has to kill all there is.
+        `kill_s` are the seconds that the supervisor has to kill all there is. `spared` are names of processes that hold
+        the sandbox: the command ends before them.
         """
+        self._spared = spared
+        self._others = process_group.living()
         self._process = process
         self._control = control
         self._mark = mark
@@ -159,18 +178,36 @@ class Supervised:
 
     def is_crowd(self, most: int) -> bool:
         """All below the supervisor count: at once while they stay in the session, else a little later."""
-        if process_group.count(self._process.pid, most + _OURS + 1) > most + _OURS:
+        ours = _OURS + _HOLDERS * bool(self._spared)
+        if process_group.count(self._process.pid, most + ours + 1) > most + ours:
             return True
         self._counts += 1
-        return self._counts % _FAMILY_EVERY == 0 and len(supervisor.descendants(self._process.pid)) > most
+        # Where so many have come to the host as the command may have, they may be its own.
+        is_due = self._counts % _FAMILY_EVERY == 0 or process_group.living() - self._others > most
+        return is_due and len(self._below()) > most
+
+    def _below(self) -> list[int]:
+        """The command's processes."""
+        below = supervisor.descendants(self._process.pid)
+        return [process for process, _ in below if process_group.name_of(process) not in self._spared]
 
     def has_any(self) -> bool:
-        """Whether any process below the supervisor lives."""
-        return bool(supervisor.descendants(self._process.pid))
+        """Whether any process of the command lives."""
+        return bool(self._below())
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to all below the supervisor."""
-        supervisor.send(self._process.pid, number)
+        """Send a signal to all of the command's processes."""
+        if not self._spared:
+            supervisor.send(self._process.pid, number)
+            return
+        for process in self._below():
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(process, number)
+
+    def allow_until(self, moment_ms: int) -> None:
+        """Tell the supervisor; one that is gone has ended the command already."""
+        with suppress(OSError):
+            self._control.send(b"%d\n" % moment_ms)
 
     async def kill(self) -> None:
         """Have the supervisor kill all below it, and end."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -32,8 +35,18 @@ SYNCS_MAX: Final = 64
 class Places:
     """Finds the place of a loop; keeps what a run knows of its files between loops."""
 
-    def __init__(self, ledger: Ledger, settings: ExecutorSettings, sandbox: Sandbox) -> None:
-        """Read what runs know from this ledger; confine commands by this sandbox."""
+    def __init__(
+        self,
+        ledger: Ledger,
+        settings: ExecutorSettings,
+        sandbox: Sandbox,
+        ends_s: Callable[[RunAddress], float],
+    ) -> None:
+        """Read what runs know from this ledger; confine commands by this sandbox.
+
+        `ends_s` tells until when a run is this executor's, in seconds of CLOCK_BOOTTIME.
+        """
+        self._ends_s = ends_s
         self._ledger = ledger
         self._sandbox = sandbox
         self._settings = settings
@@ -51,7 +64,7 @@ class Places:
         return Place(
             hub=hub,
             workspace=workspace,
-            shell=shell,
+            shell=replace(shell, ends_s=partial(self._ends_s, address)),
             files=None if loop.settings.no_repo else await self._sync(address, root, constraints),
         )
 

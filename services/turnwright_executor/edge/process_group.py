@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -57,18 +57,24 @@ def _is_alive(process: int) -> bool:
         return False
 
 
-def send(session: int, number: signal.Signals, spared: Collection[str] = ()) -> list[int]:
-    """Send a signal to all of a session but those with these names; those that it was meant for, as far as is told."""
-    if not spared:
-        send_group(session, number)
-    found = [process for process in members(session) if not spared or _name_of(process) not in spared]
-    for process in found:
+def send(session: int, number: signal.Signals) -> None:
+    """Send a signal to all of a session."""
+    send_group(session, number)
+    for process in members(session):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(process, number)
-    return found
 
 
-def _name_of(process: int) -> str:
+def living() -> int:
+    """How many processes there are on the host, as far as is told."""
+    try:
+        return sum(name.isdecimal() for name in os.listdir(_PROC))  # noqa: PTH208 - as above
+    except FileNotFoundError:
+        return 0
+
+
+def name_of(process: int) -> str:
+    """The name of a process, cut as the system does; empty where it is gone."""
     try:
         return (_PROC / str(process) / "comm").read_text().rstrip("\n")
     except OSError:

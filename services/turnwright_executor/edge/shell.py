@@ -1,15 +1,17 @@
 """Shell commands on this machine: in the project's root, under limits, without the executor's secrets.
 
 Theory of operation. A command is an own session. A small fixed script sets the limits and then becomes the command's
-shell, inside a sandbox where there is one; the command is an argument of the script, never a part of it. Without a
-sandbox a supervisor stands before it, which adopts all that the command leaves behind. Standard input of whichever
-comes first is a socket whose other end only the executor holds: the supervisor, or in a sandbox a watcher in the
-session, waits for its end and then kills all there is, so that nothing outlives an executor that died. The watcher is
-nobody's child in the command's eyes, and the command's own standard input is /dev/null.
+shell, inside a sandbox where there is one; the command is an argument of the script, never a part of it. A supervisor
+stands before it, outside of the sandbox, and adopts all that the command leaves behind. Its standard input is a socket
+whose other end only the executor holds: it waits for the end of that and then kills all there is, so that nothing
+outlives an executor that died. The executor tells it, again and again, until when it has the run: an executor that is
+stopped with a command under way cannot end it, and somebody else may go on with the run then. Where the system has no
+supervisors a watcher in the session waits in its place, nobody's child in the command's eyes. The command's own
+standard input is /dev/null.
 
 When the command's shell has ended, its processes have a moment to close the output, and are then killed: what runs in
-the background ends with its command, in whatever session it is. Where neither a sandbox nor a supervisor is to be had,
-a process that left the session with setsid is out of reach; output that it still holds open is not waited for.
+the background ends with its command, in whatever session it is. Where no supervisor is to be had, a
+process that left the session with setsid is out of reach; output that it still holds open is not waited for.
 
 A command that is stopped, by its time limit or by somebody, hears of it at once, has a grace to end, and is killed
 then; what it had written by then is delivered.
@@ -29,6 +31,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import field
 from enum import Enum
+from math import inf, isinf
 from pathlib import Path
 from typing import Any, Final
 
@@ -82,6 +85,9 @@ shift 5
 exec "$@"
 """
 
+ALLOW_S: Final = 0.25
+"""Seconds between two words to a supervisor about the time that a command has; leases last for seconds."""
+
 POLL_S: Final = 0.02
 """Seconds between two looks whether a command that was told to end has any process left."""
 
@@ -133,6 +139,10 @@ class Stop(Enum):
     PROCESSES = "processes"
 
 
+def _never() -> float:
+    return inf
+
+
 @mutable
 class LocalShell:
     """Implements tools.ports.Shell in one project's root."""
@@ -143,6 +153,9 @@ class LocalShell:
     clock: Callable[[], float] = time.monotonic
     """Seconds, for the duration that is told."""
     sandbox: Sandbox = field(default_factory=Sandbox)
+    ends_s: Callable[[], float] = _never
+    """Until when commands may run, as their run is this executor's: seconds of CLOCK_BOOTTIME, infinite for as long as
+    they take."""
 
     @property
     def keeps_read_only(self) -> bool:
@@ -163,12 +176,13 @@ class LocalShell:
                 process = await self._start(command, pipes, read_only=read_only)
                 streams = (Stream(1, first, outputs[0], on_output), Stream(2, second, outputs[1], on_output))
                 pumps = [asyncio.create_task(stream.pump()) for stream in streams]
+                allowing = asyncio.create_task(self._allow(process))
                 try:
                     stopped = await self._watched(process, streams, pumps, timeout_s)
                 finally:
-                    for task in pumps:
+                    for task in (allowing, *pumps):
                         task.cancel()
-                    await asyncio.gather(*pumps, return_exceptions=True)
+                    await asyncio.gather(allowing, *pumps, return_exceptions=True)
         cut = any(output.is_cut for output in outputs)
         return CommandEnd(
             process.exit_code or 0,
@@ -200,24 +214,33 @@ class LocalShell:
         await self._drain(streams, pumps, self.limits.drain_s)
         return stopped
 
-    @property
-    def _is_supervised(self) -> bool:
-        """Whether a process of ours holds all that a command starts; a sandbox does that by itself."""
-        return IS_SUPERVISED and not self.sandbox.program
+    async def _allow(self, process: CommandProcess) -> None:
+        """Tell the supervisor again and again until when the command may run."""
+        told = 0
+        while True:
+            if (moment := self._until_ms()) != told:
+                process.allow_until(moment)
+                told = moment
+            await asyncio.sleep(ALLOW_S)
+
+    def _until_ms(self) -> int:
+        ends_s = self.ends_s()
+        # 0 would be no end at all.
+        return 0 if isinf(ends_s) and ends_s > 0 else max(1, int(max(ends_s, 0.0) * 1000))
 
     async def _start(self, command: str, pipes: _Pipes, *, read_only: bool) -> CommandProcess:
         if read_only and not self.keeps_read_only:
             raise PermissionError(errno.EPERM, "this host cannot keep it from changing the project")
         wrapped = self.sandbox.wrapped((SHELL, "-c", command), str(self.root), read_only=read_only)
-        script = _LIMITS if self._is_supervised else _WATCHER + _LIMITS
+        script = _LIMITS if IS_SUPERVISED else _WATCHER + _LIMITS
         argv = (SHELL, "-c", script, "turnwright", *self._ulimits(), *wrapped)
         launch = Launch(self.root, self.environment, pipes.control_end, (pipes.writers[1], pipes.writers[2]))
         try:
-            if self._is_supervised:
+            if IS_SUPERVISED:
                 mark = new_mark()
-                process = await launch.start((*SUPERVISOR, str(mark), *argv))
-                return Supervised(process, pipes.control, mark, self.limits.kill_s)
-            return Session(await launch.start(argv), self.sandbox.own_processes)
+                process = await launch.start((*SUPERVISOR, str(mark), str(self._until_ms()), *argv))
+                return Supervised(process, pipes.control, mark, self.limits.kill_s, self.sandbox.own_processes)
+            return Session(await launch.start(argv))
         finally:
             pipes.close_child_ends()
 

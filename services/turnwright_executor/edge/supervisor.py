@@ -2,9 +2,10 @@
 
 It adopts what loses its parent, so that every process of the command stays its descendant, whatever session or group
 that process makes for itself. When the command's shell has ended it says so, and stays; when the executor has nothing
-to say any more, or is dead, it kills all its descendants and ends. Should it be killed itself, the executor finds what
-it held by a mark (`process_mark`). Control is its standard input, a socket: it writes
-the command's process group and later its exit code, each a number and a newline, and reads the end.
+to say any more, or is dead, it kills all its descendants and ends. It does so too when the moment has passed until
+which the executor may work: an executor that is stopped cannot. Should it be killed itself, the executor finds what it
+held by a mark (`process_mark`). Control is its standard input, a socket, with a number and a newline for each
+word: it writes the command's process group and later its exit code, and reads later moments, and the end.
 
 It runs alone, as a script on the interpreter's bare modules: each command waits for its start, and `os`, `signal` and
 `ctypes` would double that. Linux only.
@@ -32,6 +33,12 @@ ROUND_S = 0.002
 """Seconds after the first round of killing; each later wait is twice the one before, up to ROUND_S_MAX."""
 
 ROUND_S_MAX = 0.5
+
+LOOK_MS = 1000
+"""Milliseconds between two looks at the clock: those of a wait stand still while the host sleeps."""
+
+CLOCK_BOOTTIME = 7
+"""Of clock_gettime(2): it goes on while the host sleeps."""
 
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _DEFAULT_IN_CHILD = (*_IGNORED, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
@@ -88,7 +95,10 @@ def _send(kill: Callable[[int, int], None], target: int, number: int) -> None:
 
 
 def main() -> None:
-    """Run the command of the arguments, behind the mark that its processes bear, until the control ends."""
+    """Run the command of the arguments until the control ends, or the time of the executor.
+
+    Before it stand the mark that its processes bear, and that moment: milliseconds of CLOCK_BOOTTIME, 0 for none.
+    """
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
@@ -97,7 +107,7 @@ def main() -> None:
     nothing = posix.open("/dev/null", posix.O_RDWR)
     posix.dup2(nothing, 0)
     # A group of its own: what the command sends to its group does not reach this process.
-    mark, *argv = sys.argv[1:]
+    mark, until, *argv = sys.argv[1:]
     _bear(int(mark))
     child = posix.posix_spawn(argv[0], argv, _environment(), setpgroup=0, setsigdef=_DEFAULT_IN_CHILD)
     # Whoever reads the command's output waits for its end, which is not this process's.
@@ -105,7 +115,7 @@ def main() -> None:
     posix.dup2(nothing, 2)
     posix.close(nothing)
     _tell(control, child)
-    status = _serve(control, wake, child)
+    status = _serve(control, wake, child, int(until))
     _end(control, child, status)
 
 
@@ -134,20 +144,36 @@ def _wake_descriptor() -> int:
     return reader
 
 
-def _serve(control: int, wake: int, child: int) -> int | None:
-    """Reap until the control ends; the exit code of the command where it has ended."""
+def _serve(control: int, wake: int, child: int, until_ms: int) -> int | None:
+    """Reap until the control ends, or its time; the exit code of the command where it has ended."""
     status: int | None = None
+    said = b""
     poller = select.poll()
     poller.register(control, select.POLLIN)
     poller.register(wake, select.POLLIN)
     while True:
-        for descriptor, _ in poller.poll():
+        left_ms = until_ms - int(time.clock_gettime(CLOCK_BOOTTIME) * 1000)
+        if until_ms and left_ms <= 0:
+            return status
+        for descriptor, _ in poller.poll(min(left_ms, LOOK_MS) if until_ms else None):
             if descriptor == control:
-                return status
+                heard = _hear(control)
+                if not heard:
+                    return status
+                *words, said = (said + heard).split(b"\n")
+                until_ms = int(words[-1]) if words else until_ms
+                continue
             posix.read(wake, 4096)
             if (ended := _reap(child)) is not None:
                 status = ended
                 _tell(control, status)
+
+
+def _hear(control: int) -> bytes:
+    try:
+        return posix.read(control, 4096)
+    except OSError:
+        return b""
 
 
 def _reap(child: int) -> int | None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -304,6 +305,28 @@ async def test_an_executor_that_was_paused_past_its_lease_stops_the_run_and_goes
     process.send_signal(signal.SIGTERM)
     _, logged = await asyncio.to_thread(process.communicate)
     assert "lease_lost" in logged or "LEASE_LOST" in logged
+
+
+async def test_the_command_of_a_paused_executor_ends_with_its_lease(paused):
+    process, client, services, store = paused
+    command = "while :; do touch running; sleep 0.05; done"
+    (services.root / "m.txt").write_text(f"=== reply chunk_chars=64 delay_ms=0 ===\n<sh>{command}</sh>\n")
+    await act(client, services, "m", "r")
+    await until(lambda: asyncio.to_thread(commands_in, services.files), "the command")
+    process.send_signal(signal.SIGSTOP)
+    await store.until_claimed(services.project, "r")
+    await until(lambda: asyncio.to_thread(lambda: not commands_in(services.files)), "the end of the command")
+    assert process.poll() is None
+
+
+def commands_in(root: Path) -> list[str]:
+    """Processes that work in a project, whatever number they have in a sandbox."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (entry / "cwd").readlink() == root and "touch running" in (entry / "cmdline").read_text():
+                found.append(entry.name)
+    return found
 
 
 async def test_an_executor_that_is_stopped_gives_its_runs_back_at_once(paused):

@@ -40,14 +40,14 @@ def place(tmp_path):
     return tmp_path
 
 
-async def run(place, command, *, root="project", more=(), read_only=False, timeout_s=20.0):
+async def run(place, command, *, root="project", more=(), read_only=False, timeout_s=20.0, limits=LIMITS):
     sandbox = await find_sandbox("bubblewrap", place / "home", [str(place / "cache")], more, program=PROGRAM)
     texts = {1: "", 2: ""}
 
     async def keep(channel, text):
         texts[channel] += text
 
-    shell = LocalShell(place / root, LIMITS, sandbox=sandbox)
+    shell = LocalShell(place / root, limits, sandbox=sandbox)
     end = await shell.run(command, timeout_s, keep, read_only=read_only)
     return end, texts[1], texts[2]
 
@@ -224,6 +224,18 @@ async def test_what_leaves_the_session_ends_with_its_command_all_the_same(place)
     await run(place, "setsid sh -c 'sleep 1; touch survived' & sleep 0.2")
     await asyncio.sleep(1.5)
     assert not (place / "project" / "survived").exists()
+
+
+@with_bubblewrap
+@pytest.mark.skipif(os.geteuid() != 0, reason="the system itself keeps the limit for other users")
+@pytest.mark.parametrize("session", ["", "setsid "])
+async def test_processes_of_the_superuser_are_counted_in_the_sandbox_over_all_sessions(place, session):
+    limits = ShellLimits(processes=20, close_grace_s=0.2)
+    many = f"for n in $(seq 60); do {session}sleep 60 & sleep 0.05; done; sleep 60"
+    end, _, _ = await run(place, many, limits=limits, timeout_s=30.0)
+    assert (end.too_many_processes, end.exit_code) == (True, -signal.SIGKILL)
+    few, _, _ = await run(place, f"for n in $(seq 15); do {session}sleep 0.3 & done; wait", limits=limits)
+    assert (few.too_many_processes, few.exit_code) == (False, 0)
 
 
 @with_bubblewrap

@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -347,6 +348,19 @@ async def test_grandchildren_are_stopped_when_the_executor_dies(tmp_path):
     executor.kill()
     await executor.wait()
     assert await gone(pid)
+
+
+@pytest.mark.asyncio
+async def test_a_command_goes_on_for_as_long_as_its_executor_has_the_run(tmp_path):
+    """The first moment is long past at its end: the supervisor was told of later ones."""
+    end, _, _ = await run(tmp_path, "sleep 6", ends_s=lambda: boot_s() + 5)
+    assert end.exit_code == 0
+    over, _, _ = await run(tmp_path, "sleep 60", timeout_s=50.0, ends_s=lambda: boot_s() - 1)
+    assert (over.timed_out, over.exit_code) == (False, -signal.SIGKILL)
+
+
+def boot_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @pytest.mark.asyncio
