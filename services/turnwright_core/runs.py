@@ -88,6 +88,22 @@ class Model:
     context_length: int = 0
 
 
+VENDORS: Final = ("ollama", "openai", "openrouter", "scripted", "xai")
+"""The vendors that a model may be of: those that the provider of this version knows."""
+
+
+def check_vendor(vendor_model: str) -> str:
+    """The vendor of a `vendor/model`. Raises ValueError with a sentence where there is none of that name."""
+    vendor = vendor_model.partition("/")[0]
+    if vendor not in VENDORS:
+        known = ", ".join(VENDORS)
+        raise ValueError(
+            f"There is no vendor {vendor!r}; there are {known}. Any other OpenAI-compatible server is reached as "
+            f"`openai/{vendor_model.partition('/')[2] or '<model>'}` with OPENAI_BASE_URL."
+        )
+    return vendor
+
+
 @frozen
 class Usage:
     """What model calls consumed, in tokens; cached is part of prompt, reasoning part of completion."""

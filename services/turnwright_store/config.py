@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from turnwright_core.errors import InvalidError
 from turnwright_core.kit.settings import PREFIX, Settings, SettingsError, setting
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, BODY_BYTES_MAX, PATH_CHARS_MAX, WRITES_MAX
-from turnwright_core.runs import Model
+from turnwright_core.runs import Model, check_vendor
 from turnwright_core.values import frozen
 from turnwright_store.domain.checks import check_model, check_name
 from turnwright_store.domain.limits import APPEND_BYTES_MAX, BODIES_BYTES_MAX, RUN_ENTRIES_MAX, WriteLimits
@@ -251,6 +251,7 @@ def read_seeds(environment: Mapping[str, str]) -> ModelSeeds:
             if variable.startswith(MODEL_PREFIX):
                 alias = variable.removeprefix(MODEL_PREFIX)
                 check_model(Model(alias, environment[variable]))
+                check_vendor(environment[variable])
                 vendor_models[alias] = environment[variable]
             elif variable.startswith(CONTEXT_PREFIX):
                 alias = variable.removeprefix(CONTEXT_PREFIX)

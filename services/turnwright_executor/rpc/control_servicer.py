@@ -12,6 +12,7 @@ from turnwright.store.v1 import registry_pb2
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import check_deployment, current_caller
+from turnwright_core.runs import check_vendor
 from turnwright_core.values import frozen
 from turnwright_core.wire.entries import entry_to_pb
 from turnwright_executor.app.boards import Boards
@@ -88,6 +89,7 @@ class ControlRpcs:
     async def AddModel(self, request: pb.AddModelRequest, context: Any) -> pb.AddModelResponse:
         """Add or replace a model."""
         self._check_models("AddModel")
+        _check_vendor(request.model.vendor_model)
         return await self._control.rows.add_model(request)
 
     async def RemoveModel(self, request: pb.RemoveModelRequest, context: Any) -> pb.RemoveModelResponse:
@@ -143,3 +145,12 @@ def _check_client(method: str) -> None:
     if tier < Tier.CLIENT:
         message = f"{method} is for clients; this call is made at the tier {tier.name.lower()}."
         raise fault(Reason.TIER_FORBIDDEN, message, tier="client", ceiling=tier.name.lower())
+
+
+def _check_vendor(vendor_model: str) -> None:
+    """Refuse a model of a vendor that there is not; how names are built, the store checks. Raises INVALID_FIELD."""
+    try:
+        if "/" in vendor_model:
+            check_vendor(vendor_model)
+    except ValueError as error:
+        raise fault(Reason.INVALID_FIELD, str(error), field="model.vendor_model") from None

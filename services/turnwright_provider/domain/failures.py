@@ -40,6 +40,7 @@ RETRYABLE: Final = frozenset({FailureClass.RATE_LIMIT, FailureClass.WARMUP, Fail
 class Failure:
     """One failed try. `status` is 0 where there was no HTTP answer.
 
+    `hint` tells people what to do beside what the class says, in sentences of our own.
     `may_retry` is what the vendor says of another try, whatever the class; None where it says nothing.
     `timeout_s` is the time that was waited for what did not come, in seconds.
     """
@@ -50,6 +51,7 @@ class Failure:
     retry_after_s: float | None = None
     may_retry: bool | None = None
     timeout_s: float = 0.0
+    hint: str = ""
 
     def is_retryable(self) -> bool:
         """Whether another try could succeed."""
@@ -91,7 +93,7 @@ _REASON: Final[dict[FailureClass, Reason]] = {
 _SENTENCE: Final[dict[Reason, str]] = {
     Reason.VENDOR_RATE_LIMIT: "The rate limit of {vendor} held too long; wait, or use another model: {detail}",
     Reason.VENDOR_FAILED: "{vendor} failed{http}; try again later, or use another model: {detail}",
-    Reason.VENDOR_AUTH: "{vendor} refused the key (HTTP {status}); check the key in its settings: {detail}",
+    Reason.VENDOR_AUTH: "{vendor} refused the key{http}; {key_setting} holds it, where the provider runs: {detail}",
     Reason.CONTEXT_EXCEEDED: "The request is longer than the context window of {model} at {vendor}: {detail}",
     Reason.VENDOR_REJECTED: "{vendor} refused the request for model {model}{http}: {detail}",
     Reason.VENDOR_UNREACHABLE: "{vendor} cannot be reached; check that it runs and its address: {detail}",
@@ -103,11 +105,13 @@ _SENTENCE: Final[dict[Reason, str]] = {
 
 def to_fault(failure: Failure, vendor: str, model: str, *, started: bool) -> TurnwrightError:
     """What the caller is told. `started`: a delta was delivered, so what would be retried is an interruption."""
+    key_setting = f"{vendor.upper()}_API_KEY"
     interrupted = started and failure.kind in RETRYABLE - {FailureClass.RATE_LIMIT}
     reason = Reason.STREAM_INTERRUPTED if interrupted else _REASON[failure.kind]
     detail = clean(failure.detail)
     http = f" (HTTP {failure.status})" if failure.status else ""
-    message = _SENTENCE[reason].format(vendor=vendor, model=model, status=failure.status, http=http, detail=detail)
+    message = _SENTENCE[reason].format(vendor=vendor, model=model, http=http, detail=detail, key_setting=key_setting)
+    message = " ".join(filter(None, (message, failure.hint)))
     metadata: dict[str, object] = {"vendor": vendor, "detail": detail}
     if failure.status:
         metadata["http_status"] = failure.status

@@ -33,7 +33,11 @@ def check_generate(request: pb.GenerateRequest) -> None:
     )
     temperature = request.temperature
     if math.isnan(temperature) or not 0 <= temperature <= TEMPERATURE_MAX:
-        raise fault(Reason.INVALID_FIELD, "The temperature must be from 0 to 2.", field="temperature")
+        raise fault(
+            Reason.INVALID_FIELD,
+            "The temperature must be from 0 to 2: it is set with the run or by TURNWRIGHT_TEMPERATURE.",
+            field="temperature",
+        )
     if request.HasField("output_tokens_max") and not request.output_tokens_max:
         raise fault(Reason.INVALID_FIELD, "output_tokens_max must be at least 1, or absent.", field="output_tokens_max")
 

@@ -22,7 +22,7 @@ from turnwright_provider.domain.chat_request import chat_body, refused_field
 from turnwright_provider.domain.chunks import ChatFold
 from turnwright_provider.domain.classify import classify
 from turnwright_provider.domain.deltas import Finish, ModelCall, SetToolCalls, VendorEvent
-from turnwright_provider.domain.failures import FailureClass, VendorError, clean
+from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, clean
 from turnwright_provider.domain.names import is_listed, listed_models
 from turnwright_provider.domain.redact import Secrets
 from turnwright_provider.domain.think_tags import ThinkTags
@@ -42,6 +42,11 @@ FINISH_CHARS_MAX: Final = 64
 
 MODEL_CHARS_MAX: Final = 256
 """Longest name of a model that is passed on, in code points."""
+
+TEMPERATURE_SETTING: Final = "TURNWRIGHT_TEMPERATURE"
+"""The executor's setting."""
+
+_NOT_FOUND: Final = frozenset({404, 405})
 
 _SECRET_NAMES: Final = re.compile(r"key|token|secret|password|sig|code", re.IGNORECASE)
 
@@ -102,7 +107,8 @@ class OpenAiVendor:
                 answer = await start_of(reply, ERROR_BYTES_MAX, patience)
             refused = refused_field(reply.status, answer, call, without, self._access.thinking)
             if refused is None:
-                raise VendorError(classify(reply.status, reply.headers, answer, self._wall_clock()))
+                failure = classify(reply.status, reply.headers, answer, self._wall_clock())
+                raise VendorError(replace(failure, hint=await self._hint(failure, call.model)))
             if len(self._refused) < MODELS_REMEMBERED_MAX or call.model in self._refused:
                 self._refused[call.model] = without | {refused}
 
@@ -110,6 +116,25 @@ class OpenAiVendor:
     async def _open(self, request: HttpRequest, patience: Patience) -> AsyncGenerator[HttpReply, None]:
         async with AsyncExitStack() as stack:
             yield await patience.wait(stack.enter_async_context(self._transport.open(request)))
+
+    async def _hint(self, failure: Failure, model: str) -> str:
+        """What to do about a refusal, where more can be said than what the server said."""
+        if failure.kind is not FailureClass.INVALID:
+            return ""
+        if failure.status in _NOT_FOUND:
+            return await self._what_there_is(model)
+        if "temperature" in failure.detail.lower():
+            return f"{TEMPERATURE_SETTING} sets the temperature of runs that name none."
+        return ""
+
+    async def _what_there_is(self, model: str) -> str:
+        """Whether the model or the address is wrong, as far as the server's list of models tells."""
+        (denial,) = await self.check([model])
+        if denial:
+            return f"{denial}."
+        path = urlsplit(self._access.base_url).path.rstrip("/")
+        ends = "" if path.endswith("/v1") else "; most servers want one that ends in /v1"
+        return f"The base URL is {self._endpoint()}{ends}."
 
     async def check(self, models: Sequence[str]) -> list[str]:
         """Ask the server for its models once; a server that keeps no list denies none."""
@@ -147,7 +172,9 @@ class OpenAiVendor:
             yield
         except VendorError as error:
             failure = error.failure
-            raise VendorError(replace(failure, detail=self._secrets.hide(failure.detail))) from None
+            raise VendorError(
+                replace(failure, detail=self._secrets.hide(failure.detail), hint=self._secrets.hide(failure.hint))
+            ) from None
 
     def _hidden(self, event: VendorEvent) -> VendorEvent:
         """The same without our own secrets in words that are the server's and not the model's."""

@@ -300,6 +300,15 @@ async def test_models_come_and_go(services) -> None:
         await services.client.remove_model("n")
 
 
+@pytest.mark.parametrize("vendor_model", ["nobody/x", "Openai/x", "anthropic/claude-sonnet-4"])
+async def test_a_model_of_a_vendor_that_there_is_not_is_refused_when_it_is_named(services, vendor_model) -> None:
+    before = await services.client.list_models()
+    with pytest.raises(InvalidError, match="there are ollama, openai, openrouter, scripted, xai") as refused:
+        await services.client.add_model("n", vendor_model)
+    assert refused.value.metadata["field"] == "model.vendor_model"
+    assert await services.client.list_models() == before
+
+
 async def test_constraints_on_files_are_set_and_taken_away(services) -> None:
     client, project = services.client, services.project
     await client.set_file_constraints(project, {"a.txt": "readonly", "*.log": "ignore"}, request_id="1")

@@ -11,7 +11,7 @@ async def heard_of(provider, *answers, **settings):
     """What a caller hears of these answers, and how many requests were sent."""
     async with SseServer(answers) as server:
         heard = await (await provider(openai_base_url=server.url, **settings)).generate()
-    return heard, len(server.requests)
+    return heard, len(server.posts)
 
 
 @pytest.mark.asyncio
@@ -176,3 +176,51 @@ async def test_usage_before_a_reply_is_told_with_it(provider):
     assert [part.WhichOneof("part") for part in heard.parts][-1] == "finish"
     assert heard.finish.usage.prompt_tokens == 5
     assert any(part.delta.set_usage.prompt_tokens == 5 for part in heard.parts)
+
+
+# ---- What people are told to do
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("vendor", ["openai", "xai", "openrouter", "ollama"])
+@pytest.mark.parametrize(
+    "answer", [error(401, "no"), error(400, "Incorrect API key provided"), error(403, "forbidden")]
+)
+async def test_a_refused_key_names_the_variable_that_holds_it(provider, vendor, answer):
+    async with SseServer([answer]) as server:
+        heard = await (await provider(**{f"{vendor}_base_url": server.url})).generate(f"{vendor}/tiny")
+
+    assert f"{vendor.upper()}_API_KEY" in heard.error.message
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("status", [404, 405])
+async def test_a_server_that_has_no_such_model_says_which_it_has(provider, status):
+    async with SseServer([error(status, "no such thing")], models=["large", "small"]) as server:
+        heard = await (await provider(openai_base_url=server.url)).generate("openai/tiny")
+
+    assert heard.reason == "VENDOR_REJECTED"
+    assert "does not list tiny; it lists large, small" in heard.error.message
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("path", "is_asked"), [("", True), ("/api", True), ("/v1", False)])
+async def test_an_address_without_v1_is_asked_about(provider, path, is_asked):
+    async with SseServer([error(404, "Not Found")]) as server:
+        address = server.url.removesuffix("/v1") + path
+        heard = await (await provider(openai_base_url=address)).generate()
+
+    assert address in heard.error.message
+    assert ("/v1;" in heard.error.message or "ends in /v1" in heard.error.message) is is_asked
+
+
+@pytest.mark.asyncio
+async def test_a_temperature_that_is_refused_names_its_setting(provider):
+    refusal = error(400, "temperature: Input should be less than or equal to 1")
+    async with SseServer([refusal]) as server:
+        heard = await (await provider(openai_base_url=server.url)).generate(temperature=1.5)
+        own = await (await provider(openai_base_url=server.url)).generate(temperature=2.5)
+
+    assert "TURNWRIGHT_TEMPERATURE" in heard.error.message
+    assert "TURNWRIGHT_TEMPERATURE" in own.error.message
+    assert heard.error.message.count("less than or equal") == 1

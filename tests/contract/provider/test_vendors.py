@@ -14,6 +14,7 @@ from turnwright.provider.v1 import provider_service_pb2 as pb
 
 from contract.provider.conftest import SECRET, VENDOR_VARIABLES, Client
 from sse_server import SseServer, chat, error, json_answer, never
+from turnwright_core.runs import VENDORS
 from turnwright_provider.config import PACKAGED_SCRIPTS
 
 SERVICES = ("ollama", "openai", "openrouter", "xai")
@@ -311,3 +312,8 @@ async def test_the_process_reads_the_usual_variables_and_stops_on_sigterm(tmp_pa
     assert keys == ["Bearer key-of-the-environment", "Bearer other-key-of-the-environment"]
     assert process.returncode == 0
     assert b"key-of-the-environment" not in log
+
+
+@pytest.mark.asyncio
+async def test_the_vendors_that_models_may_be_of_are_those_of_the_provider(provider):
+    assert tuple(sorted(await (await provider()).vendors())) == VENDORS

@@ -112,13 +112,21 @@ async def models_after_start(home, monkeypatch, **environment):
 async def test_models_are_seeded_from_the_environment(tmp_path, monkeypatch):
     """RU099: upsert at the start; the alias is written as in the variable."""
     first = await models_after_start(
-        tmp_path, monkeypatch, TURNWRIGHT_MODEL_Big="v/big", TURNWRIGHT_CONTEXT_Big="9", TURNWRIGHT_MODEL_small="v/s"
+        tmp_path,
+        monkeypatch,
+        TURNWRIGHT_MODEL_Big="openai/big",
+        TURNWRIGHT_CONTEXT_Big="9",
+        TURNWRIGHT_MODEL_small="openai/s",
     )
-    assert first == [("Big", "v/big", 9), ("small", "v/s", 0)]
+    assert first == [("Big", "openai/big", 9), ("small", "openai/s", 0)]
     second = await models_after_start(
-        tmp_path, monkeypatch, TURNWRIGHT_MODEL_Big="v/big", TURNWRIGHT_CONTEXT_by_rpc="8", TURNWRIGHT_MODEL_small="w/s"
+        tmp_path,
+        monkeypatch,
+        TURNWRIGHT_MODEL_Big="openai/big",
+        TURNWRIGHT_CONTEXT_by_rpc="8",
+        TURNWRIGHT_MODEL_small="xai/s",
     )
-    assert second == [("Big", "v/big", 9), ("by_rpc", "v/rpc", 8), ("small", "w/s", 0)]
+    assert second == [("Big", "openai/big", 9), ("by_rpc", "v/rpc", 8), ("small", "xai/s", 0)]
 
 
 async def test_a_context_length_without_its_model_is_an_error_that_names_it(tmp_path, monkeypatch):

@@ -45,8 +45,10 @@ def test_models_and_context_lengths_are_read_by_alias():
     [
         ("TURNWRIGHT_MODEL_a", "no-slash"),
         ("TURNWRIGHT_MODEL_a", "/m"),
-        ("TURNWRIGHT_MODEL_", "v/m"),
-        ("TURNWRIGHT_MODEL_a b", "v/m"),
+        ("TURNWRIGHT_MODEL_a", "nobody/m"),
+        ("TURNWRIGHT_MODEL_a", "Scripted/m"),
+        ("TURNWRIGHT_MODEL_", "openai/m"),
+        ("TURNWRIGHT_MODEL_a b", "openai/m"),
         ("TURNWRIGHT_CONTEXT_a", "0"),
         ("TURNWRIGHT_CONTEXT_a", "-1"),
         ("TURNWRIGHT_CONTEXT_a", "8k"),
@@ -57,7 +59,7 @@ def test_models_and_context_lengths_are_read_by_alias():
 )
 def test_a_wrong_variable_is_named(variable, value):
     with pytest.raises(SettingsError) as caught:
-        read_seeds({variable: value, "TURNWRIGHT_MODEL_good": "v/m"})
+        read_seeds({variable: value, "TURNWRIGHT_MODEL_good": "openai/m"})
     assert str(caught.value).startswith(f"{variable}: ")
     assert "\n" not in str(caught.value)
 
@@ -75,8 +77,8 @@ def test_loading_settings_checks_the_models(tmp_path, monkeypatch):
     monkeypatch.setenv("TURNWRIGHT_MODEL_a", "no-slash")
     with pytest.raises(SettingsError, match="TURNWRIGHT_MODEL_a: "):
         load(StoreSettings, home=tmp_path)
-    monkeypatch.setenv("TURNWRIGHT_MODEL_a", "v/m")
-    assert load(StoreSettings, home=tmp_path).seeds.vendor_models == {"a": "v/m"}
+    monkeypatch.setenv("TURNWRIGHT_MODEL_a", "openai/m")
+    assert load(StoreSettings, home=tmp_path).seeds.vendor_models == {"a": "openai/m"}
 
 
 def test_the_database_is_in_the_home_unless_it_is_said_otherwise(tmp_path, monkeypatch):
