@@ -52,7 +52,7 @@ def build(settings: AssemblerSettings, secret: str, neighbours: Neighbours | Non
 
     return Service(
         "assembler", GRPC_NAME, register, floor=Tier.SYSTEM, start=start, close=close,
-        ready=lambda: check_ready(peers[0]),
+        settings=settings, ready=lambda: check_ready(peers[0]),
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from typing import Final
@@ -15,6 +15,7 @@ from turnwright.executor.v1 import query_pb2
 
 from turnwright_cli.config import CliSettings
 from turnwright_cli.exits import FAILED, FailureError, failure_of
+from turnwright_cli.joining import differing_variables
 from turnwright_cli.json_lines import to_line
 from turnwright_cli.lists import context_words
 from turnwright_cli.output import console, put, write_line
@@ -23,10 +24,9 @@ from turnwright_cli.session import LOG_FILE, open_session
 from turnwright_cli.stack import START_ORDER, settings_class
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.settings import PREFIX, Settings, load
+from turnwright_core.kit.showing import settings_in_force
 from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
 
-_SECRET_NAMES: Final = re.compile(r"token|key|secret|password", re.IGNORECASE)
-_URL: Final = re.compile(r"://(?P<user>\S*@)?(?P<place>[^\s?#]*)(?P<query>[?#]\S*)?")
 CONFINEMENT: Final = {
     "limits": "commands run under limits only (time, output, memory, processes); there is no sandbox",
     "bubblewrap": "commands run under bubblewrap and limits: they write the project only, and with <env> nothing",
@@ -42,43 +42,61 @@ async def doctor(settings: CliSettings, *, as_json: bool) -> int:
                 # An executor does not know a port that its system chose; we have just called it.
                 service.address = service.address or session.client.address
             contexts = {model.alias: context_words(model) for model in await session.client.list_models()}
-    except TurnwrightError as error:
-        _own(console(), settings)
-        raise failure_of(error) from None
-    except FailureError:
-        _own(console(), settings)
-        raise
+    except (TurnwrightError, FailureError) as error:
+        out = console()
+        _own(out, settings)
+        _show_settings(out, "settings of this terminal; no service has answered", _own_services())
+        raise (failure_of(error) if isinstance(error, TurnwrightError) else error) from None
     if as_json:
         write_line(to_line(status))
     else:
         out = console()
         _own(out, settings)
+        _show_settings(out, "settings in force", _told(status))
+        if session.attached and (names := differing_variables(status)):
+            put(out, Text(f"set otherwise in this terminal, without effect: {', '.join(names)}", style="yellow"))
         for line in _status_lines(status, contexts):
             put(out, line)
     return 0 if all(service.serving for service in status.services) else FAILED
+
+
+def _told(status: query_pb2.GetStatusResponse) -> Iterator[str]:
+    """The settings that the services tell; one that is another one in another service is told with its name."""
+    told: dict[tuple[str, str], list[str]] = {}
+    for service in status.services:
+        for one in service.settings:
+            told.setdefault((one.variable, one.value), []).append(service.name)
+    several = {name for name, count in Counter(name for name, _ in told).items() if count > 1}
+    for (name, value), services in told.items():
+        where = f" ({', '.join(services)})" if name in several else ""
+        yield f"{safe_line(name)}={safe_line(value)}{where}"
 
 
 def _own(out: Console, settings: CliSettings) -> None:
     """What this command knows without asking anybody."""
     put(out, Text(f"turnwright {version('turnwright')}"))
     put(out, Text(f"home: {settings.home} (log: {settings.home / LOG_FILE})"))
-    changed = dict(settings_in_force())
-    put(out, Text("settings in force:" if changed else "settings: all at their defaults"))
-    for name, value in sorted(changed.items()):
-        put(out, Text(f"  {name}={safe_line(value)}"))
+    own = {field.variables[0] for name, field in CliSettings.fields.items() if name not in Settings.fields}
+    if lines := [line for line in _lines(settings) if line.partition("=")[0] in own]:
+        _show_settings(out, "settings of this command", lines)
     for name in unknown_variables(os.environ):
         put(out, Text(f"no setting is called {safe_line(name)}{_meant(name)}", style="yellow"))
 
 
-def settings_in_force() -> Iterator[tuple[str, str]]:
-    """Every setting that is not at its default, by its variable, without secrets."""
-    kinds: list[type[Settings]] = [*(settings_class(name) for name in START_ORDER), CliSettings]
-    for kind in kinds:
-        settings: Settings = load(kind)
-        for name, field in kind.fields.items():
-            value = getattr(settings, name)
-            if value != field.get_default():
-                yield field.variables[0], shown_value(name, value, is_repr=field.repr)
+def _show_settings(out: Console, title: str, lines: Iterable[str]) -> None:
+    told = sorted(lines)
+    put(out, Text(f"{title}:" if told else f"{title}: all at their defaults"))
+    for line in told:
+        put(out, Text(f"  {line}"))
+
+
+def _lines(settings: Settings) -> list[str]:
+    return [f"{safe_line(one.variable)}={safe_line(one.value)}" for one in settings_in_force(settings)]
+
+
+def _own_services() -> set[str]:
+    """The settings that services would have which were started here."""
+    return {line for name in START_ORDER for line in _lines(load(settings_class(name)))}
 
 
 def unknown_variables(environment: Iterable[str]) -> list[str]:
@@ -99,17 +117,6 @@ def _setting_names() -> frozenset[str]:
 def _meant(name: str) -> str:
     close = difflib.get_close_matches(name, _setting_names(), 1, 0.8)
     return f"; was {close[0]} meant?" if close else ""
-
-
-def shown_value(name: str, value: object, *, is_repr: bool) -> str:
-    """A value as it may be shown: secrets are only said to be set, and a URL loses its user, password and query."""
-    if not is_repr or _SECRET_NAMES.search(name):
-        return "(set)" if value else "(not set)"
-    return _URL.sub(_without_secrets, str(value))
-
-
-def _without_secrets(url: re.Match[str]) -> str:
-    return f"://{'***@' if url['user'] else ''}{url['place']}{'?***' if url['query'] else ''}"
 
 
 def _status_lines(status: query_pb2.GetStatusResponse, contexts: dict[str, str]) -> Iterator[Text]:

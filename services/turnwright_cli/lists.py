@@ -176,7 +176,7 @@ def spending_words(spent: budget_pb2.Spending) -> str:
     """What was spent in a line; tokens that no vendor told, as of calls that were lost, are named."""
     lost = f" ({spent.lost_tokens:,} estimated)" if spent.lost_tokens else ""
     cost = f", ${spent.cost_usd:.4f}" if spent.cost_usd else ""
-    return f"{spent.turns} turns, {spent.tokens:,} tokens{lost}{cost}, {spent.wall_s:.1f} s"
+    return f"{turns_words(spent.turns)}, {spent.tokens:,} tokens{lost}{cost}, {spent.wall_s:.1f} s"
 
 
 def context_words(model: model_pb2.Model) -> str:

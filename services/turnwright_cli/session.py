@@ -41,10 +41,14 @@ Work = frozenset[tuple[str, str, int]]
 
 @frozen
 class Session:
-    """A connected client. `joined`: the stack belongs to another command and may end with it."""
+    """A connected client. `joined`: the stack belongs to another command and may end with it.
+
+    `attached`: it was there before, and has the home of this command, so the settings of both can be compared.
+    """
 
     client: Client
     joined: bool = False
+    attached: bool = False
 
 
 @contextlib.asynccontextmanager
@@ -68,7 +72,7 @@ async def open_session(settings: CliSettings, models: Mapping[str, str] | None =
             found = await store.work()
         joined = stack is None and not settings.server and _is_embedded(settings, address)
         async with _connect(settings, address, joined=joined) as client:
-            yield Session(client, joined)
+            yield Session(client, joined, attached=stack is None and not settings.server)
         if stack is not None:
             await _serve_until_idle(store, found, settings.idle_poll_s)
 

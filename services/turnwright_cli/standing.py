@@ -75,4 +75,6 @@ def reason_word(reason: str) -> str:
 def reason_sentence(reason: str) -> str:
     """Why a loop ended, for people; empty where its status says it all."""
     word, _, sentence = reason.partition(":")
+    if word == "budget_exhausted":
+        _, _, sentence = sentence.partition(":")
     return safe_line(sentence) or _ENDINGS.get(word, "")

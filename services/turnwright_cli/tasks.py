@@ -23,6 +23,7 @@ from turnwright_cli.effects import TITLE_CHARS_MAX, effect_title, how_to_accept
 from turnwright_cli.exits import EXIT_OF_LOOP, FAILED, advice_after, usage
 from turnwright_cli.following import Followed, Follower
 from turnwright_cli.interrupts import Interrupts
+from turnwright_cli.joining import announce
 from turnwright_cli.json_lines import JsonScreen
 from turnwright_cli.output import complain, console, lasting_stdout, write_line
 from turnwright_cli.plain import safe_line
@@ -207,6 +208,8 @@ async def _follow(
     with Interrupts().entered() as interrupts:
         for attempt in range(REJOINS_MAX + 1):
             async with open_session(settings, models) as session:
+                if begun is None:
+                    await announce(session)
                 try:
                     # Asked again after a stack has died: it is the same request, and its run is worked on again.
                     again = await begin(session.client)

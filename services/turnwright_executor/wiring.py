@@ -105,6 +105,7 @@ class _Wired:
             ready=lambda: check_ready(self._peers[0]),
             drain=self._drain,
             close=self._close,
+            settings=self._settings,
         )
 
     def _peer(self, name: str, address: str) -> Peer:
@@ -148,7 +149,7 @@ class _Wired:
         self._router = Router(self._owners, settings.owner_poll_s, relays, call_metadata(self._secret, Tier.CLIENT))
         admits = ClientRoots(settings.client_roots, settings.home).admits
         desk = Desk(StoreRegistry(store), self._hubs, self._runner, locate, admits)
-        queries = StoreQueries(store, assembler, provider, schemes, sandbox.name)
+        queries = StoreQueries(store, assembler, provider, schemes, sandbox.name, settings)
         self._decisions = decisions = Decisions(StoreInbox(store), ledger, self._hubs, self._runner)
         rows = StoreControl(store)
         self._boards = Boards(rows, settings.event_heartbeat_s)

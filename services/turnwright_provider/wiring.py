@@ -43,7 +43,7 @@ def build(settings: ProviderSettings, secret: str) -> Service:
             await closer()
 
     name = provider_service_pb2.DESCRIPTOR.services_by_name["ProviderService"].full_name
-    return Service("provider", name, register, close=close)
+    return Service("provider", name, register, close=close, settings=settings)
 
 
 def _servicer(settings: ProviderSettings, closers: list[Close]) -> ProviderServicer:

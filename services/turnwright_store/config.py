@@ -201,6 +201,12 @@ class StoreSettings(Settings):
         return found
 
     @property
+    def more(self) -> Mapping[str, str]:
+        """The variables of models."""
+        models = {f"{MODEL_PREFIX}{alias}": name for alias, name in self.seeds.vendor_models.items()}
+        return models | {f"{CONTEXT_PREFIX}{alias}": str(size) for alias, size in self.seeds.context_lengths.items()}
+
+    @property
     def write_limits(self) -> WriteLimits:
         """Limits of what is written."""
         return WriteLimits(

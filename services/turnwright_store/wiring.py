@@ -72,7 +72,10 @@ def build(settings: StoreSettings, _secret: str) -> Service:
         await database.read(check_there, brief=True)
 
     # Models write entries of their own schemes; which ones is for the schemes to say.
-    return Service("store", GRPC_NAME, register, floor=Tier.MODEL, start=start, drain=drain, close=close, ready=ready)
+    return Service(
+        "store", GRPC_NAME, register, floor=Tier.MODEL, start=start, drain=drain, close=close,
+        settings=settings, ready=ready,
+    )  # fmt: skip
 
 
 def _database(settings: StoreSettings) -> OwnedDatabase:

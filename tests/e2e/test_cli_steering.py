@@ -55,8 +55,8 @@ def test_an_abort_is_told_when_the_run_has_stopped(bench) -> None:
     bench.script("edit", EDIT, DONE)
     assert bench.run("act", "Do it.", "--model", "edit", "--run", "r").returncode == 6
 
-    assert ok(bench.run("runs", "abort", "r")) == "r: 499 stopped\n"
-    assert ok(bench.run("runs", "abort", "r")) == "r: 499 stopped\n"
+    assert ok(bench.run("runs", "abort", "r")) == "r: 499 stopped (aborted)\n"
+    assert ok(bench.run("runs", "abort", "r")) == "r: 499 stopped (aborted)\n"
     assert one(bench.run("runs", "abort", "r", "--json"))["loop"]["status"] == 499
 
 
@@ -95,7 +95,7 @@ def test_the_limits_of_a_task_end_its_loop_with_4(bench) -> None:
     done = bench.run("act", "Do it.", "--model", "busy", "--yolo", "--max-turns", "2")
 
     assert done.returncode == 4
-    assert "budget_exhausted:turns: the loop has taken 2 of 2 turns" in done.stdout
+    assert "the loop has taken 2 of 2 turns (499 budget_exhausted)" in done.stdout
     assert "turnwright config RUN" in done.stderr
     (run,) = json_lines(ok(bench.run("runs", "--json")))
     assert "\nspent 2 turns, " in ok(bench.run("runs", "show", run["run"]))
@@ -131,7 +131,7 @@ def test_the_runs_of_a_project_are_followed_as_they_change(bench) -> None:
     with bench.running("runs", "--watch") as plain, bench.running("runs", "--watch", "--json") as exact:
         exact.wait_for('"last": ?true')
         assert bench.run("act", "Do it.", "--model", "edit", "--run", "r").returncode == 6
-        plain.wait_for(r"^r: 202 waits, 1 turns, 1 to decide: Do it\.$")
+        plain.wait_for(r"^r: 202 waits, 1 turn, 1 to decide: Do it\.$")
         ok(bench.run("resolve", "r", "--accept"))
         plain.wait_for(r"^r: 200 done, 2 turns: All is done\.$")
         ok(bench.run("rename", "r", "main"))

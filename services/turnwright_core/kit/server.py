@@ -14,6 +14,7 @@ from typing import Any, Final
 import grpc
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
+from turnwright.settings.v1 import settings_service_pb2, settings_service_pb2_grpc
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import TurnwrightError
@@ -22,6 +23,8 @@ from turnwright_core.kit.guard import CallsUnderWay, GuardedServer
 from turnwright_core.kit.health import Health
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.neighbours import LocalServer
+from turnwright_core.kit.settings import Settings
+from turnwright_core.kit.showing import ShownSettings
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 from turnwright_core.values import frozen
 
@@ -94,6 +97,8 @@ class Service:
 
     None: it needs nothing but itself.
     """
+    settings: Settings | None = None
+    """What it was made with, for those who ask how it is set up."""
 
 
 class RunningServer:
@@ -131,7 +136,11 @@ class RunningServer:
         guarded: Any = GuardedServer(server, self.local, Gate(self._secret, self.service.floor), self._calls)
         self.service.register(guarded)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
-        names = (self.service.grpc_name, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        names = [self.service.grpc_name, health.SERVICE_NAME, reflection.SERVICE_NAME]
+        if self.service.settings is not None:
+            shown = ShownSettings(self.service.settings)
+            settings_service_pb2_grpc.add_SettingsServiceServicer_to_server(shown, guarded)
+            names.append(settings_service_pb2.DESCRIPTOR.services_by_name["SettingsService"].full_name)
         # What `enable_server_reflection` does, which takes no server but grpc's own.
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection.aio.ReflectionServicer(names), guarded)
         try:

@@ -163,6 +163,11 @@ class Settings:
     def loaded(self) -> None:
         """Called once when all settings are read: for what a class reads beside them. Raises SettingsError."""
 
+    @property
+    def more(self) -> Mapping[str, str]:
+        """What a class has read beside its settings, by variable."""
+        return {}
+
     def copied(self, **changes: Any) -> Self:
         """The same settings but for these, which are not checked."""
         other = object.__new__(type(self))

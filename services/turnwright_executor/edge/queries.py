@@ -10,13 +10,16 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from turnwright.executor.v1 import executor_service_pb2, query_pb2
 from turnwright.provider.v1 import provider_service_pb2, provider_service_pb2_grpc
+from turnwright.settings.v1 import settings_service_pb2, settings_service_pb2_grpc
 from turnwright.store.v1 import read_pb2, registry_pb2, store_service_pb2_grpc
-from turnwright.types.v1 import model_pb2, run_pb2
+from turnwright.types.v1 import model_pb2, run_pb2, setting_pb2
 
 from turnwright_core import __version__
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import current_caller
 from turnwright_core.kit.peer import Peer
+from turnwright_core.kit.settings import Settings
+from turnwright_core.kit.showing import settings_in_force
 from turnwright_executor.edge.run_payload import RunPayload
 from turnwright_executor.edge.schemes import KnownSchemes
 
@@ -30,8 +33,17 @@ CHECK_TIMEOUT_S: Final = 20.0
 class StoreQueries:
     """Implements ports.Queries."""
 
-    def __init__(self, store: Peer, assembler: Peer, provider: Peer, schemes: KnownSchemes, confinement: str) -> None:
-        """Speak through these peers. `confinement` says how commands are confined here."""
+    def __init__(
+        self,
+        store: Peer,
+        assembler: Peer,
+        provider: Peer,
+        schemes: KnownSchemes,
+        confinement: str,
+        settings: Settings,
+    ) -> None:
+        """Speak through these peers. `confinement` says how commands are confined here; the settings are ours."""
+        self._settings = settings
         self._confinement = confinement
         self._store = store
         self._provider = provider
@@ -82,8 +94,14 @@ class StoreQueries:
 
     async def get_status(self, request: query_pb2.GetStatusRequest) -> query_pb2.GetStatusResponse:
         """How this executor and the services behind it are. What does not answer is said, not raised."""
-        services = await asyncio.gather(*(_probe(peer) for peer in self._peers))
-        own = query_pb2.ServiceStatus(name="executor", address=self._own_address, serving=True)
+        tells = current_caller().holds_secret
+        services = await asyncio.gather(*(_probe(peer, with_settings=tells) for peer in self._peers))
+        own = query_pb2.ServiceStatus(
+            name="executor",
+            address=self._own_address,
+            serving=True,
+            settings=settings_in_force(self._settings) if tells else (),
+        )
         answer = query_pb2.GetStatusResponse(
             version=__version__, services=[own, *services], confinement=self._confinement
         )
@@ -109,7 +127,7 @@ class StoreQueries:
             return [provider_service_pb2.ModelCheck(alias=model.alias, problem=error.message) for model in models]
 
 
-async def _probe(peer: Peer) -> query_pb2.ServiceStatus:
+async def _probe(peer: Peer, *, with_settings: bool) -> query_pb2.ServiceStatus:
     status = query_pb2.ServiceStatus(name=peer.name, address=peer.address)
     stub = health_pb2_grpc.HealthStub(peer.channel)
     try:
@@ -120,4 +138,15 @@ async def _probe(peer: Peer) -> query_pb2.ServiceStatus:
     status.serving = answer.status == health_pb2.HealthCheckResponse.SERVING
     if not status.serving:
         status.problem = "It is starting or shutting down."
+    elif with_settings:
+        status.settings.extend(await _settings_of(peer))
     return status
+
+
+async def _settings_of(peer: Peer) -> Sequence[setting_pb2.Setting]:
+    """The settings of a service; none of one that does not tell them, as an older one."""
+    stub = settings_service_pb2_grpc.SettingsServiceStub(peer.channel)
+    try:
+        return (await peer.call(stub.GetSettings, settings_service_pb2.GetSettingsRequest(), STATUS_TIMEOUT_S)).settings
+    except TurnwrightError:
+        return ()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from turnwright_cli.doctor import shown_value, unknown_variables
+from turnwright_cli.doctor import unknown_variables
+from turnwright_core.kit.showing import shown_value
 
 
 @pytest.mark.parametrize(

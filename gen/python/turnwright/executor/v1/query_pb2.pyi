@@ -13,6 +13,7 @@ from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
 from turnwright.types.v1 import model_pb2 as _model_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
+from turnwright.types.v1 import setting_pb2 as _setting_pb2
 from turnwright.types.v1 import turn_pb2 as _turn_pb2
 import builtins as _builtins
 import sys
@@ -103,6 +104,7 @@ class ServiceStatus(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     SERVING_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """`store`, `assembler`, `provider` or `executor`."""
     address: _builtins.str
@@ -111,6 +113,10 @@ class ServiceStatus(_message.Message):
     """True when it answered that it serves."""
     problem: _builtins.str
     """What is wrong; empty when it serves."""
+    @_builtins.property
+    def settings(self) -> _containers.RepeatedCompositeFieldContainer[_setting_pb2.Setting]:
+        """Its settings that are not at their defaults, by variable. Empty for callers with a derived token."""
+
     def __init__(
         self,
         *,
@@ -118,10 +124,11 @@ class ServiceStatus(_message.Message):
         address: _builtins.str = ...,
         serving: _builtins.bool = ...,
         problem: _builtins.str = ...,
+        settings: _abc.Iterable[_setting_pb2.Setting] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "name", b"name", "problem", b"problem", "serving", b"serving"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "name", b"name", "problem", b"problem", "serving", b"serving", "settings", b"settings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,56 @@
+"""Joining services that run already: whose settings hold is said, and which variables of this terminal do not.
+
+Source: architecture 13.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from turnwright.executor.v1 import query_pb2
+
+from turnwright_cli.output import complain
+from turnwright_cli.plain import safe_line
+from turnwright_cli.session import Session
+from turnwright_cli.stack import settings_class
+from turnwright_core.errors import TurnwrightError
+from turnwright_core.kit.settings import load
+from turnwright_core.kit.showing import settings_in_force
+
+_OF_PLACES: Final = frozenset(
+    f"TURNWRIGHT_{name}"
+    for name in (
+        *("HOME", "TOKEN", "LISTEN", "DB", "STORE", "ASSEMBLER", "PROVIDER", "ADVERTISE"),
+        *("RECOVER", "SOLE_EXECUTOR", "LOG_LEVEL"),
+    )
+)
+"""Variables that say where services are: those of a stack differ by themselves from those of a terminal."""
+_OF_MODELS: Final = ("TURNWRIGHT_MODEL_", "TURNWRIGHT_CONTEXT_")
+"""Models that are known there and not named here take nothing from anybody."""
+
+
+async def announce(session: Session) -> None:
+    """Say on standard error that a stack was joined, and which variables are set otherwise there."""
+    if not session.attached:
+        return
+    try:
+        names = differing_variables(await session.client.get_status())
+    except TurnwrightError:
+        # Whatever is wrong, the command itself will say it.
+        return
+    if session.joined:
+        complain("using the services that another command has started; they work with its settings")
+    if names:
+        complain(f"set otherwise where the services run, and so without effect here: {', '.join(names)}")
+
+
+def differing_variables(status: query_pb2.GetStatusResponse) -> list[str]:
+    """Variables whose value here is another one than where the services run. Empty where these do not tell."""
+    there = {(service.name, one.variable): one.digest for service in status.services for one in service.settings}
+    if not there:
+        return []
+    told = {service.name for service in status.services if service.serving}
+    here = {(name, one.variable): one.digest for name in told for one in settings_in_force(load(settings_class(name)))}
+    wrong = {key for key in here.keys() | there.keys() if here.get(key) != there.get(key)}
+    names = {name for service, name in wrong if (service, name) in here or not name.startswith(_OF_MODELS)}
+    return sorted(safe_line(name) for name in names - _OF_PLACES)

@@ -1,0 +1,93 @@
+"""A terminal that meets services which run already is told whose settings hold. Architecture 13."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from e2e.cli_process import PORTS, Bench
+from turnwright_core.entries import Tier
+from turnwright_core.kit.auth import derive_token
+
+DONE = '<update status="200">Done.</update>'
+SECRET = "sk-first-hidden"
+OTHER = "sk-other-hidden"
+
+
+@pytest.fixture
+def bench(tmp_path) -> Bench:
+    made = Bench(tmp_path)
+    made.script("m", DONE)
+    made.script("slow", f"<sh>touch begun; while [ ! -e go ]; do sleep 0.1; done</sh>{DONE}", DONE)
+    made.environment |= {"OPENAI_API_KEY": SECRET, "TURNWRIGHT_MAX_STRIKES": "5"}
+    return made
+
+
+def settings_told(shown: str) -> list[str]:
+    """What stands below the title of the settings in force."""
+    _, _, rest = shown.partition("settings in force:\n")
+    return [line.strip() for line in rest.split("\nservices:")[0].splitlines() if line.startswith("  ")]
+
+
+def test_doctor_tells_the_settings_of_the_server_and_not_of_the_terminal(bench) -> None:
+    with bench.running("serve", *PORTS) as served:
+        served.wait_for("executor serves at", "err")
+        here = {"TURNWRIGHT_MAX_STRIKES": "7", "OPENAI_API_KEY": OTHER, "TURNWRIGHT_MODEL_new": "scripted/new"}
+        told = bench.run("doctor", TURNWRIGHT_LEAVE_S="50", **here)
+        status = json.loads(bench.run("doctor", "--json", **here).stdout)
+    assert "TURNWRIGHT_MAX_STRIKES=5" in settings_told(told.stdout)
+    assert "TURNWRIGHT_OPENAI_API_KEY=(set)" in settings_told(told.stdout)
+    assert "TURNWRIGHT_MODEL_m=scripted/m" in settings_told(told.stdout)
+    assert "TURNWRIGHT_LEAVE_S=50" in told.stdout.partition("settings in force:")[0]
+    differing = "TURNWRIGHT_MAX_STRIKES, TURNWRIGHT_MODEL_new, TURNWRIGHT_OPENAI_API_KEY"
+    assert f"set otherwise in this terminal, without effect: {differing}" in told.stdout
+    executor = next(one for one in status["services"] if one["name"] == "executor")
+    assert [one["value"] for one in executor["settings"] if one["variable"] == "TURNWRIGHT_MAX_STRIKES"] == ["5"]
+    assert "hidden" not in told.stdout + told.stderr + json.dumps(status)
+
+
+def test_a_terminal_with_the_same_variables_is_told_of_no_difference(bench) -> None:
+    with bench.running("serve", *PORTS) as served:
+        served.wait_for("executor serves at", "err")
+        done = bench.run("act", "Do it.", "--model", "m")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "without effect" not in bench.run("doctor").stdout
+
+
+def test_a_task_for_running_services_is_told_which_variables_have_no_effect(bench) -> None:
+    with bench.running("serve", *PORTS) as served:
+        served.wait_for("executor serves at", "err")
+        done = bench.run("act", "Do it.", "--model", "m", "--json", OPENAI_API_KEY=OTHER, OPENAI_BASE_URL="http://h/v1")
+    assert done.returncode == 0
+    names = "TURNWRIGHT_OPENAI_API_KEY, TURNWRIGHT_OPENAI_BASE_URL"
+    assert done.stderr == f"turnwright: set otherwise where the services run, and so without effect here: {names}\n"
+
+
+def test_a_second_command_is_told_that_it_joins_the_first_one(bench) -> None:
+    with bench.running("act", "Work.", "--model", "slow", "--yolo") as first:
+        first.wait_for("turn 1")
+        second = bench.run("act", "Do it.", "--model", "m", OPENAI_API_KEY=OTHER)
+        (bench.project / "go").touch()
+        assert first.end() == 0
+    assert second.returncode == 0
+    assert "using the services that another command has started" in second.stderr
+    assert "TURNWRIGHT_OPENAI_API_KEY" in second.stderr
+
+
+def test_a_derived_token_is_told_no_settings(bench) -> None:
+    with bench.running("serve", *PORTS) as served:
+        address = served.wait_for(r"executor serves at (\S+)", "err")[1]
+        token = derive_token((bench.home / "token").read_text().strip(), Tier.CLIENT, "guest")
+        other = {"TURNWRIGHT_HOME": str(bench.root / "other"), "TURNWRIGHT_TOKEN": token}
+        status = json.loads(bench.run("doctor", "--json", "--server", address, **other).stdout)
+    assert {service["name"] for service in status["services"]} == {"store", "assembler", "provider", "executor"}
+    assert not any("settings" in service for service in status["services"])
+
+
+def test_without_an_answer_the_settings_of_the_terminal_are_called_that(bench) -> None:
+    told = bench.run("doctor", "--server", "127.0.0.1:1")
+    assert told.returncode == 5
+    assert "settings of this terminal; no service has answered:\n" in told.stdout
+    assert "TURNWRIGHT_MAX_STRIKES=5" in told.stdout
+    assert "hidden" not in told.stdout + told.stderr
