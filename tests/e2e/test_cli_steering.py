@@ -42,11 +42,11 @@ def one(done) -> dict:
 def test_a_run_is_forked_renamed_and_removed(bench) -> None:
     ok(bench.run("act", "Do it.", "--model", "m", "--run", "r", "--yolo"))
 
-    assert ok(bench.run("fork", "r", "--to", "side")) == "side: 100 queued; forked from r after turn 1\n"
+    assert ok(bench.run("fork", "r", "--to", "side")) == "side: 100 idle; forked from r after turn 1\n"
     assert ok(bench.run("rename", "r", "main")) == "main: 200 done; it was r\n"
     forked = one(bench.run("runs", "show", "side", "--json"))["run"]["forked_from"]
     assert forked == {"run": "main", "turn": 1}
-    assert ok(bench.run("runs", "remove", "side")) == "side: 100 queued; removed\n"
+    assert ok(bench.run("runs", "remove", "side")) == "side: 100 idle; removed\n"
     listed = json_lines(ok(bench.run("runs", "--json")))
     assert [run["run"] for run in listed] == ["main"]
 
