@@ -144,6 +144,7 @@ _RULES: Final[Mapping[Reason, tuple[int, Advice]]] = {
         FAILED,
         _say("Another executor works on this run; it is free when that one ends or its lease has passed."),
     ),
+    Reason.MESSAGE_TOO_LARGE: (FAILED, _nothing),
     Reason.PACKET_BASE_MISSING: (FAILED, _say("Call again.")),
     Reason.TURN_NOT_FOUND: (USAGE, _say("`turnwright runs show RUN --turns` lists the turns of a run.")),
     Reason.SCHEME_FIXED: (USAGE, _nothing),

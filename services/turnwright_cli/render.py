@@ -89,7 +89,7 @@ class TextScreen:
         self._sequence = 0
         self._turn = 0
         self._replies = ShownReplies()
-        self._snapshot: list[entry_pb2.Entry] = []
+        self._snapshot: list[event_pb2.Snapshot] = []
         self._told: set[str] = set()
         self._streaming = ""
         self._mid_line = False
@@ -230,10 +230,12 @@ class TextScreen:
     def snapshot(self, event: Event) -> None:
         """After a reconnect: what the model wrote meanwhile, commands that settled, the output of those that run."""
         part = event.snapshot
-        self._snapshot = [*(self._snapshot if part.part else ()), *part.entries]
+        self._snapshot = [*(self._snapshot if part.part else ()), part]
         if not part.last:
             return
-        entries, self._snapshot = self._snapshot, []
+        parts, self._snapshot = self._snapshot, []
+        entries = [entry for one in parts for entry in one.entries]
+        partials = [one.partial for one in parts if one.HasField("partial")]
         self._replies.jumped()
         thoughts = {entry.turn: entry for entry in entries if scheme_of(entry.path) == "reasoning"}
         for entry in entries:
@@ -241,9 +243,9 @@ class TextScreen:
             if scheme_of(entry.path) == "assistant" and entry.turn in thoughts:
                 self._entry(thoughts[entry.turn])
             self._entry(entry)
-        if part.HasField("partial"):
-            self._catch_up(part.partial.turn, REASONING, part.partial.reasoning)
-            self._catch_up(part.partial.turn, CONTENT, part.partial.content)
+        if partials:
+            self._catch_up(part.partial.turn, REASONING, "".join(piece.reasoning for piece in partials))
+            self._catch_up(part.partial.turn, CONTENT, "".join(piece.content for piece in partials))
 
     def output(self, event: Event) -> None:
         """Output of a command as it comes; of much only how much there is, until the command ends."""

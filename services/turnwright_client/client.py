@@ -249,7 +249,18 @@ class Client(ControlCalls, StreamCalls):
     async def get_entry(self, project: str, run: str, path: str) -> entry_pb2.Entry:
         """One entry with its whole body."""
         request = query_pb2.GetEntryRequest(project=project, run=run, path=path)
-        return (await self._peer.call(self._stub.GetEntry, request)).entry
+        entry = (await self._peer.call(self._stub.GetEntry, request)).entry
+        parts, hash_ = [entry.body], entry.hash
+        request.body_offset = len(entry.body.encode())
+        while 0 < request.body_offset < entry.body_size_bytes:
+            part = (await self._peer.call(self._stub.GetEntry, request)).entry
+            if part.hash != hash_:
+                # It was written meanwhile: parts of two bodies are none.
+                return await self.get_entry(project, run, path)
+            parts.append(part.body)
+            request.body_offset += len(part.body.encode())
+        entry.body = "".join(parts)
+        return entry
 
     async def get_status(
         self, *, check_models: bool = False, timeout_s: float | None = None

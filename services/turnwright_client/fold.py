@@ -112,7 +112,9 @@ def _replace(view: RunView, parts: list[event_pb2.Snapshot]) -> None:
     view.proposals = {proposal.path: proposal for proposal in last.proposals}
     view.partial = None
     if last.HasField("partial"):
-        view.partial = Partial(last.partial.turn, [last.partial.content], [last.partial.reasoning])
+        pieces = [part.partial for part in parts if part.HasField("partial")]
+        contents, thoughts = [piece.content for piece in pieces], [piece.reasoning for piece in pieces]
+        view.partial = Partial(last.partial.turn, contents, thoughts)
 
 
 def _stream_started(view: RunView, event: Event) -> None:

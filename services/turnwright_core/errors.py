@@ -68,6 +68,7 @@ class Reason(IntEnum):
     NOT_OWNER = 38
     VERSION_MISMATCH = 39
     PLUGIN_FAILED = 40
+    MESSAGE_TOO_LARGE = 41
 
 
 class TurnwrightError(Exception):
@@ -196,6 +197,7 @@ CLASS_OF_REASON: Final[dict[Reason, type[TurnwrightError]]] = {
     Reason.VERSION_MISMATCH: PreconditionError,
     Reason.PLUGIN_FAILED: PreconditionError,
     Reason.NOT_OWNER: PreconditionError,
+    Reason.MESSAGE_TOO_LARGE: ExhaustedError,
 }
 """The class, and by it the canonical code, of every reason."""
 

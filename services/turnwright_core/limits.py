@@ -47,6 +47,12 @@ PAGE_SIZE_MAX: Final = 1000
 MESSAGE_BYTES_MAX: Final = 32 * 1024 * 1024
 """Longest gRPC message that a service accepts, in bytes. Everything large is streamed in parts far below."""
 
+STOCK_MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Longest message that clients of gRPC take by default, in bytes."""
+
+PAGE_BYTES_MAX: Final = 2 * 1024 * 1024
+"""Size at which a page, or a part of a body, ends, in bytes: with all around it, it stays below what clients take."""
+
 CHUNK_BYTES: Final = 256 * 1024
 """Size at which a streamed answer is cut into the next message, in bytes (architecture 12.4)."""
 

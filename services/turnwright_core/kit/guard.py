@@ -22,6 +22,7 @@ from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import Gate, is_open
 from turnwright_core.kit.errors import abort, translate
 from turnwright_core.kit.neighbours import LocalServer
+from turnwright_core.kit.receiving import check_size
 
 if TYPE_CHECKING:  # generic in the stubs only
     Handler = grpc.RpcMethodHandler[Any, Any]
@@ -193,8 +194,11 @@ def _unary(inner: Any, gate: Gate, calls: CallsUnderWay, method: str) -> Any:
     async def call(request: Any, context: Context) -> Any:
         task = calls.add()
         try:
-            gate.admit(method, context.invocation_metadata() or ())
-            return await inner(request, context)
+            metadata = context.invocation_metadata() or ()
+            gate.admit(method, metadata)
+            answer = await inner(request, context)
+            check_size(answer, metadata)
+            return answer
         except asyncio.CancelledError:
             if not (reason := calls.reason(task)):
                 raise
@@ -215,9 +219,11 @@ def _stream(inner: Any, gate: Gate, calls: CallsUnderWay, method: str) -> Any:
         task = calls.add()
         calls.streams += 1
         try:
-            gate.admit(method, context.invocation_metadata() or ())
+            metadata = context.invocation_metadata() or ()
+            gate.admit(method, metadata)
             stream = inner(request, context)
             async for message in stream:
+                check_size(message, metadata)
                 yield message
         except asyncio.CancelledError:
             if not (reason := calls.reason(task)):

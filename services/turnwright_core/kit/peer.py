@@ -17,6 +17,7 @@ from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import OPERATOR, Caller, call_metadata, derive_token
 from turnwright_core.kit.errors import from_rpc, unanswered
 from turnwright_core.kit.neighbours import LocalChannel, Neighbours
+from turnwright_core.kit.receiving import RECEIVES_ALL
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 
 CHANNEL_OPTIONS: Final = (
@@ -62,7 +63,7 @@ class Peer:
         self.channel = _channel(address, neighbours or {})
         self.timeout_s = timeout_s
         self._token = token
-        self._metadata = call_metadata(token, tier)
+        self._metadata = (*call_metadata(token, tier), RECEIVES_ALL)
 
     async def call(
         self,
@@ -86,8 +87,8 @@ class Peer:
     def _in_name_of(self, caller: Caller) -> tuple[tuple[str, str], ...]:
         """Metadata that stand for somebody else, at the tier of its call; our token is the deployment's secret."""
         if caller.principal == OPERATOR and caller.holds_secret:
-            return call_metadata(self._token, caller.tier)
-        return call_metadata(derive_token(self._token, caller.tier, caller.principal))
+            return (*call_metadata(self._token, caller.tier), RECEIVES_ALL)
+        return (*call_metadata(derive_token(self._token, caller.tier, caller.principal)), RECEIVES_ALL)
 
     @contextlib.asynccontextmanager
     async def stream(

@@ -182,3 +182,23 @@ def known(kind: type[E], value: int, field: str) -> E:
 @cache
 def _members(kind: type[IntEnum]) -> dict[int, Any]:
     return {int(member): member for member in kind}
+
+
+def cut_body(entry: entry_pb2.Entry, offset: int, bytes_max: int) -> int:
+    """Leave at most so many bytes of an entry's body, from an offset on and in whole characters; where they begin."""
+    data = entry.body.encode()
+    if not offset and len(data) <= bytes_max:
+        return 0
+    begin = max(0, min(offset, len(data)))
+    while begin < len(data) and _is_inside(data[begin]) and begin:
+        begin -= 1
+    end = min(begin + bytes_max, len(data))
+    while begin < end < len(data) and _is_inside(data[end]):
+        end -= 1
+    entry.body = data[begin:end].decode()
+    return begin
+
+
+def _is_inside(byte: int) -> bool:
+    """Whether a byte of UTF-8 goes on with the character before."""
+    return byte & 0b1100_0000 == 0b1000_0000

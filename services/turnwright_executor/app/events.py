@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from turnwright.executor.v1 import event_pb2
 from turnwright.executor.v1.executor_service_pb2 import EventBatch, WatchRunResponse
@@ -16,6 +17,9 @@ from turnwright_core.wire.proposals import decision_to_pb
 from turnwright_core.wire.runs import loop_to_pb, run_to_pb, turn_to_pb, usage_to_pb
 from turnwright_executor.app.proposals import proposal_of
 from turnwright_executor.domain.budgets import exhaustion_in
+
+PARTIAL_CHARS: Final = CHUNK_BYTES
+"""Longest piece of a message that is being streamed, in code points, which have four bytes at most."""
 
 
 def turn_moved(turn: Turn) -> WatchRunResponse:
@@ -104,6 +108,18 @@ def progress(
     """Something is going on that leaves no trace in the store."""
     event = event_pb2.RunProgress(phase=phase, turn=turn, detail=detail, wait_s=wait_s)
     return WatchRunResponse(run_progress=event)
+
+
+def add_partial(parts: list[event_pb2.Snapshot], turn: int, content: Sequence[str], reasoning: Sequence[str]) -> None:
+    """Put the message that is being streamed into the last part of a snapshot; a long one into more parts."""
+    parts[-1].partial.turn = turn
+    for name, texts in (("reasoning", reasoning), ("content", content)):
+        text = "".join(texts)
+        for begin in range(0, len(text), PARTIAL_CHARS):
+            if getattr(parts[-1].partial, name):
+                parts.append(event_pb2.Snapshot(part=len(parts), run=parts[-1].run))
+            parts[-1].partial.turn = turn
+            setattr(parts[-1].partial, name, text[begin : begin + PARTIAL_CHARS])
 
 
 def in_batches(events: Sequence[WatchRunResponse]) -> Iterator[WatchRunResponse]:

@@ -342,14 +342,12 @@ class RunHub:
                 size = 0
             parts[-1].entries.append(entry)
             size += entry_size
+        if self._partial:
+            events.add_partial(parts, self._partial.turn, self._partial.content, self._partial.reasoning)
         last = parts[-1]
         last.last = True
         proposed = (entry for entry in self._entries.values() if entry.state == entry_pb2.STATE_PROPOSED)
         last.proposals.extend(proposal_of(entry_from_pb(entry)) for entry in proposed)
-        if self._partial:
-            last.partial.turn = self._partial.turn
-            last.partial.content = "".join(self._partial.content)
-            last.partial.reasoning = "".join(self._partial.reasoning)
         return [WatchRunResponse(cursor=self.cursor(), time=_now(), snapshot=part) for part in parts]
 
     # Reading side ---------------------------------------------------------------------------------------------

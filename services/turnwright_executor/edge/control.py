@@ -12,8 +12,8 @@ from turnwright_core.entries import EntryWrite
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import current_caller
 from turnwright_core.kit.peer import Peer
-from turnwright_core.limits import PAGE_SIZE_MAX
-from turnwright_core.wire.entries import cursor_from_pb, write_to_pb
+from turnwright_core.limits import PAGE_BYTES_MAX, PAGE_SIZE_MAX
+from turnwright_core.wire.entries import cursor_from_pb, cut_body, write_to_pb
 from turnwright_executor.edge.store import StoreLedger
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import WriteAck
@@ -79,6 +79,8 @@ class StoreControl:
             page_token=request.page_token,
         )
         page = await self._peer.call(self._rows.ListEntries, wanted)
+        for entry in page.entries:
+            cut_body(entry, 0, PAGE_BYTES_MAX)
         return pb.ListEntriesResponse(entries=page.entries, next_page_token=page.next_page_token)
 
     async def _latest_run(self, project: str) -> str:

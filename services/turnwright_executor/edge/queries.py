@@ -20,6 +20,8 @@ from turnwright_core.kit.auth import current_caller
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.settings import Settings
 from turnwright_core.kit.showing import settings_in_force
+from turnwright_core.limits import PAGE_BYTES_MAX
+from turnwright_core.wire.entries import cut_body
 from turnwright_executor.edge.run_payload import RunPayload
 from turnwright_executor.edge.schemes import KnownSchemes
 
@@ -77,14 +79,16 @@ class StoreQueries:
         return query_pb2.ListRunsResponse(runs=page.runs, next_page_token=page.next_page_token)
 
     async def get_entry(self, request: query_pb2.GetEntryRequest) -> query_pb2.GetEntryResponse:
-        """One entry with its whole body."""
+        """One entry, with as much of its body as a message holds."""
         wanted = read_pb2.GetEntriesRequest(project=request.project, run=request.run, paths=[request.path])
         found = await self._store.call(self._rows.GetEntries, wanted)
         if not found.entries:
             raise fault(
                 Reason.ENTRY_NOT_FOUND, f"The run {request.run} has no entry {request.path}.", path=request.path
             )
-        return query_pb2.GetEntryResponse(entry=found.entries[0])
+        entry = found.entries[0]
+        begin = cut_body(entry, request.body_offset, min(request.body_bytes_max or PAGE_BYTES_MAX, PAGE_BYTES_MAX))
+        return query_pb2.GetEntryResponse(entry=entry, body_offset=begin)
 
     async def list_models(self, request: query_pb2.ListModelsRequest) -> query_pb2.ListModelsResponse:
         """The models."""

@@ -6,8 +6,10 @@ Source: rows RU238, RU247, RU248.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
+from google.protobuf.message import Message
 from turnwright.executor.v1 import query_pb2
 from turnwright.store.v1 import (
     control_pb2,
@@ -27,6 +29,9 @@ from turnwright_executor.edge.schemes import KnownSchemes
 
 LOOPS_PAGE: Final = 100
 UNKNOWNS_MAX: Final = 1000
+PART_BYTES: Final = 512 * 1024
+"""About how many bytes of loops, of turns, of history and of questions an answer has, each."""
+M = TypeVar("M", bound=Message)
 _AUDIT: Final = ("audit", "hidden")
 
 
@@ -57,7 +62,7 @@ class RunPayload:
             call(rows.GetSpending, control_pb2.GetSpendingRequest(project=request.project, run=request.run)),
         )
         answer = query_pb2.GetRunResponse(
-            run=run.run, loops=loops.loops, turns=turns.turns[: request.turns_max], spent=spent.run,
+            run=run.run, loops=_first(loops.loops), turns=_first(turns.turns[: request.turns_max]), spent=spent.run,
             loop_spent=spent.loop,
         )  # fmt: skip
         if turns.turns and turns.turns[0].HasField("result"):
@@ -74,9 +79,10 @@ class RunPayload:
             answer.proposals.extend(entry.path for entry in waiting.entries)
         if request.history_max:
             timeline = await self._timeline(request)
-            answer.history.extend(timeline[-request.history_max :])
+            latest = timeline[-request.history_max :]
+            answer.history.extend(reversed(_first(latest[::-1])))
             unknowns = [entry for entry in timeline if self._category(entry) == "unknown"]
-            answer.unknowns.extend(unknowns[:UNKNOWNS_MAX])
+            answer.unknowns.extend(_first(unknowns[:UNKNOWNS_MAX]))
 
     async def _timeline(self, request: query_pb2.GetRunRequest) -> list[entry_pb2.Entry]:
         """Every entry of the run that is no audit, in the order of the timeline."""
@@ -96,3 +102,15 @@ class RunPayload:
 
     def _category(self, entry: entry_pb2.Entry) -> str:
         return self._schemes.rules(entry.scheme).category
+
+
+def _first(items: Sequence[M]) -> list[M]:
+    """As many of the first ones as fit into the answer beside the rest, but one at least."""
+    found: list[M] = []
+    room = PART_BYTES
+    for item in items:
+        room -= item.ByteSize()
+        if found and room < 0:
+            break
+        found.append(item)
+    return found

@@ -69,7 +69,7 @@ def list_projects(connection: Connection, size: int, token: str) -> tuple[list[P
     size = page_size(size)
     (after,) = place_of(token, str) or ("",)
     found = registry.list_projects(connection, str(after), size + 1)
-    return page_of(found, size, lambda project: (project.name,))
+    return page_of(found, size, lambda project: (project.name,), lambda project: len(f"{project}".encode()))
 
 
 def put_models(tx: Transaction, models: Sequence[Model]) -> Sequence[Model]:

@@ -156,4 +156,4 @@ def list_constraints(connection: Connection, project: str, size: int, token: str
     (after,) = place_of(token, str) or ("",)
     owner = registry.get_project(connection, project)
     found = rows.list_constraints(connection, owner.id, str(after), size + 1)
-    return page_of(found, size, lambda one: (one.pattern,))
+    return page_of(found, size, lambda one: (one.pattern,), lambda one: len(one.pattern.encode()))

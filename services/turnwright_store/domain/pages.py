@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
-from turnwright_core.limits import CHUNK_BYTES, MESSAGE_BYTES_MAX
+from turnwright_core.limits import CHUNK_BYTES, MESSAGE_BYTES_MAX, PAGE_BYTES_MAX
 from turnwright_store.domain.checks import check_chars, invalid
 
 TOKEN_CHARS_MAX: Final = 16 * 1024
@@ -57,7 +57,7 @@ def _is_unstorable(part: int | str) -> bool:
 def page_of(
     items: Iterable[T], size: int, place: Callable[[T], Place], weight: Callable[[T], int] | None = None
 ) -> tuple[list[T], str]:
-    """The first items, as many as were asked for and as one message holds, and the token of the page after them.
+    """The first items, as many as were asked for and as a page holds, and the token of the page after them.
 
     `items` are taken one by one and may go on for longer than the page; `weight` is in bytes.
     """
@@ -65,7 +65,7 @@ def page_of(
     total = 0
     for item in items:
         total += weight(item) if weight else 0
-        if page and (len(page) == size or total > ANSWER_BYTES_MAX):
+        if page and (len(page) == size or total > PAGE_BYTES_MAX):
             return page, token_of(place(page[-1]))
         page.append(item)
     return page, ""

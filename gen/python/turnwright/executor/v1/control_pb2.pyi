@@ -475,7 +475,9 @@ class ListEntriesResponse(_message.Message):
     """Token of the next page; empty at the end."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
-        """The entries, in path order."""
+        """The entries, in path order. A page ends at about 2 MiB; a body that is longer by itself is cut there. GetEntry has
+        the rest of it.
+        """
 
     def __init__(
         self,

@@ -56,7 +56,9 @@ class Snapshot(_message.Message):
 
     @_builtins.property
     def partial(self) -> Global___PartialMessage:
-        """The message that is being streamed; absent when none is; in the last part."""
+        """The message that is being streamed; absent when none is; in the last part. Of one beyond 1 MiB the parts before the
+        last have pieces too: join them.
+        """
 
     def __init__(
         self,

@@ -37,9 +37,9 @@ class ExecutorServiceStub:
 
     Every call needs the metadata `authorization: Bearer TOKEN` with a token of the tier client or above. Only
     `grpc.health.v1` answers without one; reflection is `grpc.reflection.v1alpha`. Errors are google.rpc.Status with an
-    ErrorInfo, whose reasons ErrorReason lists. Messages have at most 32 MiB; keepalive pings come 10 seconds apart or
-    more. Give each call a deadline: 30 seconds are plenty, but for the Watch rpcs, which last until they are ended, for
-    CallTool, which lasts as long as its command, and for GetStatus with `check_models`.
+    ErrorInfo, whose reasons ErrorReason lists. Requests have at most 32 MiB, answers 4 (see MESSAGE_TOO_LARGE); keepalive
+    pings come 10 seconds apart or more. Give each call a deadline: 30 seconds are plenty, but for the Watch rpcs, which last
+    until they are ended, for CallTool, which lasts as long as its command, and for GetStatus with `check_models`.
     """
 
     @_typing.overload
@@ -132,9 +132,9 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
 
     Every call needs the metadata `authorization: Bearer TOKEN` with a token of the tier client or above. Only
     `grpc.health.v1` answers without one; reflection is `grpc.reflection.v1alpha`. Errors are google.rpc.Status with an
-    ErrorInfo, whose reasons ErrorReason lists. Messages have at most 32 MiB; keepalive pings come 10 seconds apart or
-    more. Give each call a deadline: 30 seconds are plenty, but for the Watch rpcs, which last until they are ended, for
-    CallTool, which lasts as long as its command, and for GetStatus with `check_models`.
+    ErrorInfo, whose reasons ErrorReason lists. Requests have at most 32 MiB, answers 4 (see MESSAGE_TOO_LARGE); keepalive
+    pings come 10 seconds apart or more. Give each call a deadline: 30 seconds are plenty, but for the Watch rpcs, which last
+    until they are ended, for CallTool, which lasts as long as its command, and for GetStatus with `check_models`.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -223,9 +223,9 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
 
     Every call needs the metadata `authorization: Bearer TOKEN` with a token of the tier client or above. Only
     `grpc.health.v1` answers without one; reflection is `grpc.reflection.v1alpha`. Errors are google.rpc.Status with an
-    ErrorInfo, whose reasons ErrorReason lists. Messages have at most 32 MiB; keepalive pings come 10 seconds apart or
-    more. Give each call a deadline: 30 seconds are plenty, but for the Watch rpcs, which last until they are ended, for
-    CallTool, which lasts as long as its command, and for GetStatus with `check_models`.
+    ErrorInfo, whose reasons ErrorReason lists. Requests have at most 32 MiB, answers 4 (see MESSAGE_TOO_LARGE); keepalive
+    pings come 10 seconds apart or more. Give each call a deadline: 30 seconds are plenty, but for the Watch rpcs, which last
+    until they are ended, for CallTool, which lasts as long as its command, and for GetStatus with `check_models`.
     """
 
     @_abc_1.abstractmethod

@@ -189,11 +189,11 @@ class GetRunResponse(_message.Message):
 
     @_builtins.property
     def loops(self) -> _containers.RepeatedCompositeFieldContainer[_loop_pb2.Loop]:
-        """Its loops, latest first, at most 100."""
+        """Its loops, latest first, at most 100, and about 512 KiB of them."""
 
     @_builtins.property
     def turns(self) -> _containers.RepeatedCompositeFieldContainer[_turn_pb2.Turn]:
-        """Its latest turns, latest first."""
+        """Its latest turns, latest first, about 512 KiB of them."""
 
     @_builtins.property
     def spent(self) -> _budget_pb2.Spending:
@@ -206,7 +206,7 @@ class GetRunResponse(_message.Message):
     @_builtins.property
     def history(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
         """Prompts, records of commands and notes of the model, in the order of the timeline, where `history_max` asks for them.
-        Bodies are cut after 16384 bytes.
+        Bodies are cut after 16384 bytes; of the latest about 512 KiB are told. ListEntries has all.
         """
 
     @_builtins.property
@@ -311,22 +311,30 @@ class GetEntryRequest(_message.Message):
     PROJECT_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
     PATH_FIELD_NUMBER: _builtins.int
+    BODY_OFFSET_FIELD_NUMBER: _builtins.int
+    BODY_BYTES_MAX_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
     """Alias of the run."""
     path: _builtins.str
     """Path of the entry."""
+    body_offset: _builtins.int
+    """Where in its body to begin, in bytes of UTF-8; 0: at the beginning. One that is inside of a character begins with it."""
+    body_bytes_max: _builtins.int
+    """At most so many bytes of the body; 0 and more than 2097152: 2097152. A character that does not fit in is left out."""
     def __init__(
         self,
         *,
         project: _builtins.str = ...,
         run: _builtins.str = ...,
         path: _builtins.str = ...,
+        body_offset: _builtins.int = ...,
+        body_bytes_max: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "project", b"project", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body_bytes_max", b"body_bytes_max", "body_offset", b"body_offset", "path", b"path", "project", b"project", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -334,23 +342,27 @@ Global___GetEntryRequest: _TypeAlias = GetEntryRequest  # noqa: Y015
 
 @_typing.final
 class GetEntryResponse(_message.Message):
-    """The entry."""
+    """The entry, or a part of it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ENTRY_FIELD_NUMBER: _builtins.int
+    BODY_OFFSET_FIELD_NUMBER: _builtins.int
+    body_offset: _builtins.int
+    """Where in the body the part begins, in bytes."""
     @_builtins.property
     def entry(self) -> _entry_pb2.Entry:
-        """The entry."""
+        """The entry. Where its body was cut, what is there ends before `body_size_bytes`: ask for the rest with `body_offset`."""
 
     def __init__(
         self,
         *,
         entry: _entry_pb2.Entry | None = ...,
+        body_offset: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body_offset", b"body_offset", "entry", b"entry"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

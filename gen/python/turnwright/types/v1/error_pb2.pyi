@@ -118,6 +118,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION. A plugin failed while the packet of a turn was made; its log line carries the id. Metadata:
     `plugin`, `part`, `error_id`.
     """
+    ERROR_REASON_MESSAGE_TOO_LARGE: _ErrorReason.ValueType  # 41
+    """RESOURCE_EXHAUSTED. The answer is longer than what clients of gRPC take by default, 4 MiB: ask for less, or say by the
+    metadata `turnwright-receive-bytes` what the client takes. Metadata: limit, actual, unit.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Every reason that an rpc of this product can fail with. On the wire it stands in google.rpc.ErrorInfo:
@@ -222,5 +226,9 @@ ERROR_REASON_VERSION_MISMATCH: ErrorReason.ValueType  # 39
 ERROR_REASON_PLUGIN_FAILED: ErrorReason.ValueType  # 40
 """FAILED_PRECONDITION. A plugin failed while the packet of a turn was made; its log line carries the id. Metadata:
 `plugin`, `part`, `error_id`.
+"""
+ERROR_REASON_MESSAGE_TOO_LARGE: ErrorReason.ValueType  # 41
+"""RESOURCE_EXHAUSTED. The answer is longer than what clients of gRPC take by default, 4 MiB: ask for less, or say by the
+metadata `turnwright-receive-bytes` what the client takes. Metadata: limit, actual, unit.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

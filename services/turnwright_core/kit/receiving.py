@@ -1,0 +1,32 @@
+"""How long a message may be that a caller takes: what gRPC takes everywhere, unless the caller says more.
+
+A client that gets a longer one is told by its own library that it failed, and nothing of why or what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from turnwright_core.errors import Reason, fault
+from turnwright_core.limits import MESSAGE_BYTES_MAX, STOCK_MESSAGE_BYTES_MAX
+
+RECEIVES: Final = "turnwright-receive-bytes"
+"""Metadata of a call: the longest message that the caller takes, in bytes."""
+
+RECEIVES_ALL: Final = (RECEIVES, str(MESSAGE_BYTES_MAX))
+"""What our own services send."""
+
+
+def check_size(message: Any, metadata: Iterable[tuple[str, str | bytes]]) -> None:
+    """Raise MESSAGE_TOO_LARGE for an answer that is longer than its caller takes."""
+    said = next((value for key, value in metadata if key == RECEIVES), "")
+    if said == RECEIVES_ALL[1]:
+        return
+    limit = int(said) if isinstance(said, str) and said.isascii() and said.isdigit() else STOCK_MESSAGE_BYTES_MAX
+    if (size := message.ByteSize()) > limit:
+        told = (
+            f"The answer has {size} bytes, more than the {limit} that the call takes. Ask for less: a smaller page, no "
+            f"bodies, a part of a body; or raise the client's limit and say so by the metadata `{RECEIVES}: {size}`."
+        )
+        raise fault(Reason.MESSAGE_TOO_LARGE, told, limit=limit, actual=size, unit="bytes")
