@@ -88,6 +88,11 @@ class Balance:
         self._in_string = False
         self._escaped = False
 
+    @property
+    def is_in_string(self) -> bool:
+        """Whether the text so far ends inside a string."""
+        return self._in_string
+
     def comes(self, piece: str) -> bool:
         """Whether the first bracket is closed somewhere in the next piece. Not to be asked again after that."""
         position, self._escaped = int(self._escaped and bool(piece)), self._escaped and not piece

@@ -29,6 +29,9 @@ _NAME_KEYS = ("name", "tool_name", "tool", "function_name", "recipient_name", "a
 _ARGUMENT_KEYS = ("arguments", "parameters", "args", "input", "params", "kwargs", "action_input", "tool_input")
 _ONLY_ARGUMENT_KEYS = frozenset({"input", "tool_input", "action_input", "argument", "arg", "__arg1"})
 _ONE_ARGUMENT_TOOLS = frozenset({"get", "rm", "sh", "env", "search", "skill", "think", "ask_user", "update"})
+# What stands beside a name in a list of tools, and in no call.
+_DEFINES = frozenset({"description", "input_schema", "inputSchema"})
+_SCHEMA_KEYS = frozenset({"type", "properties", "required", "additionalProperties", "$schema", "title", "description"})
 _NESTED_KEYS = ("function", "function_call", "functionCall", "toolUse")
 _PREFIX = re.compile(r"(?:(?:functions?|tools|default_api|print\(default_api)(?:::|[.:/]))+")
 _ADDED_PREFIX = re.compile(r"(?:tool|call|api|multi_tool_use)[.:/]|/")
@@ -157,7 +160,7 @@ def call_of(value: Value, *, wrapped: bool) -> tuple[str, Value] | None:
     `wrapped` says that a vendor's token announced a call, so that looser shapes count:
     `{"get": {"path": "a"}}` and a name without arguments when nothing else is there.
     """
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or not _DEFINES.isdisjoint(value):
         return None
     for nested in _NESTED_KEYS:
         inner = value.get(nested)
@@ -185,12 +188,18 @@ def _flat_arguments(value: dict[str, Value]) -> dict[str, Value]:
 def _are_arguments(value: Value, name: str) -> bool:
     if isinstance(value, str):
         return value.strip() in ("", "null") or value.lstrip().startswith("{") or clean_name(name) in DEFAULT_TOOLS
-    if isinstance(value, dict) and value.get("type") == "object" and "properties" in value:
-        # The definition of a tool, not a call of it.
+    if isinstance(value, dict) and _defines_parameters(value):
         return False
     if isinstance(value, list):
         return len(value) == 1 and isinstance(value[0], dict)
     return value is None or isinstance(value, dict)
+
+
+def _defines_parameters(value: dict[str, Value]) -> bool:
+    """Whether arguments are the definition of a tool, echoed from its list, and not those of a call."""
+    if isinstance(value.get("properties"), dict) and not value.keys() - _SCHEMA_KEYS:
+        return True
+    return bool(value) and all(isinstance(one, dict) and isinstance(one.get("type"), str) for one in value.values())
 
 
 def calls_of(value: Value, *, wrapped: bool) -> list[tuple[str, Value]] | None:

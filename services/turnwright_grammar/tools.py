@@ -9,8 +9,9 @@ Source: the seed's xml_parser ("Per-tool attr-vs-body resolution"), RU291, RU292
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field, replace
+from itertools import chain
 from types import MappingProxyType
 
 from turnwright_core.values import frozen
@@ -91,6 +92,15 @@ def canonical(name: str, attributes: dict[str, str], body: str) -> tuple[dict[st
     for missing, default in shape.defaults.items():
         attributes.setdefault(missing, default)
     return attributes, body
+
+
+def has_parameter(name: str, names: Collection[str]) -> bool:
+    """Whether a parameter of a tool is among names; what a plugin's tool takes is not known here, so any name is."""
+    shape = _SHAPES.get(name)
+    if shape is None:
+        return True
+    own = {shape.filled, *shape.synonyms, *chain(*shape.synonyms.values()), *shape.body_names, "question"}
+    return not own.isdisjoint(names)
 
 
 def _adopt(attributes: dict[str, str], canonical: str, others: tuple[str, ...]) -> None:

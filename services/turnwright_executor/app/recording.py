@@ -46,6 +46,7 @@ LOST_KINDS: Final = frozenset(
         "conflict_without_path",
         "cut_call",
         CUT_REPLY,
+        "invented",
         TOO_MANY,
         "unreadable_call",
     }

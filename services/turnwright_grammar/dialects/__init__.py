@@ -117,10 +117,13 @@ def _json(finder: Finder, start: int) -> Payload | None:
     read = read_json(finder, start)
     if read is None:
         return None
-    calls = calls_of(read.value, wrapped=True)
+    # The last of a list that is cut is not complete, nor is all of an object.
+    whole = read.value[:-1] if read.cut and isinstance(read.value, list) else read.value
+    calls = calls_of(whole, wrapped=True)
     if calls is None:
         return Payload(read.end, cut=read.cut) if read.cut else None
-    return Payload(read.end, calls, read.repaired, read.cut, over=read.over)
+    kept = len(calls) if whole is not read.value else 0
+    return Payload(read.end, calls, read.repaired, read.cut, over=read.over, whole=kept)
 
 
 def _fenced(finder: Finder, start: int) -> Payload | None:

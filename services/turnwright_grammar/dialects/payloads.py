@@ -9,7 +9,7 @@ import re
 from dataclasses import field
 
 from turnwright_core.values import mutable
-from turnwright_grammar.find import Finder
+from turnwright_grammar.find import Balance, Finder
 from turnwright_grammar.values import NotStrict, ReadValue, Value, read_strict, read_value
 
 Call = tuple[str, Value]
@@ -37,6 +37,8 @@ _BLANKS = re.compile(r"[\s;,]*+")
 class Payload:
     """What followed a token: calls, where it ended, whether it was repaired or cut off.
 
+    Of a list that is cut, `whole` counts the calls before the one that is.
+
     `guessed`: an argument is so written that more text might have been read otherwise. `over`: text inside
     belongs to no argument.
     """
@@ -47,6 +49,7 @@ class Payload:
     cut: bool = False
     guessed: bool = False
     over: bool = False
+    whole: int = 0
 
 
 def after_blanks(text: str, start: int) -> int:
@@ -93,6 +96,9 @@ def read_json(
     if is_cut and not finder.final:
         return ReadValue(None, len(text), cut=True)
     found = finder.search(limit, start)
+    if is_cut and found is not None and _ends_in_string(text, start) and text[found.end() :].strip():
+        # The end of the text came inside a string that holds the token.
+        found = None
     end = min(found.start() if found else len(text), start + loose_chars_max)
     if end >= len(text) and not finder.final:
         # How far a broken value reaches is not known yet.
@@ -103,6 +109,11 @@ def read_json(
     read = read_value(text, start, end)
     finder.spend(LOOSE_COST * ((read.end if read else end) - start))
     return read
+
+
+def _ends_in_string(text: str, start: int) -> bool:
+    balance = Balance()
+    return not balance.comes(text[start:]) and balance.is_in_string
 
 
 def read_arguments(finder: Finder, name: str, start: int, limit: re.Pattern[str] = LIMIT) -> Payload | None:

@@ -9,6 +9,7 @@ one begins.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from turnwright_grammar.dialects.payloads import SPACE, after_blanks
 from turnwright_grammar.find import Finder
@@ -23,16 +24,21 @@ _AFTER_VALUE = re.compile(
     rf"|{CALL_END}|{CALL_BEGIN}|\Z)"
 )
 _AFTER_CALL = re.compile(rf"\s*+(?:{CALL_END}|{CALL_BEGIN}|\Z)")
-_NEXT = re.compile(rf"\n\s*+(?:<{SPACE}{PARAMETER}(?:=|\s++name\s*+=)[^<>\n]*+>|{CALL_BEGIN})")
+_NEXT = re.compile(
+    rf"\n\s*+(?:<{SPACE}{PARAMETER}(?:=|\s++name\s*+=)\s*+[\"']?(?P<name>[^\"'<>=\s/]*+)[^<>\n]*+>|{CALL_BEGIN})"
+)
 # How many tags inside one value are weighed against each other.
 _TAGS_TRIED_MAX = 100
 _CDATA_START, _CDATA_END = "<![CDATA[", "]]>"
 
 
-def argument_value(finder: Finder, start: int, ending: re.Pattern[str]) -> tuple[str | None, int, bool]:
+def argument_value(
+    finder: Finder, start: int, ending: re.Pattern[str], given: Collection[str] = ()
+) -> tuple[str | None, int, bool]:
     """Return the value at `start`, where to go on, and whether its end had to be guessed.
 
-    The value is None when the end of the text cut it off. `ending` is the end of its call.
+    The value is None when the end of the text cut it off. `ending` is the end of its call; an argument that is
+    `given` already, this one among them, does not begin again: what looks like it is part of the value.
     """
     text = finder.text
     inside = _after_cdata(text, start)
@@ -43,7 +49,7 @@ def argument_value(finder: Finder, start: int, ending: re.Pattern[str]) -> tuple
     if first is None:
         return None, len(text), True
     closing = _balanced(finder, inside)
-    if closing is None and (missing := _next_begins(finder, inside, first)) is not None:
+    if closing is None and (missing := _next_begins(finder, inside, first, given)) is not None:
         return _stripped(text[start:missing]), missing, True
     last = closing or _followed(finder, first)
     return _stripped(text[start : last.start()]), last.end(), closing is None
@@ -69,8 +75,10 @@ def _balanced(finder: Finder, position: int) -> re.Match[str] | None:
     return None
 
 
-def _next_begins(finder: Finder, position: int, first: re.Match[str]) -> int | None:
+def _next_begins(finder: Finder, position: int, first: re.Match[str], given: Collection[str]) -> int | None:
     following = finder.search(_NEXT, position)
+    while following and following["name"] in given and following.end() <= first.start():
+        following = finder.search(_NEXT, following.end())
     begins = following is not None and following.end() <= first.start()
     return following.start() if following and begins and _AFTER_VALUE.match(finder.text, first.end()) else None
 

@@ -82,11 +82,13 @@ def _parameters(finder: Finder, name: str, position: int, ending: re.Pattern[str
         parameter = _PARAMETER.match(text, position)
         if parameter is None:
             return _unended(finder, name, arguments, position)
-        value, position, repaired = argument_value(finder, parameter.end(), ending)
+        value, position, repaired = argument_value(finder, parameter.end(), ending, {*arguments, parameter["name"]})
         payload.repaired = payload.repaired or repaired
         if value is None:
             return Payload(position, cut=True)
-        arguments[parameter["name"]] = value
+        # An argument that comes twice belongs to a value before it, or nobody knows which one is meant.
+        payload.over = payload.over or arguments.get(parameter["name"], value) != value
+        arguments.setdefault(parameter["name"], value)
 
 
 def _unended(finder: Finder, name: str, arguments: dict[str, Value], position: int) -> Payload:

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from turnwright_core.values import frozen
+from turnwright_grammar import dialects
 from turnwright_grammar.find import Finder
 from turnwright_grammar.reader.tags import Tag, begins_line, is_hugged, lex_tag, opener_of
 
@@ -28,8 +29,14 @@ How = Literal["self", "reopened", "closed", "empty", "unbalanced", "mismatched",
 LATER_TAGS_MAX = 10
 # An unclosed tool without a body does not consume the text that was searched for its end, so the search is bounded.
 STOPS_TRIED_MAX = 20
+CALL_LINES_TRIED_MAX = 1_000
 TAG_SHOWN = re.compile(r"<[^<>\n]{0,200}[<>\n]|<[^<>\n]{200}")
 """What an unfinished text must hold at a `<` to tell what tag it begins."""
+_CALL_LINE = re.compile(r"^[ \t]*(?=[<\[{A>f`\u273f])", re.MULTILINE)
+_CALL_SHAPE = re.compile(
+    r"""<\|(?:channel|start)\|>|```(?:tool_c|json\s*\n\s*[\[{])|\[[A-Za-z_][\w.]{0,40}\("""
+    r"""|[\[{]\s{0,16}(?:[\[{]\s{0,16})?["'](?:name|function|tool|tool_name|tool_calls?|function_?[cC]all)["']\s{0,4}:"""
+)
 _BLANKS = re.compile(r"\s*")
 BODILESS = frozenset({"get", "rm", "mv", "cp"})
 _REST_OF_LINE = re.compile(r"[^\n]*")
@@ -161,9 +168,27 @@ class Bodies:
     def _recovered(self, tag: Tag) -> Ending:
         """Where a body without a balancing close ends; the whole text is known."""
         ending = self._stopped(tag)
+        if tag.name == "think" and (call := self._call_line(tag.end, ending.body_end)) is not None:
+            # Reasoning that was never closed holds no vendor's call: the model went on to it.
+            return Ending("sibling", tag.end, call, call)
         if tag.name in BODILESS and ending.how in ("sibling", "end"):
             return self._on_its_line(tag, ending.how, ending.body_end)
         return ending
+
+    def _call_line(self, position: int, end: int) -> int | None:
+        """Where the first line begins that is a call in a vendor's notation, or None."""
+        text = self.finder.text
+        for _ in range(CALL_LINES_TRIED_MAX):
+            line = self.finder.search(_CALL_LINE, position)
+            if line is None or line.end() >= end:
+                return None
+            start = position = line.end()
+            token = dialects.TOKEN.match(text, start)
+            if token and dialects.announces_call(token[0]):
+                return start
+            if dialects.FUNCTION_TAG.match(text, start) or _CALL_SHAPE.match(text, start):
+                return start
+        return None
 
     def _stopped(self, tag: Tag) -> Ending:
         text = self.finder.text

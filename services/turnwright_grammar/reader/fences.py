@@ -11,6 +11,7 @@ from functools import lru_cache
 from turnwright_grammar import dialects
 from turnwright_grammar.edits import conflicts, diffs
 from turnwright_grammar.find import Finder, Sign
+from turnwright_grammar.reader import vendors
 from turnwright_grammar.reader.reading import Reading
 from turnwright_grammar.reader.tags import INDENT_CHARS_MAX, begins_line
 from turnwright_grammar.reply import Span
@@ -28,6 +29,9 @@ _PATCH_BEGIN = re.compile(r"(?:\s*apply_patch[^\n]*\n)?\s*(?=\*\*\* Begin Patch)
 _PATCH_END = re.compile(r"^[ \t]*\*\*\* End Patch[ \t\r]*$", re.MULTILINE)
 _PATCH_WAKE = Sign(re.compile(r"\*\*\* End Patch[ \t\r]*\n"), "\n")
 _FIRING_INFO = re.compile(r"\s*(?:tool_code|tool_call|tool|function_call)\b", re.IGNORECASE)
+_RESULT_INFO = re.compile(
+    r"\s*(?:(?:tool|function)[_-]?)?(?:outputs?|results?|responses?|observation)\b", re.IGNORECASE
+)
 _DIFF_INFO = re.compile(r"\s*(?:diff|patch|udiff)\b", re.IGNORECASE)
 
 
@@ -115,7 +119,8 @@ def _in_fence(reading: Reading, opening: re.Match[str], begin: int) -> int:
 
 def _fires(reading: Reading, info: str, content: str, start: int, span: Span) -> bool:
     """Whether the fence was taken as calls; it may have been put off until the end."""
-    if reading.depth >= FENCE_DEPTH_MAX:
+    if reading.depth >= FENCE_DEPTH_MAX or _RESULT_INFO.match(info):
+        reading.warn_inert(start, start + len(content), "a fence")
         return False
     if _fires_diff(reading, info, content, span):
         return True
@@ -137,6 +142,9 @@ def _fires_tool_code(reading: Reading, content: str, start: int) -> bool:
     payload = dialects.read_payload(Finder(content), 0)
     if payload and payload.calls and not payload.cut and not content[payload.end :].strip():
         reading.take(payload, (start, start + payload.end))
+        return True
+    if payload and payload.cut and payload.whole:
+        vendors.cut_short(reading, payload, start, start + payload.end)
         return True
     inner = reading.nested(content, start)
     if inner.commands:

@@ -16,7 +16,7 @@ from turnwright_grammar.reader import foreign
 from turnwright_grammar.reader.bodies import Ending
 from turnwright_grammar.reader.reading import Reading
 from turnwright_grammar.reader.tags import Tag, begins_line, lex_tag
-from turnwright_grammar.tools import canonical
+from turnwright_grammar.tools import canonical, has_parameter
 
 # Cut off inside an attribute, these may still run: half an argument does no harm to them.
 _HARMLESS = frozenset({"get", "search", "update", "think", "ask_user"})
@@ -131,7 +131,7 @@ def _add_own(reading: Reading, tag: Tag, ending: Ending) -> None:
     if "path" not in attributes and tag.name not in ("think", "update") and body.lstrip().startswith("<"):
         # `<get><path>a</path></get>`: parameters as tags.
         parameters = foreign.read_parameters(body.strip())
-        if parameters is not None:
+        if parameters is not None and has_parameter(tag.name, parameters):
             attributes, body = attributes | parameters, ""
     if ending.how == "empty" and not attributes:
         return

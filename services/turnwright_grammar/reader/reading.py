@@ -46,6 +46,8 @@ class Reading:
     can be read like a reply. `offset` maps spans of this text to the outer one. `natives` counts the
     commands that came in another notation than our tags. `fence` is the end of a fence that holds
     conflict blocks, while the walk is inside it; `path` is the file of the last such block, which ended at `path_end`.
+    `cut_at` is the first thing without an end in a reply that was cut; if it is a list, its complete calls end at
+    `whole_to`.
 
     A handler that would need more text to be sure calls `wait`; the walk then takes back what the
     handler did and stops before its trigger, until more text has come. `wake` is what must come.
@@ -69,6 +71,8 @@ class Reading:
     fence: re.Pattern[str] | None = None
     path: str | None = None
     path_end: int = 0
+    cut_at: int = -1
+    whole_to: int = 0
 
     def __post_init__(self) -> None:
         self.bodies = Bodies(self.finder, self.tools)
@@ -179,6 +183,15 @@ class Reading:
             else:
                 self.warn("unreadable_call", "A tool call without a name was not run.", span)
         self.drop(*span)
+
+    def take_whole(self, payload: Payload, span: Span) -> None:
+        """Keep the calls that come before the one that the end of the text cuts off."""
+        if not payload.whole:
+            return
+        is_first = span[0] <= self.cut_at <= span[1]
+        self.take(Payload(payload.end, payload.calls[: payload.whole]), span)
+        if is_first:
+            self.whole_to = len(self.commands)
 
     def is_risky(self, payload: Payload) -> bool:
         """Whether a call is among them that must not run with arguments that may be incomplete."""

@@ -11,9 +11,10 @@ import re
 
 from turnwright_grammar import dialects
 from turnwright_grammar.find import Balance, Sign
-from turnwright_grammar.native import calls_of
+from turnwright_grammar.native import calls_of, tool_name
 from turnwright_grammar.reader.bodies import TAG_SHOWN
 from turnwright_grammar.reader.reading import Reading
+from turnwright_grammar.values import ReadValue, Value
 
 # A broken object that no vendor's token announces is not looked for further than this.
 BARE_CHARS_MAX = 20_000
@@ -23,6 +24,7 @@ _NOTATION_CHARS_MAX = 256
 _SEPARATED_CHARS_MAX = 64
 _SEPARATORS = re.compile(r"[\s;,]*")
 _PYTHON_CALL = re.compile(r"\[\s*(\w+)\(\s*\w+\s*=\s*[\"']")
+_OTHERS = ("user", "system", "tool", "function", "developer", "ipython")
 _LINE_OR_LIMIT = re.compile(rf"\n|{dialects.LIMIT.pattern}")
 _TAG_WAKE = Sign(
     re.compile(r"</[^<>\s]{0,20}(?:function|invoke|calls?|tool|tool_use|action|input|arguments|parameters|args)>"),
@@ -67,10 +69,16 @@ def on_payload(reading: Reading, start: int, position: int) -> int:
         if not is_settled(reading, payload, position) and reading.wait(wake_at(reading, position)):
             return start
     if payload is not None and payload.cut:
-        reading.warn("cut_call", "A call was cut off by the end of the reply and not run.", (start, payload.end))
-        reading.drop(start, payload.end)
-        return payload.end
+        return cut_short(reading, payload, start, payload.end)
     return unreadable(reading, start, position)
+
+
+def cut_short(reading: Reading, payload: dialects.Payload, start: int, end: int) -> int:
+    """Report a call that the end of the reply cuts off; those before it in the same list are complete and run."""
+    reading.take_whole(payload, (start, end))
+    reading.warn("cut_call", "A call was cut off by the end of the reply and not run.", (start, end))
+    reading.drop(start, end)
+    return end
 
 
 def is_settled(reading: Reading, payload: dialects.Payload | None, position: int) -> bool:
@@ -143,6 +151,13 @@ def on_json(reading: Reading, start: int) -> int:
     read = dialects.read_json(reading.finder, start, BARE_CHARS_MAX)
     if read and read.cut and reading.wait(wake_at(reading, start)):
         return start
+    if read and not read.cut and isinstance(read.value, dict) and read.value.get("role") in _OTHERS:
+        reading.warn(
+            "invented", "A message of somebody else is not yours to write; nothing of it was run.", (start, read.end)
+        )
+        return read.end
+    if read and read.cut and (payload := _cut_list(reading, read)):
+        return cut_short(reading, payload, start, read.end)
     calls = calls_of(read.value, wrapped=False) if read and not read.cut else None
     if read is None and not reading.finder.spend(0):
         reading.warn(
@@ -157,11 +172,26 @@ def on_json(reading: Reading, start: int) -> int:
     return read.end
 
 
+def _cut_list(reading: Reading, read: ReadValue) -> dialects.Payload | None:
+    """What the end of the reply left of a call, or of a list of calls, that no token announced; None: it is neither."""
+    value = read.value.get("tool_calls", read.value) if isinstance(read.value, dict) else read.value
+    items: list[Value] = value if isinstance(value, list) else [value]
+    calls = calls_of(items[:-1], wrapped=False) or []
+    last = items[-1] if items else None
+    name = last.get("name") if isinstance(last, dict) and len(last) > 1 else None
+    is_ours = all(tool_name(one, reading.tools) in reading.tools for one, _ in calls) and not read.over
+    if not is_ours or not (calls or (isinstance(name, str) and name in reading.tools)):
+        return None
+    return dialects.Payload(read.end, calls, cut=True, whole=len(calls))
+
+
 def on_python(reading: Reading, start: int) -> int:
     """Take a list of Python calls, without any token; in a fence it is code."""
     payload = dialects.python_calls(reading.finder, start) if reading.depth == 0 else None
     if payload is not None and not is_settled(reading, payload, start) and reading.wait(wake_at(reading, start)):
         return start
+    if payload is not None and payload.cut and payload.whole and payload.calls[0][0] in reading.tools:
+        return cut_short(reading, payload, start, payload.end)
     if payload is None or payload.cut:
         if reading.depth == 0 and (found := _PYTHON_CALL.match(reading.text, start)) and found[1] in reading.tools:
             reading.warn("unreadable_call", f"A call of {found[1]} could not be read.", found.span())

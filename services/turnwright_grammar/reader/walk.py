@@ -11,6 +11,7 @@ rewritten first, so every span is true. The walk jumps from trigger to trigger:
 | `<<<<<<< SEARCH` | a conflict block with a file name is a `set` |
 | `<` | our tag, a vendor's token, a function tag, reasoning, or a foreign tool's tag |
 | `[TOOL_CALLS]`, `functools[`, `Action:`, `>>>name`, `to=functions.` | a vendor's token |
+| `<|im_start|>user`, `<tool_response>`, `[INST]`, `User:`, `Observation:` | written for others: it never fires |
 | `{` or `[` that begins like a call | JSON or Python calls without any token |
 
 Each handler returns the offset to go on from, and each search behind it is amortised (`find.Finder`)
@@ -33,7 +34,7 @@ from typing import Final
 from turnwright_grammar import dialects
 from turnwright_grammar.edits import conflicts
 from turnwright_grammar.find import Finder
-from turnwright_grammar.reader import fences, harmony, own_tags, vendors
+from turnwright_grammar.reader import fences, harmony, invented, own_tags, vendors
 from turnwright_grammar.reader.bodies import TAG_SHOWN
 from turnwright_grammar.reader.reading import Reading
 from turnwright_grammar.reader.tags import INDENT_CHARS_MAX, begins_line
@@ -50,7 +51,7 @@ BARE_LINES: Final = 3
 # The first class finds candidates at full speed; what follows tells triggers among them.
 TRIGGER = re.compile(
     r"""
-    [<`\[{~>*A=\u273f]
+    [<`\[{~>*A=\u273fUHOTFI]
     (?:
         (?<=<)(?: [A-Za-z/|\uff5c] | !-- | (?<!<<)<{4} )
       | (?<=`)
@@ -58,23 +59,28 @@ TRIGGER = re.compile(
       | (?<=>)(?<!>>)>>
       | (?<=\*)\*\*[ ]Begin[ ]Patch
       | (?<=A)ction:
+      | (?<=U)(?:ser|SER) | (?<=H)(?:uman|UMAN) | (?<=O)bservation | (?<=[TF])(?:ool|unction)[ ][Rro] | (?<=I)nstruction
+      | (?<=\]~)b\]
       | (?<==)(?<=to=)functions\.
       | (?<=\u273f)FUNCTION
+      | (?<=\[)(?: INST\] | TOOL_(?:RESULTS?|OUTPUTS?|CONTENT)\] | AVAILABLE_TOOLS\] )
       | (?<=\[)(?: /?TOOL_CALLS?\] | (?:END_)?TOOL_REQUEST\] | (?<=functools\[) | [A-Za-z_][\w.]{0,40}\( )
       | (?<=[\[{])(?<![\w"'\\].)
         \s{0,16}(?:[\[{]\s{0,16})?["'](?:name|function|tool|tool_name|tool_calls?|tool_call_id|tool_args
         |toolUse|toolUseId|functionCall|function_call|function_name|recipient_name|action|type|id|arguments
-        |parameters|args|input)["']\s{0,4}:
+        |parameters|args|input|role)["']\s{0,4}:
     )
     """,
     re.VERBOSE,
 )
-CANDIDATE = re.compile(r"[<`\[{~>*A=\u273f]")
+CANDIDATE = re.compile(r"[<`\[{~>*A=\u273fUHOTFI]")
 HALF_TRIGGER = re.compile(
     r"""
-    [<\[{~>*A=\u273f]
+    [<\[{~>*A=\u273fUHOTFI]
     (?:
-        (?<=<)(?:<{0,8}|!-?) | (?<=~)~? | (?<=>)>{0,4} | (?<=[A=\u273f])[A-Za-z]{0,10}
+        (?<=<)(?:<{0,8}|!-?) | (?<=~)(?:~|b)? | (?<=>)>{0,4} | (?<=[A=\u273f])[A-Za-z]{0,10}
+      | (?: (?<=[\n\t*][UHOTFI]) | (?<=\A[UHOTFI]) | (?<=[ ]{2}[UHOTFI]) | (?<=\n[ ][UHOTFI]) | (?<=\A[ ][UHOTFI])
+          | (?<=\#[ ][UHI]) )[A-Za-z]{0,12}[ ]?
       | (?<=\*)(?:\*[*BeginPatch\ ]{0,14})? | (?<=\[)/?(?:[A-Za-z_][\w.]{0,40})?
       | (?<=[\[{])\s{0,16}(?:[\[{]\s{0,16})?(?:["']\w{0,20}["']?\s{0,4})?
     )\Z
@@ -122,10 +128,13 @@ def cut_off(reading: Reading) -> None:
     if start == len(reading.text):
         return
     reading.extend("", final=True)
+    reading.cut_at = start
     walk(reading)
+    whole = reading.commands[mark[0] : reading.whole_to]
     said = reading.mark()
     is_narration = said[:2] == mark[:2] and reading.deferred == reading.deferred[: mark[4]]
     reading.reset(mark)
+    reading.commands.extend(whole)
     reading.position = len(reading.text)
     reading.warn("cut_reply", _CUT, (start, reading.position))
     if not is_narration:
@@ -160,7 +169,9 @@ def walk(reading: Reading) -> None:
             reading.position = start + 1
             continue
         mark = None if final else reading.mark()
-        end = _HANDLERS[char](reading, start)
+        end = invented.inert_line_end(reading, start) if reading.fence is None and char not in "`~" else None
+        if end is None:
+            end = _HANDLERS[char](reading, start)
         if reading.waiting and mark is not None:
             reading.reset(mark)
             return
@@ -191,9 +202,9 @@ def _on_angle(reading: Reading, start: int) -> int:
 
 def _on_special(reading: Reading, start: int) -> int:
     text = reading.text
-    end = harmony.on_harmony(reading, start)
-    if end is not None:
-        return end
+    for handler in (invented.on_token, harmony.on_harmony):
+        if (end := handler(reading, start)) is not None:
+            return end
     if found := _NOISE.match(text, start):
         reading.drop(*found.span())
         return found.end()
@@ -239,8 +250,18 @@ def _on_line(
     return handler(reading, found) if found else start + 1
 
 
+def _on_tilde(reading: Reading, start: int) -> int:
+    if reading.text.startswith("]~b]", start - 1) and start:
+        end = invented.on_token(reading, start - 1)
+        return start + 1 if end is None else end
+    return fences.on_marks(reading, start)
+
+
 def _on_bracket(reading: Reading, start: int) -> int:
     text = reading.text
+    end = invented.on_token(reading, start)
+    if end is not None:
+        return end
     if found := _BRACKET.match(text, start):
         return vendors.on_vendor(reading, found)
     if text.startswith("functools", start - 9) and start >= 9:
@@ -252,7 +273,7 @@ def _on_bracket(reading: Reading, start: int) -> int:
 
 _HANDLERS: Mapping[str, Callable[[Reading, int], int]] = {
     "`": fences.on_marks,
-    "~": fences.on_marks,
+    "~": _on_tilde,
     "<": _on_angle,
     ">": _on_close,
     "[": _on_bracket,
@@ -261,4 +282,5 @@ _HANDLERS: Mapping[str, Callable[[Reading, int], int]] = {
     "A": _on_bare,
     "\u273f": _on_bare,
     "=": harmony.on_recipient,
+    **dict.fromkeys("UHOTFI", invented.on_label),
 }

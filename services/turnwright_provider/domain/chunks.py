@@ -20,7 +20,7 @@ from turnwright_provider.domain.error_body import brief
 from turnwright_provider.domain.failures import FailureClass, VendorError, failed
 from turnwright_provider.domain.halves import Joiner, whole
 from turnwright_provider.domain.sse import SseEvent
-from turnwright_provider.domain.think_tags import ThinkRouter, ThinkTags
+from turnwright_provider.domain.think_tags import ThinkRouter, ThinkTags, called_in
 from turnwright_provider.domain.tool_calls import ToolCallFold, ordinal
 from turnwright_provider.domain.usage import merge_usage, read_usage
 
@@ -130,7 +130,10 @@ class ChatFold:
             )
         if not self.is_ended:
             raise failed(FailureClass.SERVER, "the stream ended without a finish reason")
-        return [*self.flush(), Finish(self._reason, self._usage, self._vendor_model)]
+        deltas, finish = self.flush(), Finish(self._reason, self._usage, self._vendor_model)
+        if not finish.is_cut and (calls := called_in(self._router.unclosed)):
+            deltas.append(AppendContent(calls))
+        return [*deltas, finish]
 
     def _parse(self, data: str) -> Any:
         try:

@@ -4,7 +4,8 @@ A reply that begins with the tag comes from a model that reasons in it. Later in
 or stand in the text of a file, so that only what leads a reply is routed unless a setting says otherwise.
 
 Servers without a reasoning parser leave the tags in the content. A close without an open is text; what an open
-without a close began is reasoning to the end. Source: RD09; cases refact/think_tags.
+without a close began is reasoning to the end, but for calls on lines of their own: a model that goes on to call
+has forgotten to close it. Source: RD09; cases refact/think_tags.
 """
 
 from __future__ import annotations
@@ -37,6 +38,12 @@ class ThinkRouter:
         self._inside = False
         self._is_over = tags is ThinkTags.CONTENT
         self._held = ""
+        self._thought: list[str] = []
+
+    @property
+    def unclosed(self) -> str:
+        """The reasoning of a tag that is open; empty where none is."""
+        return "".join(self._thought) if self._inside else ""
 
     def feed(self, text: str) -> list[AppendContent | AppendReasoning]:
         """The parts that are certain by now."""
@@ -56,6 +63,7 @@ class ThinkRouter:
                 return deltas
             self._add(deltas, text[start:found])
             self._inside = not self._inside
+            self._thought.clear()
             start = found + len(tag)
         self._add(deltas, text[start:])
         return deltas
@@ -78,6 +86,8 @@ class ThinkRouter:
         return deltas
 
     def _add(self, deltas: list[AppendContent | AppendReasoning], text: str) -> None:
+        if text and self._inside:
+            self._thought.append(text)
         if text:
             deltas.append(AppendReasoning(text) if self._inside else AppendContent(text))
 
@@ -90,3 +100,15 @@ def _ascii_lower(text: str) -> str:
 def _partial(text: str, tag: str) -> int:
     """Length of the longest end of the text that is a beginning of the tag."""
     return next((n for n in range(min(len(tag) - 1, len(text)), 0, -1) if text.endswith(tag[:n])), 0)
+
+
+def called_in(thought: str) -> str:
+    """What follows in reasoning that was never closed from the first call on a line of its own; empty without one."""
+    if not thought:
+        return ""
+    # Few replies need it, and it takes long to load.
+    from turnwright_grammar import read_reply  # noqa: PLC0415
+
+    text = f"{_OPEN}{thought}"
+    called = [command for command in read_reply(text).commands if command.name != "think"]
+    return text[called[0].span[0] :] if called else ""

@@ -279,3 +279,27 @@ async def test_the_end_of_a_reply_says_whether_the_vendor_cut_it(provider, reaso
     async with SseServer([chat("Hello", finish=reason)]) as server:
         heard = await (await provider(openai_base_url=server.url)).generate()
     assert (heard.finish.reason, heard.finish.cut) == (reason, is_cut)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "call",
+    [
+        '<tool_call>{"name": "get", "arguments": {"path": "a"}}</tool_call>',
+        '[TOOL_CALLS][{"name": "get", "arguments": {"path": "a"}}]',
+        "<function=get><parameter=path>a</parameter></function>",
+        '<invoke name="get"><parameter name="path">a</parameter></invoke>',
+        '<|tool_call_begin|>functions.get:0<|tool_call_argument_begin|>{"path":"a"}<|tool_call_end|>',
+        '{"name": "get", "arguments": {"path": "a"}}',
+        '<get path="a"/>',
+    ],
+)  # fmt: skip
+async def test_a_call_on_its_own_line_in_reasoning_that_was_never_closed_is_content(provider, call):
+    thought = f"I should read <tool_call> it.\n{call}"
+    pieces = (f"<think>{thought[:20]}", thought[20:])
+    replies = [events(*(delta(content=one) for one in pieces), delta(finish=end)) for end in ("stop", "length")]
+    async with SseServer([Answer(chunks=reply) for reply in replies]) as server:
+        called = await provider(openai_base_url=server.url)
+        whole, cut = await called.generate(), await called.generate()
+    assert (whole.text, whole.reasoning) == (call, thought)
+    assert (cut.text, cut.reasoning) == ("", thought)

@@ -306,3 +306,33 @@ def test_what_is_left_over_is_so_in_any_pieces(text):
     for cut in range(len(text) + 1):
         check_stream(text, cut_at(text, [cut]))
     check_stream(text, text)
+
+
+@pytest.mark.parametrize(
+    ("body", "command"),
+    [
+        ("<p>x</p>", "<p>x</p>"),
+        ("\n<html>\n</html>\n", "<html>\n</html>"),
+        ("<b>echo</b><i>x</i>", "<b>echo</b><i>x</i>"),
+        ("<command>ls</command>", "ls"),
+        ("<cmd>ls</cmd>", "ls"),
+    ],
+)
+def test_a_body_of_tags_is_parameters_only_where_the_tool_has_one_of_them(body, command):
+    assert calls(f"<sh>{body}</sh>") == [("sh", {"command": command})]
+    assert calls(f'<set path="a">{body}</set>') == [("set", {"path": "a"}, body)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["one\n<parameter=path>b\ntwo", "\n<parameter=path>b", "x\n<parameter=content>y", 'x\n<parameter name="path">b\nz'],
+)
+def test_an_argument_that_was_given_does_not_begin_again_inside_a_value(content):
+    text = f"<function=set>\n<parameter=path>a</parameter>\n<parameter=content>\n{content}\n</parameter>\n</function>"
+    assert calls(text) == [("set", {"path": "a"}, content)]
+
+
+def test_of_an_argument_that_comes_twice_nobody_knows_which_is_meant():
+    text = "<function=set><parameter=path>a</parameter><parameter=path>b</parameter></function>"
+    assert (calls(text), kinds(text)) == ([], ["arguments_left_over"])
+    assert calls(text.replace("set", "get")) == [("get", {"path": "a"})]
