@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError
 
 from turnwright_core.values import frozen
 from turnwright_store.config import POSTGRESQL_SCHEMES
-from turnwright_store.edge.schema import REVISIONS, current_revision
+from turnwright_store.edge.schema import REVISIONS, UNRELEASED, current_revision, made_before_release
 from turnwright_store.sql.tables import (
     blocks,
     chunks,
@@ -196,6 +196,8 @@ def revision_of(core: Connection) -> str:
 
 def too_new(revision: str) -> str:
     """What to do about a schema that this version does not know."""
+    if revision in UNRELEASED:
+        return f"{made_before_release(revision)}."
     return (
         f"It has the schema {revision}, and this version knows {REVISIONS[-1]} at most: use the version that wrote it."
     )

@@ -15,10 +15,13 @@ import sqlalchemy
 from turnwright_core.values import frozen
 from turnwright_store.edge.snapshot import MIGRATIONS, statements
 
-REVISIONS: Final = ("r0001", "r0002")
+UNRELEASED: Final = ("r0001", "r0002")
+"""Revisions before the first release, which changed in place: nobody can tell what a database of one of them holds."""
+
+REVISIONS: Final = ("r0003",)
 """Every revision of the schema, oldest first; the last one is what this code works on."""
 
-CODE: Final = 2
+CODE: Final = 3
 """The level of this code. A schema that code of this level cannot work on sets `min_code` in `meta` to a higher one."""
 
 MIGRATION_LOCK: Final = 0x7475726E77726967
@@ -42,6 +45,22 @@ class SchemaForeignError(OSError):
 
     def __init__(self, holds: str) -> None:
         super().__init__(f"The database is another program's: it holds {holds}. Name another one with --db")
+
+
+class SchemaUnreleasedError(OSError):
+    """The database was made before the first release, and is left as it is."""
+
+    def __init__(self, revision: str) -> None:
+        super().__init__(made_before_release(revision))
+
+
+def made_before_release(revision: str) -> str:
+    """What to do about a database that no released version has made."""
+    return (
+        f"The database has the schema {revision} of a version before the first release, which this version does not "
+        "read. Begin with a new database: move the file away, or name another one with --db; what the old one holds "
+        "can be read with the version that wrote it"
+    )
 
 
 class Raw(Protocol):
@@ -80,7 +99,10 @@ _WORDS: Final = {
 
 
 def bring_to_head(raw: Raw, core: sqlalchemy.Connection) -> None:
-    """Migrate where needed, all or nothing. Raises SchemaTooNewError, SchemaForeignError and changes nothing then."""
+    """Migrate where needed, all or nothing.
+
+    Raises SchemaTooNewError, SchemaForeignError, SchemaUnreleasedError, and changes nothing then.
+    """
     words = _WORDS[core.dialect.name]
     if not _is_behind(raw, words):
         return
@@ -118,8 +140,10 @@ def _revision(raw: Raw, words: _Words) -> str:
 
 
 def _is_behind(raw: Raw, words: _Words) -> bool:
-    """Whether there is something to migrate. Raises SchemaTooNewError, SchemaForeignError."""
+    """Whether there is something to migrate. Raises SchemaTooNewError, SchemaForeignError, SchemaUnreleasedError."""
     found = _revision(raw, words)
+    if found in UNRELEASED and raw.execute(words.find_meta).fetchone():
+        raise SchemaUnreleasedError(found)
     if not found or found in REVISIONS:
         return found != REVISIONS[-1]
     if not raw.execute(words.find_meta).fetchone():

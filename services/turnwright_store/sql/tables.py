@@ -22,7 +22,6 @@ from sqlalchemy import (
     LargeBinary,
     PrimaryKeyConstraint,
     Table,
-    Text,
     UniqueConstraint,
     text,
 )
@@ -194,7 +193,7 @@ turns = Table(
     number("number", None),
     number("loop", None),
     words("request", None),
-    Column("result", Text),
+    Column("result", Path),
     number("begin_ms", None),
     number("end_ms"),
     number("revision", None),
