@@ -25,6 +25,7 @@ from turnwright_cli.stack import START_ORDER, settings_class
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.settings import PREFIX, Settings, load
 from turnwright_core.kit.showing import settings_in_force
+from turnwright_provider.config import PRICE_PREFIX
 from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
 
 CONFINEMENT: Final = {
@@ -105,7 +106,9 @@ def unknown_variables(environment: Iterable[str]) -> list[str]:
     return sorted(
         name
         for name in environment
-        if name.startswith(PREFIX) and name not in known and not name.startswith((MODEL_PREFIX, CONTEXT_PREFIX))
+        if name.startswith(PREFIX)
+        and name not in known
+        and not name.startswith((MODEL_PREFIX, CONTEXT_PREFIX, PRICE_PREFIX))
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 from turnwright_cli.config import CliSettings
 from turnwright_cli.stack import settings_class
 from turnwright_core.kit.settings import Setting, Settings
+from turnwright_provider.config import PRICE_PREFIX
 from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
 
 SERVICES: Final = ("executor", "store", "assembler", "provider")
@@ -31,8 +32,13 @@ This page is made from the code by `python -m turnwright_cli.settings_doc > docs
 _FAMILIES: Final = {
     (f"`{MODEL_PREFIX}<alias>`", "", "Adds the model `<alias>`, as `vendor/model`; kept by the store."): ["store"],
     (f"`{CONTEXT_PREFIX}<alias>`", "", "Context window of the model `<alias>`, in tokens."): ["store"],
+    (
+        f"`{PRICE_PREFIX}<alias>`",
+        "",
+        "What a million tokens of `<alias>` cost in US dollars, `input/cached/output`, where its vendor tells no cost.",
+    ): ["provider"],
 }
-"""Variables whose names hold an alias; the store reads them all."""
+"""Variables whose names hold an alias."""
 
 
 def page() -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from turnwright_core.kit.settings import PREFIX, Settings, setting
+from turnwright_core.kit.settings import PREFIX, Settings, SettingsError, setting
+from turnwright_provider.domain.prices import Price, read_prices
 
 DEFAULT_LISTEN = "127.0.0.1:7443"
 PACKAGED_SCRIPTS = Path(__file__).parent / "scripts"
@@ -31,6 +34,10 @@ def _api_key(vendor: str, description: str) -> Any:
     """A vendor's key, never shown, with or without our prefix."""
     name = f"{vendor.upper()}_API_KEY"
     return setting(default="", variables=(f"{PREFIX}{name}", name), repr=False, description=description)
+
+
+PRICE_PREFIX: Final = f"{PREFIX}PRICE_"
+"""Variables with the price of a model begin so; its alias follows."""
 
 
 class ProviderSettings(Settings):
@@ -116,3 +123,16 @@ class ProviderSettings(Settings):
     proxy_from_env: bool = setting(
         default=False, description="Use HTTPS_PROXY and its kin for vendors that are not on loopback."
     )
+
+    def loaded(self) -> None:
+        """Check the prices of the environment. Raises SettingsError."""
+        try:
+            vars(self)["_prices"] = read_prices(os.environ, PRICE_PREFIX)
+        except ValueError as error:
+            raise SettingsError(str(error)) from None
+
+    @property
+    def prices(self) -> Mapping[str, Price]:
+        """What calls cost, by the alias of the model, as the environment said when the settings were read."""
+        found: Mapping[str, Price] = vars(self)["_prices"]
+        return found

@@ -56,6 +56,7 @@ def _servicer(settings: ProviderSettings, closers: list[Close]) -> ProviderServi
     return ProviderServicer(
         vendors,
         lambda name, vendor: Generation(name, vendor, policy, pace, chance),
+        settings.prices,
         is_open=settings.client_generate,
     )
 

@@ -89,7 +89,8 @@ def _without_price(budget: Budget, spent: Spending, *, of_run: bool) -> Exhausti
     if not budget.cost_usd_max or not spent.turns_without_cost:
         return None
     detail = (
-        f"{_who(of_run=of_run)} has a limit of ${budget.cost_usd_max:g}, and the vendor does not tell what calls cost"
+        f"{_who(of_run=of_run)} has a limit of ${budget.cost_usd_max:g}, and the vendor does not tell what calls "
+        "cost: set TURNWRIGHT_PRICE_<alias> where the provider runs"
     )
     return Exhaustion(Kind.COST, of_run, detail)
 

@@ -16,6 +16,7 @@ from turnwright_core.wire.runs import model_from_pb
 from turnwright_provider.app.check_models import check_models
 from turnwright_provider.app.generate import Generation, find_vendor
 from turnwright_provider.domain.names import split_vendor_model
+from turnwright_provider.domain.prices import Price, with_cost
 from turnwright_provider.ports import Vendor
 from turnwright_provider.rpc.checks import check_generate, check_models_request
 from turnwright_provider.rpc.messages import call_from_pb, part_to_pb
@@ -27,11 +28,17 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
     """Serves turnwright.provider.v1.ProviderService. `begin` makes the Generation of a call to a vendor."""
 
     def __init__(
-        self, vendors: Mapping[str, Vendor], begin: Callable[[str, Vendor], Generation], *, is_open: bool
+        self,
+        vendors: Mapping[str, Vendor],
+        begin: Callable[[str, Vendor], Generation],
+        prices: Mapping[str, Price],
+        *,
+        is_open: bool,
     ) -> None:
-        """Keep the vendors, by name. `is_open`: derived tokens may call them too."""
+        """Keep the vendors, by name, and prices, by alias. `is_open`: derived tokens may call the vendors too."""
         self._vendors = vendors
         self._begin = begin
+        self._prices = prices
         self._is_open = is_open
 
     def _check_caller(self, method: str) -> None:
@@ -46,12 +53,13 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
         self._check_caller("Generate")
         check_generate(request)
         name, model = split_vendor_model(request.model.vendor_model)
+        price = self._prices.get(request.model.alias)
         # From here on the call may cost: should it be lost with this process, its caller has to know.
         await context.send_initial_metadata(((ANSWERED, "1"),))
         generation = self._begin(name, find_vendor(self._vendors, name))
         async with aclosing(generation.parts(call_from_pb(request, model))) as parts:
             async for part in parts:
-                yield part_to_pb(part)
+                yield part_to_pb(with_cost(part, price))
 
     async def ListVendors(self, request: pb.ListVendorsRequest, context: Context) -> pb.ListVendorsResponse:
         """List the vendors, without any network call."""

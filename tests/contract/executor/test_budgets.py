@@ -187,3 +187,15 @@ async def test_a_call_is_not_made_again_where_the_budget_does_not_reach(tmp_path
         spent = (await services.client.get_run(services.project, "r")).spent
     assert (word_of(loop), len(server.requests)) == ((499, "budget_exhausted:tokens"), 1)
     assert 0 < spent.lost_tokens == spent.tokens <= 12_000
+
+
+@pytest.mark.parametrize(("limit", "word", "calls"), [(1.5, "budget_exhausted:cost", 1), (100, "update", 2)])
+async def test_a_limit_in_money_works_where_a_price_is_set(tmp_path, monkeypatch, limit, word, calls) -> None:
+    """The vendor tells tokens and no cost."""
+    monkeypatch.setenv("TURNWRIGHT_PRICE_m", "1/1/1")
+    replies = [chat(GO_ON, prompt_tokens=2_000_000), chat(DONE, prompt_tokens=2_000_000)]
+    async with answered(tmp_path, monkeypatch, *replies) as (services, server):
+        loop = await services.until(await services.act(budget=budget(cost_usd_max=limit)))
+        spent = (await services.client.get_run(services.project, "r")).spent
+    assert (word_of(loop)[1], len(server.requests)) == (word, calls)
+    assert spent.cost_usd == pytest.approx(2.0 * calls, rel=0.01)

@@ -12,7 +12,7 @@ from turnwright_core.kit.showing import shown_value
     ("variables", "unknown"),
     [
         (["TURNWRIGHT_MAX_STRIKES", "TURNWRIGHT_HOME", "OPENAI_API_KEY", "PATH"], []),
-        (["TURNWRIGHT_MODEL_any", "TURNWRIGHT_CONTEXT_any"], []),
+        (["TURNWRIGHT_MODEL_any", "TURNWRIGHT_CONTEXT_any", "TURNWRIGHT_PRICE_any"], []),
         (["TURNWRIGHT_MAX_STRIKE", "TURNWRIGHT_DATABASE"], ["TURNWRIGHT_DATABASE", "TURNWRIGHT_MAX_STRIKE"]),
     ],
     ids=["settings and others", "models", "slips of the pen"],

@@ -46,7 +46,10 @@ def test_a_limit_in_money_cannot_be_kept_where_no_price_is_told():
     spent = Spending(turns=1, tokens=10, turns_without_cost=1)
     found = before_turn(Budget(cost_usd_max=100), spent, of_run=False)
     assert found == Exhaustion(
-        Kind.COST, False, "the loop has a limit of $100, and the vendor does not tell what calls cost"
+        Kind.COST,
+        False,
+        "the loop has a limit of $100, and the vendor does not tell what calls "
+        "cost: set TURNWRIGHT_PRICE_<alias> where the provider runs",
     )
     assert before_turn(Budget(tokens_max=100), spent, of_run=False) is None
 

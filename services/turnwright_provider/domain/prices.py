@@ -1,0 +1,69 @@
+"""What a call costs where its vendor does not say: by the price of a million tokens that is set for a model's alias.
+
+Source: architecture 8 (usage); budgets of runs in US dollars.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from turnwright_core.runs import Usage
+from turnwright_core.values import frozen
+from turnwright_provider.domain.deltas import Finish, Part, SetUsage
+
+TOKENS: Final = 1_000_000
+"""Prices are those of so many tokens."""
+
+_NUMBER: Final = re.compile(r"\d{1,6}(?:\.\d{1,9})?")
+_FORM: Final = "must be US dollars for a million tokens of input, cached input and output, such as 2.5/0.25/10"
+
+
+@frozen
+class Price:
+    """US dollars for a million tokens of each kind."""
+
+    input_usd: float
+    cached_usd: float
+    output_usd: float
+
+
+def parse_price(text: str) -> Price:
+    """`input/cached/output`, or `input/output` where cached input costs as any other. Raises ValueError."""
+    parts = [part.strip() for part in text.split("/")]
+    if len(parts) not in (2, 3) or not all(_NUMBER.fullmatch(part) for part in parts):
+        raise ValueError(f"{_FORM}; it is {text!r}")
+    numbers = [float(part) for part in parts]
+    return Price(numbers[0], numbers[-2], numbers[-1])
+
+
+def read_prices(environment: Mapping[str, str], prefix: str) -> dict[str, Price]:
+    """Alias -> price, of the variables that begin so. Raises ValueError with a line for each wrong variable."""
+    prices: dict[str, Price] = {}
+    wrong: list[str] = []
+    for variable in sorted(name for name in environment if name.startswith(prefix)):
+        try:
+            prices[variable.removeprefix(prefix)] = parse_price(environment[variable])
+        except ValueError as error:
+            wrong.append(f"{variable}: {error}")
+    if wrong:
+        raise ValueError("\n".join(wrong))
+    return prices
+
+
+def with_cost(part: Part, price: Price | None) -> Part:
+    """A part of a reply, its cost worked out where the vendor does not tell one."""
+    if price is None or not isinstance(part, SetUsage | Finish) or part.usage is None:
+        return part
+    usage = part.usage
+    return part if usage.cost_usd is not None else replace(part, usage=replace(usage, cost_usd=cost_usd(usage, price)))
+
+
+def cost_usd(usage: Usage, price: Price) -> float:
+    """US dollars for this; cached tokens are part of the prompt's."""
+    cached = min(usage.cached_tokens, usage.prompt_tokens)
+    fresh = usage.prompt_tokens - cached
+    spent = fresh * price.input_usd + cached * price.cached_usd + usage.completion_tokens * price.output_usd
+    return spent / TOKENS

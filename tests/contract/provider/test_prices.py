@@ -1,0 +1,61 @@
+"""What a call costs where its vendor tells none: by the price that is set for the model's alias."""
+
+import pytest
+
+from sse_server import Answer, SseServer, delta, events
+from turnwright_core.kit.settings import SettingsError, load
+from turnwright_provider.config import ProviderSettings
+
+USAGE = {
+    "prompt_tokens": 1_000_000,
+    "completion_tokens": 200_000,
+    "total_tokens": 1_200_000,
+    "prompt_tokens_details": {"cached_tokens": 600_000},
+}
+
+
+def answer(usage: dict) -> Answer:
+    return Answer(chunks=events(delta(content="hi"), delta(finish="stop"), {"choices": [], "usage": usage}))
+
+
+async def cost_of(provider, usage: dict) -> float | None:
+    async with SseServer([answer(usage)]) as server:
+        heard = await (await provider(openai_base_url=server.url)).generate()
+    told = [part.delta.set_usage for part in heard.parts if part.delta.HasField("set_usage")]
+    assert [one.cost_usd for one in told] == [heard.finish.usage.cost_usd]
+    return heard.finish.usage.cost_usd if heard.finish.usage.HasField("cost_usd") else None
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("price", "cost"), [("2/0.5/10", 0.8 + 0.3 + 2), ("2 / 0.5 / 10", 3.1), ("2/10", 4.0), ("0/0/0", 0.0), (None, None)]
+)
+async def test_a_call_costs_what_its_tokens_do(provider, monkeypatch, price, cost):
+    monkeypatch.setenv("TURNWRIGHT_PRICE_another", "1000/1000/1000")
+    if price:
+        monkeypatch.setenv("TURNWRIGHT_PRICE_m", price)
+
+    assert await cost_of(provider, USAGE) == (None if cost is None else pytest.approx(cost))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("told", [0.25, 0])
+async def test_what_a_vendor_tells_wins_over_the_price(provider, monkeypatch, told):
+    monkeypatch.setenv("TURNWRIGHT_PRICE_m", "2/0.5/10")
+
+    assert await cost_of(provider, {**USAGE, "cost": told}) == told
+
+
+@pytest.mark.asyncio
+async def test_more_cached_tokens_than_there_are_cost_no_less_than_nothing(provider, monkeypatch):
+    monkeypatch.setenv("TURNWRIGHT_PRICE_m", "2/0.5/10")
+    usage = {"prompt_tokens": 1_000_000, "prompt_tokens_details": {"cached_tokens": 9_000_000}}
+
+    assert await cost_of(provider, usage) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("price", ["", "2", "2/3/4/5", "-1/2", "free/2", "1e3/2", "nan/2", "2//3", "1,5/2"])
+def test_a_price_that_is_none_ends_the_start_and_is_named(monkeypatch, price):
+    monkeypatch.setenv("TURNWRIGHT_PRICE_m", price)
+    with pytest.raises(SettingsError, match=r"^TURNWRIGHT_PRICE_m: must be US dollars"):
+        load(ProviderSettings)
