@@ -126,10 +126,17 @@ class ProviderSettings(Settings):
 
     def loaded(self) -> None:
         """Check the prices of the environment. Raises SettingsError."""
+        said = {name: value for name, value in os.environ.items() if name.startswith(PRICE_PREFIX)}
         try:
-            vars(self)["_prices"] = read_prices(os.environ, PRICE_PREFIX)
+            vars(self).update(_prices=read_prices(said, PRICE_PREFIX), _said=said)
         except ValueError as error:
             raise SettingsError(str(error)) from None
+
+    @property
+    def more(self) -> Mapping[str, str]:
+        """The variables of prices."""
+        found: Mapping[str, str] = vars(self)["_said"]
+        return found
 
     @property
     def prices(self) -> Mapping[str, Price]:

@@ -40,10 +40,10 @@ def parse_price(text: str) -> Price:
 
 
 def read_prices(environment: Mapping[str, str], prefix: str) -> dict[str, Price]:
-    """Alias -> price, of the variables that begin so. Raises ValueError with a line for each wrong variable."""
+    """Alias -> price, of variables that begin so. Raises ValueError with a line for each wrong variable."""
     prices: dict[str, Price] = {}
     wrong: list[str] = []
-    for variable in sorted(name for name in environment if name.startswith(prefix)):
+    for variable in sorted(environment):
         try:
             prices[variable.removeprefix(prefix)] = parse_price(environment[variable])
         except ValueError as error:

@@ -54,6 +54,11 @@ async def test_more_cached_tokens_than_there_are_cost_no_less_than_nothing(provi
     assert await cost_of(provider, usage) == pytest.approx(0.5)
 
 
+def test_prices_are_told_among_the_settings(monkeypatch):
+    monkeypatch.setenv("TURNWRIGHT_PRICE_m", "2/10")
+    assert load(ProviderSettings).more == {"TURNWRIGHT_PRICE_m": "2/10"}
+
+
 @pytest.mark.parametrize("price", ["", "2", "2/3/4/5", "-1/2", "free/2", "1e3/2", "nan/2", "2//3", "1,5/2"])
 def test_a_price_that_is_none_ends_the_start_and_is_named(monkeypatch, price):
     monkeypatch.setenv("TURNWRIGHT_PRICE_m", price)
