@@ -25,6 +25,7 @@ from turnwright_grammar.dialects.python import begins_python, python_calls
 from turnwright_grammar.dialects.tags import FUNCTION_TAG, function_tag, keyed, named_tags
 from turnwright_grammar.find import Finder
 from turnwright_grammar.native import calls_of
+from turnwright_grammar.values.strict import read_items
 
 __all__ = [
     "BARE_TOKEN",
@@ -117,12 +118,11 @@ def _json(finder: Finder, start: int) -> Payload | None:
     read = read_json(finder, start)
     if read is None:
         return None
-    # The last of a list that is cut is not complete, nor is all of an object.
-    whole = read.value[:-1] if read.cut and isinstance(read.value, list) else read.value
-    calls = calls_of(whole, wrapped=True)
+    is_cut_list = read.cut and isinstance(read.value, list)
+    calls = calls_of(read_items(finder.text[start:]) if is_cut_list else read.value, wrapped=True)
     if calls is None:
         return Payload(read.end, cut=read.cut) if read.cut else None
-    kept = len(calls) if whole is not read.value else 0
+    kept = len(calls) if is_cut_list else 0
     return Payload(read.end, calls, read.repaired, read.cut, over=read.over, whole=kept)
 
 

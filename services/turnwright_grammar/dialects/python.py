@@ -55,7 +55,7 @@ def python_calls(finder: Finder, start: int, *, positional: bool = False) -> Pay
         following = _call(finder, line.end(), positional=positional)
         if following is None:
             break
-        payload.whole = len(payload.calls)
+        payload.whole = 0 if payload.guessed else len(payload.calls)
         payload.calls.extend(following.calls)
         payload.end, payload.cut = following.end, following.cut
         payload.guessed = payload.guessed or following.guessed
@@ -79,7 +79,7 @@ def _in_brackets(finder: Finder, start: int, *, positional: bool) -> Payload | N
         if one is None:
             payload.cut = _NAME_CUT.match(text, position) is not None
             return payload if payload.calls and payload.cut else None
-        payload.whole = len(payload.calls)
+        payload.whole = 0 if payload.guessed else len(payload.calls)
         payload.calls.extend(one.calls)
         payload.end, payload.cut = one.end, one.cut
         payload.guessed = payload.guessed or one.guessed

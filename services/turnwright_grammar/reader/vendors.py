@@ -14,7 +14,8 @@ from turnwright_grammar.find import Balance, Sign
 from turnwright_grammar.native import calls_of, tool_name
 from turnwright_grammar.reader.bodies import TAG_SHOWN
 from turnwright_grammar.reader.reading import Reading
-from turnwright_grammar.values import ReadValue, Value
+from turnwright_grammar.values import ReadValue
+from turnwright_grammar.values.strict import read_items
 
 # A broken object that no vendor's token announces is not looked for further than this.
 BARE_CHARS_MAX = 20_000
@@ -25,6 +26,7 @@ _SEPARATED_CHARS_MAX = 64
 _SEPARATORS = re.compile(r"[\s;,]*")
 _PYTHON_CALL = re.compile(r"\[\s*(\w+)\(\s*\w+\s*=\s*[\"']")
 _OTHERS = ("user", "system", "tool", "function", "developer", "ipython")
+_LIST = re.compile(r"(?:\{\s*\"tool_calls\"\s*:\s*)?\[")
 _LINE_OR_LIMIT = re.compile(rf"\n|{dialects.LIMIT.pattern}")
 _TAG_WAKE = Sign(
     re.compile(r"</[^<>\s]{0,20}(?:function|invoke|calls?|tool|tool_use|action|input|arguments|parameters|args)>"),
@@ -156,7 +158,7 @@ def on_json(reading: Reading, start: int) -> int:
             "invented", "A message of somebody else is not yours to write; nothing of it was run.", (start, read.end)
         )
         return read.end
-    if read and read.cut and (payload := _cut_list(reading, read)):
+    if read and read.cut and (payload := _cut_list(reading, read, start)):
         return cut_short(reading, payload, start, read.end)
     calls = calls_of(read.value, wrapped=False) if read and not read.cut else None
     if read is None and not reading.finder.spend(0):
@@ -172,17 +174,14 @@ def on_json(reading: Reading, start: int) -> int:
     return read.end
 
 
-def _cut_list(reading: Reading, read: ReadValue) -> dialects.Payload | None:
+def _cut_list(reading: Reading, read: ReadValue, start: int) -> dialects.Payload | None:
     """What the end of the reply left of a call, or of a list of calls, that no token announced; None: it is neither."""
-    value = read.value.get("tool_calls", read.value) if isinstance(read.value, dict) else read.value
-    items: list[Value] = value if isinstance(value, list) else [value]
-    calls = calls_of(items[:-1], wrapped=False) or []
-    last = items[-1] if items else None
-    name = last.get("name") if isinstance(last, dict) and len(last) > 1 else None
-    is_ours = all(tool_name(one, reading.tools) in reading.tools for one, _ in calls) and not read.over
-    if not is_ours or not (calls or (isinstance(name, str) and name in reading.tools)):
-        return None
-    return dialects.Payload(read.end, calls, cut=True, whole=len(calls))
+    begin = _LIST.match(reading.text, start)
+    calls = (calls_of(read_items(reading.text[begin.end() - 1 :]), wrapped=False) or []) if begin else []
+    name = read.value.get("name") if isinstance(read.value, dict) and len(read.value) > 1 else None
+    if calls and all(tool_name(one, reading.tools) in reading.tools for one, _ in calls):
+        return dialects.Payload(read.end, calls, cut=True, whole=len(calls))
+    return dialects.Payload(read.end, cut=True) if isinstance(name, str) and name in reading.tools else None
 
 
 def on_python(reading: Reading, start: int) -> int:

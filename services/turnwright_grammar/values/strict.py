@@ -58,6 +58,27 @@ def read_strict(part: str) -> ReadValue | NotStrict:
     return ReadValue(value, end)
 
 
+def read_items(part: str) -> list[Value]:
+    """Return the complete items of the list that begins `part` and that its end cuts off; none where it is broken.
+
+    Strict: what a repair makes of a list that is not complete may be anything. Never raises.
+    """
+    items: list[Value] = []
+    position = _BEFORE.match(part).end() + 1  # type: ignore[union-attr]
+    while True:
+        position = _BEFORE.match(part, position).end()  # type: ignore[union-attr]
+        try:
+            value, position = STRICT.raw_decode(part, position)
+        except (ValueError, RecursionError):
+            return items if read_strict(part) is NotStrict.CUT else []
+        following = _BEFORE.match(part, position).end()  # type: ignore[union-attr]
+        if not part.startswith(",", following):
+            # Nothing behind it says that it is all there.
+            return items
+        items.append(value)
+        position = following + 1
+
+
 def compact_json(value: Value) -> str:
     """Return `value` as JSON without blanks. Never raises, however deep it is nested."""
     try:

@@ -53,7 +53,8 @@ class ReplyReader:
             for delta in fold.flush():
                 yield delta
             raise
-        for event in fold.close():
+        # A long reply may have to be read for calls, which holds up nobody else there.
+        for event in await asyncio.to_thread(fold.close):
             yield event
 
     async def _deltas(self, reply: HttpReply, fold: ChatFold, patience: Patience) -> AsyncGenerator[Delta, None]:
