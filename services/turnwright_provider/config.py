@@ -99,7 +99,7 @@ class ProviderSettings(Settings):
         "sends comments or empty events has twice as long for the first token.",
     )
     check_timeout_s: float = setting(
-        default=5.0, gt=0, le=600, description="Seconds that a vendor has to list its models for CheckModels."
+        default=5.0, gt=0, le=600, description="Seconds that a vendor has to list its models, when they are checked."
     )
     flush_ms: int = setting(default=40, ge=0, le=10_000, description="Milliseconds for which deltas are joined.")
     flush_bytes: int = setting(default=1024, ge=1, le=1024 * 1024, description="Bytes at which joined deltas are sent.")

@@ -161,7 +161,8 @@ def check_deployment(what: str, setting: str = "") -> None:
         opened = f", or {setting} on that service" if setting else ""
         raise fault(
             Reason.TIER_FORBIDDEN,
-            f"{what} is not open to derived tokens: it takes the deployment's secret{opened}.",
+            f"This is not open to derived tokens: it takes the deployment's secret{opened}.",
+            method=what,
             tier=caller.tier.name.lower(),
             ceiling=caller.ceiling.name.lower(),
         )

@@ -143,8 +143,8 @@ def _check_client(method: str) -> None:
     """Refuse a call at the tier of a model. Raises TIER_FORBIDDEN."""
     tier = current_caller().tier
     if tier < Tier.CLIENT:
-        message = f"{method} is for clients; this call is made at the tier {tier.name.lower()}."
-        raise fault(Reason.TIER_FORBIDDEN, message, tier="client", ceiling=tier.name.lower())
+        message = f"This needs a token of the tier client; the one in use has the tier {tier.name.lower()}."
+        raise fault(Reason.TIER_FORBIDDEN, message, method=method, tier="client", ceiling=tier.name.lower())
 
 
 def _check_vendor(vendor_model: str) -> None:

@@ -183,7 +183,7 @@ def _check_outside(run: Standing, writes: Sequence[EntryWrite], owners: object) 
 
 def _follow(tx: Transaction, run: RunRow, status: int) -> RunRow:
     if status not in (RUNNING, PROPOSED):
-        raise invalid("run_status", f"run_status must be {RUNNING} or {PROPOSED}; EndTurn sets the others.")
+        raise invalid("run_status", f"run_status must be {RUNNING} or {PROPOSED}; the end of a turn sets the others.")
     loop = run.active
     if loop is None:
         raise forbidden("loop", run.run.status, status, "The run has no active loop that could move along.")

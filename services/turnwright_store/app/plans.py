@@ -103,7 +103,7 @@ def _present(connection: Connection, run: RunRow, plan_id: str) -> _Seen:
     """A plan that is in the run's view. Raises ENTRY_NOT_FOUND."""
     seen = _see(connection, run, plan_id)
     if seen.head is None:
-        raise _missing(plan_id, f"There is no plan {plan_id!r} in this run: set it first (SetPlan).")
+        raise _missing(plan_id, f"There is no plan {plan_id!r} in this run: set it first.")
     return seen
 
 
@@ -219,7 +219,7 @@ def _check_room(plan_id: str, deltas: Sequence[Piece], size: int) -> None:
         raise _full(plan_id, "deltas", PLAN_DELTAS_BYTES_MAX, total, "bytes")
 
 
-_ANEW: Final = "Set the plan anew with what was added to it (SetPlan)."
+_ANEW: Final = "Set the whole plan again, with what was added to it."
 
 
 def _full(plan_id: str, field: str, limit: int, actual: int, unit: str, cure: str = _ANEW) -> Exception:

@@ -133,7 +133,7 @@ def _check_opening(basis: Basis, wish: Opening) -> list[int]:
         raise invalid("tool", f"tool must match {TOOL.pattern}; it is {wish.tool!r}.")
     scheme = basis.schemes.get(wish.tool)
     if scheme is None or scheme.default_scope != "run" or scheme.category != "data":
-        message = f"{wish.tool} is no scheme for data of a run: use sh or env, or register one (PutScheme)."
+        message = f"{wish.tool} is no scheme for data of a run: use sh or env, or register one first."
         raise invalid("tool", message)
     if not wish.target.strip():
         raise invalid("target", "target is required: the command, or the name of what is followed.")

@@ -48,7 +48,8 @@ def check_floor(caller: Caller, floor: Tier, method: str) -> None:
     if caller.tier < floor:
         raise fault(
             Reason.TIER_FORBIDDEN,
-            f"{method} needs the tier {floor.name.lower()}; this call is made at {caller.tier.name.lower()}.",
+            f"This needs a token of the tier {floor.name.lower()}; the one in use has {caller.tier.name.lower()}.",
+            method=method,
             tier=floor.name.lower(),
             ceiling=caller.tier.name.lower(),
         )

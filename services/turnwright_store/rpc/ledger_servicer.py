@@ -163,7 +163,10 @@ def _check_read(request: ledger_pb2.WriteEntriesRequest) -> None:
         return
     check_count("read_paths", len(request.read_paths), BESIDE_PATHS_MAX)
     if request.request_id or not request.HasField("fence"):
-        raise invalid("read_paths", "read_paths needs the fence and no request_id; GetEntries reads for everybody.")
+        raise invalid(
+            "read_paths",
+            "read_paths needs the fence and no request_id; without them entries are read by a call of their own.",
+        )
 
 
 def _end_of(request: ledger_pb2.EndTurnRequest) -> ledger.TurnEnd:

@@ -24,7 +24,7 @@ class RegistryRpcs(Calls):
         self, request: registry_pb2.InitProjectRequest, _context: Any
     ) -> registry_pb2.InitProjectResponse:
         """See StoreService."""
-        check_deployment("InitProject of the store")
+        check_deployment("InitProject")
         config_path = request.config_path if request.HasField("config_path") else None
 
         def work(tx: Transaction, _caller: Caller) -> registry_pb2.InitProjectResponse:

@@ -148,7 +148,7 @@ def delete_model(connection: Connection, alias: str) -> bool:
 def model_not_found(connection: Connection, alias: str) -> Exception:
     """What a caller is told who names a model that is not registered."""
     available = list_aliases(connection)
-    listed = ", ".join(available) or "none: set TURNWRIGHT_MODEL_{alias}=vendor/model or call PutModels"
+    listed = ", ".join(available) or "none yet"
     return fault(
         Reason.MODEL_NOT_FOUND,
         f"There is no model {alias!r}. Available: {listed}.",
@@ -160,7 +160,7 @@ def model_not_found(connection: Connection, alias: str) -> Exception:
 def model_required(connection: Connection) -> Exception:
     """What a caller is told who names no model where none is known (RU100)."""
     available = list_aliases(connection)
-    listed = ", ".join(available) or "none: set TURNWRIGHT_MODEL_{alias}=vendor/model or call PutModels"
+    listed = ", ".join(available) or "none yet"
     return fault(Reason.MODEL_REQUIRED, f"Name a model. Available: {listed}.", available=",".join(available))
 
 

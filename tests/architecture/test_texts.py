@@ -1,0 +1,40 @@
+"""Texts that reach people: none of them sends somebody at a terminal to an rpc."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parents[2]
+RPC = re.compile(r"^\s*rpc (\w+)\(", re.MULTILINE)
+RPCS = frozenset(name for proto in (REPO / "protos").rglob("*.proto") for name in RPC.findall(proto.read_text()))
+WORDS = frozenset({"Abort", "Act", "Ask", "Assemble", "Discover", "Generate", "Notify", "Resolve"})
+"""Rpcs whose names are words; they may begin a sentence."""
+
+
+def sentences(tree: ast.AST) -> Iterator[ast.Constant]:
+    """The strings of a module that are more than one word, without its docstrings."""
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
+        if is_text and " " in node.value.strip():
+            yield node
+
+
+def named_in(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text)) & (RPCS - WORDS)
+
+
+def test_no_text_names_an_rpc() -> None:
+    found = [
+        f"{file.relative_to(REPO)}:{text.lineno} names {', '.join(sorted(named))}"
+        for file in sorted((REPO / "services").rglob("*.py"))
+        for text in sentences(ast.parse(file.read_text()))
+        if (named := named_in(text.value))
+    ]
+    assert not found, "\n".join(["say it in the words of the command line:", *found])
+
+
+def test_a_text_that_names_one_is_found() -> None:
+    (text,) = sentences(ast.parse('"""GetRun."""\nraise ValueError(f"{path}: ask with GetEntry.")'))
+    assert named_in(text.value) == {"GetEntry"}
