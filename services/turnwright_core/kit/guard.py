@@ -23,6 +23,7 @@ from turnwright_core.kit.auth import Gate, is_open
 from turnwright_core.kit.errors import abort, translate
 from turnwright_core.kit.neighbours import LocalServer
 from turnwright_core.kit.receiving import check_size
+from turnwright_core.kit.scope import enter_scope
 
 if TYPE_CHECKING:  # generic in the stubs only
     Handler = grpc.RpcMethodHandler[Any, Any]
@@ -193,8 +194,9 @@ def _probe(handler: Any, places: asyncio.Semaphore) -> Handler:
 def _unary(inner: Any, gate: Gate, calls: CallsUnderWay, method: str) -> Any:
     async def call(request: Any, context: Context) -> Any:
         task = calls.add()
+        metadata = context.invocation_metadata() or ()
+        scope = enter_scope(metadata, context.time_remaining())
         try:
-            metadata = context.invocation_metadata() or ()
             gate.admit(method, metadata)
             answer = await inner(request, context)
             check_size(answer, metadata)
@@ -209,6 +211,7 @@ def _unary(inner: Any, gate: Gate, calls: CallsUnderWay, method: str) -> Any:
             await abort(context, translate(error, method))
         finally:
             calls.discard(task)
+            scope.end()
 
     return call
 
@@ -218,8 +221,9 @@ def _stream(inner: Any, gate: Gate, calls: CallsUnderWay, method: str) -> Any:
         stream: Any = None
         task = calls.add()
         calls.streams += 1
+        metadata = context.invocation_metadata() or ()
+        enter_scope(metadata, None)
         try:
-            metadata = context.invocation_metadata() or ()
             gate.admit(method, metadata)
             stream = inner(request, context)
             async for message in stream:

@@ -13,6 +13,8 @@ from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from turnwright_core.kit.scope import current_scope
+
 if TYPE_CHECKING:
     from structlog.typing import Processor
 
@@ -51,6 +53,8 @@ class Log:
         """One line at a level of Python's logging, unless it is below what is logged."""
         if level < _target.level:
             return
+        if trace_id := current_scope().trace_id:
+            values = {"trace_id": trace_id, **values}
         # A log that cannot be written to must not end what it tells of.
         with contextlib.suppress(OSError, ValueError):
             _target.structlog().get_logger().bind(logger=self._name).log(level, event, **values)

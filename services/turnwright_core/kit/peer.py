@@ -18,6 +18,7 @@ from turnwright_core.kit.auth import OPERATOR, Caller, call_metadata, derive_tok
 from turnwright_core.kit.errors import from_rpc, unanswered
 from turnwright_core.kit.neighbours import LocalChannel, Neighbours
 from turnwright_core.kit.receiving import RECEIVES_ALL
+from turnwright_core.kit.scope import current_scope
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 
 CHANNEL_OPTIONS: Final = (
@@ -72,12 +73,16 @@ class Peer:
         timeout_s: float | None = None,
         caller: Caller | None = None,
     ) -> Response:
-        """One answer, within the deadline. `caller`: the call is made in its name. Raises TurnwrightError."""
+        """One answer, within the deadline, and that of the call which is handled. Raises TurnwrightError.
+
+        `caller`: the call is made in its name.
+        """
         await self._reconnected()
-        deadline = timeout_s or self.timeout_s
+        scope = current_scope()
+        deadline = scope.timeout_s(timeout_s or self.timeout_s)
         metadata = self._metadata if caller is None else self._in_name_of(caller)
         try:
-            answer = await method(request, timeout=deadline, metadata=metadata)
+            answer = await method(request, timeout=deadline, metadata=metadata + scope.trace)
         except grpc.aio.AioRpcError as error:
             raise from_rpc(error, self.name, self.address) from None
         if answer is None:
@@ -102,7 +107,7 @@ class Peer:
         The call ends with the block. Only there can it be read: nobody leaves one open for the garbage collector.
         """
         await self._reconnected()
-        call: Any = method(request, timeout=timeout_s, metadata=self._metadata)
+        call: Any = method(request, timeout=timeout_s, metadata=self._metadata + current_scope().trace)
         try:
             async with contextlib.aclosing(self._messages(call)) as messages:
                 yield messages

@@ -27,6 +27,7 @@ from weakref import WeakValueDictionary
 
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, to_attributes_json
 from turnwright_core.errors import ConflictError, Reason, TurnwrightError, fault
+from turnwright_core.kit.scope import detached
 from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode, Run
 from turnwright_core.text import slugify
 from turnwright_core.values import frozen
@@ -147,7 +148,7 @@ class ToolCalls:
         if len(self._tasks) >= self._calls_max:
             message = f"{self._calls_max} commands of clients are under way here: call again when one has ended."
             raise fault(Reason.QUEUE_FULL, message, limit=self._calls_max)
-        task = asyncio.create_task(self._called(call), name=f"call {call.command.name}")
+        task = detached(self._called(call), name=f"call {call.command.name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         try:

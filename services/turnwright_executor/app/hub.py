@@ -25,6 +25,7 @@ from turnwright.types.v1 import entry_pb2, run_pb2
 from turnwright_core.entries import Cursor, Entry, State
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.logs import get_logger
+from turnwright_core.kit.scope import detached
 from turnwright_core.limits import CHUNK_BYTES, EVENT_BODY_BYTES_MAX
 from turnwright_core.runs import Loop, Run
 from turnwright_core.values import mutable
@@ -113,7 +114,7 @@ class RunHub:
         self._start(is_stale=False)
 
     def _start(self, *, is_stale: bool) -> None:
-        self._feed = asyncio.create_task(self._follow(is_stale=is_stale), name=f"feed {self.address.run}")
+        self._feed = detached(self._follow(is_stale=is_stale), name=f"feed {self.address.run}")
         self._feed.add_done_callback(self._fed)
 
     async def _load(self) -> None:

@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.logs import get_logger
+from turnwright_core.kit.scope import detached
 from turnwright_core.values import mutable
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger
@@ -138,11 +139,11 @@ class Leases:
 
     async def _granted(self, asking: Coroutine[Any, Any, T], claims_of: Callable[[T], Sequence[Claim]]) -> T:
         """What the store answers. Who is cancelled meanwhile may have been granted runs: nobody hears of them then."""
-        asked = asyncio.create_task(asking, name="claim")
+        asked = detached(asking, name="claim")
         try:
             return await asyncio.shield(asked)
         except asyncio.CancelledError:
-            returning = asyncio.create_task(self._return(asked, claims_of), name="return of a claim")
+            returning = detached(self._return(asked, claims_of), name="return of a claim")
             self._returning.add(returning)
             returning.add_done_callback(self._returning.discard)
             raise

@@ -17,6 +17,7 @@ from typing import Final
 
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.logs import get_logger
+from turnwright_core.kit.scope import detached
 from turnwright_core.runs import FAILED, Loop
 from turnwright_core.values import mutable
 from turnwright_executor.app.announcing import Announcer
@@ -138,7 +139,7 @@ class Runner:
         if expecting := self._expecting.pop(address, None):
             expecting.cancel()
         worker = self._workers[address] = _Worker(claim=claim, aborting=aborting)
-        worker.task = asyncio.create_task(self._run(address, worker), name=f"worker {address.run}")
+        worker.task = detached(self._run(address, worker), name=f"worker {address.run}")
 
     def kick(self, address: RunAddress) -> None:
         """There may be something to do for a run: look, now or as soon as its worker comes round."""
@@ -158,9 +159,7 @@ class Runner:
         if self._seeking is None and not self._draining:
             if before := self._expecting.get(address):
                 before.cancel()
-            self._expecting[address] = asyncio.create_task(
-                self._expired(address, since), name=f"expiry in {address.run}"
-            )
+            self._expecting[address] = detached(self._expired(address, since), name=f"expiry in {address.run}")
 
     async def _expired(self, address: RunAddress, since: int) -> None:
         with suppress(TurnwrightError):

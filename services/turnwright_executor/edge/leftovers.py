@@ -20,6 +20,7 @@ from typing import Final
 from uuid import uuid4
 
 from turnwright_core.kit.logs import get_logger
+from turnwright_core.kit.scope import detached
 from turnwright_executor.edge.file_threads import Check, on_trees
 
 SWEEP_AGE_S: Final = 3600.0
@@ -89,7 +90,7 @@ class Sweeper:
     def open(self, root: str) -> None:
         """A project is opened: sweep its root in the background, unless that was done."""
         if root not in self._tasks and not self._is_closed:
-            self._tasks[root] = asyncio.create_task(self._sweep(root), name=f"sweep {root}")
+            self._tasks[root] = detached(self._sweep(root), name=f"sweep {root}")
 
     async def _sweep(self, root: str) -> None:
         # A tree may be deeper than can be walked: what is below stays.

@@ -30,6 +30,7 @@ from turnwright_core.kit.auth import AUTHORIZATION, TIER
 from turnwright_core.kit.errors import ANSWERED, from_rpc
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.receiving import RECEIVES_ALL
+from turnwright_core.kit.scope import TRACEPARENT, TRACESTATE
 from turnwright_core.wire.events import events_of
 from turnwright_executor.edge.owners import Owners
 from turnwright_executor.edge.relaying import FellBehindError, MovedError, Relays
@@ -328,7 +329,7 @@ def _is_forwarded(metadata: Metadata) -> bool:
 
 def _passed_on(metadata: Metadata) -> tuple[tuple[str, str | bytes], ...]:
     """What an owner has to know of the caller: its token and the tier that it asked for."""
-    kept = tuple((key, value) for key, value in metadata if key in (AUTHORIZATION, TIER))
+    kept = tuple((key, value) for key, value in metadata if key in (AUTHORIZATION, TIER, TRACEPARENT, TRACESTATE))
     return (*kept, (FORWARDED, "1"), RECEIVES_ALL)
 
 
