@@ -13,11 +13,12 @@ from dataclasses import replace
 from typing import Any
 
 from turnwright.store.v1 import lease_pb2, registry_pb2, store_service_pb2_grpc
-from turnwright.types.v1 import model_pb2
+from turnwright.types.v1 import model_pb2, project_pb2
 
 from turnwright_cli.config import CliSettings
 from turnwright_cli.exits import FAILED, FailureError
 from turnwright_cli.interrupts import Interrupts
+from turnwright_cli.output import complain
 from turnwright_cli.stack import Stack, embedded_plan
 from turnwright_cli.tokens import secret_of
 from turnwright_client import Client, WatchPolicy, locate, read_record
@@ -105,11 +106,25 @@ def _is_embedded(settings: CliSettings, address: str) -> bool:
     return record is not None and record.embedded and record.executor == address
 
 
+class _Telling(Client):
+    """Says what a person should know of a project that is made known."""
+
+    async def init_project(self, root: str, name: str = "", config_path: str | None = None) -> project_pb2.Project:
+        """Make a directory known."""
+        project = await super().init_project(root, name, config_path)
+        if project.copied_from:
+            complain(
+                f"{project.root} is a copy of {project.copied_from}: it is a project of its own from now on "
+                f"({project.name}), without the runs of the other one."
+            )
+        return project
+
+
 def _connect(settings: CliSettings, address: str, *, joined: bool) -> contextlib.AbstractAsyncContextManager[Client]:
     policy: WatchPolicy = settings.watch_policy()
     if joined:
         policy = replace(policy, retries_max=min(policy.retries_max, JOINED_RETRIES_MAX))
-    return Client.connect(address, settings.secret(), settings.rpc_timeout_s, policy)
+    return _Telling.connect(address, settings.secret(), settings.rpc_timeout_s, policy)
 
 
 async def _embed_or_join(settings: CliSettings) -> tuple[Stack | None, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 
@@ -48,6 +49,16 @@ def test_yolo_with_json_prints_messages_only_and_the_status_last(alone) -> None:
     assert {"turn_started", "stream_delta", "message_added", "turn_finished"} <= {key for m in messages for key in m}
     assert (alone.project / "a.txt").read_text() == "new\n"
     assert not (alone.home / "run" / "stack.json").exists()
+
+
+def test_that_a_directory_is_a_copy_is_said_once(bench, tmp_path) -> None:
+    assert "a copy of" not in bench.run("runs").stderr
+    (tmp_path / "copied").mkdir()
+    copy = Bench(tmp_path / "copied", stack=bench.stack)
+    shutil.copytree(bench.project, copy.project, dirs_exist_ok=True)
+    said = [copy.run("runs").stderr for _ in range(2)]
+    assert f"{copy.project} is a copy of {bench.project}" in said[0]
+    assert "a copy of" not in said[1]
 
 
 def test_a_pipe_gets_plain_lines_with_each_command_once(bench) -> None:

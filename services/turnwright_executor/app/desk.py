@@ -52,7 +52,9 @@ class Desk:
                 project="",
                 root=root,
             )
-        return await self._registry.init_project(workspace.root, workspace.id, name, config_path)
+        project = await self._registry.init_project(workspace.root, workspace.id, name, config_path)
+        project.copied_from = workspace.copied_from
+        return project
 
     async def _check_root(self, root: str) -> None:
         if not await self._admits(root) and not await self._registry.has_root(root):

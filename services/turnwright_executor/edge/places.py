@@ -11,6 +11,7 @@ from typing import Final
 
 from turnwright_core.constraints import Constraints
 from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.logs import get_logger
 from turnwright_core.runs import Loop
 from turnwright_executor.app.calling import Bench
 from turnwright_executor.app.files import FileSync
@@ -23,13 +24,15 @@ from turnwright_executor.edge.sandbox import Sandbox
 from turnwright_executor.edge.scan import DiskScanner
 from turnwright_executor.edge.shell import LocalShell, ShellLimits
 from turnwright_executor.edge.workspace import DiskWorkspace
-from turnwright_executor.edge.workspace_marker import workspace_id
+from turnwright_executor.edge.workspace_marker import find_workspace
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger
 from turnwright_executor.ports.workspaces import FoundWorkspace
 
 SYNCS_MAX: Final = 64
 """Runs whose knowledge of the project's files is kept in memory; another one reads it anew."""
+
+_log = get_logger("places")
 
 
 class Places:
@@ -125,5 +128,7 @@ async def locate(root: str) -> FoundWorkspace | None:
 def _locate(path: Path) -> FoundWorkspace | None:
     if not path.is_absolute() or not path.is_dir():
         return None
-    real = path.resolve()
-    return FoundWorkspace(str(real), workspace_id(real))
+    found = find_workspace(path)
+    if found.copied_from:
+        _log.warning("workspace_copied", root=found.root, copied_from=found.copied_from)
+    return found

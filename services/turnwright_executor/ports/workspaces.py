@@ -15,6 +15,8 @@ class FoundWorkspace:
 
     root: str
     id: str
+    copied_from: str = ""
+    """The directory that this one was found to be a copy of, just now: it had the other's id and has its own now."""
 
 
 Locate = Callable[[str], Awaitable[FoundWorkspace | None]]

@@ -28,15 +28,22 @@ class Project(_message.Message):
     WORKSPACE_ID_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     CONFIG_PATH_FIELD_NUMBER: _builtins.int
+    COPIED_FROM_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique name, `[A-Za-z0-9._-]{1,128}`. The address of the project in every rpc."""
     root: _builtins.str
     """Absolute path of the root directory on the executor's host."""
     workspace_id: _builtins.str
-    """Identity of the workspace, kept in a marker at the root; survives a move of the directory."""
+    """Identity of the workspace, kept in a marker at the root; survives a move of the directory. A copy of the directory is
+    another workspace.
+    """
     config_path: _builtins.str
     """Path of the file with the project's own settings, as its client named it; empty: it named none. Kept and told for
     clients: the services do not read the file.
+    """
+    copied_from: _builtins.str
+    """The directory that this one is a copy of, in the one answer of InitProject that comes with finding that out: it is a
+    workspace of its own from then on. Else empty.
     """
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
@@ -50,10 +57,11 @@ class Project(_message.Message):
         workspace_id: _builtins.str = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         config_path: _builtins.str = ...,
+        copied_from: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_path", b"config_path", "create_time", b"create_time", "name", b"name", "root", b"root", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_path", b"config_path", "copied_from", b"copied_from", "create_time", b"create_time", "name", b"name", "root", b"root", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
