@@ -174,13 +174,13 @@ class RunningServer:
         before: bool | None = None
         while True:
             problem = await _problem(ready)
+            if problem and before is not False:
+                _log.warning("not_ready", service=self.service.name, problem=problem)
+            elif before is False and not problem:
+                _log.info("ready_again", service=self.service.name)
             if before is not (not problem):
                 before = not problem
                 self._health.set(ready=before)
-                if problem:
-                    _log.warning("not_ready", service=self.service.name, problem=problem)
-                else:
-                    _log.info("ready", service=self.service.name)
             self._has_looked.set()
             await asyncio.sleep(READY_EVERY_S)
 
