@@ -5,7 +5,7 @@ Source: architecture 3; rows RU003-RU006, RU035-RU039, RU098-RU111; decision C36
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from turnwright_core.entries import Cursor, EntryWrite, SetEntry, Tier
 from turnwright_core.errors import Reason, fault
@@ -57,6 +57,8 @@ def enqueue_loop(
     if address.run:
         check_name("run", address.run, RUN_ALIAS)
     found = find_run(tx.connection, address.project, address.run) if address.run else None
+    if found:
+        _check_settled(found, replace(run_settings, model="") if run_settings.model == settings.model else run_settings)
     named = replace(run_settings, model=run_settings.model or settings.model)
     before = found or add_run(tx, owner, address.run, named)
     cursor = before.cursor(basis.incarnation)
@@ -67,6 +69,21 @@ def enqueue_loop(
     run, loop = _add_loop(tx, before, prompt, replace(settings, model=model, yolo=yolo))
     run = _write_run_entry(tx, basis, caller, run, loop)
     return Enqueued(run.run, loop, found is None, cursor if found else replace(cursor, run_revision=0))
+
+
+def _check_settled(run: RunRow, given: RunSettings) -> None:
+    """Refuse settings for a run that exists and has others: they would be ignored (C51)."""
+    unset, has = RunSettings(), run.run.settings
+    differing = [
+        each.name
+        for each in fields(RunSettings)
+        if getattr(given, each.name) not in (getattr(unset, each.name), getattr(has, each.name))
+    ]
+    if differing:
+        names = ", ".join(differing)
+        raise invalid(
+            "run_settings", f"The run {run.run.run} has another {names}: ConfigureRun changes settings of runs."
+        )
 
 
 def _check_queue(run: RunRow, limit: int) -> None:

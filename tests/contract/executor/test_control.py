@@ -55,6 +55,42 @@ async def test_a_task_can_be_given_to_a_fork_of_a_run(services) -> None:
     assert (await services.client.get_run(services.project, "r")).run.turn == 1
 
 
+async def test_settings_that_come_with_a_task_hold_for_its_run(services) -> None:
+    """RU231."""
+    services.script(DONE, DONE)
+    given = settings_pb2.RunSettings(model="m", temperature=0.7, persona="You are a poet.", context_limit=20_000)
+    task = {"prompt": "Do it.", "run": "new", "settings": settings_pb2.LoopSettings(model="m", yolo=True)}
+    await services.until(await services.client.act(services.project, **task, run_settings=given))
+    answer = await services.client.get_run(services.project, "new", turns_max=1)
+    request = answer.turns[0].request
+    system = (await services.entry("system://1", "new")).body
+    assert (round(request.temperature, 3), request.context_length) == (0.7, 20_000)
+    assert "You are a poet." in system
+    # The same once more says nothing new.
+    again = await services.client.act(services.project, **task, run_settings=given)
+    assert (await services.until(again)).status == 200
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"temperature": 0.2}, {"persona": "You are a clerk."}, {"context_limit": 30_000}, {"yolo": True}],
+    ids=lambda other: next(iter(other)),
+)
+async def test_other_settings_for_a_run_that_exists_are_refused_and_not_ignored(services, other) -> None:
+    """RU231, C51."""
+    await worked(services, DONE)
+    before = (await services.client.get_run(services.project, "r")).run
+    with pytest.raises(InvalidError, match=f"{next(iter(other))}: ConfigureRun"):
+        await services.client.act(
+            services.project,
+            "Do it.",
+            run="r",
+            settings=settings_pb2.LoopSettings(model="m"),
+            run_settings=settings_pb2.RunSettings(**other),
+        )
+    assert (await services.client.get_run(services.project, "r")).run == before
+
+
 async def test_a_fork_begins_at_the_end_of_an_earlier_turn(services) -> None:
     await worked(services, '<set path="known://a">1</set>' + GO_ON, '<set path="known://b">2</set>' + DONE)
     run = await services.client.fork_run(services.project, "r", new_run="early", turn=1)

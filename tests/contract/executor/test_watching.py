@@ -41,6 +41,24 @@ async def test_every_event_of_a_run_comes_once_in_order_without_holes(services) 
     assert len({event.cursor.epoch for event in services.events}) == 1
 
 
+async def test_a_snapshot_stands_at_the_latest_event_and_the_next_one_follows_it(services) -> None:
+    """RE02."""
+    services.script('<set path="a.txt">new</set><update status="200">Done.</update>')
+    queued = await services.act(yolo=False)
+    await services.until(queued, 202)
+    latest = seqs(services.events)[-1]
+    async with contextlib.aclosing(services.client.watch(services.project, "r")) as events:
+        shown = [await anext(events)]
+        while not shown[-1].snapshot.last:
+            shown.append(await anext(events))
+        await services.client.resolve(services.project, "r", "log://turn_1/set/a.txt", accept=True)
+        after = []
+        while len(after) < 3:
+            after += seqs([await anext(events)])
+    assert {event.cursor.seq for event in shown if event.snapshot.last} == {latest}
+    assert after == [latest + 1, latest + 2, latest + 3]
+
+
 async def test_a_turn_is_told_in_the_order_of_its_steps(services) -> None:
     services.script(TURNS[-1])
     await services.until(await services.act())

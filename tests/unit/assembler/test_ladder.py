@@ -86,6 +86,17 @@ def test_plans_and_events_never_fall(category):
     assert (climbed.demoted, climbed.overflow, climbed.packet.blocks) == ((), True, rows)
 
 
+# RU215, C34
+def test_the_category_is_that_of_the_scheme_whatever_an_entry_says_of_itself():
+    rows = blocks(
+        entry("plan://main", BIG, turn=4),
+        entry("known://a", BIG, turn=4, category="plan"),
+        entry("log://turn_4/get/a", BIG, turn=4, tool="get", category="hidden"),
+    )
+    climbed = run(rows, ceiling=1)
+    assert climbed.demoted == ("known://a", "log://turn_4/get/a")
+
+
 # RU216
 def test_the_prompt_falls_when_the_previous_turn_was_not_enough():
     rows = blocks(entry("known://a", BIG, turn=4), entry("prompt://5", BIG, turn=5))

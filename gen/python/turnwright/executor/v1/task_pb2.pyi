@@ -46,7 +46,9 @@ class Task(_message.Message):
 
     @_builtins.property
     def run_settings(self) -> _settings_pb2.RunSettings:
-        """What the run's loops share, if this call creates it."""
+        """What the run's loops share, if this call creates it. For a run that exists they must be those that it has, but for a
+        model that is this loop's too: INVALID_ARGUMENT, reason INVALID_FIELD, tells to use ConfigureRun.
+        """
 
     @_builtins.property
     def fork(self) -> Global___TaskFork:

@@ -75,7 +75,9 @@ class EnqueueLoopRequest(_message.Message):
 
     @_builtins.property
     def run_settings(self) -> _settings_pb2.RunSettings:
-        """Settings of the run if this call creates it; a run that exists keeps its own."""
+        """Settings of the run if this call creates it. For a run that exists they must be those that it has, but for a model
+        that is this loop's too: INVALID_ARGUMENT, reason INVALID_FIELD, else.
+        """
 
     def __init__(
         self,
