@@ -269,7 +269,8 @@ Global___TurnFinished: _TypeAlias = TurnFinished  # noqa: Y015
 @_typing.final
 class MessageAdded(_message.Message):
     """An entry of the timeline appeared: a prompt, a reply (`assistant://N`), the record of a command (`log://...`), whose
-    attributes name its `tool` and `target`.
+    attributes name its `tool` and `target`; `changed` lists what it did to files (`path`, `kind`: `create`, `change`,
+    `remove`, and lines `added` and `removed` where they were counted).
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -46,7 +46,9 @@ class Loop(_message.Message):
     413 the context does not fit, 422 the task cannot be done, 499 aborted or given up, 500 failed.
     """
     reason: _builtins.str
-    """Why it ended: a word (`update`, `max_strikes`, `aborted`), with a text where there is one. Empty while it runs."""
+    """Why it ended: a word (`update`, `text`, `text_after_failure`, `rejected`,
+    `strikes`, `cycles`, `aborted`), with a text where there is one. Empty while it runs.
+    """
     summary: _builtins.str
     """Body of its terminal update, or the plain text that ended it; empty while it runs."""
     first_turn: _builtins.int

@@ -89,7 +89,9 @@ class TurnResult(_message.Message):
     status: _builtins.int
     """The verdict: 102 goes on, anything else is the status that the loop ended with."""
     reason: _builtins.str
-    """Why, in a word: `continue`, `update`, `plain_text`, `max_strikes`, `rejected`, `expired`, ..."""
+    """Why, in a word: `update`, `text`, `text_after_failure`, `strikes`, `cycles`, `rejected`, `expired`, ...; empty where it
+    simply goes on.
+    """
     strikes: _builtins.int
     """Strikes in a row after this turn; 0 after a clean one."""
     fingerprint: _builtins.str
