@@ -82,7 +82,8 @@ def _check_settled(run: RunRow, given: RunSettings) -> None:
     if differing:
         names = ", ".join(differing)
         raise invalid(
-            "run_settings", f"The run {run.run.run} has another {names}: ConfigureRun changes settings of runs."
+            "run_settings",
+            f"The run {run.run.run} has another {names}: leave it out, or change the run's settings first.",
         )
 
 
