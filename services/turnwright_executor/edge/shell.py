@@ -73,7 +73,7 @@ exec 3<&-
 """
 
 # Limits: seconds, blocks of 512 bytes, files, KiB of address space, processes; then the command's program.
-# Shells disagree on the letter for processes.
+# Shells disagree on the letter for processes. Where memory runs out a command is killed before any service.
 _LIMITS: Final = """
 [ "$1" = - ] || ulimit -t "$1" || exit 126
 [ "$2" = - ] || ulimit -f "$2" || exit 126
@@ -81,6 +81,7 @@ _LIMITS: Final = """
 [ "$4" = - ] || ulimit -v "$4" || exit 126
 [ "$5" = - ] || ulimit -u "$5" 2>/dev/null || ulimit -p "$5" || exit 126
 ulimit -c 0
+{ echo 1000 > /proc/self/oom_score_adj; } 2>/dev/null
 shift 5
 exec "$@"
 """

@@ -390,6 +390,13 @@ async def test_a_cancelled_command_hears_of_it_at_once_and_what_it_wrote_arrives
     assert "".join(text for channel, text in pieces if channel == 1) == "first\nlast\n"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says who is killed where memory runs out")
+@pytest.mark.asyncio
+async def test_where_memory_runs_out_commands_are_killed_before_anything_else(tmp_path):
+    _, out, _ = await run(tmp_path, "cat /proc/self/oom_score_adj")
+    assert out == "1000\n"
+
+
 @pytest.mark.asyncio
 async def test_a_fork_bomb_is_stopped(tmp_path):
     limits = ShellLimits(processes=60, term_grace_s=0.2, close_grace_s=0.2)
