@@ -7,6 +7,7 @@ import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final, cast
 
 import grpc
@@ -33,6 +34,7 @@ from turnwright_executor.app.hubs import Hubs
 from turnwright_executor.app.leases import Leases
 from turnwright_executor.app.loop import Services
 from turnwright_executor.app.outside import OutsideEntries
+from turnwright_executor.app.recording import reply_reader
 from turnwright_executor.app.resolving import Decisions
 from turnwright_executor.app.runner import Runner
 from turnwright_executor.app.tail import TailBounds
@@ -133,7 +135,13 @@ class _Wired:
         services = Services(
             ledger=ledger,
             packets=AssemblerPackets(assembler),
-            generation=Generation(models, settings.generate_attempts, settings.reply_bytes_max, time.monotonic),
+            generation=Generation(
+                models,
+                settings.generate_attempts,
+                settings.reply_bytes_max,
+                time.monotonic,
+                partial(reply_reader, settings.max_commands, tools),
+            ),
             tools=tools,
             tool_docs=texts_of(tools),
             tool_docs_brief=texts_of(tools, is_brief=True),

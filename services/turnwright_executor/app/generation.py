@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import field
-from typing import Final, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from turnwright.executor.v1.event_pb2 import RunProgress
 from turnwright.types.v1 import delta_pb2
@@ -24,6 +24,15 @@ from turnwright_executor.app.hub import RunHub
 from turnwright_executor.domain.endings import AWAY, outcome_of
 from turnwright_executor.ports.models import CallsDelta, Finished, ModelEvent, Models, RetryNotice, TextDelta, ToolCall
 from turnwright_executor.ports.packets import PacketMessage
+
+if TYPE_CHECKING:
+    from turnwright_grammar import ReplyReader
+
+READ_ASIDE_CHARS: Final = 128 * 1024
+"""Length from which a reply is read in a thread of its own, in code points: a megabyte may take a second."""
+
+READ_ALONG_CHARS: Final = 4_096
+"""What has to come before the reader of a reply sees it, in code points: to look at each delta would cost more."""
 
 RESTART_WAIT_S: Final = 1.0
 """Seconds before a model call whose stream stopped in the middle is made again, times the number of tries."""
@@ -54,11 +63,22 @@ class Draft:
     """The turn that it belongs to; 0: none."""
     is_whole: bool = False
     """Whether the reply has come to its end."""
+    reader: ReplyReader | None = None
+    """Reads the content while it comes, as far as the event loop may; None: all is read at the end."""
+    pieces_read: int = 0
+    """How many pieces of the content the reader has seen."""
+    chars_read: int = 0
+    chars_unread: int = 0
 
     @property
     def text(self) -> str:
         """The content so far."""
         return "".join(self.content)
+
+    @property
+    def unread(self) -> str:
+        """The content that the reader has not seen."""
+        return "".join(self.content[self.pieces_read :])
 
     @property
     def thoughts(self) -> str:
@@ -69,12 +89,20 @@ class Draft:
 class Generation:
     """Makes the model call of a turn, again where its stream stopped in the middle."""
 
-    def __init__(self, models: Models, attempts: int, reply_bytes_max: int, clock_s: Callable[[], float]) -> None:
-        """`attempts` bounds the calls of one turn, `clock_s` is a monotonic clock in seconds."""
+    def __init__(
+        self,
+        models: Models,
+        attempts: int,
+        reply_bytes_max: int,
+        clock_s: Callable[[], float],
+        reader: Callable[[], ReplyReader],
+    ) -> None:
+        """`attempts` bounds the calls of a turn, `clock_s` is a monotonic clock in seconds, `reader` reads a reply."""
         self._models = models
         self._attempts = attempts
         self._reply_bytes_max = reply_bytes_max
         self._clock_s = clock_s
+        self._reader = reader
 
     async def run(
         self,
@@ -92,6 +120,7 @@ class Generation:
         """
         for attempt in range(1, self._attempts + 1):
             empty(draft, turn.number)
+            draft.reader = self._reader()
             try:
                 await self._stream(hub, turn, model, messages, call_index, draft)
             except TurnwrightError as error:
@@ -154,13 +183,28 @@ def empty(draft: Draft, turn: int) -> None:
     draft.calls, draft.usage, draft.finish, draft.is_cut, draft.bytes_ = (), Usage(), "", False, 0
     draft.first_delta_ms = draft.model_ms = draft.work_ms = 0
     draft.turn, draft.is_whole = turn, False
+    draft.reader, draft.pieces_read, draft.chars_read, draft.chars_unread = None, 0, 0, 0
+
+
+def add_content(draft: Draft, text: str) -> None:
+    """Keep the next piece of the content, and let the reader see what has come when it is enough."""
+    draft.content.append(text)
+    draft.chars_unread += len(text)
+    chars = draft.chars_read + draft.chars_unread
+    if draft.reader is None or draft.chars_unread < READ_ALONG_CHARS or chars >= READ_ASIDE_CHARS:
+        return
+    draft.reader.feed(draft.unread)
+    draft.pieces_read, draft.chars_read, draft.chars_unread = len(draft.content), chars, 0
 
 
 def _fold(draft: Draft, event: ModelEvent) -> None:
     match event:
         case TextDelta(text, is_reasoning):
-            (draft.reasoning if is_reasoning else draft.content).append(text)
             draft.bytes_ += len(text.encode())
+            if is_reasoning:
+                draft.reasoning.append(text)
+            else:
+                add_content(draft, text)
         case CallsDelta(calls):
             draft.calls = calls
         case Usage():

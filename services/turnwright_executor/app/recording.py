@@ -13,13 +13,13 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, NAME_CHARS_MAX
 from turnwright_core.runs import Mode
 from turnwright_core.values import frozen
-from turnwright_executor.app.generation import Draft
+from turnwright_executor.app.generation import READ_ASIDE_CHARS, Draft
 from turnwright_executor.app.note import CALL, CallNote
 from turnwright_executor.app.records import ORDINAL, Record, error_write
 from turnwright_executor.domain.addresses import TurnAddress
@@ -34,6 +34,9 @@ from turnwright_executor.ports.models import ToolCall
 from turnwright_executor.tools.contract import Tool, failed
 from turnwright_executor.tools.offering import Offered
 from turnwright_grammar import Command, ReadWarning
+
+if TYPE_CHECKING:
+    from turnwright_grammar import ReplyReader
 
 TOO_MANY: Final = "too_many_commands"
 CUT_REPLY: Final = "cut_reply"
@@ -61,9 +64,6 @@ _HALVES: Final = re.compile("[\ud800-\udfff]")
 COMMAND_BYTES_MAX: Final = ATTRIBUTES_BYTES_MAX // 2
 """Longest command that a record keeps, in bytes of JSON: its effect has to fit beside it."""
 
-READ_ASIDE_CHARS: Final = 4 * 1024
-"""Length from which a reply is read in a thread, in code points: the worst costs 10 us each."""
-
 CALLS_CHARS_MAX: Final = ATTRIBUTES_BYTES_MAX // 8
 """What a reply keeps of native calls that are too long to be kept, in code points of their arguments together."""
 
@@ -87,16 +87,27 @@ class Reading:
         return tuple(warning for warning in self.warnings if warning.kind in LOST_KINDS)
 
 
+def reply_reader(commands_max: int, tools: Collection[str]) -> ReplyReader:
+    """What reads one reply, as it comes or at its end; `tools` are all that there are."""
+    # Loaded with the first reply: an executor is ready to take work long before there is one.
+    from turnwright_grammar import ReplyReader  # noqa: PLC0415
+
+    return ReplyReader(known_tools=frozenset(tools), commands_max=commands_max)
+
+
 def read_draft(draft: Draft, commands_max: int, tools: Collection[str] = TOOL_ORDER) -> Reading:
     """The commands of a reply, those in its text before its native calls; `tools` are all that there are.
 
     Of a reply that its vendor cut, what comes before the first thing without an end (C54). Never raises.
     """
-    # Loaded with the first reply: an executor is ready to take work long before there is one.
-    from turnwright_grammar import commands_from_call, read_reply  # noqa: PLC0415
+    from turnwright_grammar import commands_from_call  # noqa: PLC0415
 
     known = frozenset(tools)
-    reply = read_reply(draft.text, known_tools=known, commands_max=commands_max, is_cut=draft.is_cut)
+    reader, rest, draft.reader = draft.reader, draft.unread, None
+    if reader is None:
+        # Nobody has read along, or the reply is read again.
+        reader, rest = reply_reader(commands_max, tools), draft.text
+    reply = reader.finish(rest, is_cut=draft.is_cut)
     commands, warnings = list(reply.commands), list(reply.warnings)
     is_over = any(warning.kind == CUT_REPLY for warning in warnings)
     for number, call in enumerate(draft.calls, 1):

@@ -15,9 +15,10 @@ from turnwright_core.values import frozen
 from turnwright_grammar.find import Finder
 from turnwright_grammar.reader.tags import lex_open
 
-_PARAMETRIC = re.compile(r"<(?P<name>[a-z][a-z0-9]*(?:_[a-z0-9]+)+)>")
+# No name is so long that what is shown of an unfinished tag (`bodies.TAG_SHOWN`) does not hold it.
+_PARAMETRIC = re.compile(r"<(?=\w{1,100}>)(?P<name>[a-z][a-z0-9]*(?:_[a-z0-9]+)+)>")
 _BEFORE_PARAMETER = re.compile(r"\s*(?:<(?:[a-z]\w*)?)?")
-_OPENING = re.compile(r"<(?P<name>[A-Za-z][\w.\-]*)(?=\s)")
+_OPENING = re.compile(r"<(?P<name>[A-Za-z][\w.\-]{0,99})(?=\s)")
 _PARAMETER = re.compile(r"\s*<(?P<name>[a-z]\w*)>")
 _TELLING = frozenset({"path", "command", "query", "file_path"})
 # Around one of these it is a wrapper, and the call inside is what counts.

@@ -47,9 +47,12 @@ class ReplyReader:
         start, self._yielded = self._yielded, len(commands)
         return tuple(commands[start : self._commands_max])
 
-    def finish(self, *, is_cut: bool = False) -> Reply:
-        """Take the reply as ended, or as cut off by its vendor, and return all of it; nothing may be fed afterwards."""
-        self._reading.extend("".join(self._pieces), final=not is_cut)
+    def finish(self, rest: str = "", *, is_cut: bool = False) -> Reply:
+        """Take the reply as ended with `rest`, or as cut off there by its vendor, and return all of it.
+
+        Nothing may be fed afterwards.
+        """
+        self._reading.extend("".join((*self._pieces, rest)), final=not is_cut)
         self._pieces.clear()
         walk(self._reading)
         if is_cut:

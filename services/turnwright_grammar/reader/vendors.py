@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from turnwright_grammar import dialects
-from turnwright_grammar.find import Balance, Sign
+from turnwright_grammar.find import Balance, Finder, Sign
 from turnwright_grammar.native import calls_of, tool_name
 from turnwright_grammar.reader.bodies import TAG_SHOWN
 from turnwright_grammar.reader.reading import Reading
@@ -58,14 +58,14 @@ def _after_blanks(reading: Reading, position: int) -> int:
 
 def on_payload(reading: Reading, start: int, position: int) -> int:
     """Read the calls at `position`, announced at `start`."""
-    payload = dialects.read_payload(reading.finder, position)
+    payload = _payload_at(reading, position)
     if not is_settled(reading, payload, position) and reading.wait(wake_at(reading, position)):
         return start
     reading.drop(start, position)
     while payload is not None and payload.calls and not payload.cut:
         reading.take(payload, (start, payload.end))
         start = position = payload.end
-        payload = dialects.read_payload(reading.finder, start) if _goes_on(reading, start) else None
+        payload = _payload_at(reading, start) if _goes_on(reading, start) else None
         if payload is None:
             return position
         if not is_settled(reading, payload, position) and reading.wait(wake_at(reading, position)):
@@ -81,6 +81,20 @@ def cut_short(reading: Reading, payload: dialects.Payload, start: int, end: int)
     reading.warn("cut_call", "A call was cut off by the end of the reply and not run.", (start, end))
     reading.drop(start, end)
     return end
+
+
+def _payload_at(reading: Reading, position: int) -> dialects.Payload | None:
+    """Return the calls at `position`, None where no notation shows itself in time.
+
+    A reader that waits gives up after so many characters; what comes later must not be read as a call by one that
+    has the whole text either.
+    """
+    payload = dialects.read_payload(reading.finder, position)
+    limit = _after_blanks(reading, position) + _NOTATION_CHARS_MAX
+    if payload is None or payload.end <= limit:
+        return payload
+    shown = Finder(reading.text[position:limit], final=False)
+    return None if dialects.read_payload(shown, 0) is None else payload
 
 
 def is_settled(reading: Reading, payload: dialects.Payload | None, position: int) -> bool:

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from turnwright_executor.app.generation import Draft
-from turnwright_executor.app.recording import READ_ASIDE_CHARS, read_aside, read_draft
+from turnwright_executor.app.generation import READ_ASIDE_CHARS, Draft, add_content, empty
+from turnwright_executor.app.recording import read_aside, read_draft, reply_reader
 from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.ports.models import ToolCall
 
@@ -65,3 +65,44 @@ GET, RM = ("get", '{"path": "a"}'), ("rm", '{"path": "b"}')
 def test_of_native_calls_that_the_vendor_cut_those_run_that_are_complete(text, calls, run, lost) -> None:
     # C54
     assert read_cut(text, *calls) == (run, lost)
+
+
+LONG = "".join(
+    f'I read on.\n<get path="{n}.txt"/>\n<set path="b.py">\n' + f"x = {n}\n" * 400 + "</set>\n" for n in range(9)
+)
+
+
+def reading_along(text: str, chars: int, *, is_cut: bool) -> Draft:
+    """A draft to which a text came in pieces of so many characters, with a reader beside it."""
+    draft = Draft(is_cut=is_cut)
+    draft.reader = reply_reader(50, TOOL_ORDER)
+    for start in range(0, len(text), chars):
+        add_content(draft, text[start : start + chars])
+    return draft
+
+
+@pytest.mark.parametrize("chars", [1, 1_000, 50_000, READ_ASIDE_CHARS])
+@pytest.mark.parametrize(
+    "text", [LONG, LONG * 6, LONG[:-20], "```\n" + LONG], ids=["short", "long", "unclosed", "in a fence"]
+)
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_reply_that_is_read_while_it_comes_reads_as_the_whole_and_so_it_does_again(text, chars, is_cut) -> None:
+    draft = reading_along(text, chars, is_cut=is_cut)
+    whole = read_draft(Draft([text], is_cut=is_cut), 50)
+    assert [read_draft(draft, 50), read_draft(draft, 50)] == [whole, whole]
+
+
+def test_a_reader_has_read_most_of_a_short_reply_when_it_ends_and_no_more_of_a_long_one_than_the_event_loop_may() -> (
+    None
+):
+    assert len(reading_along(LONG, 100, is_cut=False).unread) < 5_000
+    long = LONG * 6
+    assert len(long) - len(reading_along(long, 100, is_cut=False).unread) < READ_ASIDE_CHARS < len(long)
+
+
+def test_a_call_that_is_made_again_is_read_from_its_beginning() -> None:
+    draft = reading_along("<sh>echo no</sh>" + "x" * 5_000, 100, is_cut=False)
+    empty(draft, 1)
+    draft.reader = reply_reader(9, TOOL_ORDER)
+    add_content(draft, "<get path='a.txt'/>")
+    assert [command.name for command in read_draft(draft, 9).commands] == ["get"]
