@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from turnwright_grammar.dialects.payloads import NAME, Payload, read_arguments
+from turnwright_grammar.dialects.payloads import GAP, NAME, Payload, read_arguments
 from turnwright_grammar.find import Finder
 
 _SEPARATOR = r"<[|\uff5c]tool[\u2581_\ ]sep[|\uff5c]>"
@@ -17,10 +17,10 @@ _NAMED = re.compile(
     (?: function\s*+(?={_SEPARATOR}) )? (?: {_SEPARATOR}\s*+ )?
     (?: \w++<\|tool_call:name\|>\s*+ )?
     (?P<call> (?:call)?:\s*+ (?:default_api:)? )?
-    (?P<name> {NAME} ) (?: :\d++ )? \s*+
+    (?P<name> {NAME} ) (?: :\d{{1,9}}+ )? {GAP}
     (?: \[CALL_ID\]\w*+\[ARGS\] | \[ARGS\] | <\|tool_call_argument_begin\|> | <\|tool_call:args\|> | {_SEPARATOR}
-      | <\|content\|> | Action[ ]Input:[ \t]*+ | \u273fARGS\u273f:? | : | (?P<paren>\() )? \s*+
-    (?P<fence> ```\w*+\s*+ )? (?=\{{)
+      | <\|content\|> | Action[ ]Input:[ \t]*+ | \u273fARGS\u273f:? | : | (?P<paren>\() )? {GAP}
+    (?P<fence> ```\w{{0,20}}+{GAP} )? (?=\{{)
     """,
     re.VERBOSE,
 )

@@ -14,7 +14,9 @@ from turnwright_grammar.values import NotStrict, ReadValue, Value, read_strict, 
 
 Call = tuple[str, Value]
 
-NAME = r"[A-Za-z_][\w.\-]*+"
+# No piece of a call's head is so long that an unfinished text would have to hold more of it to tell what it is.
+NAME = r"[A-Za-z_][\w.\-]{0,99}+"
+GAP = r"\s{0,64}+"
 # Vendors put a namespace before their tags: `minimax:`, `steptml:`, `|DSML|`.
 SPACE = r"(?:\w++:|[|\uff5c]DSML[|\uff5c])?"
 _STRICT_CHARS_FIRST = 1_000

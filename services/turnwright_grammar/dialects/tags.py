@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from turnwright_grammar.dialects.payloads import NAME, SPACE, Payload, after_blanks, read_arguments
+from turnwright_grammar.dialects.payloads import GAP, NAME, SPACE, Payload, after_blanks, read_arguments
 from turnwright_grammar.dialects.tag_values import CALL_BEGIN, CALL_END, PARAMETER, argument_value
 from turnwright_grammar.find import Finder
 from turnwright_grammar.values import Value
@@ -19,7 +19,7 @@ _OTHER = r"(?P<other>tool|function_call|tool_call|action)(?=\s*+name\s*+=)"
 _FOLLOWS = rf"(?:\{{|<{SPACE}{PARAMETER}\b|</{SPACE}(?:function|tool)_call>|(?:<[^<>]{{0,60}}+)?\Z)"
 FUNCTION_TAG = re.compile(
     rf"<(?P<ns>{SPACE})(?:(?P<word>function|invoke)|{_OTHER}(?=[^<>]{{0,200}}+>\s*+{_FOLLOWS}))"
-    rf"(?:=|\s*+name\s*+=\s*+)(?P<quote>[\"']?)(?P<name>{NAME})(?P=quote)\s*+(?P<self>/)?>"
+    rf"(?:=|\s*+name\s*+=\s*+)(?P<quote>[\"']?)(?P<name>{NAME})(?P=quote){GAP}(?P<self>/)?>"
 )
 _PARAMETER = re.compile(
     rf"<{SPACE}{PARAMETER}(?:=|\s*+name\s*+=\s*+)(?P<quote>[\"']?)(?P<name>[^\"'<>=\s/]++)(?P=quote)[^<>]*+(?<!/)>"
@@ -39,7 +39,7 @@ _WRAPPER = re.compile(r"\s*+<(?P<name>parameters|arguments|args|input)>\s*+(?=<)
 _FIELDS = re.compile(rf"\s*+<(?!{PARAMETER}\b)[a-z]\w*+>")
 _FIELD = re.compile(r"\s*+<(?P<name>[A-Za-z_][\w.\-]*+)>")
 _KEYED = re.compile(
-    rf"(?P<name>{NAME})\s*+(?:<tool_sep>\s*+)?(?:(?=<(?P<ns>\w*?)arg_key>)|(?P<alone>(?=</(?:\w++[:|])?\w*?tool_call>)))"
+    rf"(?P<name>{NAME})\s*+(?:<tool_sep>\s*+)?(?:(?=<(?P<ns>\w{{0,40}}?)arg_key>)|(?P<alone>(?=</(?:\w++[:|])?\w*?tool_call>)))"
 )
 _ARG_KEY = re.compile(r"\s*+<(?P<ns>\w*?)arg_key>(?P<name>[^<]*+)</(?P=ns)arg_key>\s*+(?P<value><(?P=ns)arg_value>)?")
 _KEYS_CUT = re.compile(r"\s*+(?:<\w*?arg_key>[^<]*+(?:<[^<>]*+)?|<[^<>]*+)?\Z")

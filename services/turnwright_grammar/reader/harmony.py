@@ -20,7 +20,7 @@ _HEAD = re.compile(
 )
 _TO = re.compile(r"to=(?P<name>[\w.\-]+)")
 _RECIPIENT = re.compile(
-    r"functions\.(?P<name>[\w.\-]+)(?:\s*<\|channel\|>\w+)?\s*(?:<\|constrain\|>)?\s*(?:json|code)?\s*(?:<\|message\|>)?\s*(?=\{)"
+    r"functions\.(?P<name>[\w.\-]{1,100})(?:\s*<\|channel\|>\w+)?\s*(?:<\|constrain\|>)?\s*(?:json|code)?\s*(?:<\|message\|>)?\s*(?=\{)"
 )
 _END = re.compile(r"<\|(?:end|start|call|return|channel)\|>")
 

@@ -56,6 +56,19 @@ def test_one_call_cut_anywhere_in_two_is_the_same_call(text):
         check_stream(text, cut_at(text, [cut]), whole)
 
 
+@pytest.mark.parametrize("text", WHOLE)
+@pytest.mark.parametrize("filling", ["x", " "])
+def test_a_call_with_a_long_gap_anywhere_reads_in_pieces_as_the_whole(text, filling):
+    for place in random.Random(text).sample(range(len(text)), min(5, len(text))):
+        stretched = text[:place] + filling * 300 + text[place:]
+        check_stream(stretched, in_pieces(stretched, 1))
+
+
+@pytest.mark.parametrize("text", ["[/TOOL_CALLS]", "[/TOOL_CALL]x", "a[/TOOL_REQUEST]", "[/", "[/x"])
+def test_a_bracket_token_cut_anywhere_reads_as_the_whole(text):
+    check_stream(text, text)
+
+
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(MIXTURES.filter(lambda text: len(text) < 120))
 def test_short_text_cut_anywhere_in_two_reads_as_the_whole(text):
