@@ -28,11 +28,11 @@ from turnwright_executor.ports.packets import PacketMessage
 if TYPE_CHECKING:
     from turnwright_grammar import ReplyReader
 
-READ_ASIDE_CHARS: Final = 128 * 1024
-"""Length from which a reply is read in a thread of its own, in code points: a megabyte may take a second."""
-
 READ_ALONG_CHARS: Final = 4_096
-"""What has to come before the reader of a reply sees it, in code points: to look at each delta would cost more."""
+"""How much is read at once while a reply comes, in code points: to look at each delta would cost more."""
+
+READ_ALONG_CHARS_MAX: Final = 128 * 1024
+"""Length up to which a reply is read while it comes, in code points; the rest is read when it has ended."""
 
 RESTART_WAIT_S: Final = 1.0
 """Seconds before a model call whose stream stopped in the middle is made again, times the number of tries."""
@@ -191,7 +191,9 @@ def add_content(draft: Draft, text: str) -> None:
     draft.content.append(text)
     draft.chars_unread += len(text)
     chars = draft.chars_read + draft.chars_unread
-    if draft.reader is None or draft.chars_unread < READ_ALONG_CHARS or chars >= READ_ASIDE_CHARS:
+    # A piece that came in one is left to the end, where a long text is read beside the event loop.
+    is_due = READ_ALONG_CHARS <= draft.chars_unread < 2 * READ_ALONG_CHARS
+    if draft.reader is None or not is_due or chars > READ_ALONG_CHARS_MAX:
         return
     draft.reader.feed(draft.unread)
     draft.pieces_read, draft.chars_read, draft.chars_unread = len(draft.content), chars, 0

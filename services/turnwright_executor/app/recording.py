@@ -19,7 +19,7 @@ from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibilit
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, NAME_CHARS_MAX
 from turnwright_core.runs import Mode
 from turnwright_core.values import frozen
-from turnwright_executor.app.generation import READ_ASIDE_CHARS, Draft
+from turnwright_executor.app.generation import Draft
 from turnwright_executor.app.note import CALL, CallNote
 from turnwright_executor.app.records import ORDINAL, Record, error_write
 from turnwright_executor.domain.addresses import TurnAddress
@@ -63,6 +63,9 @@ _HALVES: Final = re.compile("[\ud800-\udfff]")
 
 COMMAND_BYTES_MAX: Final = ATTRIBUTES_BYTES_MAX // 2
 """Longest command that a record keeps, in bytes of JSON: its effect has to fit beside it."""
+
+READ_ASIDE_CHARS: Final = 4 * 1024
+"""Length from which a reply's reading ends in a thread, in code points: the worst costs 10 us each."""
 
 CALLS_CHARS_MAX: Final = ATTRIBUTES_BYTES_MAX // 8
 """What a reply keeps of native calls that are too long to be kept, in code points of their arguments together."""

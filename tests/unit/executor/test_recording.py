@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from turnwright_executor.app.generation import READ_ASIDE_CHARS, Draft, add_content, empty
-from turnwright_executor.app.recording import read_aside, read_draft, reply_reader
+from turnwright_executor.app.generation import READ_ALONG_CHARS_MAX, Draft, add_content, empty
+from turnwright_executor.app.recording import READ_ASIDE_CHARS, read_aside, read_draft, reply_reader
 from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.ports.models import ToolCall
 
@@ -81,7 +81,7 @@ def reading_along(text: str, chars: int, *, is_cut: bool) -> Draft:
     return draft
 
 
-@pytest.mark.parametrize("chars", [1, 1_000, 50_000, READ_ASIDE_CHARS])
+@pytest.mark.parametrize("chars", [1, 1_000, 50_000, READ_ALONG_CHARS_MAX])
 @pytest.mark.parametrize(
     "text", [LONG, LONG * 6, LONG[:-20], "```\n" + LONG], ids=["short", "long", "unclosed", "in a fence"]
 )
@@ -97,7 +97,11 @@ def test_a_reader_has_read_most_of_a_short_reply_when_it_ends_and_no_more_of_a_l
 ):
     assert len(reading_along(LONG, 100, is_cut=False).unread) < 5_000
     long = LONG * 6
-    assert len(long) - len(reading_along(long, 100, is_cut=False).unread) < READ_ASIDE_CHARS < len(long)
+    assert len(long) - len(reading_along(long, 100, is_cut=False).unread) < READ_ALONG_CHARS_MAX < len(long)
+
+
+def test_a_long_piece_that_comes_at_once_is_not_read_in_the_event_loop() -> None:
+    assert reading_along(LONG * 6, len(LONG * 6), is_cut=False).chars_read == 0
 
 
 def test_a_call_that_is_made_again_is_read_from_its_beginning() -> None:
