@@ -7,7 +7,7 @@ GEN    := .gen-venv
 MAVEN  := mvn --quiet --batch-mode --file tests/stubs/pom.xml
 PROTOS := $(sort $(shell find protos -name '*.proto'))
 
-.PHONY: demo test check lint types imports protos breaking released gen gen-check stubs format bench fuzz soak postgres postgres-stop install clean
+.PHONY: demo test check lint types imports protos breaking released gen gen-check stubs deploy image-test format bench fuzz soak postgres postgres-stop install clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/turnwright demo
@@ -15,7 +15,7 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
-check: lint types imports protos breaking gen-check stubs
+check: lint types imports protos breaking gen-check stubs deploy
 
 install: $(VENV)/.installed
 
@@ -76,6 +76,15 @@ fuzz: $(VENV)/.installed-dev
 
 soak: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m soak -s tests/unit tests/contract tests/crash
+
+deploy: $(VENV)/.installed-dev
+	$(BIN)/hadolint deploy/Containerfile
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec deploy/compose*.yaml
+
+# Builds the image and runs the compose files, with buildah and podman.
+image-test: $(VENV)/.installed-dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[image]'
+	$(BIN)/python -m pytest -m image tests/deploy
 
 # A throw-away server for the tests that need PostgreSQL.
 postgres:

@@ -37,6 +37,7 @@ def collected(folders: list[str], cwd: Path) -> list[list[str]]:
     return [[line for line in output.splitlines() if "::" in line] for output in outputs]
 
 
+@pytest.mark.timeout(600)
 def test_every_id_is_the_same_whatever_the_clock_and_the_hash_seed() -> None:
     one, two = collected([], REPO)
     assert len(one) > 1000

@@ -161,7 +161,8 @@ def _expanded(paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def _existing(*paths: Path | str) -> tuple[str, ...]:
-    return tuple(str(path.resolve()) for path in map(Path, paths) if path.exists())
+    # `Path.exists` raises where a folder above is closed to us; what we cannot see is not there for commands either.
+    return tuple(str(Path(path).resolve()) for path in paths if os.path.exists(path))  # noqa: PTH110
 
 
 async def _problem(sandbox: Sandbox) -> str:
