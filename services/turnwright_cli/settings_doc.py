@@ -9,51 +9,116 @@ from typing import Any, Final
 
 from turnwright_cli.config import CliSettings
 from turnwright_cli.stack import settings_class
-from turnwright_core.kit.settings import Setting, Settings
+from turnwright_core.kit.settings import PREFIX, Setting, Settings
 from turnwright_provider.config import PRICE_PREFIX
 from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
 
 SERVICES: Final = ("executor", "store", "assembler", "provider")
 COMMAND_LINE: Final = "command line"
+HEADINGS: Final = ("All services", *(name.capitalize() for name in (*SERVICES, COMMAND_LINE)))
 
 HEAD: Final = """\
 # Settings
 
-Every setting is an environment variable. It is read when a process starts and checked at once: a wrong value ends the
-process with exit code 2 and names the variable. Options of the command line win over variables. A setting matters in
-the process of the service that the last column names; `turnwright doctor` tells which are in force, without secrets.
+Every setting is an environment variable. A process reads its settings when it starts and checks them at once: a wrong
+value ends the process with exit code 2 and names the variable. Command-line options override variables. Set a variable
+where the process in the last column runs: a server that is already running does not see what you export in another
+terminal. `turnwright doctor` shows the settings in force, without secrets.
 
-This page is made from the code by `python -m turnwright_cli.settings_doc > docs/settings.md`; a test keeps it fresh.
+This page is made from the code by `python -m turnwright_cli.settings_doc > docs/settings.md`; a test keeps it up to
+date.
+"""
 
+TABLE: Final = """
 | variable | default | meaning | read by |
 |---|---|---|---|
 """
 
+USERS: Final = (
+    "MODEL_<alias>",
+    "CONTEXT_<alias>",
+    "PRICE_<alias>",
+    "OPENAI_BASE_URL",
+    "OPENAI_API_KEY",
+    "THINK",
+    "TEMPERATURE",
+    "HOME",
+    "PROJECT",
+    "SERVER",
+    "SH_READABLE",
+    "WEB_HOSTS",
+)
+"""The settings that most people need, in the order of the page."""
+
+# fmt: off
+OPERATORS: Final = frozenset({
+    "LISTEN", "TOKEN", "LOG_LEVEL", "DRAIN_S", "LAME_DUCK_S", "ADVERTISE", "STORE", "ASSEMBLER", "PROVIDER",
+    "CLIENT_ROOTS", "CLIENT_TOOLS", "CLIENT_MODELS", "WORKSPACES", "HOOKS", "TOOLS", "LOOPS_MAX",
+    "INDETERMINATE", "MAX_LOOP_TURNS", "SH_SANDBOX", "SH_TIMEOUT_S", "SH_MEMORY_MB", "SH_PROCESSES",
+    "SH_WRITABLE", "WEB_NETWORKS", "WEB_SEARXNG_URL", "DB", "RETENTION_DAYS", "PROPOSAL_EXPIRE_S", "LEASE_S",
+    "LEASE_GRACE_S", "SECTIONS", "BUDGET_CEILING", "CLIENT_GENERATE", "PROXY_FROM_ENV", "OPENROUTER_BASE_URL",
+    "OPENROUTER_API_KEY", "OLLAMA_BASE_URL", "OLLAMA_API_KEY", "XAI_BASE_URL", "XAI_API_KEY", "LLM_DEADLINE_S",
+    "ONLY",
+})
+# fmt: on
+"""Settings for the people who run the services. The defaults of all others suit nearly everybody."""
+
 _FAMILIES: Final = {
-    (f"`{MODEL_PREFIX}<alias>`", "", "Adds the model `<alias>`, as `vendor/model`; kept by the store."): ["store"],
+    (f"`{MODEL_PREFIX}<alias>`", "", "Adds the model `<alias>`, written as `vendor/model`. The store keeps it."): [
+        "store"
+    ],
     (f"`{CONTEXT_PREFIX}<alias>`", "", "Context window of the model `<alias>`, in tokens."): ["store"],
     (
         f"`{PRICE_PREFIX}<alias>`",
         "",
-        "What a million tokens of `<alias>` cost in US dollars, `input/cached/output`, where its vendor tells no cost.",
+        "Price of a million tokens of `<alias>` in US dollars, `input/cached/output`, if the vendor reports no cost.",
     ): ["provider"],
 }
 """Variables whose names hold an alias."""
 
 
 def page() -> str:
-    """The whole page."""
+    """The whole page: each setting once, grouped by who needs it."""
     rows: dict[tuple[str, str, str], list[str]] = dict(_FAMILIES)
     for reader, kind in _kinds():
         for field in kind.fields.values():
             variables = " or ".join(f"`{variable}`" for variable in field.variables)
             rows.setdefault((variables, _default(field), field.description), []).append(reader)
-    lines = [f"| {' | '.join(row)} | {_readers(readers)} |\n" for row, readers in sorted(rows.items(), key=_name)]
-    return HEAD + "".join(lines)
+    for_users: list[tuple[int, str]] = []
+    for_operators: dict[str, list[str]] = {}
+    others: dict[str, list[str]] = {}
+    for row, readers in sorted(rows.items(), key=lambda item: item[0][0].replace("`", "")):
+        name = row[0].split("`")[1].removeprefix(PREFIX)
+        line = f"| {' | '.join(row)} | {_readers(readers)} |\n"
+        if name in USERS:
+            for_users.append((USERS.index(name), line))
+        else:
+            group = for_operators if name in OPERATORS else others
+            group.setdefault(_heading(readers), []).append(line)
+    return "".join(
+        (
+            HEAD,
+            "\n## For users\n",
+            TABLE,
+            *(line for _, line in sorted(for_users)),
+            "\n## For operators\n",
+            *_tables(for_operators),
+            "\n## Limits and timing\n\nFew people need to change these.\n",
+            *_tables(others),
+        )
+    )
 
 
-def _name(item: tuple[tuple[str, str, str], list[str]]) -> str:
-    return item[0][0].replace("`", "")
+def _tables(groups: dict[str, list[str]]) -> Iterator[str]:
+    """A table for each service that has any of these settings."""
+    for heading in HEADINGS:
+        if lines := groups.get(heading):
+            yield f"\n### {heading}\n{TABLE}{''.join(lines)}"
+
+
+def _heading(readers: list[str]) -> str:
+    """Where a setting stands: with the only service that reads it, or the first of several."""
+    return HEADINGS[0] if _readers(readers) == "all" else readers[0].capitalize()
 
 
 def _kinds() -> Iterator[tuple[str, type[Settings]]]:

@@ -10,28 +10,38 @@ class ClientSettings(Settings):
     """Where the executor is, and how patient a client is."""
 
     server: str = setting(
-        default="", description="Address of the executor to use. Empty: the live stack of the home, else an own one."
+        default="",
+        description="Address of the executor to use. Empty: the running stack of this home, or an embedded one.",
     )
     rpc_timeout_s: float = setting(
         default=30.0,
         gt=0,
         le=3600,
-        description="Deadline in seconds of a call to another service that answers at once.",
+        description="Deadline of a short call to another service, in seconds.",
     )
     locate_timeout_s: float = setting(
-        default=1.0, gt=0, le=60, description="Seconds that a recorded stack has to answer its health check."
+        default=1.0, gt=0, le=60, description="How long a known stack may take to answer its health check, in seconds."
     )
     watch_retries_max: int = setting(
-        default=8, ge=0, le=1000, description="Reconnects in a row without an event before watching a run is given up."
+        default=8,
+        ge=0,
+        le=1000,
+        description="How often a watch reconnects without receiving an event before it gives up.",
     )
     watch_backoff_s: float = setting(
-        default=0.1, gt=0, le=60, description="Seconds before the first reconnect of a watch; doubles with each."
+        default=0.1,
+        gt=0,
+        le=60,
+        description="Pause before a watch reconnects the first time, in seconds. It doubles each time.",
     )
     watch_backoff_s_max: float = setting(
-        default=5.0, gt=0, le=600, description="Longest pause in seconds between two reconnects of a watch."
+        default=5.0, gt=0, le=600, description="Longest pause between two reconnects of a watch, in seconds."
     )
     watch_silence_s_max: float = setting(
-        default=60.0, gt=0, le=3600, description="Seconds without event or heartbeat after which a watch reconnects."
+        default=60.0,
+        gt=0,
+        le=3600,
+        description="A watch reconnects after this many seconds without an event or heartbeat.",
     )
 
     def watch_policy(self) -> WatchPolicy:

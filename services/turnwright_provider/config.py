@@ -44,84 +44,109 @@ class ProviderSettings(Settings):
     """Settings of the provider. URLs and keys of vendors are read under their usual names too."""
 
     openai_base_url: str = _base_url(
-        "openai", "Base URL of an OpenAI-compatible server, with /v1. Empty with a key: https://api.openai.com/v1."
+        "openai", "Base URL of an OpenAI-compatible server, including /v1. Empty with a key: https://api.openai.com/v1."
     )
-    openai_api_key: str = _api_key("openai", "Its key; may be empty for a server that asks for none.")
+    openai_api_key: str = _api_key(
+        "openai", "API key of the OpenAI-compatible server. Leave it empty if the server needs none."
+    )
     openrouter_base_url: str = _base_url(
         "openrouter", "Base URL of OpenRouter. Empty with a key: https://openrouter.ai/api/v1."
     )
-    openrouter_api_key: str = _api_key("openrouter", "Key of OpenRouter.")
+    openrouter_api_key: str = _api_key("openrouter", "API key of OpenRouter.")
     openrouter_referer: str = setting(
-        default="", check=_header, description="URL of the application that OpenRouter is told; empty: none."
+        default="", check=_header, description="Application URL sent to OpenRouter. Empty: none."
     )
     openrouter_title: str = setting(
-        default="", check=_header, description="Name of the application that OpenRouter is told; empty: none."
+        default="", check=_header, description="Application name sent to OpenRouter. Empty: none."
     )
     ollama_base_url: str = _base_url(
-        "ollama", "Base URL of Ollama, such as http://127.0.0.1:11434; /v1 is added where it has no path."
+        "ollama", "Base URL of Ollama, such as http://127.0.0.1:11434. /v1 is added if the URL has no path."
     )
-    ollama_api_key: str = _api_key("ollama", "Its key; empty for a server that asks for none.")
+    ollama_api_key: str = _api_key("ollama", "API key of Ollama. Leave it empty if the server needs none.")
     xai_base_url: str = _base_url("xai", "Base URL of xAI. Empty with a key: https://api.x.ai/v1.")
-    xai_api_key: str = _api_key("xai", "Key of xAI.")
+    xai_api_key: str = _api_key("xai", "API key of xAI.")
     think: bool = setting(
         default=False,
-        description="Whether models are asked to reason before they answer; false leaves it to the vendor.",
+        description="Ask models to reason before they answer. false: the vendor's default.",
     )
     scripted_dir: Path = setting(
-        default=PACKAGED_SCRIPTS, description="Folder of the scripts that `scripted/{name}` replays."
+        default=PACKAGED_SCRIPTS, description="Directory of the scripts that `scripted/{name}` replays."
     )
     think_tags: Literal["leading", "anywhere", "content"] = setting(
         default="leading",
-        description="Which `<think>...</think>` in a model's content is reasoning: what leads a reply, any, or none.",
+        description="Which `<think>...</think>` in a model's text counts as reasoning: one at the start of a reply "
+        "(`leading`), any (`anywhere`) or none (`content`).",
     )
     llm_deadline_s: float = setting(
-        default=600.0, ge=0, le=86400, description="Seconds of retries after a rate limit or while a model is loading."
+        default=600.0,
+        ge=0,
+        le=86400,
+        description="How long to retry after a rate limit or while a model loads, in seconds.",
     )
     gateway_deadline_s: float = setting(
-        default=30.0, ge=0, le=86400, description="Seconds of retries after errors of a gateway."
+        default=30.0, ge=0, le=86400, description="How long to retry after gateway errors, in seconds."
     )
     server_deadline_s: float = setting(
-        default=60.0, ge=0, le=86400, description="Seconds of retries after errors of a server."
+        default=60.0, ge=0, le=86400, description="How long to retry after server errors, in seconds."
     )
-    backoff_s_min: float = setting(default=1.0, ge=0.001, le=3600, description="Seconds before the first retry.")
+    backoff_s_min: float = setting(
+        default=1.0, ge=0.001, le=3600, description="Pause before the first retry, in seconds."
+    )
     backoff_s_max: float = setting(
         default=30.0,
         ge=0.001,
         le=3600,
-        description="Longest pause in seconds between tries when the vendor names none.",
+        description="Longest pause between retries if the vendor does not name one, in seconds.",
     )
-    connect_timeout_s: float = setting(default=10.0, gt=0, le=600, description="Seconds to connect to a vendor.")
+    connect_timeout_s: float = setting(
+        default=10.0, gt=0, le=600, description="Timeout for connecting to a vendor, in seconds."
+    )
     silence_timeout_s: float = setting(
         default=300.0,
         gt=0,
         le=86400,
-        description="Seconds without a byte, or without more of a reply, after which a call is given up. A vendor that "
-        "sends comments or empty events has twice as long for the first token.",
+        description="Give up a model call after this many seconds without progress. A vendor that sends comments or "
+        "empty events gets twice as long for the first token.",
     )
     check_timeout_s: float = setting(
-        default=5.0, gt=0, le=600, description="Seconds that a vendor has to list its models, when they are checked."
+        default=5.0,
+        gt=0,
+        le=600,
+        description="How long a vendor may take to list its models during a check, in seconds.",
     )
-    flush_ms: int = setting(default=40, ge=0, le=10_000, description="Milliseconds for which deltas are joined.")
-    flush_bytes: int = setting(default=1024, ge=1, le=1024 * 1024, description="Bytes at which joined deltas are sent.")
+    flush_ms: int = setting(
+        default=40, ge=0, le=10_000, description="How long deltas are collected before they are sent, in milliseconds."
+    )
+    flush_bytes: int = setting(
+        default=1024, ge=1, le=1024 * 1024, description="Collected deltas are sent once they reach this size, in bytes."
+    )
     outbox_bytes_max: int = setting(
-        default=256 * 1024, ge=1024, le=64 * 1024 * 1024, description="Bytes that a slow caller may be behind a vendor."
+        default=256 * 1024,
+        ge=1024,
+        le=64 * 1024 * 1024,
+        description="How far a slow caller may fall behind a vendor, in bytes.",
     )
     event_bytes_max: int = setting(
         default=8 * 1024 * 1024,
         ge=1024,
         le=1024**3,
-        description="Longest event of a stream, and longest reply that is none, in bytes.",
+        description="Longest single event of a streamed reply, and longest reply that is not streamed, in bytes.",
     )
     reply_bytes_max: int = setting(
-        default=256 * 1024 * 1024, ge=1024, le=1024**4, description="Longest answer of a vendor, unpacked, in bytes."
+        default=256 * 1024 * 1024,
+        ge=1024,
+        le=1024**4,
+        description="Longest vendor response after decompression, in bytes.",
     )
-    connections_max: int = setting(default=512, ge=1, le=65_536, description="Most calls to vendors at a time.")
+    connections_max: int = setting(
+        default=512, ge=1, le=65_536, description="Maximum number of concurrent calls to vendors."
+    )
     client_generate: bool = setting(
         default=False,
-        description="Whether derived tokens may call models here directly, outside of runs and their budgets.",
+        description="Allow derived tokens to call models directly, outside runs and their budgets.",
     )
     proxy_from_env: bool = setting(
-        default=False, description="Use HTTPS_PROXY and its kin for vendors that are not on loopback."
+        default=False, description="Use HTTPS_PROXY and related variables for vendors that are not on loopback."
     )
 
     def loaded(self) -> None:

@@ -43,151 +43,174 @@ class StoreSettings(Settings):
         default="",
         repr=False,
         check=lambda db: checked_url(db) if "://" in db else db,
-        description="Database of the store: a file of SQLite, or a URL `postgresql://user:password@host:port/name` for "
-        "replicas. Empty: the file `turnwright.db` in the home.",
+        description="The store's database: an SQLite file, or a URL `postgresql://user:password@host:port/name` for "
+        "replicas. Empty: `turnwright.db` in the home.",
     )
     db_connect_s: float = setting(
         default=10.0,
         gt=0,
         le=600,
-        description="Seconds that a lost connection to PostgreSQL is tried to be made again.",
+        description="How long to try to reconnect to PostgreSQL, in seconds.",
     )
     db_statement_s: float = setting(
         default=30.0,
         gt=0,
         le=3600,
-        description="Seconds that one statement on PostgreSQL may take; a server silent for twice that is left.",
+        description="Time limit for one PostgreSQL statement, in seconds. A server that is silent for twice as long "
+        "is dropped.",
     )
     db_lock_s: float = setting(
-        default=10.0, gt=0, le=600, description="Seconds that a write waits for another replica's on PostgreSQL."
+        default=10.0,
+        gt=0,
+        le=600,
+        description="How long a write waits for another replica's lock on PostgreSQL, in seconds.",
     )
     db_poll_s: float = setting(
         default=3.0,
         gt=0,
         le=3600,
-        description="Seconds after which watchers look for changes in PostgreSQL that nobody told them of.",
+        description="How often watchers check PostgreSQL for changes that they were not notified of, in seconds.",
     )
     db_mmap_mb: int = setting(
         default=0,
         ge=0,
         le=1024 * 1024,
-        description="MiB of the database file that each connection maps into memory, where SQLite allows that much; "
-        "0: none. Counts for a database file only.",
+        description="How much of the SQLite file each connection maps into memory, in MiB, if SQLite allows it. 0: "
+        "none.",
     )
     store_queue_max: int = setting(
-        default=4096, ge=1, le=1_000_000, description="Writes that wait for the store's writer before more are refused."
+        default=4096, ge=1, le=1_000_000, description="How many writes may queue in the store before more are refused."
     )
-    store_batch_max: int = setting(
-        default=256, ge=1, le=4096, description="Writes that share one transaction of the store."
-    )
-    store_readers: int = setting(default=2, ge=1, le=64, description="Connections of the store that read.")
+    store_batch_max: int = setting(default=256, ge=1, le=4096, description="How many writes may share one transaction.")
+    store_readers: int = setting(default=2, ge=1, le=64, description="Number of database connections for reading.")
     heartbeat_s: float = setting(
-        default=10.0, gt=0, le=3600, description="Seconds of silence after which a watcher is sent a heartbeat."
+        default=10.0,
+        gt=0,
+        le=3600,
+        description="A watcher of the store gets a heartbeat after this many seconds of silence.",
     )
-    loops_queued_max: int = setting(default=100, ge=1, le=10_000, description="Loops that may wait in one run.")
+    loops_queued_max: int = setting(
+        default=100, ge=1, le=10_000, description="Maximum number of loops that may queue in one run."
+    )
     pattern_s_max: float = setting(
-        default=5.0, gt=0, le=60, description="Seconds that matching the patterns of one request may take."
+        default=5.0, gt=0, le=60, description="Time limit for matching the patterns of one request, in seconds."
     )
     lease_s: float = setting(
         default=6.0,
         ge=0.1,
         le=3600,
-        description="Seconds that an executor holds a run without a word; it renews three times in it.",
+        description="How long an executor keeps a run without renewing its lease, in seconds. It renews three times "
+        "in that time.",
     )
     lease_grace_s: float = setting(
-        default=1.0, ge=0, le=60, description="Seconds after the end of a lease before another executor gets the run."
+        default=1.0,
+        ge=0,
+        le=60,
+        description="How long another executor waits after a lease has expired before it takes over the run, in "
+        "seconds.",
     )
     workspace_wait_s: float = setting(
         default=10.0,
         gt=0,
         le=3600,
-        description="Seconds that a queued loop waits before it says that no executor has its workspace.",
+        description="How long a queued loop waits before it reports that no executor has its workspace, in seconds.",
     )
     proposal_expire_s: float = setting(
         default=0.0,
         ge=0,
         le=31_536_000,
-        description="Seconds after which a proposal that nobody decided is cancelled; its loop ends. 0: never.",
+        description="A proposal that nobody decides on is cancelled after this many seconds, and its loop ends. 0: "
+        "never.",
     )
     stream_grace_s: float = setting(
         default=120.0,
         ge=0.1,
         le=86_400,
-        description="Seconds of silence after which a stream without a living producer ends with 499.",
+        description="A stream whose producer has died ends with 499 after this many seconds of silence.",
     )
     sole_executor: bool = setting(
         default=False,
-        description="Whether all executors live and end with this store, so that its start frees every run. "
-        "Counts for a database file only.",
+        description="Set this if every executor starts and stops together with this store; then a start releases "
+        "every run. SQLite only.",
     )
     entry_body_bytes_max: int = setting(
-        default=BODY_BYTES_MAX, ge=1024, le=BODY_BYTES_MAX, description="Longest body of an entry, in bytes of UTF-8."
+        default=BODY_BYTES_MAX,
+        ge=1024,
+        le=BODY_BYTES_MAX,
+        description="Maximum size of an entry's body, in bytes of UTF-8.",
     )
     entry_attributes_bytes_max: int = setting(
         default=ATTRIBUTES_BYTES_MAX,
         ge=1024,
         le=ATTRIBUTES_BYTES_MAX,
-        description="Longest attributes of an entry, in bytes of JSON text.",
+        description="Maximum size of an entry's attributes, in bytes of JSON.",
     )
     entry_path_chars_max: int = setting(
-        default=PATH_CHARS_MAX, ge=64, le=PATH_CHARS_MAX, description="Longest path of an entry, in characters."
+        default=PATH_CHARS_MAX,
+        ge=64,
+        le=PATH_CHARS_MAX,
+        description="Maximum length of an entry's path, in characters.",
     )
     append_bytes_max: int = setting(
         default=APPEND_BYTES_MAX,
         ge=1024,
         le=APPEND_BYTES_MAX,
-        description="Most that one write adds to a streaming body, in bytes of UTF-8.",
+        description="Most text that one write may append to a streaming body, in bytes of UTF-8.",
     )
     writes_max: int = setting(
-        default=WRITES_MAX, ge=1, le=WRITES_MAX, description="Most entry writes in one request to the store."
+        default=WRITES_MAX,
+        ge=1,
+        le=WRITES_MAX,
+        description="Maximum number of entry writes in one request to the store.",
     )
     write_bodies_bytes_max: int = setting(
         default=BODIES_BYTES_MAX,
         ge=BODY_BYTES_MAX,
         le=1024 * 1024 * 1024,
-        description="Most bytes of stored bodies that one request copies, moves or rewrites.",
+        description="Most stored text that one request may copy, move or rewrite, in bytes.",
     )
     run_entries_max: int = setting(
         default=RUN_ENTRIES_MAX,
         ge=1,
         le=10_000_000,
-        description="Entries that ever enter the view of one run; what the end of a loop writes is taken all the same.",
+        description="Maximum number of entries that may ever enter the view of one run. The final writes of a loop "
+        "are always accepted.",
     )
     change_attempts_max: int = setting(
         default=5,
         ge=1,
         le=100,
-        description="How often a change by pattern is tried when the entries change between matching and writing.",
+        description="How often a change by pattern is retried if entries change between matching and writing.",
     )
     fold_s: float = setting(
-        default=1.0, gt=0, le=3600, description="Seconds between two looks for streamed bodies that can be folded."
+        default=1.0, gt=0, le=3600, description="How often the store looks for streamed bodies to compact, in seconds."
     )
     schemes_refresh_s: float = setting(
         default=2.0,
         gt=0,
         le=60,
-        description="Seconds after which the store looks again for schemes that another replica registered.",
+        description="How often the store checks for schemes registered by other replicas, in seconds.",
     )
     search_index_s: float = setting(
-        default=1.0, gt=0, le=3600, description="Seconds between two looks for writes that are not in the search index."
+        default=1.0, gt=0, le=3600, description="How often the store adds new writes to the search index, in seconds."
     )
     idempotency_days: int = setting(
-        default=7, ge=1, le=365, description="Days after which the answer to a request id is forgotten."
+        default=7, ge=1, le=365, description="How long the answer to a request id is kept, in days."
     )
     retention_days: int = setting(
         default=31,
         ge=0,
         le=36_500,
-        description="Days after its last write after which a run without open loops is removed. 0: never.",
+        description="Remove a run without open loops this many days after its last write. 0: never.",
     )
     purge_after_s: float = setting(
         default=60.0,
         ge=0,
         le=86_400,
-        description="Seconds that the rows of a removed run stay, for readers that have begun.",
+        description="How long the rows of a removed run stay for readers that have already started, in seconds.",
     )
     purge_every_s: float = setting(
-        default=5.0, gt=0, le=3600, description="Seconds between two looks for rows of removed runs."
+        default=5.0, gt=0, le=3600, description="How often the store looks for rows of removed runs, in seconds."
     )
 
     def loaded(self) -> None:

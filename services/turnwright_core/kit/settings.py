@@ -120,26 +120,33 @@ class Settings:
     fields: ClassVar[Mapping[str, Setting]] = {}
     """Every setting of the class, by name."""
 
-    home: Path = setting(default_factory=default_home, description="Directory of database, token, sockets and log.")
+    home: Path = setting(
+        default_factory=default_home, description="Directory for the database, token, sockets and log."
+    )
     token: str = setting(
         default="",
         repr=False,
         check=_checked_token,
-        description="Secret of the deployment. Empty: the file `token` in the home.",
+        description="The deployment's secret. Empty: the file `token` in the home.",
     )
-    listen: str = setting(default="", description="Address this service listens on. Empty: its own default.")
+    listen: str = setting(
+        default="", description="Address that this service listens on. Empty: the service's default port on loopback."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = setting(
-        default="info", description="Least severity logged."
+        default="info", description="Lowest severity that is logged."
     )
     drain_s: float = setting(
-        default=10.0, ge=0, le=600, description="Seconds that calls under way have to end when a service is stopped."
+        default=10.0,
+        ge=0,
+        le=600,
+        description="How long calls in progress may take to finish when a service is stopped, in seconds.",
     )
     lame_duck_s: float = setting(
         default=2.0,
         ge=0,
         le=600,
-        description="Seconds that a service goes on serving after SIGTERM while its health says NOT_SERVING: time for "
-        "load balancers to hear of it. Ctrl-C does not wait.",
+        description="How long a service keeps serving after SIGTERM while its health says NOT_SERVING, in seconds, so"
+        " that load balancers notice. Ctrl-C does not wait.",
     )
 
     def __init_subclass__(cls) -> None:
@@ -217,7 +224,7 @@ class PeerSettings(Settings):
         default=30.0,
         gt=0,
         le=3600,
-        description="Deadline in seconds of a call to another service that answers at once.",
+        description="Deadline of a short call to another service, in seconds.",
     )
 
 
