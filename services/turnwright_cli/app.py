@@ -134,9 +134,9 @@ def _accepts(accept: bool | None, reason: str, changes: list[Any]) -> bool:
     """Whether the options accept. Raises UsageError where they contradict each other."""
     changed = sum(map(bool, changes))
     if changed > 1:
-        raise click.UsageError("--edit, --content-file and --answer exclude each other.")
+        raise click.UsageError("Use only one of --edit, --content-file and --answer.")
     if accept is None and not changed:
-        raise click.UsageError("Say --accept or --reject; only at a terminal you are asked.")
+        raise click.UsageError("Add --accept or --reject: without a terminal nobody can be asked.")
     if accept is False and changed:
         raise click.UsageError("--edit, --content-file and --answer accept; --reject does not.")
     if accept is not False and reason:

@@ -103,7 +103,7 @@ def _limit(values: Mapping[str, str]) -> str:
 
 
 _TOKEN: Final = "Set TURNWRIGHT_TOKEN to the token of that deployment (the file `token` in its home)."  # noqa: S105 - advice
-_DOCTOR: Final = "`turnwright doctor` tells which service or vendor is not as it should be."
+_DOCTOR: Final = "`turnwright doctor` shows which service or vendor has a problem."
 _RUNS: Final = "`turnwright runs` lists the runs of this project."
 
 _RULES: Final[Mapping[Reason, tuple[int, Advice]]] = {
@@ -125,7 +125,7 @@ _RULES: Final[Mapping[Reason, tuple[int, Advice]]] = {
     Reason.NOT_PROPOSED: (USAGE, _say("`turnwright runs show RUN` tells what waits for a decision.")),
     Reason.CURSOR_FOREIGN: (FAILED, _say("Call again.")),
     Reason.WORKSPACE_UNAVAILABLE: (USAGE, _say("Name an existing directory on the executor's host with --project.")),
-    Reason.QUEUE_FULL: (FAILED, _say("Wait until the run has worked off some of its tasks, or use another run.")),
+    Reason.QUEUE_FULL: (FAILED, _say("Wait until the run has finished some of its tasks, or use another run.")),
     Reason.REQUEST_ID_REUSED: (FAILED, _say("Call again.")),
     Reason.SERVICE_UNAVAILABLE: (FAILED, _say(_DOCTOR)),
     Reason.VENDOR_NOT_CONFIGURED: (FAILED, _say(_DOCTOR)),

@@ -44,7 +44,7 @@ def _unexpected(error: BaseException) -> FailureError:
     except SettingsError:
         home = default_home()
     place = _log(home / "turnwright.log", error, error_id)
-    return FailureError(FAILED, f"this is a fault of the program, not yours. Look for {error_id} in {place}.")
+    return FailureError(FAILED, f"this is a bug in Turnwright. Look for {error_id} in {place}.")
 
 
 def _log(file: Path, error: BaseException, error_id: str) -> str:

@@ -276,7 +276,7 @@ def project_root(settings: CliSettings, option: str | None) -> str:
     named = option or settings.project or "."
     path = Path(named).expanduser().absolute()
     if not settings.server and not path.is_dir():
-        raise usage(f"{named!r} is no directory. Name an existing one with --project.")
+        raise usage(f"{named!r} is not a directory. Name an existing one with --project.")
     return str(path if settings.server else path.resolve())
 
 

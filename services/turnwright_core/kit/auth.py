@@ -28,7 +28,7 @@ _OPEN_METHODS: Final = ("/grpc.health.v1.Health/",)
 
 _SEND_ONE: Final = "Send `authorization: Bearer <token>` with the token of this deployment (TURNWRIGHT_TOKEN)."
 _UNKNOWN: Final = (
-    "The token is none of this deployment's: send the one in the file `token` of its home, or one that "
+    "The token does not belong to this deployment: send the one in the file `token` of its home, or one that "
     "`turnwright token` made from it."
 )
 
@@ -147,7 +147,7 @@ def _only(metadata: Iterable[tuple[str, str | bytes]], wanted: str, reason: Reas
     """
     found = [value for key, value in metadata if key == wanted]
     if len(found) > 1:
-        raise fault(reason, f"Send `{wanted}` once: of several none counts.", field=wanted)
+        raise fault(reason, f"Send `{wanted}` once, not several times.", field=wanted)
     return next((value for value in found if isinstance(value, str)), "")
 
 

@@ -194,7 +194,7 @@ class Leases:
             await self._renew(self._holder)
             held = self._held.get(address)
         if held is None:
-            raise fault(Reason.LEASE_LOST, f"The run {address.run} is worked on by another executor.", run=address.run)
+            raise fault(Reason.LEASE_LOST, f"The run {address.run} now belongs to another executor.", run=address.run)
 
     async def give_back(self, address: RunAddress) -> None:
         """Free a run, if it is held. Never raises TurnwrightError: a lease that stays passes by itself."""

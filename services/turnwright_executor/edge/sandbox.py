@@ -150,7 +150,7 @@ async def find_sandbox(
         return sandbox
     if choice == BUBBLEWRAP:
         raise SandboxMissingError(
-            f"commands shall run under bubblewrap, and {problem}; install it (bwrap) or let this host use user "
+            f"commands must run under bubblewrap, but {problem}; install it (bwrap) or let this host use user "
             "namespaces, or choose auto or limits"
         )
     return Sandbox()

@@ -46,7 +46,7 @@ def test_no_text_but_the_secret_is_a_token(text) -> None:
         ((), "Send `authorization: Bearer"),
         ((("authorization", SECRET),), "Send `authorization: Bearer"),
         ((("authorization", f"Basic {SECRET}"),), "Send `authorization: Bearer"),
-        ((("authorization", "Bearer other"),), "The token is none of this deployment's"),
+        ((("authorization", "Bearer other"),), "The token does not belong to this deployment"),
     ],
     ids=["none", "bare", "basic", "another's"],
 )
