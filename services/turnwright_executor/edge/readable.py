@@ -138,9 +138,13 @@ def around(root: str) -> tuple[str, ...]:
 
 
 def _shared(entry: Path) -> tuple[str, ...]:
-    """The repository of a linked work tree, if it knows this one."""
+    """The repository of a linked work tree, if it knows this one.
+
+    Its folder for the work tree lies in it: one that a project brings could name any other as its repository.
+    """
     with suppress(OSError, ValueError):
         own = (entry.parent / entry.read_text().removeprefix("gitdir:").strip()).resolve()
-        if Path((own / "gitdir").read_text().strip()).resolve() == entry.resolve():
-            return (str((own / (own / "commondir").read_text().strip()).resolve()),)
+        repository = own.parent.parent
+        if own.parent.name == "worktrees" and Path((own / "gitdir").read_text().strip()).resolve() == entry.resolve():
+            return (str(repository),)
     return ()

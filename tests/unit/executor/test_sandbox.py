@@ -212,6 +212,18 @@ async def test_a_repository_that_a_stranger_names_is_not_shown(place, repository
 
 
 @with_bubblewrap
+@pytest.mark.parametrize("own", ["own", "worktrees/own"])
+async def test_a_project_that_brings_its_own_repository_is_shown_none_elsewhere(place, repository, own):
+    folder = place / "project" / own
+    folder.mkdir(parents=True)
+    (place / "project" / ".git").write_text(f"gitdir: {own}\n")
+    (folder / "gitdir").write_text(f"{place}/project/.git\n")
+    (folder / "commondir").write_text(f"{repository}\n")
+    _, out, _ = await run(place, f"ls -A {repository}", read_only=True)
+    assert out == ""
+
+
+@with_bubblewrap
 async def test_a_superuser_cannot_open_the_sandbox(place):
     _, out, _ = await run(place, "mount -o remount,rw / 2>/dev/null && echo open; grep CapEff /proc/self/status")
     rights = int(out.split()[-1], 16)
