@@ -18,12 +18,21 @@ class ClientRoots:
 
     async def admits(self, root: str) -> bool:
         """Whether a directory, wherever its links lead, is one of them or lies in one."""
-        return await on_files(lambda _: self._admits(Path(root)))
+        try:
+            return await on_files(lambda _: self._admits(Path(root)))
+        except (OSError, ValueError):
+            # What nobody can follow, such as a link that only its owner reads, leads into none of them.
+            return False
 
     def _admits(self, root: Path) -> bool:
         if not root.is_absolute():
             return False
-        real, home = root.resolve(), self._home.resolve()
+        real, home = _real(root), _real(self._home)
         if real.is_relative_to(home) or home.is_relative_to(real):
             return False
-        return any(real.is_relative_to(Path(directory).resolve()) for directory in self._directories)
+        return any(real.is_relative_to(_real(directory)) for directory in self._directories)
+
+
+def _real(path: str | Path) -> Path:
+    # `Path.resolve` raises RuntimeError at a circle of links before Python 3.13.
+    return Path(os.path.realpath(path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
@@ -117,7 +118,7 @@ class Places:
 
 def _is_place(root: Path) -> bool:
     """Whether a project is where it was made known: a link in its place would lead into what nobody has named."""
-    return root.is_dir() and root.resolve() == root
+    return os.path.isdir(root) and os.path.realpath(root) == str(root)  # noqa: PTH112 - `Path.is_dir` may raise
 
 
 async def locate(root: str) -> FoundWorkspace | None:
@@ -126,7 +127,8 @@ async def locate(root: str) -> FoundWorkspace | None:
 
 
 def _locate(path: Path) -> FoundWorkspace | None:
-    if not path.is_absolute() or not path.is_dir():
+    # `Path.is_dir` raises for some of what cannot be looked at: too long a name, a folder that is closed to us.
+    if not path.is_absolute() or not os.path.isdir(path):  # noqa: PTH112
         return None
     found = find_workspace(path)
     if found.copied_from:

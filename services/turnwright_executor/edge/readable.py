@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -54,6 +55,9 @@ _MIXED: Final = frozenset({".local", ".cargo", ".gem", ".config", ".npm", ".m2",
 
 LINKS_MAX: Final = 16
 """Links that are followed from a program to where it is installed."""
+
+LINE_BYTES_MAX: Final = 8192
+"""Bytes that are read of a file in which git names a path."""
 
 
 def readable(environment: Mapping[str, str], more: Iterable[str]) -> tuple[str, ...]:
@@ -143,8 +147,18 @@ def _shared(entry: Path) -> tuple[str, ...]:
     Its folder for the work tree lies in it: one that a project brings could name any other as its repository.
     """
     with suppress(OSError, ValueError):
-        own = (entry.parent / entry.read_text().removeprefix("gitdir:").strip()).resolve()
-        repository = own.parent.parent
-        if own.parent.name == "worktrees" and Path((own / "gitdir").read_text().strip()).resolve() == entry.resolve():
-            return (str(repository),)
+        own = Path(os.path.realpath(entry.parent / _line(entry).removeprefix("gitdir:").strip()))
+        if own.parent.name == "worktrees" and os.path.realpath(_line(own / "gitdir")) == os.path.realpath(entry):
+            return (str(own.parent.parent),)
     return ()
+
+
+def _line(path: Path) -> str:
+    """What a small file says, without the space around. A project may bring pipes and endless files in its place."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return ""
+        return os.read(descriptor, LINE_BYTES_MAX).decode().strip()
+    finally:
+        os.close(descriptor)

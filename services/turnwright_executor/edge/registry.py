@@ -38,7 +38,10 @@ class StoreRegistry:
 
     async def has_root(self, root: str) -> bool:
         """Whether a project stands at a directory."""
-        real = await on_files(lambda _: os.path.realpath(root))
+        try:
+            real = await on_files(lambda _: os.path.realpath(root))
+        except (OSError, ValueError):
+            return False
         request = registry_pb2.ListProjectsRequest(page_size=PAGE_SIZE_MAX)
         while True:
             page = await self._peer.call(self._stub.ListProjects, request)

@@ -16,7 +16,7 @@ from turnwright.types.v1 import model_pb2, settings_pb2
 from services import SECRET, running
 from turnwright_client import Client
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier
-from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.errors import PreconditionError, Reason, TurnwrightError
 from turnwright_core.kit.auth import derive_token
 from turnwright_core.kit.peer import Peer
 from turnwright_core.wire.entries import write_to_pb
@@ -76,6 +76,16 @@ async def test_a_directory_that_is_not_open_to_clients_is_not_made_known(folders
 async def test_a_directory_that_is_not_there_is_refused_like_any_other(folders):
     async with running(folders) as services, guest(services) as client:
         await refused(client.init_project(f"{folders}/nothing"))
+
+
+@pytest.mark.parametrize("root", ["{}/circle", "{}/circle/x", "/a\0b", "/" + 300 * "x", "/" + 3000 * "x/"])
+async def test_a_path_that_nobody_can_follow_is_refused_like_any_other(folders, root):
+    (folders / "circle").symlink_to(folders / "circle")
+    async with running(folders) as services, guest(services) as client:
+        await refused(client.init_project(root.format(folders)))
+        with pytest.raises(PreconditionError) as told:
+            await services.client.init_project(root.format(folders))
+        assert told.value.reason is Reason.WORKSPACE_UNAVAILABLE
 
 
 async def test_an_open_directory_and_a_project_that_is_known_are_for_everybody(folders):

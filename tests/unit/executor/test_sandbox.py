@@ -17,6 +17,7 @@ import pytest
 
 from services import running
 from turnwright_core.kit.settings import SettingsError
+from turnwright_executor.edge.readable import around
 from turnwright_executor.edge.sandbox import Sandbox, SandboxMissingError, find_sandbox
 from turnwright_executor.edge.shell import LocalShell, ShellLimits
 
@@ -221,6 +222,21 @@ async def test_a_project_that_brings_its_own_repository_is_shown_none_elsewhere(
     (folder / "commondir").write_text(f"{repository}\n")
     _, out, _ = await run(place, f"ls -A {repository}", read_only=True)
     assert out == ""
+
+
+@pytest.mark.parametrize("hostile", ["circle", "pipe", "endless"])
+async def test_a_repository_that_cannot_be_read_keeps_no_command_waiting(place, hostile):
+    project, own = place / "project", place / "project" / "worktrees" / "own"
+    own.mkdir(parents=True)
+    (project / ".git").write_text("gitdir: worktrees/own\n")
+    if hostile == "circle":
+        (own / "gitdir").symlink_to(own / "gitdir")
+    elif hostile == "pipe":
+        os.mkfifo(own / "gitdir")
+    else:
+        with (project / ".git").open("r+b") as git:
+            git.truncate(1 << 40)
+    assert await asyncio.wait_for(asyncio.to_thread(around, str(project)), 60) == ()
 
 
 @with_bubblewrap
