@@ -72,13 +72,14 @@ async def test_settings_are_inherited_when_the_loop_is_queued(client, project):
 
 
 async def test_run_settings_are_fixed_by_the_creation(client, project):
-    """RU098."""
+    """RU098, C51."""
     settings = settings_pb2.RunSettings(model="fast", temperature=0.0, persona="terse", context_limit=1024)
     other = settings_pb2.RunSettings(model="fast", temperature=1.5)
-    for run_settings in (settings, other):
-        await client.call(
-            "EnqueueLoop", project=project, run="r", prompt="a", settings=act(model=""), run_settings=run_settings
-        )
+    task = {"project": project, "run": "r", "prompt": "a", "settings": act(model="")}
+    for _ in range(2):
+        await client.call("EnqueueLoop", **task, run_settings=settings)
+    error = await refused(client.call("EnqueueLoop", **task, run_settings=other))
+    assert (error.reason, error.metadata) == (Reason.INVALID_FIELD, {"field": "run_settings"})
     assert (await Run(client, project, "r").get()).settings == settings
 
 
