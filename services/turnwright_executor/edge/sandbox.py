@@ -18,6 +18,7 @@ from pathlib import Path, PurePath
 from typing import Final, Literal
 
 from turnwright_core.values import frozen
+from turnwright_executor.edge.confinement import MARKER_FOLDER
 from turnwright_executor.edge.environment import allowed_environment
 from turnwright_executor.edge.readable import around, readable
 
@@ -89,6 +90,8 @@ class Sandbox:
         steps = [
             *(step for step in beside if not self._is_covered(step[-1], root)),
             *(("--dev", "/dev"), ("--proc", "/proc"), _bound(bind.removesuffix("-try"), root)),
+            # What says which workspace this is: a command that could write it could take another one's place.
+            _bound("--ro-bind-try", str(PurePath(root) / MARKER_FOLDER)),
             *(_covered(path) for path in self.hidden),
         ]
         latest = {step[-1]: step for step in steps}

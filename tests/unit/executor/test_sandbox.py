@@ -66,6 +66,16 @@ async def test_a_command_writes_its_project_and_the_caches_and_nothing_else(plac
 
 
 @with_bubblewrap
+async def test_a_command_cannot_change_which_workspace_its_project_is(place):
+    marker = place / "project" / ".turnwright" / "workspace"
+    marker.parent.mkdir()
+    marker.write_text("its own")
+    folder = ".turnwright"
+    await run(place, f"echo another > {folder}/workspace; rm -rf {folder}; mv {folder} x; ln -sfn /tmp {folder}; true")
+    assert (marker.read_text(), marker.parent.is_symlink()) == ("its own", False)
+
+
+@with_bubblewrap
 async def test_a_command_that_only_looks_changes_nothing_and_has_no_network(place):
     command = (
         f"cat a.txt; echo x > b.txt; rm a.txt; echo x > {place}/cache/x; cat /proc/net/dev | tail -n +3 | cut -d: -f1"
