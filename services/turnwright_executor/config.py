@@ -257,7 +257,9 @@ class ExecutorSettings(PeerSettings):
         description="Maximum size of a skill after decompression, in bytes.",
     )
     sh_memory_mb: int = setting(
-        default=0, ge=0, description="Address space limit of a command's process, in MiB. 0: no limit."
+        default=4096,
+        ge=0,
+        description="Maximum memory that all processes of a command hold together, in MiB. 0: no limit.",
     )
 
     @property

@@ -54,6 +54,10 @@ class CommandProcess(Protocol):
         """Whether more processes of the command live than that."""
         ...
 
+    def memory_bytes(self) -> int:
+        """The memory that all of them hold together."""
+        ...
+
     def has_any(self) -> bool:
         """Whether any process of the command lives."""
         ...
@@ -112,6 +116,10 @@ class Session:
     def is_crowd(self, most: int) -> bool:
         """All of the session but the watcher count."""
         return process_group.count(self.process.pid, most + _OURS + 1) > most + _OURS
+
+    def memory_bytes(self) -> int:
+        """The memory of the session, its watcher included."""
+        return process_group.memory_bytes(process_group.members(self.process.pid))
 
     def has_any(self) -> bool:
         """Whether any but the watcher lives."""
@@ -190,6 +198,10 @@ class Supervised:
         """The command's processes."""
         below = supervisor.descendants(self._process.pid)
         return [process for process, _ in below if process_group.name_of(process) not in self._spared]
+
+    def memory_bytes(self) -> int:
+        """The memory of all below the supervisor."""
+        return process_group.memory_bytes(self._below())
 
     def has_any(self) -> bool:
         """Whether any process of the command lives."""

@@ -31,6 +31,9 @@ Choice = Literal["auto", "bubblewrap", "limits"]
 SECRETS: Final = ("~/.cache/huggingface/token", "~/.cache/huggingface/stored_tokens")
 """Credentials that tools keep among their caches."""
 
+TMPFS_BYTES: Final = 1024 * 1024 * 1024
+"""What each directory that stands in memory holds at most, in bytes: it counts to no process."""
+
 PROBE_S: Final = 5.0
 """Seconds that the sandbox has to show that the host lets it work."""
 
@@ -83,7 +86,7 @@ class Sandbox:
         home = os.path.expanduser("~")  # noqa: PTH111 - text in, text out
         beside = [
             *(_shown(path) for path in self.readable),
-            *(("--tmpfs", path) for path in ("/tmp", "/var/tmp", "/run", home)),  # noqa: S108
+            *(_empty(path) for path in ("/tmp", "/var/tmp", "/run", home)),  # noqa: S108
             *(_bound("--ro-bind-try", path) for path in around(root)),
             *(_bound(bind, path) for path in self.writable),
         ]
@@ -119,9 +122,14 @@ def _shown(path: str) -> Step:
     return _bound("--ro-bind-try", path)
 
 
+def _empty(path: str) -> Step:
+    """An empty directory in memory, which a command may fill so far."""
+    return "--size", str(TMPFS_BYTES), "--tmpfs", path
+
+
 def _covered(path: str) -> Step:
     """Nothing in the place of a directory or a file."""
-    return ("--tmpfs", path) if Path(path).is_dir() else ("--ro-bind", "/dev/null", path)
+    return _empty(path) if Path(path).is_dir() else ("--ro-bind", "/dev/null", path)
 
 
 KEPT_RIGHTS: Final = ("CAP_DAC_OVERRIDE", "CAP_CHOWN", "CAP_FOWNER", "CAP_FSETID")

@@ -72,17 +72,16 @@ exec 3<&0 </dev/null
 exec 3<&-
 """
 
-# Limits: seconds, blocks of 512 bytes, files, KiB of address space, processes; then the command's program.
+# Limits: seconds, blocks of 512 bytes, files, processes; then the command's program.
 # Shells disagree on the letter for processes. Where memory runs out a command is killed before any service.
 _LIMITS: Final = """
 [ "$1" = - ] || ulimit -t "$1" || exit 126
 [ "$2" = - ] || ulimit -f "$2" || exit 126
 [ "$3" = - ] || ulimit -n "$3" || exit 126
-[ "$4" = - ] || ulimit -v "$4" || exit 126
-[ "$5" = - ] || ulimit -u "$5" 2>/dev/null || ulimit -p "$5" || exit 126
+[ "$4" = - ] || ulimit -u "$4" 2>/dev/null || ulimit -p "$4" || exit 126
 ulimit -c 0
 { echo 1000 > /proc/self/oom_score_adj; } 2>/dev/null
-shift 5
+shift 4
 exec "$@"
 """
 
@@ -102,9 +101,9 @@ OnOutput = Callable[[int, str], Awaitable[None]]
 class ShellLimits:
     """What one command may use; 0 means that there is no limit.
 
-    CPU time, file size, files and memory hold for each process by itself. `processes` counts all processes of the
-    user while the command runs. The system does not bind the superuser by it: then the executor counts the command's
-    own processes, and stops the command that has more.
+    CPU time, file size and files hold for each process by itself, memory for all together. `processes` counts all
+    processes of the user while the command runs. The system does not bind the superuser by it: then the executor counts
+    the command's own processes, and stops the command that has more.
     """
 
     output_bytes: int = 1024 * 1024
@@ -112,7 +111,8 @@ class ShellLimits:
     cpu_s: int = 600
     """Seconds of processor time."""
     memory_mb: int = 0
-    """Address space in MiB; many runtimes reserve far more than they use, so there is none by default."""
+    """Memory that all processes of the command hold together, in MiB. Address space is not limited: many runtimes
+    reserve far more than they use."""
     processes: int = 512
     """Processes of the user, of the command alone where the user is the superuser."""
     files: int = 1024
@@ -131,6 +131,8 @@ class ShellLimits:
     """Seconds that a supervisor has to kill all there is; a process that the system cannot end holds it up."""
     count_s: float = 0.1
     """Seconds between two counts of the command's processes, where the system does not keep the limit itself."""
+    weigh_s: float = 0.5
+    """Seconds between two looks at the memory that the command's processes hold."""
 
 
 class Stop(Enum):
@@ -138,6 +140,7 @@ class Stop(Enum):
 
     TIME = "time"
     PROCESSES = "processes"
+    MEMORY = "memory"
 
 
 def _never() -> float:
@@ -191,6 +194,7 @@ class LocalShell:
             timed_out=stopped is Stop.TIME,
             output_cut=cut,
             too_many_processes=stopped is Stop.PROCESSES,
+            out_of_memory=stopped is Stop.MEMORY,
         )
 
     async def _watched(
@@ -206,8 +210,9 @@ class LocalShell:
             try:
                 stopped = await self._watch(process, pumps, timeout_s)
             finally:
-                # What multiplies without end is given no time for it.
-                await self._kill(process, 0.0 if stopped is Stop.PROCESSES else self.limits.term_grace_s)
+                # What grows without end is given no time for it.
+                is_growing = stopped in (Stop.PROCESSES, Stop.MEMORY)
+                await self._kill(process, 0.0 if is_growing else self.limits.term_grace_s)
         except asyncio.CancelledError:
             with suppress(TurnwrightError):
                 await self._drain(streams, pumps, self.limits.stop_drain_s)
@@ -251,7 +256,6 @@ class LocalShell:
             (resource.RLIMIT_CPU, limits.cpu_s, 1),
             (resource.RLIMIT_FSIZE, limits.file_mb * 1024 * 1024, 512),
             (resource.RLIMIT_NOFILE, limits.files, 1),
-            (resource.RLIMIT_AS, limits.memory_mb * 1024 * 1024, 1024),
             (resource.RLIMIT_NPROC, limits.processes, 1),
         )
         return [_ulimit(kind, value, unit) for kind, value, unit in wanted]
@@ -262,7 +266,8 @@ class LocalShell:
         deadline = loop.time() + timeout_s
         ended = asyncio.create_task(process.wait())
         crowd = asyncio.create_task(self._crowd(process))
-        waiting: set[asyncio.Task[Any]] = {ended, crowd, *pumps}
+        heavy = asyncio.create_task(self._heavy(process))
+        waiting: set[asyncio.Task[Any]] = {ended, crowd, heavy, *pumps}
         try:
             while not ended.done():
                 left = max(0.0, deadline - loop.time())
@@ -273,11 +278,13 @@ class LocalShell:
                     task.result()
                 if crowd in done:
                     return Stop.PROCESSES
+                if heavy in done:
+                    return Stop.MEMORY
             await asyncio.wait(pumps, timeout=self.limits.close_grace_s)
             return None
         finally:
-            ended.cancel()
-            crowd.cancel()
+            for task in (ended, crowd, heavy):
+                task.cancel()
 
     async def _crowd(self, process: CommandProcess) -> None:
         """Wait until a command has too many processes, where nobody else counts."""
@@ -286,6 +293,15 @@ class LocalShell:
         while True:
             await asyncio.sleep(self.limits.count_s)
             if process.is_crowd(self.limits.processes):
+                return
+
+    async def _heavy(self, process: CommandProcess) -> None:
+        """Wait until a command holds too much memory."""
+        if not self.limits.memory_mb:
+            await asyncio.Event().wait()
+        while True:
+            await asyncio.sleep(self.limits.weigh_s)
+            if await asyncio.to_thread(process.memory_bytes) > self.limits.memory_mb * 1024 * 1024:
                 return
 
     async def _drain(self, streams: Sequence[Stream], pumps: list[asyncio.Task[None]], limit_s: float) -> None:

@@ -95,6 +95,7 @@ class CommandEnd:
     output_cut: bool
     """Whether the middle of an output was left out."""
     too_many_processes: bool = False
+    out_of_memory: bool = False
 
 
 class Shell(Protocol):

@@ -119,6 +119,8 @@ def _ended(effect: CommandEffect, end: CommandEnd, output: CommandOutput) -> Don
 def _how(effect: CommandEffect, end: CommandEnd) -> str:
     if end.timed_out:
         return f"stopped after {effect.timeout_s:g} s"
+    if end.out_of_memory:
+        return "stopped because its processes held more memory than a command may"
     return "stopped with too many processes" if end.too_many_processes else f"exit={end.exit_code}"
 
 
@@ -127,6 +129,8 @@ def _outcome(end: CommandEnd) -> str:
         return "timeout:504"
     if end.too_many_processes:
         return "processes:500"
+    if end.out_of_memory:
+        return "memory:500"
     if end.exit_code < 0:
         return f"signal_{-end.exit_code}:500"
     return f"exit_{end.exit_code}:500" if end.exit_code else ""

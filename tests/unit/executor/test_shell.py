@@ -289,7 +289,6 @@ async def test_few_pieces_carry_many_lines(tmp_path):
     [
         (ShellLimits(cpu_s=7), "t", "7"),
         (ShellLimits(files=64), "n", "64"),
-        (ShellLimits(memory_mb=256), "v", str(256 * 1024)),
         (ShellLimits(file_mb=1), "f", "2048"),
         (ShellLimits(), "c", "0"),
     ],
@@ -301,11 +300,19 @@ async def test_limits_hold_for_the_command(tmp_path, limits, letter, shown):
 
 
 @pytest.mark.asyncio
-async def test_a_process_that_wants_too_much_memory_fails(tmp_path):
-    limits = ShellLimits(memory_mb=512, close_grace_s=0.2)
-    end, _, err = await run(tmp_path, f"{sys.executable} -c 'bytes(2**30)'", limits=limits)
-    assert end.exit_code != 0
-    assert "MemoryError" in err
+async def test_a_command_whose_processes_together_hold_too_much_memory_is_stopped(tmp_path):
+    limits = ShellLimits(memory_mb=300, close_grace_s=0.2)
+    hold = f"{sys.executable} -c \"import time; kept = b'x' * (120 << 20); time.sleep(60)\""
+    end, _, _ = await run(tmp_path, f"{hold} & {hold} & {hold} & wait", 60.0, limits)
+    assert (end.out_of_memory, end.timed_out, end.exit_code) == (True, False, -signal.SIGKILL)
+
+
+@pytest.mark.asyncio
+async def test_memory_that_is_reserved_and_not_used_is_free(tmp_path):
+    limits = ShellLimits(memory_mb=300, weigh_s=0.05, close_grace_s=0.2)
+    reserve = "import mmap, time; kept = mmap.mmap(-1, 8 << 30); time.sleep(0.5); print(len(kept) >> 30)"
+    end, out, _ = await run(tmp_path, f"{sys.executable} -c '{reserve}'", 60.0, limits)
+    assert (end.out_of_memory, out) == (False, "8\n")
 
 
 @pytest.mark.asyncio
