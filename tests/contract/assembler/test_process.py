@@ -10,12 +10,13 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from contract.assembler.stack import SECRET
+from turnwright_core.kit.health import LIVENESS, Response
 
 NAME = "turnwright.assembler.v1.AssemblerService"
 
 
 @pytest.mark.asyncio
-async def test_the_process_serves_health_and_ends_cleanly(tmp_path):
+async def test_the_process_lives_without_a_store_but_is_not_ready_and_ends_cleanly(tmp_path):
     address = f"unix:{tmp_path}/a.sock"
     environment = os.environ | {
         "TURNWRIGHT_TOKEN": SECRET,
@@ -27,14 +28,17 @@ async def test_the_process_serves_health_and_ends_cleanly(tmp_path):
     )
     try:
         async with grpc.aio.insecure_channel(address) as channel:
-            request = health_pb2.HealthCheckRequest(service=NAME)
-            answer = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=60, wait_for_ready=True)
-        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+            stub = health_pb2_grpc.HealthStub(channel)
+            lives = await stub.Check(health_pb2.HealthCheckRequest(service=LIVENESS), timeout=60, wait_for_ready=True)
+            ready = await stub.Check(health_pb2.HealthCheckRequest(service=NAME), timeout=60)
+        # There is no store, so it is not to get any calls.
+        assert (lives.status, ready.status) == (Response.SERVING, Response.NOT_SERVING)
         process.terminate()
         _, errors = await asyncio.wait_for(process.communicate(), 60)
     finally:
         if process.returncode is None:
             process.kill()
+            await process.wait()
     assert (process.returncode, SECRET.encode() in errors) == (0, False)
 
 

@@ -24,7 +24,7 @@ def turnwright(*arguments: str, home, stdin: bytes = b"", **environment: str) ->
 
 REFUSED = {
     "no such project": (["act", "x", "--project", "/no/such/dir"], b"", b"/no/such/dir"),
-    "project is a file": (["act", "x", "--project", __file__], b"", b"is no directory"),
+    "project is a file": (["act", "x", "--project", __file__], b"", b"is not a directory"),
     "empty prompt": (["act", " "], b"", b"The prompt is empty"),
     "empty standard input": (["ask", "-"], b"", b"The prompt is empty"),
     "ten megabytes": (["act", "-"], b"x" * 10_000_000, b"longer than 1048576 bytes"),
