@@ -18,6 +18,11 @@ settings.register_profile("turnwright", deadline=None, suppress_health_check=[He
 settings.load_profile("turnwright")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Half of the time that tests take they wait for processes and deadlines, so a core does for two of them."""
+    return 2 * len(os.sched_getaffinity(0))
+
+
 @pytest.fixture(scope="session")
 def postgres():
     """The server of this session of tests."""

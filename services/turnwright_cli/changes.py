@@ -1,11 +1,12 @@
 """What a loop changed in the files of its project, from the records of its commands.
 
-What shell commands changed is not among it: nobody watches them. That there were some is said.
+Of a shell command it is what differed once it had ended. Files that version control ignores are not looked at, and a
+project of very many files is not compared; then it is said that there were such commands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from turnwright.types.v1 import entry_pb2
@@ -18,6 +19,9 @@ from turnwright_core.values import mutable
 CHANGED = "changed"
 """Attribute of a record that lists what its command did to files."""
 
+MORE = "changed_more"
+"""Attribute with the number of files that the list has no room for."""
+
 
 @mutable
 class FileChange:
@@ -29,19 +33,31 @@ class FileChange:
     removed: int = 0
 
 
-def changes_in(records: Iterable[entry_pb2.Entry], loop: int) -> list[FileChange]:
-    """The files that a loop's commands created, changed and removed, by path; one that came and went is left out."""
+@mutable
+class Changes:
+    """What a loop changed: files by path, those that came and went left out."""
+
+    files: list[FileChange]
+    more: int = 0
+    """Files that the records had no room for."""
+    shell: int = 0
+    """Shell commands of which nobody knows what they changed."""
+
+
+def changes_in(records: Iterable[entry_pb2.Entry], loop: int) -> Changes:
+    """What the commands of a loop created, changed and removed."""
     found: dict[str, FileChange] = {}
+    changes = Changes([])
     for entry in records:
         if entry.loop != loop:
             continue
-        for told in attributes_of(entry).get(CHANGED, ()):
+        attributes = attributes_of(entry)
+        for told in attributes.get(CHANGED, ()):
             _add(found, told)
-        if _is_shell(entry):
-            found.setdefault("", FileChange("", "shell")).added += 1
-    shell = found.pop("", None)
-    files = [found[path] for path in sorted(found) if found[path].kind]
-    return [*files, shell] if shell else files
+        changes.more += attributes.get(MORE, 0)
+        changes.shell += CHANGED not in attributes and _is_shell(entry, attributes)
+    changes.files = [found[path] for path in sorted(found) if found[path].kind]
+    return changes
 
 
 def _add(found: dict[str, FileChange], told: dict[str, Any]) -> None:
@@ -63,20 +79,21 @@ def _both(first: str, then: str) -> str:
     return "change" if then == "create" and first == "remove" else then
 
 
-def _is_shell(entry: entry_pb2.Entry) -> bool:
+def _is_shell(entry: entry_pb2.Entry, attributes: Mapping[str, Any]) -> bool:
     settled = State(entry.state) in (State.RESOLVED, State.FAILED)
-    return settled and entry.path.startswith("log://") and attributes_of(entry).get("tool") == "sh"
+    return settled and entry.path.startswith("log://") and attributes.get("tool") == "sh"
 
 
-def change_lines(changes: Sequence[FileChange]) -> Iterator[str]:
+def change_lines(changes: Changes) -> Iterator[str]:
     """A line for each file, below a title."""
-    files = [change for change in changes if change.kind != "shell"]
-    commands = sum(change.added for change in changes if change.kind == "shell")
-    if files:
+    if changes.files:
         yield "changed files:"
-    for change in files:
+    for change in changes.files:
         verb = {"create": "created", "remove": "removed"}.get(change.kind, "changed")
         counted = min(change.added, change.removed) >= 0
         yield f"  {verb} {safe_line(change.path)}" + (f" (+{change.added} -{change.removed})" if counted else "")
-    if commands:
-        yield f"  {'and ' if files else ''}whatever {commands} shell command{'' if commands == 1 else 's'} changed"
+    if changes.more:
+        yield f"  and {changes.more} more"
+    if changes.shell:
+        commands = "a shell command" if changes.shell == 1 else f"{changes.shell} shell commands"
+        yield f"  {'and ' if changes.files else ''}whatever {commands} changed"

@@ -6,14 +6,14 @@ Source: architecture 15.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
 from turnwright.executor.v1 import event_pb2, executor_service_pb2
 from turnwright.types.v1 import entry_pb2, loop_pb2, proposal_pb2, run_pb2
 
-from turnwright_cli.changes import FileChange
+from turnwright_cli.changes import Changes
 
 Event = executor_service_pb2.WatchRunResponse
 
@@ -49,7 +49,7 @@ class JsonScreen:
     def note(self, text: str) -> None:
         """Nothing: standard output holds messages only."""
 
-    def changed(self, changes: Sequence[FileChange]) -> None:
+    def changed(self, changes: Changes) -> None:
         """Nothing: the records say it."""
 
     def end(self, run: run_pb2.Run, loop: loop_pb2.Loop) -> None:

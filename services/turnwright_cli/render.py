@@ -6,7 +6,7 @@ the same lines come without styles and without anything that moves a cursor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -15,7 +15,7 @@ from rich.text import Text
 from turnwright.executor.v1 import event_pb2, executor_service_pb2
 from turnwright.types.v1 import entry_pb2, loop_pb2, proposal_pb2, run_pb2, turn_pb2, usage_pb2
 
-from turnwright_cli.changes import FileChange, change_lines
+from turnwright_cli.changes import Changes, change_lines
 from turnwright_cli.effects import effect_lines
 from turnwright_cli.live_output import LiveOutput, OutputLine
 from turnwright_cli.output import put
@@ -62,7 +62,7 @@ class Screen(Protocol):
         """The loop ended, or waits for a decision that this command cannot take."""
         ...
 
-    def changed(self, changes: Sequence[FileChange]) -> None:
+    def changed(self, changes: Changes) -> None:
         """What the loop changed in files, after its end."""
         ...
 
@@ -146,7 +146,7 @@ class TextScreen:
         parts = [f"run {safe_line(run.run)}", turns_words(loop.turns), *usage_words(loop.usage), *_seconds(loop)]
         self._line(Text(" · ".join(parts) if self._icons else ", ".join(parts), style="dim"))
 
-    def changed(self, changes: Sequence[FileChange]) -> None:
+    def changed(self, changes: Changes) -> None:
         """What the loop changed in files."""
         for line in change_lines(changes):
             self._line(Text(line))

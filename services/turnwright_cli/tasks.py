@@ -16,7 +16,7 @@ from typing import Final
 from turnwright.executor.v1 import task_pb2
 from turnwright.types.v1 import budget_pb2, proposal_pb2, settings_pb2
 
-from turnwright_cli.changes import FileChange, changes_in
+from turnwright_cli.changes import Changes, changes_in
 from turnwright_cli.config import CliSettings
 from turnwright_cli.editing import edited_proposal
 from turnwright_cli.effects import TITLE_CHARS_MAX, effect_title, how_to_accept
@@ -226,7 +226,7 @@ async def _follow(
     raise AssertionError("the last attempt returns or raises")
 
 
-async def _changes(client: Client, followed: Followed) -> list[FileChange]:
+async def _changes(client: Client, followed: Followed) -> Changes:
     """What the loop changed in files, whoever followed it before."""
     run = followed.run
     answer = await client.get_run(run.project, run.run, history_max=PAGE_SIZE_MAX)

@@ -94,22 +94,25 @@ class Places:
             term_grace_s=settings.sh_grace_s,
         )
         workspace = DiskWorkspace(root, settings.file_bytes_max, constraints, settings.home)
-        return constraints, workspace, LocalShell(root, limits, sandbox=self._sandbox)
+        files = self._scanner(root, constraints)
+        return constraints, workspace, LocalShell(root, limits, sandbox=self._sandbox, files=files)
+
+    def _scanner(self, root: Path, constraints: Constraints) -> DiskScanner:
+        settings = self._settings
+        return DiskScanner(
+            root,
+            file_bytes_max=settings.file_bytes_max,
+            files_max=settings.files_max,
+            constraints=constraints,
+            home=settings.home,
+        )
 
     async def _sync(self, address: RunAddress, root: Path, constraints: Constraints) -> FileSync:
         before, sync = self._syncs.pop(address, (None, None))
         if sync is None or sync.is_spoiled or before != constraints:
             entries, _ = await self._ledger.read_view(address, files=True, body_bytes_max=None)
-            settings = self._settings
-            scanner = DiskScanner(
-                root,
-                file_bytes_max=settings.file_bytes_max,
-                files_max=settings.files_max,
-                constraints=constraints,
-                home=settings.home,
-            )
             known = {entry.path: entry.hash for entry in entries}
-            sync = FileSync(scanner, known, settings.token_divisor)
+            sync = FileSync(self._scanner(root, constraints), known, self._settings.token_divisor)
         self._syncs[address] = constraints, sync
         while len(self._syncs) > SYNCS_MAX:
             self._syncs.popitem(last=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -23,16 +23,16 @@ from turnwright_executor.edge.confinement import CLOSED, Tree, is_closed, names_
 from turnwright_executor.edge.contents import read, unread_hash
 from turnwright_executor.edge.file_threads import Check, on_trees
 from turnwright_executor.edge.leftovers import is_temporary
-from turnwright_executor.edge.listing import RACY_NS, ProjectListing
+from turnwright_executor.edge.listing import RACY_NS, ProjectListing, Signature
 from turnwright_executor.ports.workspaces import Scan
-from turnwright_executor.tools.ports import OutsideProjectError, ScannedFile, TooMuchError
+from turnwright_executor.tools.ports import ChangedFile, OutsideProjectError, ScannedFile, TooMuchError
 
 
 @frozen
 class _Seen:
     """A file as the last scan left it; `signature` is None where its times cannot be trusted."""
 
-    signature: tuple[int, ...] | None
+    signature: Signature | None
     hash: str
 
 
@@ -78,6 +78,15 @@ class DiskScanner:
         """Look again: files in path order. Raises OSError when the root cannot be read. `doubtful`: see FileScanner."""
         return await on_trees(lambda check: self._scan(frozenset(doubtful), check))
 
+    async def states(self) -> dict[str, Signature]:
+        """What changes with a file, of every file of the project. Raises OSError when the root cannot be read."""
+        return await on_trees(self._states)
+
+    def _states(self, check: Check) -> dict[str, Signature]:
+        with Tree(self.root, check) as tree:
+            found = ((path, _file_status(tree, path)) for path in self._paths(tree, self._now_ns()))
+            return {path: _signature(status) for path, status in found if status}
+
     def _scan(self, doubtful: frozenset[str], check: Check) -> Scan:
         began_ns = self._now_ns()
         before, self._seen = self._seen, {}
@@ -111,10 +120,10 @@ class DiskScanner:
     def _looked_at(self, tree: Tree, path: str, before: _Seen | None, began_ns: int) -> ScannedFile | None:
         """The file if it is new or another; remembers it in any case. None for links, and for what is gone."""
         try:
-            status = tree.status(path)
-            if not stat.S_ISREG(status.st_mode):
+            status = _file_status(tree, path)
+            if status is None:
                 return None
-            signature = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
+            signature = _signature(status)
             if before is not None and before.signature == signature:
                 self._seen[path] = before
                 return None
@@ -159,6 +168,25 @@ def everything(tree: Tree, folder: str) -> Iterator[str]:
                 tree.check()
                 yield above + name
             waiting += (above + name for name in reversed(listed.folders) if name not in CLOSED)
+
+
+def changes(before: Mapping[str, Signature], after: Mapping[str, Signature]) -> tuple[ChangedFile, ...]:
+    """The files that are others than before, by path."""
+    kinds = {path: "change" if path in before else "create" for path in after if after[path] != before.get(path)}
+    kinds |= dict.fromkeys(before.keys() - after.keys(), "remove")
+    return tuple(ChangedFile(path, kinds[path]) for path in sorted(kinds))
+
+
+def _file_status(tree: Tree, path: str) -> os.stat_result | None:
+    """What the system says of a file; None for what is no file, and for what is gone or out of reach."""
+    with suppress(OSError, OutsideProjectError):
+        status = tree.status(path)
+        return status if stat.S_ISREG(status.st_mode) else None
+    return None
+
+
+def _signature(status: os.stat_result) -> Signature:
+    return (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
 
 
 def _is_there(tree: Tree, path: str) -> bool:

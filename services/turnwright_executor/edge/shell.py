@@ -46,8 +46,10 @@ from turnwright_executor.edge.command_process import (
     Supervised,
 )
 from turnwright_executor.edge.environment import allowed_environment
+from turnwright_executor.edge.listing import Signature
 from turnwright_executor.edge.process_mark import new_mark
 from turnwright_executor.edge.sandbox import Sandbox
+from turnwright_executor.edge.scan import DiskScanner, changes
 from turnwright_executor.edge.shell_output import Output, Stream, opened
 from turnwright_executor.tools.ports import CommandEnd
 
@@ -87,6 +89,9 @@ exec "$@"
 
 ALLOW_S: Final = 0.25
 """Seconds between two words to a supervisor about the time that a command has; leases last for seconds."""
+
+STATES_S_MAX: Final = 5.0
+"""Seconds that a look at all files may hold up a command; of a project that takes longer no changes are listed."""
 
 POLL_S: Final = 0.02
 """Seconds between two looks whether a command that was told to end has any process left."""
@@ -160,6 +165,8 @@ class LocalShell:
     ends_s: Callable[[], float] = _never
     """Until when commands may run, as their run is this executor's: seconds of CLOCK_BOOTTIME, infinite for as long as
     they take."""
+    files: DiskScanner | None = None
+    """Looks at the project's files before and after a command, to say which ones changed."""
 
     @property
     def keeps_read_only(self) -> bool:
@@ -173,6 +180,7 @@ class LocalShell:
         still arrives. `read_only` keeps the command from changing the project, where the sandbox can. Raises OSError
         when nothing could be started, and whatever `on_output` raises.
         """
+        before = None if read_only else await self._states()
         began = self.clock()
         outputs = [Output(self.limits.output_bytes) for _ in CHANNELS]
         with _pipes() as pipes:
@@ -187,15 +195,26 @@ class LocalShell:
                     for task in (allowing, *pumps):
                         task.cancel()
                     await asyncio.gather(allowing, *pumps, return_exceptions=True)
-        cut = any(output.is_cut for output in outputs)
+        duration_s = self.clock() - began
+        after = None if before is None else await self._states()
         return CommandEnd(
             process.exit_code or 0,
-            self.clock() - began,
+            duration_s,
             timed_out=stopped is Stop.TIME,
-            output_cut=cut,
+            output_cut=any(output.is_cut for output in outputs),
             too_many_processes=stopped is Stop.PROCESSES,
             out_of_memory=stopped is Stop.MEMORY,
+            changed=None if before is None or after is None else changes(before, after),
         )
+
+    async def _states(self) -> dict[str, Signature] | None:
+        """The state of each file of the project; None where that cannot be said, or not soon."""
+        if self.files is None:
+            return None
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(STATES_S_MAX):
+                return await self.files.states()
+        return None
 
     async def _watched(
         self,

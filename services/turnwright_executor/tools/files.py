@@ -19,7 +19,7 @@ from turnwright_core.text import cut_bytes
 from turnwright_executor.domain.effects import Effect, FileEdit, FileEffect, effect_to_json
 from turnwright_executor.tools.attributes import summary_of, visibility_of
 from turnwright_executor.tools.contract import Context, Done, Proposed, failed
-from turnwright_executor.tools.listing import line_count, listed, plural
+from turnwright_executor.tools.listing import LISTED_MAX, changed_files, line_count, listed, plural
 from turnwright_executor.tools.paths import (
     BATCH_PATHS_MAX,
     Item,
@@ -39,9 +39,6 @@ CONFLICT: Final = "conflict:409"
 INVALID: Final = "invalid:400"
 CONFLICT_CHARS_MAX: Final = 8000
 """Most of a file that the model reads with a conflict, in characters."""
-
-LISTED_MAX: Final = 200
-"""Most files that the record of a change names: it stays in the log."""
 
 _CUT: Final = "... "
 _CUT_BYTES: Final = 128
@@ -122,11 +119,11 @@ async def carry_out(effect: Effect, command: Command, context: Context) -> Done:
     for place, edit in enumerate(effect.edits):
         if problem := await _replace(edit, context):
             ended = _unwritten(problem, effect.edits[place:])
-            attributes = {**ended.attributes, **_changed_by(effect.edits[:place])}
+            attributes = {**ended.attributes, **changed_files(map(_change, effect.edits[:place]))}
             return replace(ended, attributes=attributes, writes=tuple(writes))
         writes.extend(_mirrored(edit, command, entries))
     body = listed([*map(_told, effect.edits)], LISTED_MAX)
-    return Done(body, attributes=_changed_by(effect.edits), writes=tuple(writes))
+    return Done(body, attributes=changed_files(map(_change, effect.edits)), writes=tuple(writes))
 
 
 async def _entries_of(edits: Sequence[FileEdit], context: Context) -> dict[str, Entry]:
@@ -185,11 +182,6 @@ def summary_line(edit: FileEdit) -> str:
     lines = edit.patch.splitlines()[2:]
     added, gone = (sum(line.startswith(sign) for line in lines) for sign in "+-")
     return f"edit {edit.path} (+{added} -{gone})"
-
-
-def _changed_by(edits: Sequence[FileEdit]) -> dict[str, list[dict[str, object]]]:
-    """The attribute that lists what was done to files, for people and programs."""
-    return {"changed": [_change(edit) for edit in edits[:LISTED_MAX]]} if edits else {}
 
 
 def _change(edit: FileEdit) -> dict[str, object]:

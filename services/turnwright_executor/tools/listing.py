@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Final
 
 from turnwright_executor.domain.tokens import token_count
+
+LISTED_MAX: Final = 200
+"""Most files that the record of a change names: it stays in the log."""
 
 
 def line_count(text: str) -> int:
@@ -26,3 +31,11 @@ def listed(lines: Sequence[str], lines_max: int) -> str:
     """The lines, and how many more there were."""
     more = len(lines) - lines_max
     return "\n".join([*lines[:lines_max], *([f"... and {more} more"] if more > 0 else [])])
+
+
+def changed_files(files: Iterable[dict[str, object]]) -> dict[str, object]:
+    """Attributes that list the files a command changed, each with `path` and `kind`, and how many more there are."""
+    coming = iter(files)
+    shown = list(islice(coming, LISTED_MAX))
+    more = sum(1 for _ in coming)
+    return {"changed": shown} | ({"changed_more": more} if more else {})

@@ -86,6 +86,14 @@ class Workspace(Protocol):
 
 
 @frozen
+class ChangedFile:
+    """A file of the project that became another one; `kind` is `create`, `change` or `remove`."""
+
+    path: str
+    kind: str
+
+
+@frozen
 class CommandEnd:
     """How a command ended: exit code (negative: the signal), seconds, whether a limit stopped it."""
 
@@ -96,6 +104,8 @@ class CommandEnd:
     """Whether the middle of an output was left out."""
     too_many_processes: bool = False
     out_of_memory: bool = False
+    changed: tuple[ChangedFile, ...] | None = None
+    """The project's files that changed while the command ran, by path; None where nobody compared them."""
 
 
 class Shell(Protocol):

@@ -21,6 +21,7 @@ from turnwright_executor.domain.effect_class import EffectClass
 from turnwright_executor.domain.effects import CommandEffect, Effect
 from turnwright_executor.tools.contract import Context, Done, Proposed, failed
 from turnwright_executor.tools.limits import ToolLimits
+from turnwright_executor.tools.listing import changed_files
 from turnwright_executor.tools.output import CommandOutput, EndedElsewhereError
 from turnwright_executor.tools.ports import CommandEnd
 from turnwright_grammar import Command
@@ -138,5 +139,9 @@ def _outcome(end: CommandEnd) -> str:
 
 def _figures(end: CommandEnd, output: CommandOutput) -> dict[str, Any]:
     """Exit code, seconds and sizes, as row RU176 wants them on the record."""
-    cut = {"output_cut": True} if end.output_cut else {}
-    return {"exit_code": end.exit_code, "duration_s": round(end.duration_s, 3), "channels": output.figures()} | cut
+    figures = {"exit_code": end.exit_code, "duration_s": round(end.duration_s, 3), "channels": output.figures()}
+    if end.output_cut:
+        figures["output_cut"] = True
+    if end.changed is not None:
+        figures |= changed_files({"path": file.path, "kind": file.kind} for file in end.changed)
+    return figures

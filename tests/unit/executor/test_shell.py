@@ -12,8 +12,9 @@ import pytest
 
 from living import is_alive
 from turnwright_executor.edge.environment import allowed_environment
+from turnwright_executor.edge.scan import DiskScanner
 from turnwright_executor.edge.shell import LocalShell, ShellLimits
-from turnwright_executor.tools.ports import CommandEnd
+from turnwright_executor.tools.ports import ChangedFile, CommandEnd
 
 QUICK = ShellLimits(term_grace_s=0.2, close_grace_s=0.2)
 
@@ -47,6 +48,39 @@ async def test_output_and_exit_code_are_told_apart(tmp_path):
     end, out, err = await run(tmp_path, "pwd; echo problem >&2; exit 3", clock=lambda: next(times))
     assert end == CommandEnd(exit_code=3, duration_s=2.5, timed_out=False, output_cut=False)
     assert (out, err) == (f"{tmp_path.resolve()}\n", "problem\n")
+
+
+@pytest.mark.parametrize("has_git", [True, False])
+@pytest.mark.asyncio
+async def test_the_files_that_a_command_changed_are_told(tmp_path, has_git):
+    if has_git:
+        await run(tmp_path, "git init -q")
+    (tmp_path / "folder").mkdir()
+    for file in ("same", "new_text", "as_long", "gone", "folder/moved"):
+        (tmp_path / file).write_text("text\n")
+    (tmp_path / ".hidden").mkdir()
+    files = DiskScanner(tmp_path, file_bytes_max=1000, files_max=100)
+    command = (
+        "echo more >> new_text; printf 'texT\n' > as_long; rm gone; mv folder other; ln -s same link; mkfifo pipe;"
+        "mkdir -p deep/er; echo > deep/er/made; cat same; exit 1"
+    )
+    end, _, _ = await run(tmp_path, command, files=files)
+    assert end.changed == (
+        ChangedFile("as_long", "change"),
+        ChangedFile("deep/er/made", "create"),
+        ChangedFile("folder/moved", "remove"),
+        ChangedFile("gone", "remove"),
+        ChangedFile("new_text", "change"),
+        ChangedFile("other/moved", "create"),
+    )
+    assert (await run(tmp_path, "cat same", files=files))[0].changed == ()
+
+
+@pytest.mark.asyncio
+async def test_nobody_looks_where_nothing_can_be_said(tmp_path):
+    files = DiskScanner(tmp_path / "gone", file_bytes_max=1000, files_max=100)
+    assert (await run(tmp_path, "touch a", files=files))[0].changed is None
+    assert (await run(tmp_path, "touch a"))[0].changed is None
 
 
 @pytest.mark.parametrize(
