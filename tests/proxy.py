@@ -122,11 +122,12 @@ class Proxy:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
                 await self._frames(to_reader, writer, connection)
         finally:
+            # Before anything is waited for: the proxy may end in the middle of this.
             upwards.cancel()
-            await asyncio.gather(upwards, return_exceptions=True)
             for end in (writer, to_writer):
                 end.close()
-            await asyncio.gather(*(end.wait_closed() for end in (writer, to_writer)), return_exceptions=True)
+            ended = (end.wait_closed() for end in (writer, to_writer))
+            await asyncio.gather(upwards, *ended, return_exceptions=True)
 
     async def _frames(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: Connection) -> None:
         while True:

@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from services import SECRET, running
 from turnwright_client.discovery import StackRecord, locate
 from turnwright_core.errors import Reason, fault
+from turnwright_core.kit import server as kit_server
 from turnwright_core.kit.server import RunningServer, Service
 from turnwright_store.config import StoreSettings
 from turnwright_store.wiring import build as build_store
@@ -76,6 +77,32 @@ async def test_an_executor_behind_a_store_that_is_not_ready_is_not_ready_either(
             assert await status() == SERVING
             is_away.set()
             assert await status() == NOT_SERVING
+
+
+async def test_one_look_that_fails_takes_no_service_out_of_use(tmp_path, monkeypatch):
+    monkeypatch.setattr(kit_server, "READY_EVERY_S", 0)
+    monkeypatch.setattr(kit_server, "READY_S_MAX", 60)
+    begun, found = asyncio.Queue(), asyncio.Queue()
+
+    async def ready() -> None:
+        begun.put_nowait(None)
+        if not await found.get():
+            raise fault(Reason.SERVICE_UNAVAILABLE, "Too late.")
+
+    server = RunningServer(
+        Service("store", "some.Service", lambda _: None, ready=ready), f"unix:{tmp_path}/s.sock", SECRET, 1.0
+    )
+    starting = asyncio.create_task(server.start())
+    await begun.get()
+    told = []
+    for look in (True, False, True, False, False, False, True):
+        found.put_nowait(look)
+        # The next look begins when this one has been told.
+        await begun.get()
+        told.append(await checked(server.address, "some.Service") == SERVING)
+    await starting
+    await server.stop()
+    assert told == [True, True, True, True, False, False, True]
 
 
 async def test_a_service_whose_look_hangs_starts_and_is_not_ready(tmp_path):

@@ -55,6 +55,10 @@ the connection a tenth of a second after a message.
 READY_EVERY_S: Final = 2.0
 """Seconds between two looks whether a service is ready."""
 
+FAILED_LOOKS: Final = 2
+"""Looks in a row that find a problem before a service that was ready is not: one late answer is what a busy moment
+looks like, and a whole deployment that leaves because it is busy serves nobody."""
+
 READY_S_MAX: Final = 5.0
 """Seconds that one look may take; a service that hangs is not ready."""
 
@@ -172,15 +176,18 @@ class RunningServer:
     async def _look(self, ready: Callable[[], Awaitable[None]]) -> None:
         """Tell whether the service can do its work, again and again."""
         before: bool | None = None
+        failed = 0
         while True:
             problem = await _problem(ready)
-            if problem and before is not False:
-                _log.warning("not_ready", service=self.service.name, problem=problem)
-            elif before is False and not problem:
-                _log.info("ready_again", service=self.service.name)
-            if before is not (not problem):
-                before = not problem
-                self._health.set(ready=before)
+            failed = failed + 1 if problem else 0
+            is_ready = not problem or (before is True and failed < FAILED_LOOKS)
+            if is_ready is not before:
+                if not is_ready:
+                    _log.warning("not_ready", service=self.service.name, problem=problem)
+                elif before is False:
+                    _log.info("ready_again", service=self.service.name)
+                before = is_ready
+                self._health.set(ready=is_ready)
             self._has_looked.set()
             await asyncio.sleep(READY_EVERY_S)
 
