@@ -116,8 +116,9 @@ CALIBRATION_MAX: Final = 100.0
 REASON_BYTES_MAX: Final = 64 * 1024
 """Longest reason of a loop's end, in bytes of UTF-8."""
 
-LOOP_SUMMARY_BYTES_MAX: Final = 1024 * 1024
-"""Longest summary that a loop ends with, in bytes of UTF-8; the reply itself is kept whole."""
+LOOP_SUMMARY_BYTES_MAX: Final = 64 * 1024
+"""Longest summary that a loop ends with, in bytes of UTF-8; the reply itself is kept whole. A message may show a run and
+a loop with a prompt each, and stays below what clients take."""
 
 REPLY_RESERVE_TOKENS: Final = 1024
 """Tokens that a budget sets aside for the reply of a model call, beside those of its packet."""

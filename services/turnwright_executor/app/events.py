@@ -18,7 +18,7 @@ from turnwright_core.wire.runs import loop_to_pb, run_to_pb, turn_to_pb, usage_t
 from turnwright_executor.app.proposals import proposal_of
 from turnwright_executor.domain.budgets import exhaustion_in
 
-PARTIAL_CHARS: Final = CHUNK_BYTES
+PARTIAL_CHARS: Final = CHUNK_BYTES // 4
 """Longest piece of a message that is being streamed, in code points, which have four bytes at most."""
 
 

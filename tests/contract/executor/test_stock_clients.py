@@ -6,15 +6,26 @@ import contextlib
 
 import grpc
 import pytest
-from turnwright.executor.v1 import control_pb2, executor_service_pb2, executor_service_pb2_grpc, query_pb2
+from turnwright.executor.v1 import (
+    control_pb2,
+    executor_service_pb2,
+    executor_service_pb2_grpc,
+    query_pb2,
+    task_pb2,
+)
 from turnwright.store.v1 import ledger_pb2, read_pb2, store_service_pb2_grpc, write_pb2
 from turnwright.types.v1 import entry_pb2, settings_pb2
 
-from services import SECRET
+from services import SECRET, running
+from sse_server import Answer, SseServer, chat, delta, events
+from turnwright_client import RunView
+from turnwright_client.client import loop_in
 from turnwright_core.errors import Reason
 from turnwright_core.kit.auth import call_metadata
 from turnwright_core.kit.errors import from_rpc
 from turnwright_core.kit.receiving import RECEIVES
+from turnwright_core.limits import PERSONA_BYTES_MAX, PROMPT_BYTES_MAX, STOCK_MESSAGE_BYTES_MAX
+from turnwright_core.runs import COMPLETED
 
 pytestmark = pytest.mark.asyncio
 
@@ -126,3 +137,61 @@ async def test_an_answer_that_nobody_cuts_says_what_to_do(services):
         stub = store_service_pb2_grpc.StoreServiceStub(channel)
         answer = await stub.GetEntries(request, metadata=(*TOKEN, (RECEIVES, str(6 * MIB))))
     assert answer.entries[0].body_size_bytes == 5 * MIB
+
+
+@contextlib.asynccontextmanager
+async def talking(root, monkeypatch, *answers):
+    """The services with a model that gives these answers and takes the longest prompts."""
+    async with SseServer(answers) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
+        monkeypatch.setenv("TURNWRIGHT_CONTEXT_m", "10000000")
+        async with running(root) as services, stock(services.addresses["executor"]) as channel:
+            yield services, executor_service_pb2_grpc.ExecutorServiceStub(channel)
+
+
+async def test_a_run_with_the_longest_prompts_and_answers_is_followed_and_read(tmp_path, monkeypatch):
+    prompt, answer = "p" * PROMPT_BYTES_MAX, "s" * PROMPT_BYTES_MAX
+    answers = [chat(answer, chunk_chars=50_000)] * 2
+    async with talking(tmp_path, monkeypatch, *answers) as (services, stub):
+        key = {"project": services.project, "run": "r"}
+        for sequence in (1, 2):
+            task = task_pb2.Task(**key, prompt=prompt, settings=settings_pb2.LoopSettings(model="m"))
+            queued = (await stub.Ask(executor_service_pb2.AskRequest(task=task), metadata=TOKEN)).queued
+            request = executor_service_pb2.WatchRunRequest(**key, after=queued.cursor)
+            async for event in stub.WatchRun(request, metadata=TOKEN):
+                assert event.ByteSize() < STOCK_MESSAGE_BYTES_MAX
+                loop = loop_in(event)
+                if loop and loop.sequence == sequence and loop.end_time.seconds:
+                    break
+            assert event.WhichOneof("event") == "run_state"
+        watch = stub.WatchRun(executor_service_pb2.WatchRunRequest(**key), metadata=TOKEN)
+        first = await anext(aiter(watch))
+        watch.cancel()
+        request = query_pb2.GetRunRequest(**key, turns_max=100, history_max=1000)
+        run = (await stub.GetRun(request, metadata=TOKEN)).run
+    assert (run.loop.status, run.loop.prompt) == (COMPLETED, prompt)
+    assert (first.snapshot.run.loop.prompt, first.snapshot.run.summary) == (prompt, run.summary)
+    assert answer.startswith(run.summary)
+
+
+async def test_a_long_message_that_is_being_streamed_comes_in_pieces_beside_long_texts(tmp_path, monkeypatch):
+    content, thought = "\N{GRINNING FACE}" * 524_200, "\N{THINKING FACE}" * 524_200
+    streamed = events(delta(reasoning_content=thought), delta(content=content), done=False)
+    answers = [chat("s" * PROMPT_BYTES_MAX, chunk_chars=50_000), Answer(chunks=streamed, end="hang")]
+    async with talking(tmp_path, monkeypatch, *answers) as (services, stub):
+        settings = settings_pb2.RunSettings(model="m", persona="o" * PERSONA_BYTES_MAX)
+        await services.client.start_run(services.project, "r", settings)
+        await services.until(await services.ask("p" * PROMPT_BYTES_MAX))
+        queued = await services.ask("p" * PROMPT_BYTES_MAX)
+        async with contextlib.aclosing(services.client.watch(queued.project, "r", queued.cursor)) as watch:
+            came = 0
+            while came < len(content):
+                came += len((await anext(watch)).stream_delta.delta.append_content)
+        view = RunView()
+        request = executor_service_pb2.WatchRunRequest(project=queued.project, run="r")
+        async for event in stub.WatchRun(request, metadata=TOKEN):
+            view.apply(event)
+            if event.snapshot.last:
+                break
+    assert (view.partial.content, view.partial.reasoning) == (content, thought)

@@ -56,8 +56,8 @@ class Snapshot(_message.Message):
 
     @_builtins.property
     def partial(self) -> Global___PartialMessage:
-        """The message that is being streamed; absent when none is; in the last part. Of one beyond 1 MiB the parts before the
-        last have pieces too: join them.
+        """The message that is being streamed; absent when none is; in the last part. Of a long one the parts before the last
+        have pieces too: join them.
         """
 
     def __init__(

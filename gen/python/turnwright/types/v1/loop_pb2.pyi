@@ -50,7 +50,9 @@ class Loop(_message.Message):
     `strikes`, `cycles`, `aborted`), with a text where there is one. Empty while it runs.
     """
     summary: _builtins.str
-    """Body of its terminal update, or the plain text that ended it; empty while it runs."""
+    """Body of its terminal update, or the plain text that ended it, at most 65536 bytes of it; empty while it runs. The
+    entry `assistant://N` of its last turn has the whole reply.
+    """
     first_turn: _builtins.int
     """Number of its first turn; 0 before it began."""
     turns: _builtins.int

@@ -49,7 +49,7 @@ class Run(_message.Message):
     turn: _builtins.int
     """Number of the latest turn; 0 before the first."""
     summary: _builtins.str
-    """Body of the latest terminal update; empty when there is none."""
+    """Body of the latest terminal update, cut like that of its loop; empty when there is none."""
     loops_queued: _builtins.int
     """How many loops wait behind the active one."""
     revision: _builtins.int
