@@ -170,7 +170,7 @@ def overview_line(one: run_pb2.RunOverview) -> str:
     """A run among others, in a line."""
     waiting = f", {one.proposals} to decide" if one.proposals else ""
     text = safe_line(said_of(one.run), SUMMARY_CHARS)
-    stands = f"{run_words(one.run, knows_holder=False)}, {turns_words(one.run.turn)}{waiting}"
+    stands = f"{run_words(one.run)}, {turns_words(one.run.turn)}{waiting}"
     return f"{safe_line(one.run.run)}: {stands}: {text}"
 
 
@@ -183,7 +183,7 @@ def board_table(board: Board) -> Table:
     for one in ones[:ROWS_MAX]:
         table.add_row(
             Text(safe_line(one.run.run)),
-            run_words(one.run, knows_holder=False),
+            run_words(one.run),
             str(one.run.turn),
             str(one.proposals or ""),
             Text(safe_line(said_of(one.run), SUMMARY_CHARS)),

@@ -2,7 +2,7 @@
 
 Theory of operation. A watcher hears of every commit which scopes it raised, and reads the runs of its project that own
 one of them: one question for all that happened since its last look, whatever the number of runs, and none while
-nothing happens. A commit is heard of after it is visible, on whichever replica it was made, so what was heard is never
+nothing happens. That nobody works on a run any more is no commit: it asks for the runs that were held at each heartbeat. A commit is heard of after it is visible, on whichever replica it was made, so what was heard is never
 read too early. Where a notification may be missing (the connection to the database was away, and every few seconds),
 the watcher compares the revisions of all runs with those that it has told: what differs is read. No run waits for
 another one, and no row is written for the watchers. What it knows of scopes that belong to others it forgets when a
@@ -20,9 +20,10 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from turnwright_core.runs import Run
+from turnwright_core.runs import RUNNING, Run
 from turnwright_core.values import frozen, mutable
 from turnwright_store.app.changes import Watches
+from turnwright_store.app.registry import told
 from turnwright_store.ports import ANY_SCOPE, Database
 from turnwright_store.sql import control as rows
 from turnwright_store.sql.control import RunMark
@@ -67,6 +68,8 @@ class _Known:
     """What the watcher was told, by the scope of each run: how it stood, and its alias."""
 
     runs: dict[int, tuple[RunMark, str]] = field(default_factory=dict)
+    running: dict[int, bool] = field(default_factory=dict)
+    """Of those that are running, whether somebody works on them."""
     strangers: set[int] = field(default_factory=set)
     """Scopes that belong to no run of the project: nobody asks for them again."""
 
@@ -82,12 +85,16 @@ async def follow_runs(
         async for part in _snapshot(database, owner.id, known):
             yield part
         clock_s = asyncio.get_running_loop().time
-        due_s = clock_s() + heartbeat_s
+        due_s = look_s = clock_s() + heartbeat_s
         while True:
-            await watches.wait(subscription.woken, max(0.0, due_s - clock_s()))
+            await watches.wait(subscription.woken, max(0.0, min(due_s, look_s) - clock_s()))
             subscription.woken.clear()
             heard = subscription.take()
-            changes = await _changes(database, owner.id, known, heard)
+            running: frozenset[int] = frozenset()
+            if clock_s() >= look_s:
+                running = frozenset(known.running)
+                look_s = clock_s() + heartbeat_s
+            changes = await _changes(database, owner.id, known, heard, running)
             if not changes and clock_s() >= due_s:
                 changes = [RunsChange()]
             for change in changes:
@@ -117,7 +124,7 @@ def _page(connection: Connection, project_id: int, before: int) -> list[tuple[Ru
 
 def _with_proposals(connection: Connection, found: Sequence[RunRow]) -> list[tuple[RunRow, Overview]]:
     waiting = rows.proposals_of(connection, [row.id for row in found])
-    return [(row, Overview(_cut(row.run), waiting.get(row.id, 0))) for row in found]
+    return [(row, Overview(_cut(told(connection, row)), waiting.get(row.id, 0))) for row in found]
 
 
 def _cut(run: Run) -> Run:
@@ -136,9 +143,9 @@ def _shortened(text: str) -> str:
 
 
 async def _changes(
-    database: Database, project_id: int, known: _Known, heard: frozenset[int] | None
+    database: Database, project_id: int, known: _Known, heard: frozenset[int] | None, running: frozenset[int]
 ) -> list[RunsChange]:
-    """What differs from what was told; `heard` None: look at all runs."""
+    """What differs from what was told; `heard` None: look at all runs. Those that are `running` are asked for too."""
     is_anew = heard is None or ANY_SCOPE in heard
     if heard is None:
         marks = await database.read(partial(rows.marks_of, project_id=project_id))
@@ -147,7 +154,7 @@ async def _changes(
     else:
         asked = set(heard if is_anew else heard - known.strangers)
     changes = []
-    for piece in _in_pieces(sorted(asked)):
+    for piece in _in_pieces(sorted(asked | running)):
         found = await database.read(partial(_changed, project_id=project_id, scopes=piece))
         change = _difference(known, piece, found)
         if change.runs or change.removed:
@@ -167,9 +174,12 @@ def _changed(connection: Connection, project_id: int, scopes: Sequence[int]) -> 
 
 def _difference(known: _Known, asked: Sequence[int], found: Sequence[tuple[RunRow, Overview]]) -> RunsChange:
     """What the watcher does not know of the runs that were asked for."""
-    news = [(row, overview) for row, overview in found if known.runs.get(row.scope) != _mark(row, overview)]
+    news = [(row, overview) for row, overview in found if _is_news(known, row, overview)]
     present = {row.scope for row, _ in found}
-    removed = [known.runs.pop(scope)[1] for scope in asked if scope not in present and scope in known.runs]
+    gone = [scope for scope in asked if scope not in present and scope in known.runs]
+    removed = [known.runs.pop(scope)[1] for scope in gone]
+    for scope in gone:
+        known.running.pop(scope, None)
     if len(known.strangers) > STRANGERS_MAX:
         known.strangers.clear()
     known.strangers.update(scope for scope in asked if scope not in present)
@@ -180,6 +190,11 @@ def _difference(known: _Known, asked: Sequence[int], found: Sequence[tuple[RunRo
     return RunsChange([overview for _, overview in news], [alias for alias in removed if alias not in used])
 
 
+def _is_news(known: _Known, row: RunRow, overview: Overview) -> bool:
+    is_held = known.running.get(row.scope, overview.run.held)
+    return known.runs.get(row.scope) != _mark(row, overview) or is_held != overview.run.held
+
+
 def _is_renamed(known: _Known, row: RunRow) -> bool:
     return row.scope in known.runs and known.runs[row.scope][1] != row.run.run
 
@@ -187,6 +202,9 @@ def _is_renamed(known: _Known, row: RunRow) -> bool:
 def _tell(known: _Known, found: Sequence[tuple[RunRow, Overview]]) -> None:
     for row, overview in found:
         known.runs[row.scope] = _mark(row, overview)
+        known.running.pop(row.scope, None)
+        if row.run.status == RUNNING:
+            known.running[row.scope] = overview.run.held
 
 
 def _mark(row: RunRow, overview: Overview) -> tuple[RunMark, str]:

@@ -31,6 +31,7 @@ class Board:
     def __init__(self, client: Client, project: str) -> None:
         self.runs: dict[str, tuple[int, int]] = {}
         self.revisions: dict[str, list[int]] = {}
+        self.held: set[str] = set()
         self.heartbeats = 0
         self.ready = asyncio.Event()
         self.task = asyncio.create_task(self._follow(client, project))
@@ -43,6 +44,7 @@ class Board:
             for one in message.runs:
                 self.runs[one.run.run] = one.run.status, one.proposals
                 self.revisions.setdefault(one.run.run, []).append(one.run.revision)
+                (self.held.add if one.run.held else self.held.discard)(one.run.run)
             self.heartbeats += not message.runs and not message.removed and not message.snapshot
             if message.snapshot_last:
                 self.ready.set()
@@ -88,6 +90,21 @@ async def test_every_run_that_changes_is_told_with_its_proposals(client, project
     await board.expect(lambda board: board.runs == {"r": (200, 0), "other": (100, 0)})
     assert all(revisions == sorted(set(revisions)) for revisions in board.revisions.values())
     assert (await other.get()).revision == board.revisions["other"][-1]
+
+
+async def test_a_running_run_is_told_as_held_for_as_long_as_its_lease(client, project, board):
+    await board.ready.wait()
+    run = await working_run(client, project, "r")
+    await run.begin()
+    await board.expect(lambda board: board.runs == {"r": (102, 0)} and board.held == {"r"})
+    await client.call("ReleaseRun", **run.address, fence=run.fence)
+    await board.expect(lambda board: not board.held)
+    await run.claim("another")
+    await board.expect(lambda board: board.held == {"r"})
+    late = Board(client, project)
+    await late.ready.wait()
+    assert (late.runs, late.held) == ({"r": (102, 0)}, {"r"})
+    await late.close()
 
 
 async def test_proposals_are_counted_though_nothing_else_of_the_run_changes(client, project, board):

@@ -56,7 +56,7 @@ class Run(_message.Message):
     """Revision of the run's scope at which this row was written."""
     held: _builtins.bool
     """Whether an executor works on it, where its status is 102: one that nobody holds was interrupted, and goes on when an
-    executor takes it up. Told by GetRun and ListRuns; false elsewhere.
+    executor takes it up. Told by GetRun, ListRuns and WatchRuns; false elsewhere.
     """
     @_builtins.property
     def settings(self) -> _settings_pb2.RunSettings:
