@@ -6,14 +6,15 @@ project of very many files is not compared; then it is said that there were such
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from turnwright.types.v1 import entry_pb2
 
 from turnwright_cli.plain import safe_line
 from turnwright_cli.records import attributes_of
-from turnwright_core.entries import State
+from turnwright_core.streams import record_of_channel
+from turnwright_core.text import scheme_of
 from turnwright_core.values import mutable
 
 CHANGED = "changed"
@@ -21,6 +22,9 @@ CHANGED = "changed"
 
 MORE = "changed_more"
 """Attribute with the number of files that the list has no room for."""
+
+RECORDS = ("log://**", "sh://**")
+"""Patterns of the entries that tell of it."""
 
 
 @mutable
@@ -48,15 +52,21 @@ def changes_in(records: Iterable[entry_pb2.Entry], loop: int) -> Changes:
     """What the commands of a loop created, changed and removed."""
     found: dict[str, FileChange] = {}
     changes = Changes([])
-    for entry in records:
+    unknown: set[str] = set()
+    known: set[str] = set()
+    for entry in sorted(records, key=lambda entry: entry.position):
         if entry.loop != loop:
             continue
         attributes = attributes_of(entry)
         for told in attributes.get(CHANGED, ()):
             _add(found, told)
         changes.more += attributes.get(MORE, 0)
-        changes.shell += CHANGED not in attributes and _is_shell(entry, attributes)
+        if CHANGED in attributes:
+            known.add(entry.path)
+        elif record := _shell_command(entry):
+            unknown.add(record)
     changes.files = [found[path] for path in sorted(found) if found[path].kind]
+    changes.shell = len(unknown - known)
     return changes
 
 
@@ -79,9 +89,10 @@ def _both(first: str, then: str) -> str:
     return "change" if then == "create" and first == "remove" else then
 
 
-def _is_shell(entry: entry_pb2.Entry, attributes: Mapping[str, Any]) -> bool:
-    settled = State(entry.state) in (State.RESOLVED, State.FAILED)
-    return settled and entry.path.startswith("log://") and attributes.get("tool") == "sh"
+def _shell_command(entry: entry_pb2.Entry) -> str:
+    """The record of the command whose channel it is: one that was started has channels, however it ended."""
+    channel = record_of_channel(entry.path) if scheme_of(entry.path) == "sh" else None
+    return channel[0] if channel else ""
 
 
 def change_lines(changes: Changes) -> Iterator[str]:

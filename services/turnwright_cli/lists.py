@@ -22,7 +22,7 @@ from turnwright_cli.render import turns_words, usage_words
 from turnwright_cli.session import open_session
 from turnwright_cli.standing import loop_words, reason_sentence, run_words, said_of
 from turnwright_cli.tables import Cell, Column, show_table
-from turnwright_cli.turns import show_turns
+from turnwright_cli.turns import RECORDS, show_turns
 from turnwright_client import pending_proposals
 from turnwright_core import runs
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT, PAGE_SIZE_MAX
@@ -68,7 +68,9 @@ async def show_run(
     async with open_session(settings) as session:
         name = (await session.client.init_project(project)).name
         most = PAGE_SIZE_MAX if turns else 0
-        answer = await session.client.get_run(name, alias, turns_max=most, history_max=most)
+        answer = await session.client.get_run(name, alias, turns_max=most, history_max=most if as_json else 0)
+        shows = session.client.list_entries(name, alias, RECORDS) if turns and not as_json else None
+        records = [entry async for entry in shows] if shows else []
         waits = answer.run.status == runs.PROPOSED
         paths = [one.path for one in await pending_proposals(session.client, name, alias)] if waits else ()
         pending = [(await session.client.get_proposal(name, alias, path)).proposal for path in paths]
@@ -84,7 +86,7 @@ async def show_run(
         if loop.summary:
             put(out, Text(f"   {safe_text(loop.summary)}"))
     if turns:
-        show_turns(out, answer)
+        show_turns(out, answer, records)
     _show_pending(alias, pending, whole=whole)
     return 0
 

@@ -16,7 +16,7 @@ from typing import Final
 from turnwright.executor.v1 import task_pb2
 from turnwright.types.v1 import budget_pb2, proposal_pb2, settings_pb2
 
-from turnwright_cli.changes import Changes, changes_in
+from turnwright_cli.changes import RECORDS, Changes, changes_in
 from turnwright_cli.config import CliSettings
 from turnwright_cli.editing import edited_proposal
 from turnwright_cli.effects import TITLE_CHARS_MAX, effect_title, how_to_accept
@@ -32,7 +32,7 @@ from turnwright_cli.render import Screen, TextScreen
 from turnwright_cli.session import open_session
 from turnwright_client import Client, QueuedLoop, pending_proposals
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.limits import PAGE_SIZE_MAX, PROMPT_BYTES_MAX
+from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_core.runs import LOOP_ENDED, Mode
 from turnwright_core.values import frozen
 
@@ -229,8 +229,8 @@ async def _follow(
 async def _changes(client: Client, followed: Followed) -> Changes:
     """What the loop changed in files, whoever followed it before."""
     run = followed.run
-    answer = await client.get_run(run.project, run.run, history_max=PAGE_SIZE_MAX)
-    return changes_in(answer.history, followed.loop.sequence)
+    found = [client.list_entries(run.project, run.run, pattern, bodies=False) for pattern in RECORDS]
+    return changes_in([entry for entries in found async for entry in entries], followed.loop.sequence)
 
 
 def _screen(*, as_json: bool) -> tuple[Screen, Person | None]:

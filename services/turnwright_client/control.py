@@ -89,7 +89,12 @@ class ControlCalls:
     ) -> AsyncIterator[entry_pb2.Entry]:
         """Entries of a run whose path and body fit the patterns, in path order; an empty run is the latest one."""
         request = control_pb2.ListEntriesRequest(
-            project=project, run=run, pattern=pattern, body_pattern=body_pattern, without_bodies=not bodies
+            project=project,
+            run=run,
+            pattern=pattern,
+            body_pattern=body_pattern,
+            without_bodies=not bodies,
+            page_size=PAGE_SIZE_MAX,
         )
         while True:
             page = await self._peer.call(self._stub.ListEntries, request)

@@ -124,6 +124,28 @@ def test_what_a_loop_changed_is_listed_at_its_end(bench) -> None:
     ]
 
 
+def test_a_loop_that_changed_much_lists_all_of_it(bench) -> None:
+    text = "".join(f"line {number} of a file that is long\n" for number in range(8000))
+    edits = [f'<set path="f{number}.txt">{text}</set>' + GO_ON for number in range(5)]
+    bench.script("m", *edits, DONE)
+    bench.environment["TURNWRIGHT_CONTEXT_m"] = "4000000"
+    ended = bench.run("act", "Edit.", "--model", "m", "--run", "r", "--yolo")
+    told = ended.stdout.partition("changed files:\n")[2].splitlines()
+    assert told == [f"  created f{number}.txt (+8000 -0)" for number in range(5)]
+    turns = bench.run("runs", "show", "r", "--turns").stdout
+    assert [number for number in range(5) if f"set f{number}.txt 200" in turns] == list(range(5))
+
+
+@pytest.mark.parametrize("command", ["<sh>echo \x1b</sh>", "<sh>true</sh>"], ids=["refused", "rejected"])
+def test_a_shell_command_that_was_not_started_is_not_said_to_have_changed_anything(bench, command) -> None:
+    bench.script("m", command + GO_ON, DONE)
+    ended = bench.run("act", "Edit.", "--model", "m", "--run", "r")
+    if ended.returncode == 6:
+        ended = bench.run("resolve", "r", "--reject")
+    assert "Done (200" in ended.stdout or "Stopped" in ended.stdout
+    assert "shell command" not in ended.stdout
+
+
 def test_what_was_changed_before_a_decision_is_listed_by_who_decides(bench) -> None:
     bench.script("m", EDIT.replace("200", "102"), DONE)
     bench.run("act", "Edit it.", "--model", "m", "--run", "r")

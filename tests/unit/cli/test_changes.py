@@ -18,6 +18,11 @@ def record(tool, loop=1, **attributes):
     )
 
 
+def channel(name, loop=1):
+    """The output of a shell command that was started."""
+    return entry_pb2.Entry(path=f"sh://turn_1/{name}_1", loop=loop)
+
+
 def test_files_that_a_record_has_no_room_for_are_counted():
     many = [{"path": f"f{number:03}", "kind": "create"} for number in range(LISTED_MAX + 5)]
     lines = list(change_lines(changes_in([record("sh", **changed_files(many))], 1)))
@@ -26,7 +31,8 @@ def test_files_that_a_record_has_no_room_for_are_counted():
 
 def test_of_commands_that_nobody_looked_after_it_is_told_that_there_were_some():
     compared = record("sh", changed=[{"path": "a", "kind": "change"}])
-    assert list(change_lines(changes_in([compared, record("sh"), record("sh", loop=2)], 1))) == [
+    started = [channel("x"), channel("y"), channel("z", loop=2)]
+    assert list(change_lines(changes_in([compared, *started], 1))) == [
         "changed files:",
         "  changed a",
         "  and whatever a shell command changed",
