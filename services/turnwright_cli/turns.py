@@ -15,7 +15,6 @@ from turnwright_cli.plain import safe_line
 from turnwright_cli.records import record_line
 from turnwright_cli.render import turn_words
 
-
 RECORDS: Final = "log://**"
 """Pattern of the records of commands."""
 

@@ -117,8 +117,8 @@ REASON_BYTES_MAX: Final = 64 * 1024
 """Longest reason of a loop's end, in bytes of UTF-8."""
 
 LOOP_SUMMARY_BYTES_MAX: Final = 64 * 1024
-"""Longest summary that a loop ends with, in bytes of UTF-8; the reply itself is kept whole. A message may show a run and
-a loop with a prompt each, and stays below what clients take."""
+"""Longest summary that a loop ends with, in bytes of UTF-8; the reply itself is kept whole. A message that shows a run
+and a loop, with a prompt each, stays below what clients take by default."""
 
 REPLY_RESERVE_TOKENS: Final = 1024
 """Tokens that a budget sets aside for the reply of a model call, beside those of its packet."""

@@ -1,12 +1,13 @@
 """Following the runs of a project: a snapshot of all, then those that change.
 
-Theory of operation. A watcher hears of every commit which scopes it raised, and reads the runs of its project that own
-one of them: one question for all that happened since its last look, whatever the number of runs, and none while
-nothing happens. That nobody works on a run any more is no commit: it asks for the runs that were held at each heartbeat. A commit is heard of after it is visible, on whichever replica it was made, so what was heard is never
-read too early. Where a notification may be missing (the connection to the database was away, and every few seconds),
-the watcher compares the revisions of all runs with those that it has told: what differs is read. No run waits for
-another one, and no row is written for the watchers. What it knows of scopes that belong to others it forgets when a
-scope is deleted: a file of SQLite gives such numbers again.
+Theory of operation. A watcher hears of every commit which scopes it raised, and reads the runs of its project that
+own one of them: one question for all that happened since its last look, whatever the number of runs, and none while
+nothing happens. A lease that passes is no commit, so the runs that are running are read at each heartbeat too. A
+commit is heard of after it is visible, on whichever replica it was made, so what was heard is never read too early.
+Where a notification may be missing (the connection to the database was away, and every few seconds), the watcher
+compares the revisions of all runs with those that it has told: what differs is read. No run waits for another one,
+and no row is written for the watchers. What it knows of scopes that belong to others it forgets when a scope is
+deleted: a file of SQLite gives such numbers again.
 Source: architecture 3 (revisions and the change feed), 7; rows RU242, RU246.
 """
 
