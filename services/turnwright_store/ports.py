@@ -237,3 +237,11 @@ class OwnedDatabase(Database, Protocol):
     async def close(self) -> None:
         """Write what waits, then disconnect."""
         ...
+
+    async def look(self) -> None:
+        """Whether its files are there and sound, as far as that is soon said. Raises DATABASE_UNAVAILABLE."""
+        ...
+
+    async def read_all(self) -> None:
+        """Whether all of its files is sound; may take long. Raises DATABASE_UNAVAILABLE."""
+        ...

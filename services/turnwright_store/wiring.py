@@ -36,6 +36,9 @@ from turnwright_store.rpc.store_servicer import StoreServicer
 
 GRPC_NAME: Final[str] = store_service_pb2.DESCRIPTOR.services_by_name["StoreService"].full_name
 
+CHECK_EVERY_S: Final = 24 * 3600.0
+"""Seconds after which all of a database's file is read again, to find damage before a request does."""
+
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
@@ -55,8 +58,12 @@ def build(settings: StoreSettings, _secret: str) -> Service:
             await database.start()
             stack.push_async_callback(database.close)
             store.opened = await _open(database, settings)
-            maintenance.start(_chores(store, settings))
+            maintenance.start([*_chores(store, settings), Chore("check", CHECK_EVERY_S, check)])
             stack.pop_all()
+
+    async def check() -> bool:
+        await database.read_all()
+        return False
 
     async def close() -> None:
         await maintenance.stop()
@@ -69,6 +76,7 @@ def build(settings: StoreSettings, _secret: str) -> Service:
         store_service_pb2_grpc.add_StoreServiceServicer_to_server(StoreServicer(store), server)
 
     async def ready() -> None:
+        await database.look()
         await database.read(check_there, brief=True)
 
     # Models write entries of their own schemes; which ones is for the schemes to say.

@@ -275,4 +275,6 @@ async def _problem(ready: Callable[[], Awaitable[None]]) -> str:
         return error.message
     except TimeoutError:
         return f"what it needs did not answer within {READY_S_MAX:g} s"
+    except Exception as error:  # noqa: BLE001 - a look that fails in any way must not be the last one
+        return f"{type(error).__name__}: {error}"
     return ""

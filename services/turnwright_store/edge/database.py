@@ -18,14 +18,16 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from sqlalchemy.exc import DBAPIError
 
+from turnwright_core.kit.threads import Threads
 from turnwright_store.edge.batch import Job
 from turnwright_store.edge.connection import BUSY_TIMEOUT_MS, SqliteLink, SqliteWriter
+from turnwright_store.edge.file_health import FileHealth
 from turnwright_store.edge.lock import FileLock
 from turnwright_store.edge.queues import ReadQueue, WriteQueue
 from turnwright_store.edge.schema import bring_to_head
@@ -80,6 +82,8 @@ class SqliteDatabase:
         self._writes = WriteQueue(self._post, self._wakeups, queue_max=queue_max, batch_max=batch_max)
         self._reads: ReadQueue[SqliteLink] = ReadQueue(queue_max)
         self._resources = contextlib.AsyncExitStack()
+        self._health = FileHealth(path)
+        self._checks = Threads("store-check", 2)
 
     async def start(self) -> None:
         """Take the file, bring its schema to head, and begin to serve.
@@ -101,6 +105,7 @@ class SqliteDatabase:
             await self._writing.run(lambda link: bring_to_head(link.raw, link.core))
             for reader in self._reading:
                 await self._open(stack, reader)
+            self._health.opened()
             self._resources = stack.pop_all()
         self._reads.start(self._reading)
 
@@ -110,24 +115,43 @@ class SqliteDatabase:
 
     async def close(self) -> None:
         """Write what waits, then let go of the file."""
+        self._health.close()
         await self._writes.close()
         await self._resources.aclose()
+
+    async def look(self) -> None:
+        """Whether the file is still there and sound, as far as its first pages tell. Raises DATABASE_UNAVAILABLE."""
+        await self._checks.run(self._health.look)
+
+    async def read_all(self) -> None:
+        """The same of all its pages. Raises DATABASE_UNAVAILABLE."""
+        await self._checks.run(self._health.read_all)
 
     async def write(self, work: Work[T], durability: Durability, locks: Collection[str], *, brief: bool = False) -> T:
         """Run a function in a transaction and return its result after the commit.
 
         Raises QUEUE_FULL, DRAINING, DATABASE_UNAVAILABLE.
         """
-        try:
-            return await self._writes.put(work, durability, locks, brief=brief)
-        except (sqlite3.Error, DBAPIError) as error:
-            raise heard(error) from error.__cause__
+        with self._heard():
+            result = await self._writes.put(work, durability, locks, brief=brief)
+        # What is in a file that has lost its name is not kept.
+        self._health.compare()
+        return result
 
     async def read(self, query: Query[T], *, brief: bool = False) -> T:
         """Run a function on one consistent snapshot. Raises QUEUE_FULL, DATABASE_UNAVAILABLE."""
-        try:
+        with self._heard():
             return await self._reads.run(lambda link: link.snapshot(query), here=brief)
+
+    @contextlib.contextmanager
+    def _heard(self) -> Iterator[None]:
+        """Raise what the database raises as the caller of a request is to hear it. A file that is lost is not used."""
+        self._health.require()
+        try:
+            yield
         except (sqlite3.Error, DBAPIError) as error:
+            self._health.met(error)
+            self._health.require()
             raise heard(error) from error.__cause__
 
     def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> Subscription:

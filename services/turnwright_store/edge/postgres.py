@@ -84,6 +84,12 @@ class PostgresDatabase:
         """Run a function on one consistent snapshot. Raises QUEUE_FULL, DATABASE_UNAVAILABLE."""
         return await self._reads.run(lambda link: link.snapshot(query))
 
+    async def look(self) -> None:
+        """Nothing: the server looks after its files."""
+
+    async def read_all(self) -> None:
+        """Nothing, as above."""
+
     def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> Subscription:
         """Be woken by commits that raise one of these scopes, on whichever replica, and now and then without."""
         return self._wakeups.subscribe(scopes, follows)

@@ -20,6 +20,7 @@ _PASSING: Final = {
     sqlite3.SQLITE_BUSY: "something else has locked its file",
     sqlite3.SQLITE_CANTOPEN: "a file beside it cannot be opened",
     sqlite3.SQLITE_NOMEM: "there is no memory left",
+    sqlite3.SQLITE_READONLY: "its file may not be written",
 }
 """What is not the fault of a request, and may be over when it comes again. Nothing is written then."""
 
@@ -32,23 +33,29 @@ class DatabaseUnusableError(OSError):
 
 def heard(error: Exception) -> Exception:
     """What the caller of a request hears of what the database raised; what is the request's own stays what it is."""
-    raised = _raised(error)
-    # The other bits tell more of the same.
-    why = _PASSING.get(getattr(raised, "sqlite_errorcode", 0) & 0xFF)
+    why = _PASSING.get(_code(error))
     if why is None:
         return error
-    _log.error("database failed", detail=str(raised))
+    _log.error("database failed", detail=str(_raised(error)))
     return fault(Reason.DATABASE_UNAVAILABLE, f"The database cannot do it now ({why}): call again.")
 
 
 def unusable(file: Path, error: Exception) -> DatabaseUnusableError:
     """What is said of a file that cannot be opened or brought to the schema."""
-    code = getattr(_raised(error), "sqlite_errorcode", 0) & 0xFF
-    is_damaged = code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
-    advice = "name another file with --db, or restore a backup" if is_damaged else "see to that, and start again"
+    advice = "name another file with --db, or restore a backup" if is_damage(error) else "see to that, and start again"
     return DatabaseUnusableError(f"{file} cannot be used as the database ({_raised(error)}): {advice}")
 
 
-def _raised(error: Exception) -> BaseException:
+def is_damage(error: BaseException) -> bool:
+    """Whether it says that a file is not what a database looks like."""
+    return _code(error) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+
+
+def _code(error: BaseException) -> int:
+    # The other bits tell more of the same.
+    return int(getattr(_raised(error), "sqlite_errorcode", 0)) & 0xFF
+
+
+def _raised(error: BaseException) -> BaseException:
     """The driver's own error below SQLAlchemy's."""
     return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error

@@ -1,0 +1,121 @@
+"""Whether the database file that a store works on is still the one under its name, and sound.
+
+SQLite goes on with a file that was deleted or replaced: it holds the old one open, and what it writes there is gone
+with the process. And it finds damage only when it reads the page. So the file and its log are compared with what was
+opened after each commit, before anybody is answered; a look reads the first pages through a new connection, which has
+nothing in its cache; and once a day everything is read. Damage that was met stays until the store is started again:
+nobody knows what else is lost.
+
+The file is opened by SQLite only: to close another descriptor of it would end SQLite's locks on it.
+Source: SQLite, "How To Corrupt An SQLite Database File"; docs/store.md.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.logs import get_logger
+from turnwright_store.edge.sqlite_codes import is_damage
+
+READ_BYTES_MAX: Final = 1024 * 1024 * 1024
+"""A larger file is not read as a whole while its store runs."""
+
+_STEPS: Final = 10_000
+"""Steps of SQLite's machine between two looks whether a check is still wanted."""
+
+_log = get_logger("store.database")
+
+
+class FileHealth:
+    """What is known of one database file."""
+
+    def __init__(self, path: Path) -> None:
+        """Know nothing bad of it."""
+        self._file, self._wal = path, path.with_name(path.name + "-wal")
+        self._opened: dict[Path, os.stat_result] = {}
+        self._damage = ""
+        self._change = ""
+        self._is_closed = threading.Event()
+
+    def opened(self) -> None:
+        """Remember the files that are open now."""
+        self._opened = {path: path.stat() for path in (self._file, self._wal) if path.exists()}
+
+    def close(self) -> None:
+        """End the checks that are under way."""
+        self._is_closed.set()
+
+    def met(self, error: BaseException) -> None:
+        """Take note of what SQLite raised, where it tells of damage."""
+        if is_damage(error) and not self._is_closed.is_set():
+            self._note_damage(str(error))
+
+    def require(self) -> None:
+        """Raise DATABASE_UNAVAILABLE where a problem is known."""
+        if self._change:
+            # Somebody may have put it back.
+            self._change = self._changed()
+        if problem := self._damage or self._change:
+            message = f"The database file {self._file} {problem}. Stop the store, restore a backup, and start it again."
+            raise fault(Reason.DATABASE_UNAVAILABLE, message)
+
+    def compare(self) -> None:
+        """Compare the files with those that were opened, and `require`."""
+        change = self._changed()
+        if change and change != self._change:
+            _log.error("database file changed", path=str(self._file), detail=change)
+        self._change = change
+        self.require()
+
+    def look(self) -> None:
+        """Read the least that every database has from the disk. Raises as `require` does."""
+        self.compare()
+        if self._read("SELECT count(*) FROM sqlite_master") == 0:
+            self._note_damage("it holds no tables")
+        self.require()
+
+    def read_all(self) -> None:
+        """Check the structure of every page, where the file is not too large for it. Raises as `require` does."""
+        self.compare()
+        if self._file.stat().st_size <= READ_BYTES_MAX:
+            found = self._read("PRAGMA quick_check(1)")
+            if isinstance(found, str) and found != "ok":
+                self._note_damage(found.splitlines()[-1])
+        self.require()
+
+    def _read(self, statement: str) -> object:
+        try:
+            with closing(sqlite3.connect(f"{self._file.as_uri()}?mode=ro", uri=True)) as connection:
+                connection.set_progress_handler(self._is_closed.is_set, _STEPS)
+                return connection.execute(statement).fetchone()[0]
+        except sqlite3.Error as error:
+            # Whatever else it is, such as a full disk, is told to those whose requests need what fails.
+            self.met(error)
+            return None
+
+    def _note_damage(self, detail: str) -> None:
+        if not self._damage:
+            self._damage = f"is damaged ({detail})"
+            _log.error("database damaged", path=str(self._file), detail=detail)
+
+    def _changed(self) -> str:
+        """What became of the files by their names since they were opened; empty where it is still they."""
+        for path, before in self._opened.items():
+            try:
+                now = os.stat(path)  # noqa: PTH116 - after each commit
+            except FileNotFoundError:
+                return "was deleted" if path is self._file else "has lost its log"
+            except OSError as error:
+                return f"cannot be looked at ({error.strerror})"
+            if not os.path.samestat(now, before):
+                return "was replaced" if path is self._file else "has got another log"
+            # It never shrinks while a store runs.
+            if path is self._file and now.st_size < before.st_size:
+                return "was cut short"
+        return ""
