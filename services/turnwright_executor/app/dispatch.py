@@ -25,6 +25,7 @@ from typing import Final
 from turnwright.executor.v1.event_pb2 import RunProgress
 
 from turnwright_core.entries import State
+from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.patterns import Shape, shape_of
 from turnwright_core.runs import PROPOSED, Loop
@@ -33,12 +34,12 @@ from turnwright_core.values import frozen
 from turnwright_executor.app import events, indeterminate
 from turnwright_executor.app.accepting import Proposals, attributes_too_large, keep_amended
 from turnwright_executor.app.hub import RunHub
-from turnwright_executor.app.pending import Pending
+from turnwright_executor.app.pending import REFUSALS, Pending
 from turnwright_executor.app.records import DISPATCHED, EFFECT, Record, error_write, record_write
 from turnwright_executor.app.settlement import channels_of, closed_channels
 from turnwright_executor.domain.effect_class import KEY, EffectClass
 from turnwright_executor.domain.effects import Effect, FileEffect, effect_from_json, effect_to_json
-from turnwright_executor.domain.endings import is_passing
+from turnwright_executor.domain.endings import is_passing, outcome_of
 from turnwright_executor.domain.records import error_path_of
 from turnwright_executor.tools.contract import Context, Done, Proposed, Tool, failed
 from turnwright_executor.tools.ports import Shell, Workspace
@@ -251,6 +252,8 @@ async def _perform(room: Room, record: Record, effect: Effect, context: Context)
         if is_passing(error):
             # Whoever goes on finds how far the command came.
             raise
+        if isinstance(error, TurnwrightError) and error.reason in REFUSALS:
+            return failed(outcome_of(error), error.message)
         return _crash(room, record, error)
     if record.effect_class is EffectClass.OUTSIDE:
         room.came[record.path] = done

@@ -120,6 +120,8 @@ async def test_a_run_at_the_limit_of_its_entries_ends_wherever_it_meets_it(tmp_p
             if answer.run.turn:
                 error = await services.entry(f"log://turn_{answer.run.turn}/error/limit_exceeded", run)
                 assert "40" in error.body
+            records = services.client.list_entries(services.project, run, "log://**")
+            assert not [entry.path async for entry in records if entry.outcome.startswith("crash")]
     assert told == dict.fromkeys(told, (500, "limit_exceeded", 0))
 
 
