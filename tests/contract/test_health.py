@@ -13,7 +13,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from services import SECRET, running
 from turnwright_client.discovery import StackRecord, locate
 from turnwright_core.errors import Reason, fault
-from turnwright_core.kit import server as kit_server
+from turnwright_core.kit.health import Health
+from turnwright_core.kit.readiness import Readiness
 from turnwright_core.kit.server import RunningServer, Service
 from turnwright_store.config import StoreSettings
 from turnwright_store.wiring import build as build_store
@@ -79,30 +80,28 @@ async def test_an_executor_behind_a_store_that_is_not_ready_is_not_ready_either(
             assert await status() == NOT_SERVING
 
 
-async def test_one_look_that_fails_takes_no_service_out_of_use(tmp_path, monkeypatch):
-    monkeypatch.setattr(kit_server, "READY_EVERY_S", 0)
-    monkeypatch.setattr(kit_server, "READY_S_MAX", 60)
+async def test_one_look_that_fails_takes_no_service_out_of_use():
     begun, found = asyncio.Queue(), asyncio.Queue()
 
     async def ready() -> None:
         begun.put_nowait(None)
-        if not await found.get():
-            raise fault(Reason.SERVICE_UNAVAILABLE, "Too late.")
+        if error := await found.get():
+            raise error
 
-    server = RunningServer(
-        Service("store", "some.Service", lambda _: None, ready=ready), f"unix:{tmp_path}/s.sock", SECRET, 1.0
-    )
-    starting = asyncio.create_task(server.start())
+    health = Health("some.Service")
+    readiness = Readiness("store", ready, health, every_s=0, look_s_max=60)
+    beginning = asyncio.create_task(readiness.begin())
     await begun.get()
     told = []
-    for look in (True, False, True, False, False, False, True):
+    away, unforeseen = fault(Reason.SERVICE_UNAVAILABLE, "It is away."), RuntimeError("unforeseen")
+    for look in (None, away, None, away, unforeseen, away, None, unforeseen):
         found.put_nowait(look)
         # The next look begins when this one has been told.
         await begun.get()
-        told.append(await checked(server.address, "some.Service") == SERVING)
-    await starting
-    await server.stop()
-    assert told == [True, True, True, True, False, False, True]
+        told.append((await health.Check(health_pb2.HealthCheckRequest(), None)).status == SERVING)
+    await beginning
+    await readiness.end()
+    assert told == [True, True, True, True, False, False, True, True]
 
 
 async def test_a_service_whose_look_hangs_starts_and_is_not_ready(tmp_path):

@@ -17,12 +17,12 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from turnwright.settings.v1 import settings_service_pb2, settings_service_pb2_grpc
 
 from turnwright_core.entries import Tier
-from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.auth import Gate
 from turnwright_core.kit.guard import CallsUnderWay, GuardedServer
 from turnwright_core.kit.health import Health
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.neighbours import LocalServer
+from turnwright_core.kit.readiness import Readiness
 from turnwright_core.kit.settings import Settings
 from turnwright_core.kit.showing import ShownSettings
 from turnwright_core.limits import MESSAGE_BYTES_MAX
@@ -51,19 +51,6 @@ A connection on which the last stream ends while its client is writing is closed
 of a broken pipe instead of why its stream ended. Clients answer the request to leave at once, and those of gRPC measure
 the connection a tenth of a second after a message.
 """
-
-READY_EVERY_S: Final = 2.0
-"""Seconds between two looks whether a service is ready."""
-
-FAILED_LOOKS: Final = 2
-"""Looks in a row that find a problem before a service that was ready is not: one late answer is what a busy moment
-looks like, and a whole deployment that leaves because it is busy serves nobody."""
-
-READY_S_MAX: Final = 5.0
-"""Seconds that one look may take; a service that hangs is not ready."""
-
-FIRST_LOOK_S: Final = 1.0
-"""Seconds that the start waits for the first look, so that a service that is ready says so from its first call on."""
 
 _log = get_logger("server")
 
@@ -128,8 +115,7 @@ class RunningServer:
         self._health = Health(service.grpc_name)
         self._server: grpc.aio.Server | None = None
         self._calls = CallsUnderWay()
-        self._looking: asyncio.Task[None] | None = None
-        self._has_looked = asyncio.Event()
+        self._readiness = Readiness(service.name, service.ready, self._health)
         self.local = LocalServer()
         """The same handlers for callers of this process."""
 
@@ -161,41 +147,12 @@ class RunningServer:
         await server.start()
         self.local.open()
         self._server = server
-        await self._begin_looking()
+        await self._readiness.begin()
         _log.info("serving", service=self.service.name, address=self.address)
-
-    async def _begin_looking(self) -> None:
-        if self.service.ready is None:
-            self._health.set(ready=True)
-            return
-        self._looking = asyncio.create_task(self._look(self.service.ready), name=f"readiness {self.service.name}")
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FIRST_LOOK_S):
-                await self._has_looked.wait()
-
-    async def _look(self, ready: Callable[[], Awaitable[None]]) -> None:
-        """Tell whether the service can do its work, again and again."""
-        before: bool | None = None
-        failed = 0
-        while True:
-            problem = await _problem(ready)
-            failed = failed + 1 if problem else 0
-            is_ready = not problem or (before is True and failed < FAILED_LOOKS)
-            if is_ready is not before:
-                if not is_ready:
-                    _log.warning("not_ready", service=self.service.name, problem=problem)
-                elif before is False:
-                    _log.info("ready_again", service=self.service.name)
-                before = is_ready
-                self._health.set(ready=is_ready)
-            self._has_looked.set()
-            await asyncio.sleep(READY_EVERY_S)
 
     async def leave(self) -> None:
         """Say that the service stops soon; calls are served as before."""
-        if self._looking:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        await self._readiness.end()
         self._health.leave()
 
     async def stop(self) -> None:
@@ -264,17 +221,3 @@ async def leave(servers: Iterable[RunningServer], lame_duck_s: float) -> None:
     for server in servers:
         await server.leave()
     await asyncio.sleep(lame_duck_s)
-
-
-async def _problem(ready: Callable[[], Awaitable[None]]) -> str:
-    """Why a service is not ready; empty where it is."""
-    try:
-        async with asyncio.timeout(READY_S_MAX):
-            await ready()
-    except TurnwrightError as error:
-        return error.message
-    except TimeoutError:
-        return f"what it needs did not answer within {READY_S_MAX:g} s"
-    except Exception as error:  # noqa: BLE001 - a look that fails in any way must not be the last one
-        return f"{type(error).__name__}: {error}"
-    return ""

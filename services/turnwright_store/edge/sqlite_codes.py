@@ -20,7 +20,7 @@ _PASSING: Final = {
     sqlite3.SQLITE_BUSY: "something else has locked its file",
     sqlite3.SQLITE_CANTOPEN: "a file beside it cannot be opened",
     sqlite3.SQLITE_NOMEM: "there is no memory left",
-    sqlite3.SQLITE_READONLY: "its file may not be written",
+    sqlite3.SQLITE_READONLY: "its file is read-only",
 }
 """What is not the fault of a request, and may be over when it comes again. Nothing is written then."""
 

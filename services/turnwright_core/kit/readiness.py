@@ -1,0 +1,95 @@
+"""Whether a service can do its work: looked at again and again, and told by its health."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from turnwright_core.errors import TurnwrightError
+from turnwright_core.kit.health import Health
+from turnwright_core.kit.logs import get_logger
+
+EVERY_S: Final = 2.0
+"""Seconds between two looks whether a service is ready."""
+
+FAILED_LOOKS: Final = 2
+"""Looks in a row that find a problem before a service that was ready is not: one late answer is what a busy moment
+looks like, and a whole deployment that leaves because it is busy serves nobody."""
+
+LOOK_S_MAX: Final = 5.0
+"""Seconds that one look may take; a service that hangs is not ready."""
+
+FIRST_LOOK_S: Final = 1.0
+"""Seconds that the start waits for the first look, so that a service that is ready says so from its first call on."""
+
+_log = get_logger("readiness")
+
+
+class Readiness:
+    """The looks at one service."""
+
+    def __init__(
+        self,
+        name: str,
+        ready: Callable[[], Awaitable[None]] | None,
+        health: Health,
+        *,
+        every_s: float = EVERY_S,
+        look_s_max: float = LOOK_S_MAX,
+    ) -> None:
+        """`ready` raises where the service cannot do its work; None where it always can. Seconds."""
+        self._name = name
+        self._ready = ready
+        self._health = health
+        self._every_s = every_s
+        self._look_s_max = look_s_max
+        self._task: asyncio.Task[None] | None = None
+        self._has_looked = asyncio.Event()
+
+    async def begin(self) -> None:
+        """Look for the first time, then go on with it."""
+        if self._ready is None:
+            self._health.set(ready=True)
+            return
+        self._task = asyncio.create_task(self._look(self._ready), name=f"readiness {self._name}")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_LOOK_S):
+                await self._has_looked.wait()
+
+    async def end(self) -> None:
+        """Look no more."""
+        if self._task:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _look(self, ready: Callable[[], Awaitable[None]]) -> None:
+        before: bool | None = None
+        failed = 0
+        while True:
+            problem = await self._problem(ready)
+            failed = failed + 1 if problem else 0
+            is_ready = not problem or (before is True and failed < FAILED_LOOKS)
+            if is_ready is not before:
+                if not is_ready:
+                    _log.warning("not_ready", service=self._name, problem=problem)
+                elif before is False:
+                    _log.info("ready_again", service=self._name)
+                before = is_ready
+                self._health.set(ready=is_ready)
+            self._has_looked.set()
+            await asyncio.sleep(self._every_s)
+
+    async def _problem(self, ready: Callable[[], Awaitable[None]]) -> str:
+        """Why the service is not ready; empty where it is."""
+        try:
+            async with asyncio.timeout(self._look_s_max):
+                await ready()
+        except TurnwrightError as error:
+            return error.message
+        except TimeoutError:
+            return f"what it needs did not answer within {self._look_s_max:g} s"
+        except Exception as error:  # noqa: BLE001 - a look that fails in any way must not be the last one
+            return f"{type(error).__name__}: {error}"
+        return ""
