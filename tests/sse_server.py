@@ -44,7 +44,8 @@ class Answer:
     """What one request gets: head, then the chunks as written, one TCP write each, `pause_s` between them.
 
     `end`: `clean`, `cut` (the connection is reset), `hang` (nothing follows until the client goes away).
-    `framing`: `chunked`, `length`, or `close` (the end of the connection ends the body).
+    `framing`: `chunked`, `length`, `close` (the end of the connection ends the body), or `raw`, where the chunks are all
+    that is sent, head included, and the connection ends after them.
     `silent`: not even a head. `gate`: an event to wait for before the chunk after the first.
     """
 
@@ -256,7 +257,7 @@ class SseServer:
             if not sending.done() or sending.exception() is not None:
                 request.closed.set()
                 return None
-            if answer.end != "clean" or answer.framing == "close":
+            if answer.end != "clean" or answer.framing in ("close", "raw"):
                 return None
             # A quick client may have begun its next request by now; its first byte must not get lost.
             return (watching.result() or None) if watching.done() else b""
@@ -311,7 +312,7 @@ async def _send(answer: Answer, request: Request, writer: asyncio.StreamWriter) 
     if answer.end == "clean" and answer.framing == "chunked" and not answer.silent:
         writer.write(b"0\r\n\r\n")
         await writer.drain()
-    if answer.framing == "close" and answer.end == "clean":
+    if answer.framing in ("close", "raw") and answer.end == "clean":
         writer.write_eof()
     request.answered.set()
 
@@ -328,6 +329,8 @@ async def _paced(answer: Answer) -> AsyncIterator[bytes]:
 
 
 def _head(answer: Answer) -> bytes:
+    if answer.framing == "raw":
+        return b""
     lines = [f"HTTP/1.1 {answer.status} {REASONS.get(answer.status, 'Status')}"]
     lines += [f"{name}: {value}" for name, value in answer.headers.items()]
     if answer.framing == "chunked":

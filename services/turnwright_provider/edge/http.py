@@ -7,11 +7,13 @@ Source: architecture 10, 15; research/wire 2.4.
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import zlib
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
+from typing import Final
 
 import httpx
 
@@ -20,6 +22,9 @@ from turnwright_core.kit.unpacking import GZIP, EncodingError, unpacked
 from turnwright_core.values import frozen
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, failed
 from turnwright_provider.ports import HttpRequest
+
+_HUNG_UP: Final = re.compile("disconnected|closed connection")
+"""How httpx tells a connection that ended too early from an answer that is broken: both are its RemoteProtocolError."""
 
 
 @frozen
@@ -116,7 +121,10 @@ def _our_errors(limits: HttpLimits) -> Iterator[None]:
     except EOFError:
         raise failed(FailureClass.SERVER, "the connection broke: the packed body was cut") from None
     except httpx.TransportError as error:
-        raise failed(FailureClass.SERVER, f"the connection broke: {str(error) or type(error).__name__}") from None
+        words = str(error) or type(error).__name__
+        if isinstance(error, httpx.ProtocolError) and not _HUNG_UP.search(words):
+            raise failed(FailureClass.PROTOCOL, f"the answer is no HTTP: {words}") from None
+        raise failed(FailureClass.SERVER, f"the connection broke: {words}") from None
 
 
 def _why_unreachable(error: BaseException) -> str:

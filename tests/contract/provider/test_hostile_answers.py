@@ -199,6 +199,70 @@ async def test_the_status_of_a_refusal_counts_whatever_its_body(provider, body):
     assert heard.reason == "VENDOR_AUTH"
 
 
+# ---- Answers that are no HTTP
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
+
+
+def raw(*chunks: bytes, end: str = "clean") -> Answer:
+    return Answer(chunks=chunks, framing="raw", end=end)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(raw(b"HTTP/1.1 OK 200\r\n\r\n"), id="a-status-in-words"),
+        pytest.param(raw(b"HTTP/1.1 2000 OK\r\n\r\n"), id="a-status-of-four-digits"),
+        pytest.param(raw(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"), id="another-protocol"),
+        pytest.param(raw(b"\x15\x03\x01\x00\x02\x02\x28"), id="tls"),
+        pytest.param(raw(b"\r\n\r\n"), id="no-status"),
+        pytest.param(raw(HEAD, b"x: ", *[bytes(65_536)] * 1024), id="a-header-of-64-MiB"),
+        pytest.param(raw(HEAD, *[b"x: y\r\n" * 10_000] * 300), id="three-million-headers"),
+        pytest.param(raw(HEAD + b"no header\r\n\r\n"), id="a-header-without-colon"),
+        pytest.param(raw(HEAD + b"content-length: many\r\n\r\n"), id="a-length-in-words"),
+        pytest.param(raw(HEAD + b"content-length: 1\r\ncontent-length: 2\r\n\r\n"), id="two-lengths"),
+        pytest.param(raw(HEAD + b"transfer-encoding: rot13\r\n\r\n"), id="an-unknown-transfer"),
+        pytest.param(raw(CHUNKED, b"5;x=", *[b"x" * 65_536] * 16), id="a-chunk-extension-of-1-MiB"),
+        pytest.param(raw(CHUNKED + b"many\r\ndata"), id="a-chunk-size-in-words"),
+        pytest.param(raw(CHUNKED + b"f" * 21 + b"\r\ndata"), id="a-chunk-size-of-21-digits"),
+        pytest.param(raw(CHUNKED + b"1\r\n:and more"), id="a-chunk-longer-than-its-size"),
+        pytest.param(raw(CHUNKED + b"0\r\nno trailer\r\n\r\n"), id="a-broken-trailer"),
+    ],
+)
+async def test_an_answer_that_is_no_http_is_not_tried_again(provider, answer):
+    heard, requests = await heard_of(provider, answer, chat("must not be asked for"))
+
+    assert (heard.reason, heard.text, heard.retries, requests) == ("VENDOR_PROTOCOL", "", [], 1)
+    assert "HTTP" in heard.error.metadata["detail"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("end", ["clean", "cut"])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\ncontent-ty",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+        HEAD + b"content-length: 100\r\n\r\n",
+        HEAD + b"content-length: 100\r\n\r\n: here",
+        CHUNKED,
+        CHUNKED + b"ff",
+        CHUNKED + b"ff\r\n: here",
+        CHUNKED + b"7\r\n: here\n\r\n",
+        CHUNKED + b"7\r\n: here\n\r\n0\r\n",
+    ],
+    ids=["nothing", "half-a-head", "continue", "no-body", "half-a-body", "no-chunk", "half-a-size", "half-a-chunk",
+         "no-last-chunk", "half-a-trailer"],
+)  # fmt: skip
+async def test_a_connection_lost_anywhere_before_a_delta_is_tried_again(provider, sent, end):
+    heard, requests = await heard_of(provider, raw(sent, end=end), chat("whole"))
+
+    assert (heard.text, heard.error, requests, len(heard.retries)) == ("whole", None, 2, 1)
+
+
 # ---- Silence is the absence of progress
 
 
