@@ -16,7 +16,7 @@ from turnwright_core.json_text import parse_json
 from turnwright_core.runs import Usage
 from turnwright_provider.domain.classify import classify_in_stream
 from turnwright_provider.domain.deltas import AppendContent, AppendReasoning, Delta, Finish, SetUsage, VendorEvent
-from turnwright_provider.domain.error_body import brief
+from turnwright_provider.domain.error_body import brief, tells_error
 from turnwright_provider.domain.failures import FailureClass, VendorError, failed
 from turnwright_provider.domain.halves import Joiner, whole
 from turnwright_provider.domain.sse import SseEvent
@@ -88,7 +88,7 @@ class ChatFold:
         """The deltas of one chunk. Raises VendorError for an error object."""
         if not isinstance(chunk, dict):
             raise failed(FailureClass.PROTOCOL, f"a chunk is no object: {str(chunk)[:100]}")
-        if chunk.get("error") or chunk.get("object") == "error":
+        if tells_error(chunk):
             raise _error_in_stream(chunk)
         self._chunks += 1
         self._vendor_model = self._vendor_model or whole(_text(chunk.get("model")))[:WORD_CHARS_MAX]
@@ -104,7 +104,7 @@ class ChatFold:
     def whole(self, body: Any) -> list[Delta]:
         """The deltas of a reply that came as one JSON body. Raises VendorError when it is none."""
         choices = _objects(body.get("choices")) if isinstance(body, dict) else []
-        if isinstance(body, dict) and (body.get("error") or body.get("object") == "error"):
+        if isinstance(body, dict) and tells_error(body):
             raise _error_in_stream(body)
         if not any(isinstance(choice.get("message"), dict) for choice in choices):
             raise failed(FailureClass.PROTOCOL, f"the JSON body is no chat completion: {brief(body)[:200]}")

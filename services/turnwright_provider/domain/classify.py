@@ -44,7 +44,12 @@ _BAD_KEY: Final = re.compile(
     r"|\bnot (?:valid|found|provided|recognized|exist|active)"
     r"|revoked|disabled|deactivated|missing|required)"
     r"|invalid_api_key|invalid or expired token|unauthorized|unauthenticated|not authenticated"
-    r"|\bauthentication[ _](?:failed|fails|failure|error|required)",
+    r"|\bauthentication[ _](?:failed|fails|failure|error|required)|\b(?:invalid|missing|bearer) authentication\b"
+    r"|\b(?:validate|carry|set) (?:\w+ ){0,3}(?:credentials|(?:api|secret)[ _]?key)"
+    r"|\A\W*(?:invalid token|token (?:has )?(?:expired|invalid)[\w ]*|user not found)\W*\Z"
+    r"|\binvalid (?:username|user name) or password|\bsecurity token\b[^.\n]{0,40} (?:invalid|expired)"
+    r"|\bkey is (?:inactive|invalid|expired)|\bkey is not authori[sz]ed"
+    r"|(?:令牌|密钥|身份|api ?key)[^。\n]{0,12}(?:过期|失败|不正确|无效|错误)|无效的 ?(?:api ?)?(?:密钥|令牌|key)",
     re.IGNORECASE,
 )
 """A key that is refused, in the words of those who answer with another status, or with none."""
@@ -53,13 +58,18 @@ _BAD_REQUEST: Final = re.compile(r"json\.exception|parse error|failed to parse|i
 _WARMING: Final = re.compile(r"\bloading\b|warming up|is starting|not (?:yet )?ready|cold start", re.IGNORECASE)
 _MODERATED: Final = re.compile(r"moderat|content polic|flagged", re.IGNORECASE)
 
-_RATE: Final = re.compile(r"too many requests|rate.?limit|tokens per min|\bTPM\b", re.IGNORECASE)
+_RATE: Final = re.compile(
+    r"too many requests|rate.?limit|tokens per min|\bTPM\b|resource_exhausted|速率限制|请求频率", re.IGNORECASE
+)
 _BY_WORDS: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
     (_RATE, 429),
     (re.compile(r"gateway|upstream (?:connect|timeout)", re.IGNORECASE), 502),
     (_BAD_KEY, 401),
     (re.compile(r"authentication", re.IGNORECASE), 401),
-    (re.compile(r"bad request|invalid[ _]request|not supported|does not exist", re.IGNORECASE), 400),
+    (re.compile(r"insufficient[ _](?:balance|credits?|funds)|余额不足", re.IGNORECASE), 402),
+    (re.compile(r"permission[ _](?:error|denied)", re.IGNORECASE), 403),
+    (re.compile(r"\b(?:model[ _])?not[ _]found(?:_error)?\b", re.IGNORECASE), 404),
+    (re.compile(r"bad request|invalid[ _](?:request|argument)|not supported|does not exist", re.IGNORECASE), 400),
 )
 """What an error without a status means. Anything else is a server's trouble."""
 
@@ -69,7 +79,7 @@ _KEY_STATUSES: Final = frozenset({0, 200, 400, 404, 422, 500})
 _TOLD: Final = {"true": True, "false": False}
 """What `x-should-retry` says."""
 
-_STATUS_IN_WORDS: Final = re.compile(r"\b([45]\d\d)\b")
+_STATUS_IN_WORDS: Final = re.compile(r"\b(4(?:[01]\d|2[0-9]|31|51|9[89])|5(?:0\d|1[01]|2\d|30))\b(?! tokens)")
 
 
 def classify(status: int, headers: Mapping[str, str], body: bytes, now_s: float) -> Failure:

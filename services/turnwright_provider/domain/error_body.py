@@ -20,7 +20,10 @@ TEXT_CHARS_MAX: Final = 4000
 _LEVELS: Final = 5
 _WIDTH: Final = 8
 
-_MESSAGES: Final = ("message", "Message", "detail", "msg", "title", "error_msg", "errorMessage", "error_description")
+_MESSAGES: Final = (
+    *("message", "Message", "detail", "msg", "title", "error_msg", "errorMessage"),
+    *("error_description", "status_msg"),
+)
 _DELAY: Final = re.compile(r"(\d{1,6}(?:\.\d{1,9})?)s")
 
 _TITLE: Final = re.compile(r"<title[^>]{0,100}>([^<]{1,200})</title>", re.IGNORECASE)
@@ -57,13 +60,24 @@ def read_error_bytes(body: bytes) -> ErrorBody:
         return ErrorBody(title[1].strip() if title else text[:TEXT_CHARS_MAX])
 
 
+def tells_error(body: Mapping[str, Any]) -> bool:
+    """Whether what came with 200 is an error: by its fields, or by its words where it has no choices."""
+    if body.get("error") or body.get("errors") or "error" in (body.get("object"), body.get("type")):
+        return True
+    if body.get("choices"):
+        return False
+    base = body.get("base_resp")
+    is_refused = isinstance(base, dict) and bool(base.get("status_code"))
+    return is_refused or any(isinstance(body.get(name), str) and body[name] for name in _MESSAGES)
+
+
 def read_error(body: Any) -> ErrorBody:
     """The error of a parsed body."""
     if isinstance(body, list) and body:
         body = body[0]
     if not isinstance(body, dict):
         return ErrorBody(_words(body))
-    error = body.get("error")
+    error = body.get("error") or body.get("base_resp")
     if not error and isinstance(errors := body.get("errors"), list) and errors:
         error = errors[0]
     if isinstance(error, dict):
@@ -101,7 +115,8 @@ def _details(details: Any) -> ErrorBody:
     """What stands beside a message: a text, an object, or Google's list of objects, each of a type of its own."""
     if isinstance(details, str):
         return ErrorBody(details[:TEXT_CHARS_MAX])
-    parts = [part for part in (details if isinstance(details, list) else [details]) if isinstance(part, dict)][:_WIDTH]
+    parts = _objects(details)
+    parts += [violation for part in parts for violation in _objects(part.get("fieldViolations"))][:_WIDTH]
     reasons = (_first_words(part, ("error_code", "reason", "code")) for part in parts)
     delays = (_seconds(part.get("retryDelay")) for part in parts)
     return ErrorBody(
@@ -109,6 +124,10 @@ def _details(details: Any) -> ErrorBody:
         reason=next(filter(None, reasons), ""),
         retry_s=next(filter(None, delays), None),
     )
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, dict)][:_WIDTH]
 
 
 def _seconds(delay: Any) -> float | None:

@@ -49,9 +49,10 @@ _SENT: Final = re.compile(
 _REQUESTED: Final = re.compile(r"\brequest(?:ed|s)?\b", re.IGNORECASE)
 
 _LENGTH: Final = re.compile(
-    r"\bcontext[ _-]?(?:length|window|size|limit|len|capacity)\b|\bn_ctx\b|\bmax_(?:model|seq|context|input|total)_\w+"
+    r"\bcontext[ _-]?(?:length|window|size|limit|len|capacity)\b|\btoken window\b|\b(?:n_ctx|input_ids)\b"
+    r"|\bmax_(?:model|seq|context|input|total)_\w+"
     r"|\b(?:prompt|input|sequence|conversation)s?[ _](?:token )?(?:length|size|limit)\b"
-    r"|\blength of (?:input|prompt|messages)\b",
+    r"|\blength of (?:input|prompt|messages)\b|\bmessages? token length\b",
     re.IGNORECASE,
 )
 """How long it is, or may be."""
@@ -68,6 +69,12 @@ _OVER: Final = re.compile(
 
 _NUMBER: Final = re.compile(r"\d{3}")
 
+_COUNT: Final = re.compile(r"\b\d{2,9}\b")
+_COUNTED: Final = re.compile(
+    r"context (?:length|window|size)\D{1,20}(?P<length>\d{2,9}).{1,80}\b(?:input|prompt|messages?)\b", re.IGNORECASE
+)
+"""A sentence that tells the window's length and what was sent."""
+
 _PLAIN: Final = re.compile(
     r"\b(?:prompts?|inputs?|request|messages?|conversation|chat|history|context|query)"
     r"(?: content| length| size| text| tokens?| sequence)*"
@@ -79,6 +86,7 @@ _PLAIN: Final = re.compile(
     r"|\brequest\b[^.]{0,40} exceed\w*[^.]{0,40}\b(?:length|size)\b"
     r"|\bmax(?:imum)? tokens of \d+ exceeded|\bcontext overflow"
     r"|\bout of context\b"
+    r"|\b(?:prompts?|inputs?|request|messages?|conversation|chat|history)\b[^.]{0,40} fit [^.]{0,20}\bcontext\b"
     r"|\bmore than max tokens allowed|\bmust have less than \d+ tokens|\bmaxLength: ?\d+, actual"
     r"|context ?window ?exceeded|context_length_exceeded|\bmodel token limit|number of tokens allowed",
     re.IGNORECASE,
@@ -107,13 +115,20 @@ def is_context_exceeded(status: int, error: ErrorBody) -> bool:
     if status not in _STATUSES or _VETO.search(text):
         return False
     sentences = [sentence for sentence in _SENTENCE.split(text) if sentence.strip()]
-    if not sentences or _is_of_the_reply(sentences[0]):
+    if not sentences or (_is_of_the_reply(sentences[0]) and not _leaves_no_room(sentences)):
         return False
     return any(_tells(sentence) for sentence in sentences)
 
 
 def _is_of_the_reply(sentence: str) -> bool:
     return bool(_OUTPUT.search(sentence)) and not _SENT.search(sentence)
+
+
+def _leaves_no_room(sentences: list[str]) -> bool:
+    """Whether a reply's limit is only too large beside what is sent; one over the whole window is wrong by itself."""
+    asked = _COUNT.findall(sentences[0])
+    window = next((found for sentence in sentences[1:] if (found := _COUNTED.search(sentence))), None)
+    return bool(asked) and window is not None and int(asked[-1]) < int(window["length"])
 
 
 def _tells(sentence: str) -> bool:

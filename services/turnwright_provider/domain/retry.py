@@ -58,7 +58,8 @@ def retry_after_s(headers: Mapping[str, str], now_s: float) -> float | None:
     if millis:
         return millis / 1000
     value = headers.get("retry-after", "").strip()
-    seconds = _number(value)
+    # Proxies join two headers by a comma; some write the unit.
+    seconds = _number(value.partition(",")[0].strip().removesuffix("s"))
     return seconds if seconds is not None else _seconds_until(value, now_s)
 
 

@@ -79,6 +79,10 @@ async def test_tls_to_a_server_without_it_fails_at_once(provider):
         pytest.param(plain("{half a json", "application/json"), "VENDOR_PROTOCOL", "half", id="broken-json"),
         pytest.param(Answer(chunks=[b"data: hello\n\n"]), "VENDOR_PROTOCOL", "not JSON", id="not-json-events"),
         pytest.param(json_answer({"error": {"message": "no such model", "code": 404}}), "VENDOR_REJECTED", "no such model", id="error-as-200"),
+        pytest.param(json_answer({"base_resp": {"status_code": 1004, "status_msg": "login fail: carry the API secret key"}}), "VENDOR_AUTH", "login", id="base_resp-as-200"),
+        pytest.param(json_answer({"code": "InvalidApiKey", "message": "Invalid API-key provided."}), "VENDOR_AUTH", "API-key", id="message-as-200"),
+        pytest.param(Answer(chunks=events({"type": "error", "message": "Invalid Authentication"}, done=False)), "VENDOR_AUTH", "Authentication", id="typed-error-in-the-stream"),
+        pytest.param(Answer(chunks=events({"code": 400, "msg": "bad grammar"}, done=False)), "VENDOR_REJECTED", "bad grammar", id="words-in-the-stream"),
         pytest.param(Answer(chunks=[b'error: {"code":400,"message":"bad grammar"}\n\n']), "VENDOR_REJECTED", "bad grammar", id="llamacpp-error-field"),
     ],
 )  # fmt: skip

@@ -88,6 +88,12 @@ OVERFLOWS = [
     "Token count of the request (9000) is above the model's maximum of 8192",
     "Your message is too long for this model",
     "input_tokens (9000) > max_input_tokens (8192)",
+    # Told beside the reply's limit, or in other words for the length
+    "'max_tokens' or 'max_completion_tokens' is too large: 1000. This model's maximum context length is 4096 tokens and your request has 3500 input tokens (1000 > 4096 - 3500).",
+    "Total message token length exceed model limit (65536 tokens)",
+    "The prompt does not fit the context of 4096",
+    "The input_ids length 5000 is longer than the maximum 4096 allowed.",
+    "The conversation has outgrown the token window of 8192",
 ]
 
 OTHERS = [
@@ -117,6 +123,9 @@ OTHERS = [
     "ThrottlingException: Too many tokens, please wait before trying again.",
     "Too many concurrent requests: the limit is 4 prompts",
     "请求速率超过限制",
+    "'max_tokens' or 'max_completion_tokens' is too large: 200000. This model's maximum context length is 4096 tokens and your request has 12 input tokens (200000 > 4096 - 12).",
+    "max_tokens is too large: 200000. This model supports at most 16384 completion tokens, whereas you provided 200000.",
+    "max_tokens: 100000 > 64000, which is the maximum allowed number of output tokens for this model",
     # Pictures, files, fields
     "Image is too large",
     "messages.0.content.1.image.source.base64: image exceeds 5 MB maximum: 6000000 bytes > 5242880 bytes",

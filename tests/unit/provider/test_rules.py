@@ -1,5 +1,7 @@
 """Rules and tables: overflow, classes, retries, redaction, coalescing, scripts, names, settings."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,12 +52,74 @@ def test_words_of_other_vendors_are_an_overflow_or_not(message, is_overflow):
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        "Invalid Authentication",
+        "Missing Authentication header",
+        "Missing bearer authentication in header",
+        "Invalid token",
+        "token expired or incorrect",
+        "could not validate credentials",
+        "Invalid username or password.",
+        "The security token included in the request is invalid.",
+        "The provided key is not authorised",
+        "your key is inactive",
+        "login fail: Please carry the API secret key in the 'Authorization' field of the request header",
+        "令牌已过期或验证不正确",
+        "无效的API密钥",
+        "身份验证失败",
+    ],
+)
+def test_a_key_that_is_refused_in_words_alone_is_no_other_trouble(words):
+    for body in ({"error": {"message": words}}, {"error": words}, {"message": words}, {"detail": words}):
+        assert classify_in_stream(body).kind is FailureClass.AUTH
+        assert classify(400, {}, json.dumps(body).encode(), 0.0).kind is FailureClass.AUTH
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Invalid token in JSON at position 3",
+        "Invalid token: expected '}'",
+        "invalid key 'foo' in object",
+        "Missing required key: messages",
+        "the key 'temperature' is not valid",
+        "stop token invalid",
+    ],
+)
+def test_another_key_or_token_is_no_key_of_the_vendor(words):
+    assert classify_in_stream({"error": {"message": words}}).kind is not FailureClass.AUTH
+    assert classify(400, {}, json.dumps({"error": {"message": words}}).encode(), 0.0).kind is FailureClass.INVALID
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        ({"type": "error", "error": {"type": "permission_error", "message": "no"}}, FailureClass.AUTH, 403),
+        ({"type": "error", "error": {"type": "not_found_error", "message": "model: x"}}, FailureClass.INVALID, 404),
+        ({"error": {"code": "insufficient_balance", "message": "Insufficient Balance"}}, FailureClass.INVALID, 402),
+        ({"error": {"status": "INVALID_ARGUMENT", "message": "no"}}, FailureClass.INVALID, 400),
+        ({"error": {"status": "RESOURCE_EXHAUSTED", "message": "wait"}}, FailureClass.RATE_LIMIT, 429),
+        ({"code": "1302", "msg": "您的账户已达到速率限制"}, FailureClass.RATE_LIMIT, 429),
+        ({"error": {"message": "length 512 is not possible"}}, FailureClass.SERVER, 0),
+        ({"error": {"message": "500 tokens were lost"}}, FailureClass.SERVER, 0),
+        ({"error": {"message": "Error code: 529 - overloaded"}}, FailureClass.SERVER, 529),
+    ],
+)
+def test_a_status_is_told_by_words_and_not_by_any_number(body, kind, status):
+    failure = classify_in_stream(body)
+    assert (failure.kind, failure.status) == (kind, status)
+
+
+@pytest.mark.parametrize(
     ("body", "error"),
     [
         (b'{"error":{"message":"m","type":"t","code":"c","param":"p"}}', ErrorBody("m", "t", "c", 0, "p")),
         (b'{"code":"invalid-argument","error":"text"}', ErrorBody("text", "", "invalid-argument")),
         (b'[{"error":{"code":400,"message":"m","status":"INVALID"}}]', ErrorBody("m", "INVALID", "400", 400)),
         (b'{"detail":"Not Found"}', ErrorBody("Not Found")),
+        (b'{"base_resp":{"status_code":1004,"status_msg":"login fail"}}', ErrorBody("login fail")),
+        (b'{"error":{"message":"m","details":[{"fieldViolations":[{"description":"too long"}]}]}}', ErrorBody("m: too long")),
         (b'{"detail":[{"loc":["x"]}]}', ErrorBody('[{"loc": ["x"]}]')),
         (b'{"error":{"code":429,"message":"Provider returned error","metadata":{"raw":"slow"}}}', ErrorBody("Provider returned error: slow", "", "429", 429)),
         (b'{"error":{"code":"429","message":"m"}}', ErrorBody("m", "", "429", 429)),
@@ -145,6 +209,8 @@ def test_a_wait_that_the_vendor_names_counts_as_it_is():
         ({"retry-after-ms": "0", "retry-after": "1"}, 1.0),
         ({"retry-after": "Wed, 21 Oct 2026 07:28:10 GMT"}, 10.0),
         ({"retry-after": "Wed, 21 Oct 2020 07:28:00 GMT"}, 0.0),
+        ({"retry-after": "20s"}, 20.0),
+        ({"retry-after": "5, 5"}, 5.0),
         ({"retry-after": "soon"}, None),
         ({"retry-after": "nan"}, None),
         ({"retry-after": "-5"}, None),
