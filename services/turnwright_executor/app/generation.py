@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 READ_ALONG_CHARS: Final = 4_096
 """How much is read at once while a reply comes, in code points: to look at each delta would cost more."""
 
-READ_ALONG_CHARS_MAX: Final = 128 * 1024
-"""Length up to which a reply is read while it comes, in code points; the rest is read when it has ended."""
+READ_ALONG_CHARS_MAX: Final = 32 * 1024
+"""Length up to which a reply is read while it comes, in code points; the rest is read when it has ended.
+
+What is open may have to be read again as a whole, at 4 us for each character at worst.
+"""
 
 RESTART_WAIT_S: Final = 1.0
 """Seconds before a model call whose stream stopped in the middle is made again, times the number of tries."""
