@@ -32,9 +32,9 @@ STOPS_TRIED_MAX = 20
 CALL_LINES_TRIED_MAX = 1_000
 TAG_SHOWN = re.compile(r"<[^<>\n]{0,200}[<>\n]|<[^<>\n]{200}")
 """What an unfinished text must hold at a `<` to tell what tag it begins."""
-_CALL_LINE = re.compile(r"^[ \t]*(?=[<\[{A>f`\u273f])", re.MULTILINE)
+_CALL_LINE = re.compile(r"^[ \t]*(?=[<\[{A>f`*\u273f])", re.MULTILINE)
 _CALL_SHAPE = re.compile(
-    r"""<\|(?:channel|start)\|>|```(?:tool_c|json\s*\n\s*[\[{])|\[[A-Za-z_][\w.]{0,40}\("""
+    r"""<\|(?:channel|start)\|>|\*\*\*\ Begin\ Patch|```(?:tool_c|json\s*\n\s*[\[{])|\[[A-Za-z_][\w.]{0,40}\("""
     r"""|[\[{]\s{0,16}(?:[\[{]\s{0,16})?["'](?:name|function|tool|tool_name|tool_calls?|function_?[cC]all)["']\s{0,4}:"""
 )
 _BLANKS = re.compile(r"\s*")

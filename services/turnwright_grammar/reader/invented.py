@@ -7,6 +7,8 @@ None of that fires, nor does anything behind an invented turn. Block quotes and 
 |---|---|
 | `<|im_start|>user`, `[INST]`, `User:` at the start of a line, and their kin | all to the end of the reply |
 | `<tool_response>`, `[TOOL_RESULTS]`, `<|observation|>` and their kin | up to their close, or to the end |
+| `user` on a line of its own, `<user>`, behind a command | all to the end of the reply |
+| `<output>`, `<result>`, `<system>` and their kin behind a command | up to their close, or to the end |
 | `Observation:` at the start of a line | its paragraph; behind a command all to the end |
 | `> ` or four blanks at the start of a line, as in Markdown | the line; vendors' barred tokens stand in no code |
 
@@ -21,7 +23,7 @@ from typing import Final
 
 from turnwright_grammar.find import Sign
 from turnwright_grammar.reader.reading import Reading
-from turnwright_grammar.reader.tags import INDENT_CHARS_MAX
+from turnwright_grammar.reader.tags import INDENT_CHARS_MAX, begins_line
 
 SHOWN_CHARS: Final = 100
 """How much of the text must be there to tell a turn or a result; the longest head is shorter."""
@@ -34,10 +36,15 @@ _TURN = re.compile(
         (?:(?:functions|tool|browser|python)[.:][^<>\n]{{1,60}}|{_OTHERS})\b
     | <start_of_turn>\s{{0,4}}{_OTHERS}\b
     | <{_BAR}(?:user|human|system|tool|ipython|function|environment|im_user|USER_TOKEN|SYSTEM_TOKEN){_BAR}>
-    | \[INST\] | \]~b\](?:user|tool|system)\b
+    | \[INST\] | \u273fRESULT\u273f | \]~b\](?:user|tool|system)\b
     """,
     re.VERBOSE | re.IGNORECASE,
 )
+_MARKUP = re.compile(
+    r"<(?:user|human)>|\[(?:user|human)\]|<(?P<name>results?|output|stdout|stderr|system|system-reminder)>",
+    re.IGNORECASE,
+)
+"""Plain words, which say it only behind a command and at the start of a line."""
 _TURN_HEAD = re.compile(
     rf"<{_BAR}(?:im_start|start|turn|start_of_role|start_header_id){_BAR}?>|<start_of_turn>|\]~b\]", re.IGNORECASE
 )
@@ -59,9 +66,11 @@ _PARAGRAPH_END = re.compile(r"\n(?=[ \t]*\n|(?:Thought|Action|Final Answer):)")
 _NEVER = Sign(re.compile(r"(?!)"), "\0")
 _LIST_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")
 _QUOTE = re.compile(r"[ ]{0,3}>")
+_INERT_PREFIX = re.compile(r"[ \t>]*+")
 _INDENT = re.compile(r"[ ]{4}|[ ]{0,3}\t")
 # Tokens that no code holds, and tags of other agents' tools, which are reported and never run.
 _BARRED = re.compile(rf"</?{_BAR}|</?(?!tool|func|invoke|action)[a-z]+_[a-z_]+>")
+_MESSAGE = "A message of somebody else is not yours to write; nothing of it was run."
 _LINE_CHARS_MAX = 2_000
 _LINES_MAX = 40
 _DEPTH_MAX = 2
@@ -73,15 +82,25 @@ def on_token(reading: Reading, start: int) -> int | None:
     if _TURN_HEAD.match(text, start) and len(text) < start + SHOWN_CHARS and reading.wait():
         return start
     if _TURN.match(text, start):
-        return _to_the_end(reading, start)
+        return to_the_end(reading, start)
     found = _RESULT.match(text, start)
+    name = found["name"] or found["bracket"] if found else None
+    if found is None and (found := _markup(reading, start)):
+        name = found["name"]
     if found is None:
         return None
-    closing = reading.finder.search(_close_of((found["name"] or found["bracket"]).lower()), found.end())
+    if name is None:
+        return to_the_end(reading, start)
+    closing = reading.finder.search(_close_of(name.lower()), found.end())
     if closing is None and reading.wait():
         return start
     end = closing.end() if closing else len(text)
     return _passed(reading, start, end, "the results of tools are not yours to write")
+
+
+def _markup(reading: Reading, start: int) -> re.Match[str] | None:
+    found = _MARKUP.match(reading.text, start)
+    return found if found and reading.has_called and begins_line(reading.text, start) else None
 
 
 def on_label(reading: Reading, start: int) -> int:
@@ -93,10 +112,17 @@ def on_label(reading: Reading, start: int) -> int:
     if len(text) < start + SHOWN_CHARS and "\n" not in text[start:] and reading.wait():
         return start
     found = _RESULT_LABEL.match(text, start)
-    if _TURN_LABEL.match(text, start) or (found and reading.commands):
+    if _TURN_LABEL.match(text, start) or (found and reading.has_called):
         # What was called has not answered yet: the answer is invented, and so is what builds on it.
-        return _to_the_end(reading, start)
+        return to_the_end(reading, start)
     return start + 1 if found is None else _observed(reading, found)
+
+
+def on_line_end(reading: Reading, start: int) -> int:
+    """Step over an invented turn whose head has lost its tokens: `user` on a line of its own, behind a command."""
+    if not reading.has_called:
+        return start + 1
+    return to_the_end(reading, start + 1)
 
 
 def _observed(reading: Reading, label: re.Match[str]) -> int:
@@ -121,9 +147,11 @@ def inert_line_end(reading: Reading, start: int) -> int | None:
     if end < 0 and reading.wait():
         return start
     end = end if end >= 0 else len(text)
-    if reading.nested(text[start:end], start).commands if reading.depth < _DEPTH_MAX else False:
+    # From the begin of the line, because a reader that gets it in pieces may come to it at a later trigger.
+    begin = _INERT_PREFIX.match(text, line).end()  # type: ignore[union-attr]
+    if reading.nested(text[begin:end], begin).commands if reading.depth < _DEPTH_MAX else False:
         place = "a block quote" if is_quote else "indented code"
-        reading.warn("inert_code", f"A command inside {place} was not run.", (start, end))
+        reading.warn("inert_code", f"A command inside {place} was not run.", (begin, end))
     return end
 
 
@@ -145,16 +173,24 @@ def _is_code(text: str, line: int) -> bool:
     return is_apart
 
 
-def _to_the_end(reading: Reading, start: int) -> int:
+def to_the_end(reading: Reading, start: int) -> int:
+    """Run nothing from `start` on, where somebody else's turn begins."""
     # Only the end of the reply ends it: what follows is the answer to something that nobody said.
     if reading.wait(_NEVER):
         return start
     return _passed(reading, start, len(reading.text), "the turn of somebody else is not yours to write")
 
 
+def passed(reading: Reading, start: int, end: int) -> int:
+    """Go on behind a message of somebody else."""
+    reading.warn("invented", _MESSAGE, (start, end))
+    return end
+
+
 def _passed(reading: Reading, start: int, end: int, why: str) -> int:
     """Go on behind what was invented; say so where it holds a command."""
-    if reading.depth >= _DEPTH_MAX or reading.nested(reading.text[start + 1 : end], start + 1).commands:
+    inner = None if reading.depth >= _DEPTH_MAX else reading.nested(reading.text[start + 1 : end], start + 1)
+    if inner is None or inner.commands or any(warning.kind == "invented" for warning in inner.warnings):
         reading.warn("invented", f"Nothing of this was run: {why}. Wait for what really comes.", (start, end))
     return end
 

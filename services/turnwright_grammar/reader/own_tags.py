@@ -25,6 +25,21 @@ _COMMENT_END = re.compile("-->")
 _COMMENT_WAKE = Sign(_COMMENT_END, ">")
 _VALUE_OR_NOT = re.compile(r"[<>\n]")
 _VALUE_GOES_ON = re.compile(r"[^<>\n]*[\"']\s*/?>")
+REASONING = re.compile(
+    r"""
+      <(?:thinking|thoughts?|reason|reasoning|reflection|scratchpad|seed:think)>
+    | <\|(?:START_THINKING|begin_of_thought|inner_prefix)\|> | <\|channel>
+    | \[THINK\] | \u25c1think\u25b7
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+# Other openings close with their own name.
+_REASONING_ENDS = {
+    "<|start_thinking|>": "<|end_thinking|>",
+    "<|begin_of_thought|>": "<|end_of_thought|>",
+    "<|inner_prefix|>": "<|inner_suffix|>",
+    "<|channel>": "<channel|>",
+}
 _LAST_CHARS = 120
 _LAST_WORD = re.compile(r"(?<!\S)([A-Z][A-Za-z0-9_]*)\s*\Z")
 _ADVICE = {
@@ -141,14 +156,13 @@ def _add_own(reading: Reading, tag: Tag, ending: Ending) -> None:
 
 def on_reasoning(reading: Reading, found: re.Match[str]) -> int:
     """Step over reasoning in tags: calls in it were considered, not made."""
-    name = found["name"].lower()
-    pattern = _reasoning_end(name)
+    pattern = _reasoning_end(found[0].lower())
     closing = reading.finder.search(pattern, found.end())
     if closing is None:
         if not reading.wait(Sign(pattern, ">")):
             reading.drop(*found.span())
         return found.end()
-    reading.warn_inert(found.end(), closing.start(), f"<{name}>")
+    reading.warn_inert(found.end(), closing.start(), found[0])
     reading.drop(found.start(), closing.end())
     return closing.end()
 
@@ -184,5 +198,6 @@ def _close_of(name: str) -> Sign:
 
 
 @lru_cache(maxsize=16)
-def _reasoning_end(name: str) -> re.Pattern[str]:
-    return re.compile(rf"</{re.escape(name)}>", re.IGNORECASE)
+def _reasoning_end(opening: str) -> re.Pattern[str]:
+    closing = _REASONING_ENDS.get(opening) or f"{opening[0]}/{opening[1:]}"
+    return re.compile(re.escape(closing), re.IGNORECASE)

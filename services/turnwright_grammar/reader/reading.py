@@ -78,6 +78,11 @@ class Reading:
         self.bodies = Bodies(self.finder, self.tools)
 
     @property
+    def has_called(self) -> bool:
+        """Whether there was a call that waits for an answer."""
+        return any(command.name != "think" for command in self.commands)
+
+    @property
     def text(self) -> str:
         """The text as far as it has come, without what was dropped behind the walk."""
         return self.finder.text

@@ -12,6 +12,7 @@ import re
 from turnwright_grammar import dialects
 from turnwright_grammar.find import Balance, Finder, Sign
 from turnwright_grammar.native import calls_of, tool_name
+from turnwright_grammar.reader import invented
 from turnwright_grammar.reader.bodies import TAG_SHOWN
 from turnwright_grammar.reader.reading import Reading
 from turnwright_grammar.values import ReadValue
@@ -62,10 +63,18 @@ def on_payload(reading: Reading, start: int, position: int) -> int:
     if not is_settled(reading, payload, position) and reading.wait(wake_at(reading, position)):
         return start
     reading.drop(start, position)
+    is_first_cut = start == reading.cut_at
     while payload is not None and payload.calls and not payload.cut:
         reading.take(payload, (start, payload.end))
-        start = position = payload.end
-        payload = _payload_at(reading, start) if _goes_on(reading, start) else None
+        start, before = payload.end, position
+        if not _goes_on(reading, start):
+            return start
+        is_first_cut = is_first_cut and _is_certain(reading, payload, before)
+        if is_first_cut:
+            # The calls of a series are complete one by one.
+            reading.whole_to = len(reading.commands)
+        position = start
+        payload = _payload_at(reading, start)
         if payload is None:
             return position
         if not is_settled(reading, payload, position) and reading.wait(wake_at(reading, position)):
@@ -99,8 +108,10 @@ def _payload_at(reading: Reading, position: int) -> dialects.Payload | None:
 
 def is_settled(reading: Reading, payload: dialects.Payload | None, position: int) -> bool:
     """Whether no further text can change what was read at `position`."""
-    if reading.finder.final:
-        return True
+    return reading.finder.final or _is_certain(reading, payload, position)
+
+
+def _is_certain(reading: Reading, payload: dialects.Payload | None, position: int) -> bool:
     if payload is None:
         return len(reading.text) >= _after_blanks(reading, position) + _NOTATION_CHARS_MAX
     if payload.cut or payload.guessed or not payload.calls or not _is_line_shown(reading, payload):
@@ -110,7 +121,7 @@ def is_settled(reading: Reading, payload: dialects.Payload | None, position: int
 
 def _is_line_shown(reading: Reading, payload: dialects.Payload) -> bool:
     """Whether all is there that may show that a risky call was read too short."""
-    if reading.finder.final or not reading.is_risky(payload):
+    if not reading.is_risky(payload):
         return True
     return reading.finder.search(_LINE_OR_LIMIT, payload.end) is not None
 
@@ -167,11 +178,9 @@ def on_json(reading: Reading, start: int) -> int:
     read = dialects.read_json(reading.finder, start, BARE_CHARS_MAX)
     if read and read.cut and reading.wait(wake_at(reading, start)):
         return start
-    if read and not read.cut and isinstance(read.value, dict) and read.value.get("role") in _OTHERS:
-        reading.warn(
-            "invented", "A message of somebody else is not yours to write; nothing of it was run.", (start, read.end)
-        )
-        return read.end
+    if read and not read.cut and isinstance(read.value, dict) and (role := read.value.get("role")) in _OTHERS:
+        # What follows a message of the user is the answer to something that nobody said.
+        return invented.to_the_end(reading, start) if role == "user" else invented.passed(reading, start, read.end)
     if read and read.cut and (payload := _cut_list(reading, read, start)):
         return cut_short(reading, payload, start, read.end)
     calls = calls_of(read.value, wrapped=False) if read and not read.cut else None

@@ -11,7 +11,7 @@ rewritten first, so every span is true. The walk jumps from trigger to trigger:
 | `<<<<<<< SEARCH` | a conflict block with a file name is a `set` |
 | `<` | our tag, a vendor's token, a function tag, reasoning, or a foreign tool's tag |
 | `[TOOL_CALLS]`, `functools[`, `Action:`, `>>>name`, `to=functions.` | a vendor's token |
-| `<|im_start|>user`, `<tool_response>`, `[INST]`, `User:`, `Observation:` | written for others: it never fires |
+| `<|im_start|>user`, `<tool_response>`, `[INST]`, `User:`, a line `user` | written for others: it never fires |
 | `{` or `[` that begins like a call | JSON or Python calls without any token |
 
 Each handler returns the offset to go on from, and each search behind it is amortised (`find.Finder`)
@@ -51,7 +51,7 @@ BARE_LINES: Final = 3
 # The first class finds candidates at full speed; what follows tells triggers among them.
 TRIGGER = re.compile(
     r"""
-    [<`\[{~>*A=\u273fUHOTFI]
+    [<`\[{~>*A=\u273f\u25c1\nUHOTFI]
     (?:
         (?<=<)(?: [A-Za-z/|\uff5c] | !-- | (?<!<<)<{4} )
       | (?<=`)
@@ -59,11 +59,14 @@ TRIGGER = re.compile(
       | (?<=>)(?<!>>)>>
       | (?<=\*)\*\*[ ]Begin[ ]Patch
       | (?<=A)ction:
-      | (?<=U)(?:ser|SER) | (?<=H)(?:uman|UMAN) | (?<=O)bservation | (?<=[TF])(?:ool|unction)[ ][Rro] | (?<=I)nstruction
+      | (?<=\n)(?:user|human)(?:[ \t\r]*\n|:)
+      | (?<=U)(?<!\[U)(?:ser|SER) | (?<=H)(?<!\[H)(?:uman|UMAN)
+      | (?<=O)bservation | (?<=[TF])(?:ool|unction)[ ][Rro] | (?<=I)nstruction
       | (?<=\]~)b\]
       | (?<==)(?<=to=)functions\.
-      | (?<=\u273f)FUNCTION
-      | (?<=\[)(?: INST\] | TOOL_(?:RESULTS?|OUTPUTS?|CONTENT)\] | AVAILABLE_TOOLS\] )
+      | (?<=\u273f)(?:FUNCTION|RESULT) | (?<=\u25c1)think\u25b7
+      | (?<=\[)(?: INST\] | THINK\] | (?:[Uu]ser|USER|[Hh]uman|HUMAN)\]
+        | TOOL_(?:RESULTS?|OUTPUTS?|CONTENT)\] | AVAILABLE_TOOLS\] )
       | (?<=\[)(?: /?TOOL_CALLS?\] | (?:END_)?TOOL_REQUEST\] | (?<=functools\[) | [A-Za-z_][\w.]{0,40}\( )
       | (?<=[\[{])(?<![\w"'\\].)
         \s{0,16}(?:[\[{]\s{0,16})?["'](?:name|function|tool|tool_name|tool_calls?|tool_call_id|tool_args
@@ -73,12 +76,13 @@ TRIGGER = re.compile(
     """,
     re.VERBOSE,
 )
-CANDIDATE = re.compile(r"[<`\[{~>*A=\u273fUHOTFI]")
+CANDIDATE = re.compile(r"[<`\[{~>*A=\u273f\u25c1\nUHOTFI]")
 HALF_TRIGGER = re.compile(
     r"""
-    [<\[{~>*A=\u273fUHOTFI]
+    [<\[{~>*A=\u273f\u25c1\nUHOTFI]
     (?:
-        (?<=<)(?:<{0,8}|!-?) | (?<=~)(?:~|b)? | (?<=>)>{0,4} | (?<=[A=\u273f])[A-Za-z]{0,10}
+        (?<=<)(?:<{0,8}|!-?) | (?<=~)(?:~|b)? | (?<=\n)(?:[uh][a-z]{0,4}[ \t\r]{0,8})?
+      | (?<=>)>{0,4} | (?<=[A=\u273f\u25c1])[A-Za-z]{0,10}
       | (?: (?<=[\n\t*][UHOTFI]) | (?<=\A[UHOTFI]) | (?<=[ ]{2}[UHOTFI]) | (?<=\n[ ][UHOTFI]) | (?<=\A[ ][UHOTFI])
           | (?<=\#[ ][UHI]) )[A-Za-z]{0,12}[ ]?
       | (?<=\*)(?:\*[*BeginPatch\ ]{0,14})? | (?<=\[)/?(?:[A-Za-z_][\w.]{0,40})?
@@ -91,7 +95,6 @@ _CUT = (
     "The reply was cut off here, as at the model's output limit; from here on nothing was run. Send it again, in parts."
 )
 _NOISE = re.compile(r"</?s>|<(?:eos|bos|end_of_turn|start_of_turn)>|</think(?:ing)?>")
-_REASONING = re.compile(r"<(?P<name>thinking|reasoning|reflection|scratchpad|seed:think)>", re.IGNORECASE)
 _BRACKET = re.compile(r"\[(?:/?TOOL_CALLS?|(?:END_)?TOOL_REQUEST)\]")
 
 
@@ -210,10 +213,10 @@ def _on_special(reading: Reading, start: int) -> int:
         return found.end()
     if dialects.FUNCTION_TAG.match(text, start):
         return vendors.on_payload(reading, start, start)
+    if found := own_tags.REASONING.match(text, start):
+        return own_tags.on_reasoning(reading, found)
     if found := dialects.TOKEN.match(text, start):
         return vendors.on_vendor(reading, found)
-    if found := _REASONING.match(text, start):
-        return own_tags.on_reasoning(reading, found)
     return own_tags.on_foreign(reading, start)
 
 
@@ -226,6 +229,8 @@ def _on_close(reading: Reading, start: int) -> int:
 def _on_bare(reading: Reading, start: int) -> int:
     """Take a vendor's token that begins a line and is plain text, such as `Action:`."""
     text = reading.text
+    if (end := invented.on_token(reading, start)) is not None:
+        return end
     begin = start - 2 if start >= 2 and text.startswith("**", start - 2) else start
     if not begins_line(text, begin):
         return start + 1
@@ -262,6 +267,8 @@ def _on_bracket(reading: Reading, start: int) -> int:
     end = invented.on_token(reading, start)
     if end is not None:
         return end
+    if found := own_tags.REASONING.match(text, start):
+        return own_tags.on_reasoning(reading, found)
     if found := _BRACKET.match(text, start):
         return vendors.on_vendor(reading, found)
     if text.startswith("functools", start - 9) and start >= 9:
@@ -281,6 +288,8 @@ _HANDLERS: Mapping[str, Callable[[Reading, int], int]] = {
     "*": fences.on_patch,
     "A": _on_bare,
     "\u273f": _on_bare,
+    "\u25c1": _on_special,
     "=": harmony.on_recipient,
+    "\n": invented.on_line_end,
     **dict.fromkeys("UHOTFI", invented.on_label),
 }

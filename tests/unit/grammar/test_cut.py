@@ -126,6 +126,9 @@ def test_a_fence_of_commands_does_not_run_where_more_was_going_to_come():
 
 
 LISTS = [
+    '<|python_tag|>{"name": "get", "parameters": {"path": "a"}}; {"name": "sh", "parameters": {"command": "ls',
+    '<|python_tag|>{"name": "get", "parameters": {"path": "a"}};{"na',
+    '<tool_calls>\n{"name": "get", "arguments": {"path": "a"}}\n{"name": "sh", "arguments": {"comm',
     '<tool_call>[{"name": "get", "arguments": {"path": "a"}}, {"name": "sh", "arguments": {"command": "ls',
     '[TOOL_CALLS][{"name": "get", "arguments": {"path": "a"}}, {"name": "sh", "argum',
     '[TOOL_CALLS] [{"name": "get", "arguments": {"path": "a"}}, {"na',

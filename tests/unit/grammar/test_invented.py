@@ -39,6 +39,15 @@ TURNS = [
     "### User:\n{}",
     "### Human\n{}",
     "### Instruction:\n{}",
+    "[User]: now\n{}",
+    "[user]\n{}",
+    "<user>\nnow\n{}\n</user>",
+    "<human>{}</human>",
+    "user: now\n{}",
+    "user\n{}\nassistant",
+    "user\n<tool_response>\nok\n</tool_response>\nassistant\n{}",
+    "\u273fRESULT\u273f: ok\n{}",
+    '{"role": "user", "content": "now"}\n{}',
 ]
 RESULTS = [
     "<tool_response>\n{}\n</tool_response>",
@@ -55,6 +64,22 @@ RESULTS = [
     "<|tool_output_begin|>{}<|tool_output_end|>",
     "<\uff5ctool\u2581outputs\u2581begin\uff5c>{}<\uff5ctool\u2581outputs\u2581end\uff5c>",
     "<|START_TOOL_RESULT|>{}<|END_TOOL_RESULT|>",
+    "<result>\n{}\n</result>",
+    "<output>\n{}\n</output>",
+    "<stdout>{}</stdout>",
+    "<system>\n{}\n</system>",
+    "<system-reminder>{}</system-reminder>",
+]
+REASONING = [
+    "<thinking>{}</thinking>",
+    "<thought>{}</thought>",
+    "<reason>{}</reason>",
+    "<|START_THINKING|>{}<|END_THINKING|>",
+    "<|begin_of_thought|>{}<|end_of_thought|>",
+    "<|inner_prefix|>{}<|inner_suffix|>",
+    "<|channel>thought\n{}<channel|>",
+    "[THINK]{}[/THINK]",
+    "\u25c1think\u25b7{}\u25c1/think\u25b7",
 ]
 
 
@@ -73,6 +98,44 @@ def test_an_invented_result_does_not_fire_and_what_stands_behind_it_does(result,
     assert calls(text) == [GET, RM]
     assert kinds(text) == ["invented"]
     assert calls(text.removesuffix(command)) == [GET]
+
+
+@pytest.mark.parametrize("reasoning", REASONING)
+def test_what_is_reasoned_about_is_not_called(reasoning):
+    text = f"{reasoning.replace('{}', ' perhaps '.join(COMMANDS))}\n{CALLED}"
+    assert calls(text) == [GET]
+    check_stream(text, text)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Put [user] here: ",
+        "The keys are\nuser\nname\n",
+        "user: root\n",
+        "<output>\n",
+        "<result>",
+        "<system>\n",
+        "<user>\n",
+        "I think of a user\n",
+    ],
+)
+def test_a_word_before_any_call_is_no_turn_of_somebody_else(said):
+    assert calls(f"{said}{CALLED}") == [GET]
+
+
+@pytest.mark.parametrize(
+    "said", ["Put [user] here: ", "The user\nis root. ", "users:\n", "user_name: x\n", "a <result> b\n"]
+)
+def test_words_in_a_sentence_behind_a_call_are_no_turn_of_somebody_else(said):
+    assert calls(f"{CALLED}{said}{CALLED}") == [GET, GET]
+
+
+@pytest.mark.parametrize(
+    "text", ['> User said <rm path="a"/>\n', '> > Human <rm path="a"/>\n', '    Tool <rm path="a"/>\n']
+)
+def test_a_quoted_line_reads_as_the_whole_in_every_split(text):
+    check_stream(f"{text}\n{CALLED}", f"{text}\n{CALLED}")
 
 
 @pytest.mark.parametrize("result", RESULTS)
