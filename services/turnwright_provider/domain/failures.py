@@ -111,7 +111,9 @@ def to_fault(failure: Failure, vendor: str, model: str, *, started: bool) -> Tur
     detail = clean(failure.detail)
     http = f" (HTTP {failure.status})" if failure.status else ""
     message = _SENTENCE[reason].format(vendor=vendor, model=model, http=http, detail=detail, key_setting=key_setting)
-    message = " ".join(filter(None, (message, failure.hint)))
+    if failure.hint:
+        stop = "" if message.endswith((".", "!", "?")) else "."
+        message = f"{message}{stop} {failure.hint}"
     metadata: dict[str, object] = {"vendor": vendor, "detail": detail}
     if failure.status:
         metadata["http_status"] = failure.status

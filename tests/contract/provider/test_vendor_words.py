@@ -200,7 +200,7 @@ async def test_a_server_that_has_no_such_model_says_which_it_has(provider, statu
         heard = await (await provider(openai_base_url=server.url)).generate("openai/tiny")
 
     assert heard.reason == "VENDOR_REJECTED"
-    assert "does not list tiny; it lists large, small" in heard.error.message
+    assert heard.error.message.endswith(f"no such thing. {server.url} does not list tiny; it lists large, small.")
 
 
 @pytest.mark.asyncio
