@@ -11,7 +11,7 @@ from datetime import datetime
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from rich.text import Text
-from turnwright.types.v1 import budget_pb2, loop_pb2, model_pb2, proposal_pb2
+from turnwright.types.v1 import budget_pb2, loop_pb2, model_pb2, proposal_pb2, run_pb2
 
 from turnwright_cli.config import CliSettings
 from turnwright_cli.effects import effect_lines, how_to_accept, is_cut
@@ -82,7 +82,7 @@ async def show_run(
         put(out, Text(_INTERRUPTED, style="yellow"))
     put(out, Text(f"spent {spending_words(answer.spent)}; budget {budget_words(answer.run.settings.budget)}"))
     for loop in reversed(answer.loops):
-        put(out, Text(_loop_line(loop)))
+        put(out, Text(_loop_line(loop, answer.run)))
         if loop.summary:
             put(out, Text(f"   {safe_text(loop.summary)}"))
     if turns:
@@ -103,9 +103,11 @@ def _show_pending(alias: str, pending: Sequence[proposal_pb2.Proposal], *, whole
         put(out, Text(f"Decide with: {command}"))
 
 
-def _loop_line(loop: loop_pb2.Loop) -> str:
+def _loop_line(loop: loop_pb2.Loop, run: run_pb2.Run) -> str:
     sentence = reason_sentence(loop.reason)
-    parts = [loop_words(loop), turns_words(loop.turns), *usage_words(loop.usage)]
+    # Whether anybody works on a loop that has not ended is known of its run.
+    stands = run_words(run) if loop.status == runs.RUNNING else loop_words(loop)
+    parts = [stands, turns_words(loop.turns), *usage_words(loop.usage)]
     told = f": {sentence}" if sentence else ""
     return f"{loop.sequence}. {safe_line(loop.prompt, SUMMARY_CHARS)}: {', '.join(parts)}{told}"
 

@@ -73,7 +73,9 @@ def test_a_run_whose_command_was_killed_is_not_running(bench) -> None:
         process.signal(signal.SIGKILL)
         process.end()
     until(lambda: listed(bench)[1] == "102 interrupted")
-    assert "Nobody works on it now." in bench.run("runs", "show", "r").stdout
+    shown = bench.run("runs", "show", "r").stdout
+    assert "Nobody works on it now." in shown
+    assert "running" not in shown
 
 
 def until(holds) -> None:
