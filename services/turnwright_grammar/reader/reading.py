@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import field
+from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
@@ -13,7 +14,7 @@ from turnwright_grammar.dialects import Payload, leaves_over
 from turnwright_grammar.find import Balance, Finder, Sign
 from turnwright_grammar.native import LEFT_OVER, RISKY, command_from_value, tool_name
 from turnwright_grammar.reader.bodies import Bodies
-from turnwright_grammar.reply import WARNINGS_MAX, Command, ReadWarning, Span
+from turnwright_grammar.reply import COMMANDS_MAX, WARNINGS_MAX, Command, ReadWarning, Span
 
 LOOKBACK_CHARS: Final = 4_096
 """How far behind its position a walk may look: the name of a conflict block's file, the start of a line."""
@@ -80,7 +81,8 @@ class Reading:
     @property
     def has_called(self) -> bool:
         """Whether there was a call that waits for an answer."""
-        return any(command.name != "think" for command in self.commands)
+        # A reply of thoughts alone is not looked at from its begin on at every line; later commands are dropped.
+        return any(command.name != "think" for command in islice(self.commands, COMMANDS_MAX))
 
     @property
     def text(self) -> str:

@@ -194,6 +194,7 @@ FOREIGN = (
     '<a path="',
     "<read_file>\n<path>",
     "<think>a",
+    "<think>a</think>\nuser\n",
     "</think>",
     "<thinking>",
     "</thinking>",
