@@ -16,10 +16,9 @@ from collections import Counter
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from sqlalchemy import event
-from sqlalchemy.engine import Engine
 
 from services import running
+from sql_counter import counted_statements
 
 pytestmark = pytest.mark.bench
 
@@ -35,16 +34,6 @@ class Calls(grpc.aio.ServerInterceptor):
     async def intercept_service(self, continuation, handler_call_details):
         self.counted[handler_call_details.method.rpartition("/")[2]] += 1
         return await continuation(handler_call_details)
-
-
-class Statements:
-    """Counts SQL statements and durable commits of this process."""
-
-    def __init__(self) -> None:
-        self.counted: Counter[str] = Counter()
-
-    def __call__(self, _connection, _cursor, statement, *_rest) -> None:
-        self.counted[statement.split(None, 1)[0].upper()] += 1
 
 
 def replies(turns: int) -> list[str]:
@@ -85,22 +74,20 @@ def commits(file, count: int, *, full: bool) -> float:
 @pytest.mark.timeout(300)
 async def test_a_turn_costs_a_small_multiple_of_its_floor(tmp_path, monkeypatch):
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
-    calls, statements = Calls(), Statements()
-    async with running(tmp_path, [calls]) as services:
-        services.script(*replies(TURNS))
-        for turn in range(TURNS):
-            (services.files / f"a_{turn}.py").write_text(f"value = {turn}\n" * 40)
-        event.listen(Engine, "before_cursor_execute", statements)
-        calls.counted.clear()
-        try:
+    calls = Calls()
+    with counted_statements() as statements:
+        async with running(tmp_path, [calls]) as services:
+            services.script(*replies(TURNS))
+            for turn in range(TURNS):
+                (services.files / f"a_{turn}.py").write_text(f"value = {turn}\n" * 40)
+            calls.counted.clear()
+            statements.clear()
             begin, begin_cpu = time.perf_counter(), time.process_time()
             loop = await services.until(await services.act("Read everything."))
             wall, cpu = time.perf_counter() - begin, time.process_time() - begin_cpu
-        finally:
-            event.remove(Engine, "before_cursor_execute", statements)
-        made = calls.counted.copy()
-        turns = (await services.client.get_run(services.project, "r", turns_max=TURNS)).turns
-        floor_calls = await asyncio.wait_for(echoes(services.addresses["executor"], made.total()), 60)
+            made, sent = calls.counted.copy(), statements.copy()
+            turns = (await services.client.get_run(services.project, "r", turns_max=TURNS)).turns
+            floor_calls = await asyncio.wait_for(echoes(services.addresses["executor"], made.total()), 60)
     assert loop.status == 200
     assert loop.turns == TURNS
     model_s = sum(turn.result.model_ms for turn in turns) / 1000
@@ -115,5 +102,5 @@ async def test_a_turn_costs_a_small_multiple_of_its_floor(tmp_path, monkeypatch)
     print(f"floor per turn: {floor / TURNS * 1e3:.2f} ms; ratio {overhead / floor:.2f}")
     per_turn = {key: round(count / TURNS, 2) for key, count in made.most_common()}
     print(f"RPCs per turn: {made.total() / TURNS:.2f} {per_turn}")
-    per_turn = {key: round(count / TURNS, 2) for key, count in statements.counted.most_common()}
-    print(f"SQL statements per turn: {statements.counted.total() / TURNS:.1f} {per_turn}")
+    per_turn = {key: round(count / TURNS, 2) for key, count in sent.most_common()}
+    print(f"SQL statements per turn: {sent.total() / TURNS:.1f} {per_turn}")
