@@ -4,6 +4,9 @@ A list of what is shown and not of what is hidden: where a host keeps its secret
 known. Programs are those on PATH, each with the installation that it belongs to, wherever its links lead. Of the
 user's home only what installs languages is shown, and of that no file of credentials; of a work tree around the
 project the whole, because git and builds look there. The rest is a setting.
+
+Commands can put links into their projects and into shared caches, where some of the path may lie: what such a link
+leads to is not shown for it.
 Source: architecture 6, 11.
 """
 
@@ -12,10 +15,13 @@ from __future__ import annotations
 import os
 import pwd
 import stat
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+from turnwright_executor.edge.confinement import MARKER_FOLDER
 
 SYSTEM: Final = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/gnu/store", "/sys/devices/system"),
@@ -60,8 +66,11 @@ LINE_BYTES_MAX: Final = 8192
 """Bytes that are read of a file in which git names a path."""
 
 
-def readable(environment: Mapping[str, str], more: Iterable[str]) -> tuple[str, ...]:
-    """Paths that commands with this environment may read, beside their project; they exist. Blocks: looks at many."""
+def readable(environment: Mapping[str, str], more: Iterable[str], writable: Sequence[str] = ()) -> tuple[str, ...]:
+    """Paths that commands with this environment may read, beside their project; they exist. Blocks: looks at many.
+
+    `writable` are folders that commands can write, beside their projects.
+    """
     found = dict.fromkeys(path for path in (*SYSTEM, *_etc()) if os.path.lexists(path))
     home = Path(environment.get("HOME", "/"))
     wanted = [home / path for path in LANGUAGES] if not is_wide(home / "bin") else []
@@ -69,11 +78,22 @@ def readable(environment: Mapping[str, str], more: Iterable[str]) -> tuple[str, 
     wanted += [
         Path(environment[name]) / part for name, parts in _INSTALLED_IN_PARTS if environment.get(name) for part in parts
     ]
-    wanted += _programs(environment.get("PATH", ""), found)
+    wanted += [Path(sys.base_prefix), *_programs(environment.get("PATH", ""), found, writable)]
     for path in wanted:
         if path.is_absolute() and path.exists() and not is_wide(path):
-            found |= {str(path): None, str(path.resolve()): None}
+            places = {path} if is_replaceable(path, writable) else {path, path.resolve()}
+            found |= dict.fromkeys(str(place) for place in places if not is_wide(place))
     return (*found, *more)
+
+
+def is_replaceable(path: Path, writable: Iterable[str]) -> bool:
+    """Whether commands could put a link in the place of a path: it lies in a project, or in a folder they share."""
+    for place in {path, Path(os.path.realpath(path))}:
+        if any(place.is_relative_to(folder) for folder in writable):
+            return True
+        if any(os.path.lexists(folder / MARKER_FOLDER) for folder in (place, *place.parents)):
+            return True
+    return False
 
 
 def _etc() -> Iterator[str]:
@@ -93,7 +113,7 @@ def _homes() -> frozenset[Path]:
     return frozenset(home for home in homes if len(home.parts) > 1)
 
 
-def _programs(search_path: str, shown: Iterable[str]) -> Iterator[Path]:
+def _programs(search_path: str, shown: Iterable[str], writable: Sequence[str]) -> Iterator[Path]:
     """The installations of all programs on a search path."""
     roots = [Path(path) for path in shown]
     for folder in map(Path, filter(None, search_path.split(os.pathsep))):
@@ -102,13 +122,13 @@ def _programs(search_path: str, shown: Iterable[str]) -> Iterator[Path]:
         yield _installation(folder)
         with suppress(OSError):
             for program in folder.iterdir():
-                yield from (_installation(hop.parent) for hop in _hops(program) if not _is_in(hop, roots))
+                yield from (_installation(hop.parent) for hop in _hops(program, writable) if not _is_in(hop, roots))
 
 
-def _hops(link: Path) -> Iterator[Path]:
+def _hops(link: Path, writable: Sequence[str]) -> Iterator[Path]:
     """Where the links of a program lead, one after the other."""
     for _ in range(LINKS_MAX):
-        if not link.is_symlink():
+        if not link.is_symlink() or is_replaceable(link.parent, writable):
             return
         link = Path(os.path.normpath(link.parent / link.readlink()))
         yield link

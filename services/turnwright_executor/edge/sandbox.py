@@ -20,7 +20,7 @@ from typing import Final, Literal
 from turnwright_core.values import frozen
 from turnwright_executor.edge.confinement import MARKER_FOLDER
 from turnwright_executor.edge.environment import allowed_environment
-from turnwright_executor.edge.readable import around, readable
+from turnwright_executor.edge.readable import around, is_replaceable, readable
 
 BUBBLEWRAP: Final = "bubblewrap"
 LIMITS: Final = "limits"
@@ -85,7 +85,7 @@ class Sandbox:
         bind = "--ro-bind-try" if read_only else "--bind-try"
         home = os.path.expanduser("~")  # noqa: PTH111 - text in, text out
         beside = [
-            *(_shown(path) for path in self.readable),
+            *(_shown(path) for path in self.readable if not self._is_replaced(path)),
             *(_empty(path) for path in ("/tmp", "/var/tmp", "/run", home)),  # noqa: S108
             *(_bound("--ro-bind-try", path) for path in around(root)),
             *(_bound(bind, path) for path in self.writable),
@@ -100,6 +100,10 @@ class Sandbox:
         latest = {step[-1]: step for step in steps}
         for place in sorted(latest, key=lambda path: len(PurePath(path).parts)):
             yield from latest[place]
+
+    def _is_replaced(self, path: str) -> bool:
+        """Whether a command has put a link in the place of what was to be shown, or could have."""
+        return os.path.realpath(path) != path and is_replaceable(Path(path), self.writable)
 
     def _is_covered(self, path: str, root: str) -> bool:
         """Whether a path lies in the project, which is shown whole, or in what is hidden."""
@@ -154,8 +158,9 @@ async def find_sandbox(
     found = shutil.which(program) or ""
     environment = allowed_environment(os.environ)
     hidden = await asyncio.to_thread(_existing, home, *_expanded(SECRETS))
-    shown = await asyncio.to_thread(readable, environment, _expanded(more))
-    sandbox = Sandbox(found, hidden, shown, _expanded(writable))
+    shared = _expanded(writable)
+    shown = await asyncio.to_thread(readable, environment, _expanded(more), shared)
+    sandbox = Sandbox(found, hidden, shown, shared)
     problem = await _problem(sandbox) if found else "it is not installed"
     if not problem:
         return sandbox

@@ -181,6 +181,37 @@ async def test_programs_on_the_path_run_wherever_they_are_installed(place, monke
     assert (end.exit_code, out.splitlines()[:2]) == (0, ["installed", "1"])
 
 
+LINKS = {
+    "to a file": "ln -s {keys}/key bin/tool",
+    "to what is not there": "ln -s {keys}/bin/anything bin/tool",
+    "over another link": "ln -s {keys} keys; ln -s ../keys/key bin/tool",
+    "in the place of the folder": "mv bin old; ln -s {keys} bin",
+    "in the place of what it is installed in": "cd ..; mv env old; ln -s {keys} env",
+}
+
+
+@pytest.mark.parametrize("link", LINKS.values(), ids=LINKS.keys())
+@pytest.mark.parametrize("folder", ["project", "cache"])
+@with_bubblewrap
+async def test_no_link_that_a_command_puts_on_the_path_shows_what_it_leads_to(place, monkeypatch, folder, link):
+    """The path has a folder in a project or a cache, as an activated environment has."""
+    keys = place / "opt" / "keys"
+    (keys / "bin").mkdir(parents=True)
+    (keys / "key").write_text("hush")
+    (keys / "bin" / "key").write_text("hush")
+    for name in ("project/.turnwright", "other", f"{folder}/env/bin"):
+        (place / name).mkdir(parents=True)
+    monkeypatch.setenv("PATH", f"{place}/{folder}/env/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("VIRTUAL_ENV", f"{place}/{folder}/env")
+    end, _, _ = await run(place, f"cd {place}/{folder}/env && {link.format(keys=keys)}")
+    # What is shown of a shared cache is read-only.
+    assert (end.exit_code == 0) == (folder == "project")
+    # The sandbox is looked for again, as at another start; and another project's commands are let into it.
+    everywhere = f"cat {keys}/key {keys}/bin/key {place}/{folder}/env/key {place}/{folder}/env/bin/key; true"
+    for root in ("project", "other"):
+        assert (await run(place, everywhere, root=root))[1] == ""
+
+
 @with_bubblewrap
 async def test_what_a_setting_names_is_read(place):
     (place / "beside").mkdir()
