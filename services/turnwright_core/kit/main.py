@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import uvloop
 
+from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.logs import configure_logs
 from turnwright_core.kit.memory import hide_memory
 from turnwright_core.kit.server import RunningServer, Service, serve_until_stopped
@@ -61,6 +62,6 @@ def run_service(
             runner.run(serve_until_stopped(server, lame_duck_s=settings.lame_duck_s))
     except SettingsError as error:
         exit_with(error)
-    except OSError as error:
+    except (OSError, TurnwrightError) as error:
         sys.stderr.write(f"{server.service.name}: {error}\n")
         raise SystemExit(1) from None

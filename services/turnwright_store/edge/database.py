@@ -31,7 +31,7 @@ from turnwright_store.edge.file_health import FileHealth
 from turnwright_store.edge.lock import FileLock
 from turnwright_store.edge.queues import ReadQueue, WriteQueue
 from turnwright_store.edge.schema import bring_to_head
-from turnwright_store.edge.sqlite_codes import heard, unusable
+from turnwright_store.edge.sqlite_codes import heard, refuse_log_alone, unusable
 from turnwright_store.edge.thread import ThreadConnection
 from turnwright_store.edge.wakeups import Wakeups
 from turnwright_store.ports import ANY_SCOPE, Durability, Query, Stats, Subscription, Work
@@ -99,6 +99,7 @@ class SqliteDatabase:
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(FileLock(self._path).release)
             stack.callback(self._writer.close)
+            refuse_log_alone(self._path)
             # The files beside it take their mode from it.
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
             await self._open(stack, self._writing)

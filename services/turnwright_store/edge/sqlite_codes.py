@@ -46,6 +46,23 @@ def unusable(file: Path, error: Exception) -> DatabaseUnusableError:
     return DatabaseUnusableError(f"{file} cannot be used as the database ({_raised(error)}): {advice}")
 
 
+def refuse_log_alone(file: Path) -> None:
+    """Raise DatabaseUnusableError for a file that is empty or missing beside a log that is not.
+
+    SQLite would begin a new database and remove the log, which may hold all that is left of the old one.
+    """
+    log = file.with_name(f"{file.name}-wal")
+    if _size_bytes(log) and not _size_bytes(file):
+        raise DatabaseUnusableError(
+            f"{file} is empty or missing, but its log {log.name} is not: put the file back, or move the log away and "
+            "restore a backup"
+        )
+
+
+def _size_bytes(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
+
+
 def is_damage(error: BaseException) -> bool:
     """Whether it says that a file is not what a database looks like."""
     return _code(error) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)

@@ -271,6 +271,20 @@ async def test_a_file_that_is_no_database_is_said_to_be_none(tmp_path):
     assert file.read_bytes() == b"somebody's notes" * 1000
 
 
+@pytest.mark.parametrize("is_missing", [False, True], ids=["empty", "missing"])
+@SQLITE_ONLY
+async def test_a_log_whose_file_is_gone_is_kept_and_refused(database, tmp_path, is_missing):
+    await database.write(lambda tx: add_scope(tx, "run:1"), Durability.FULL, ())
+    file, log = tmp_path / "y.db", tmp_path / "y.db-wal"
+    left = (tmp_path / "x.db-wal").read_bytes()
+    log.write_bytes(left)
+    if not is_missing:
+        file.touch()
+    with pytest.raises(DatabaseUnusableError, match=r"y\.db-wal is not: put the file back"):
+        await SqliteDatabase(file, lambda: 1, queue_max=1, batch_max=1, readers=1).start()
+    assert log.read_bytes() == left != b""
+
+
 @SQLITE_ONLY
 async def test_a_file_that_somebody_else_has_locked_does_not_stop_the_event_loop(database, tmp_path):
     other = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
