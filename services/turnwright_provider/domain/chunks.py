@@ -10,6 +10,7 @@ Source: architecture 8; research/wire 2.1; rows RD01, RD02, RD05, RD09.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain, groupby
 from typing import Any, Final
 
 from turnwright_core.json_text import parse_json
@@ -205,10 +206,8 @@ def _reasoning(body: Mapping[str, Any]) -> str:
 def _content(content: Any) -> list[AppendContent | AppendReasoning]:
     if isinstance(content, str):
         return [AppendContent(content)] if content else []
-    parts: list[AppendContent | AppendReasoning] = []
-    for part in content if isinstance(content, list) else ():
-        parts += _part(part)
-    return parts
+    parts = chain.from_iterable(map(_part, content if isinstance(content, list) else ()))
+    return [kind("".join(part.text for part in run)) for kind, run in groupby(parts, type)]
 
 
 def _part(part: Any) -> list[AppendContent | AppendReasoning]:

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Final, TypeVar
 
-from turnwright_core.json_text import BRIEF_CHARS_MAX, parse_json
+from turnwright_core.json_text import parse_json
 from turnwright_provider.domain.body_shape import BodyShape, body_shape
 from turnwright_provider.domain.chunks import ChatFold
 from turnwright_provider.domain.deltas import Delta, VendorEvent
@@ -29,6 +29,12 @@ TAIL_S: Final = 0.05
 NOISE_EVENTS: Final = 2
 """Comments and events without anything in them may be as long in a row as so many of the longest events."""
 
+DELTAS_MAX: Final = 256
+"""After so many deltas the event loop has its turn: one event can hold thousands."""
+
+ASIDE_CHARS: Final = 4 * 1024
+"""An event of so many characters or more is read in a thread: the worst take a microsecond for each."""
+
 PARSES_MAX: Final = 2
 """Long texts that are parsed at a time: one of brackets takes twenty times its length."""
 
@@ -47,8 +53,12 @@ class ReplyReader:
         """The events of a 200. What was held back is told also when the stream breaks off."""
         try:
             async with aclosing(self._deltas(reply, fold, patience)) as deltas:
+                count = 0
                 async for delta in deltas:
                     yield delta
+                    count += 1
+                    if count % DELTAS_MAX == 0:
+                        await asyncio.sleep(0)
         except VendorError:
             for delta in fold.flush():
                 yield delta
@@ -97,7 +107,7 @@ class ReplyReader:
             raise failed(FailureClass.PROTOCOL, message)
 
     async def _fold(self, event: SseEvent, fold: ChatFold) -> list[Delta]:
-        if len(event.data) <= BRIEF_CHARS_MAX:
+        if len(event.data) < ASIDE_CHARS:
             return fold.event(event)
         return await self._in_thread(lambda: fold.event(event))
 
