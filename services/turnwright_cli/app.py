@@ -34,7 +34,7 @@ def app() -> None:
 task_options = several(
     click.argument("prompt", metavar="PROMPT", help="What to do; - reads standard input."),
     options.project,
-    click.option("--model", metavar="ALIAS", help="Model; a run that exists keeps its own."),
+    click.option("--model", metavar="ALIAS", help="Model; an existing run keeps its own."),
     click.option("--run", metavar="ALIAS", help="Run to continue or create [TURNWRIGHT_RUN; a new one]"),
     click.option("--fork", is_flag=True, help="Give the task to a fork of the run that --run names."),
     click.option("--yolo", is_flag=True, help="Accept every proposal without asking."),
@@ -87,17 +87,17 @@ def _task(mode: str, given: dict[str, Any]) -> NoReturn:
 
 @app.command()
 @options.run
-@click.argument("path", metavar="[PATH]", help="The proposal; may be left out when one waits.", default="")
+@click.argument("path", metavar="[PATH]", help="The proposal; optional if only one is pending.", default="")
 @click.option("--accept/--reject", default=None, help="The decision.")
 @click.option("--reason", default="", metavar="TEXT", help="With --reject: what the model reads.")
-@click.option("--edit", is_flag=True, help="Accept what you make of it in $VISUAL or $EDITOR.")
+@click.option("--edit", is_flag=True, help="Edit it in $VISUAL or $EDITOR, then accept it.")
 @click.option(
     "--content-file",
     metavar="[PATH=]FILE",
     multiple=True,
     help="Accept with this content; - is standard input.",
 )
-@click.option("--answer", default="", metavar="TEXT", help="Answer the question that is asked.")
+@click.option("--answer", default="", metavar="TEXT", help="Answer to the question.")
 @options.common
 def resolve(
     run: str,
@@ -145,8 +145,8 @@ def _accepts(accept: bool | None, reason: str, changes: list[Any]) -> bool:
 
 
 @app.command()
-@click.option("--watch", is_flag=True, help="Go on with what comes and goes, until Ctrl-C.")
-@click.option("--all", "every", is_flag=True, help="Of all projects, not of this one only.")
+@click.option("--watch", is_flag=True, help="Keep watching until Ctrl-C.")
+@click.option("--all", "every", is_flag=True, help="All projects, not only this one.")
 @options.common
 def inbox(watch: bool, every: bool, project: str | None, as_json: bool, server: str | None) -> None:
     """List what waits for a decision, the longest waiting first."""
@@ -158,7 +158,7 @@ def inbox(watch: bool, every: bool, project: str | None, as_json: bool, server: 
 
 
 @app.group(cls=Group, invoke_without_command=True)
-@click.option("--watch", is_flag=True, help="Go on with what changes, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Keep watching until Ctrl-C.")
 @options.common
 @click.pass_context
 def runs(context: click.Context, /, watch: bool, **given: Any) -> None:
@@ -182,7 +182,7 @@ def one_run(before: dict[str, Any], after: dict[str, Any]) -> tuple[CliSettings,
 
 @runs.command("show")
 @options.run
-@click.option("--full", is_flag=True, help="Show long proposals whole.")
+@click.option("--full", is_flag=True, help="Show long proposals in full.")
 @click.option("--turns", is_flag=True, help="Show its turns too, with each command and how it ended.")
 @options.common
 @click.pass_obj
@@ -248,11 +248,11 @@ def doctor(as_json: bool, server: str | None) -> None:
     "--listen",
     metavar="[NAME=]ADDR",
     multiple=True,
-    help="Where a service listens; without NAME the executor.",
+    help="Address a service listens on; without NAME, the executor.",
 )
-@click.option("--store", metavar="ADDR", help="A store elsewhere.")
-@click.option("--assembler", metavar="ADDR", help="An assembler elsewhere.")
-@click.option("--provider", metavar="ADDR", help="A provider elsewhere.")
+@click.option("--store", metavar="ADDR", help="Address of a store that runs elsewhere.")
+@click.option("--assembler", metavar="ADDR", help="Address of an assembler that runs elsewhere.")
+@click.option("--provider", metavar="ADDR", help="Address of a provider that runs elsewhere.")
 @options.database
 def serve(only: tuple[str, ...], listen: tuple[str, ...], db: str | None, **peers: str | None) -> None:
     """Run the services in this process, all four or those named, until SIGINT or SIGTERM."""

@@ -29,8 +29,8 @@ from turnwright_provider.config import PRICE_PREFIX
 from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
 
 CONFINEMENT: Final = {
-    "limits": "commands run under limits only (time, output, memory, processes); there is no sandbox",
-    "bubblewrap": "commands run under bubblewrap and limits: they write the project only, and with <env> nothing",
+    "limits": "commands are limited in time, output, memory and processes, but not sandboxed",
+    "bubblewrap": "commands run in bubblewrap, with limits: they can write to the project only, <env> to nothing",
 }
 
 
@@ -46,7 +46,7 @@ async def doctor(settings: CliSettings, *, as_json: bool) -> int:
     except (TurnwrightError, FailureError) as error:
         out = console()
         _own(out, settings)
-        _show_settings(out, "settings of this terminal; no service has answered", _own_services())
+        _show_settings(out, "settings of this terminal; no service answered", _own_services())
         raise (failure_of(error) if isinstance(error, TurnwrightError) else error) from None
     if as_json:
         write_line(to_line(status))
@@ -55,7 +55,7 @@ async def doctor(settings: CliSettings, *, as_json: bool) -> int:
         _own(out, settings)
         _show_settings(out, "settings in force", _told(status))
         if session.attached and (names := differing_variables(status)):
-            put(out, Text(f"set otherwise in this terminal, without effect: {', '.join(names)}", style="yellow"))
+            put(out, Text(f"set differently in this terminal, without effect: {', '.join(names)}", style="yellow"))
         for line in _status_lines(status, contexts):
             put(out, line)
     return 0 if all(service.serving for service in status.services) else FAILED
@@ -119,7 +119,7 @@ def _setting_names() -> frozenset[str]:
 
 def _meant(name: str) -> str:
     close = difflib.get_close_matches(name, _setting_names(), 1, 0.8)
-    return f"; was {close[0]} meant?" if close else ""
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _status_lines(status: query_pb2.GetStatusResponse, contexts: dict[str, str]) -> Iterator[Text]:

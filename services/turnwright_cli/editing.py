@@ -74,7 +74,7 @@ def contents_from(options: Sequence[str]) -> dict[str, str]:
         if not separator or (not Path(file).exists() and Path(option).exists()):
             path, file = "", option
         if path in contents:
-            raise usage(f"{path or 'The only file'} is given two contents.")
+            raise usage(f"{path or 'The only file'} has two contents: give one.")
         contents[path] = _read(file)
     return contents
 
@@ -91,4 +91,4 @@ def _text(data: bytes, what: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise usage(f"{what} is no UTF-8 text (byte {error.start}).") from None
+        raise usage(f"{what} is not UTF-8 text (byte {error.start}).") from None

@@ -28,7 +28,7 @@ from turnwright_core.values import frozen
 
 Event = executor_service_pb2.WatchRunResponse
 
-_EXPIRED: Final = "It is too late: nobody decided in time, and the proposal expired."
+_EXPIRED: Final = "Too late: the proposal expired before anybody decided."
 
 
 @frozen

@@ -41,7 +41,7 @@ async def announce(session: Session) -> None:
     if session.joined:
         complain("using the services that another command has started; they work with its settings")
     if names:
-        complain(f"set otherwise where the services run, and so without effect here: {', '.join(names)}")
+        complain(f"set differently where the services run, so without effect here: {', '.join(names)}")
 
 
 def differing_variables(status: query_pb2.GetStatusResponse) -> list[str]:

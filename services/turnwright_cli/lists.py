@@ -29,8 +29,8 @@ from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT, PAGE_SIZE_MAX
 
 SUMMARY_CHARS = 60
 _INTERRUPTED = (
-    "Nobody works on it now. It goes on with `turnwright serve`, or with the next command that gives it a task, "
-    "decides or aborts it."
+    "No executor is working on it. It continues with `turnwright serve`, or with the next command that gives it a "
+    "task, decides or aborts it."
 )
 _UNDER_WAY = (runs.RUNNING, runs.PROPOSED)
 """The statuses of a loop that an abort ends; one that is queued stays."""
@@ -126,7 +126,7 @@ async def abort_run(settings: CliSettings, project: str, alias: str, *, as_json:
     if as_json:
         return _json_lines([run])
     goes_on = run.loop.sequence == answer.run.loop.sequence and run.loop.status in _UNDER_WAY
-    told = "; it was told to stop, and has not stopped yet" if goes_on else ""
+    told = "; it was asked to stop and has not stopped yet" if goes_on else ""
     put(console(), Text(f"{safe_line(run.run)}: {run_words(run)}{told}"))
     return 0
 

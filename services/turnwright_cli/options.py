@@ -43,17 +43,17 @@ def several(*options: Decorator[Any]) -> Decorator[Any]:
 
 project = click.option("--project", metavar="DIR", help="Directory of the project [TURNWRIGHT_PROJECT; .]")
 server = click.option(
-    "--server", metavar="ADDR", help="Executor to use [TURNWRIGHT_SERVER; live stack, else an own one]"
+    "--server", metavar="ADDR", help="Executor to use [TURNWRIGHT_SERVER; the running stack, or a new one]"
 )
-as_json = click.option("--json", "as_json", is_flag=True, help="Print messages as JSON, one a line, and nothing else.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print only JSON, one message per line.")
 common = several(project, as_json, server)
 """Whose project, in which form, from which executor."""
 
 limits = several(
-    click.option("--max-turns", metavar="N", type=AT_LEAST_0, help="At most so many turns."),
-    click.option("--max-tokens", metavar="N", type=AT_LEAST_0, help="At most so many tokens."),
-    click.option("--max-cost", metavar="USD", type=click.FloatRange(min=0), help="At most so many US dollars."),
-    click.option("--max-seconds", metavar="S", type=click.FloatRange(min=0), help="At most so long a work."),
+    click.option("--max-turns", metavar="N", type=AT_LEAST_0, help="Limit on turns."),
+    click.option("--max-tokens", metavar="N", type=AT_LEAST_0, help="Limit on tokens."),
+    click.option("--max-cost", metavar="USD", type=click.FloatRange(min=0), help="Limit on cost, in US dollars."),
+    click.option("--max-seconds", metavar="S", type=click.FloatRange(min=0), help="Limit on working time."),
 )
 """What work may use up."""
 

@@ -139,7 +139,7 @@ def _show(replayed: Sequence[Replayed], incomplete: int, *, as_json: bool) -> No
         out.print(Text(f"{safe_line(at.run)} turn {at.turn}: {was} -> {now}"))
     out.print(Text(f"{len(different)} of {len(replayed)} verdicts would differ, in {runs} runs."))
     if incomplete:
-        out.print(Text(f"{incomplete} turns are left out: records of theirs were removed."))
+        out.print(Text(f"{incomplete} turns are left out: some of their records were removed."))
 
 
 def _as_dict(one: Replayed) -> dict[str, Any]:

@@ -25,13 +25,15 @@ def serve_plan(
     names = tuple(dict.fromkeys(only)) or START_ORDER
     for name in names:
         if name not in LISTEN:
-            raise usage(f"--only: there is no service {name!r}; there are {_NAMES}.")
+            raise usage(f"--only: unknown service {name!r}. Choose from {_NAMES}.")
     given = {peer: address for peer, address in peers.items() if address}
     for peer in given:
         if peer in names:
-            raise usage(f"--{peer}: this process runs the {peer} itself. Leave it out with --only, or the option.")
+            raise usage(
+                f"--{peer}: this process runs the {peer} itself. Drop this option, or leave the {peer} out with --only."
+            )
     if db and "store" not in names:
-        raise usage("--db: this process runs no store. Add it with --only, or leave the option out.")
+        raise usage("--db: this process runs no store. Add the store with --only, or drop this option.")
     addresses = {name: LISTEN[name] for name in names}
     for item in listen:
         name, address = _named(item, names)
@@ -47,7 +49,7 @@ def _named(item: str, names: Sequence[str]) -> tuple[str, str]:
     if name not in names:
         raise usage(f"--listen: {name!r} does not run in this process ({', '.join(names)}).")
     if not is_address(address):
-        raise usage(f"--listen: {address!r} is no address. Write HOST:PORT or unix:/path/of/socket.")
+        raise usage(f"--listen: {address!r} is not an address. Write HOST:PORT or unix:/path/of/socket.")
     return name, address
 
 
@@ -67,7 +69,7 @@ async def serve(plan: StackPlan, settings: CliSettings) -> int:
         try:
             await stack.start()
         except OSError as error:
-            raise FailureError(FAILED, f"{error}\n`turnwright doctor` tells what already serves this home.") from None
+            raise FailureError(FAILED, f"{error}\n`turnwright doctor` shows what already serves this home.") from None
         try:
             for name, address in stack.addresses.items():
                 print(f"{name} serves at {address}", file=sys.stderr, flush=True)

@@ -30,11 +30,11 @@ _ENDINGS: Final[Mapping[str, str]] = {
     "aborted": "it was told to stop",
     "rejected": "a proposal was rejected",
     "expired": "nobody decided on a proposal in time",
-    "cycles": "the model repeated the same commands and came no further",
+    "cycles": "the model repeated the same commands without progress",
     "strikes": "something failed in too many turns in a row",
     "loop_turns": "it took as many turns as one task may take",
     "workspace_unavailable": "the project's directory cannot be read",
-    "crash_loop": "executor after executor ended in the middle of a turn",
+    "crash_loop": "several executors in a row died in the middle of a turn",
 }
 """What the reasons of loops mean that are a word; others come with a sentence, or need none."""
 

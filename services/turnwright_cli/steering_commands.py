@@ -15,7 +15,7 @@ from turnwright_cli.options import AT_LEAST_0, finish, root_of, settings_of
 
 @app.command()
 @options.run
-@click.option("--to", default="", metavar="ALIAS", help="Alias of the fork; one is made otherwise.")
+@click.option("--to", default="", metavar="ALIAS", help="Alias of the fork; by default a new one.")
 @click.option("--turn", default=0, metavar="N", type=AT_LEAST_0, help="Begin at the end of this turn.")
 @options.common
 def fork(run: str, to: str, turn: int, project: str | None, as_json: bool, server: str | None) -> None:
@@ -40,7 +40,7 @@ def rename(run: str, new: str, project: str | None, as_json: bool, server: str |
 
 @app.command()
 @options.run
-@click.argument("message", metavar="MESSAGE", help="What the model reads; - reads standard input.")
+@click.argument("message", metavar="MESSAGE", help="Message to the model; - reads standard input.")
 @options.common
 def inject(run: str, message: str, project: str | None, as_json: bool, server: str | None) -> None:
     """Tell the model of a run something in its next turn, without giving it a task."""
@@ -53,7 +53,7 @@ def inject(run: str, message: str, project: str | None, as_json: bool, server: s
 
 @app.command()
 @options.run
-@click.option("--model", metavar="ALIAS", help="Model of loops from now on.")
+@click.option("--model", metavar="ALIAS", help="Model for later loops.")
 @click.option("--temperature", metavar="T", type=click.FloatRange(0, 2), help="Sampling temperature.")
 @click.option(
     "--persona-file", metavar="FILE", type=click.Path(path_type=Path), help="Persona; before the first turn only."

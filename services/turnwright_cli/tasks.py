@@ -290,7 +290,7 @@ def read_prompt(argument: str) -> str:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise usage(f"The prompt is no UTF-8 text (byte {error.start}).") from None
+        raise usage(f"The prompt is not UTF-8 text (byte {error.start}).") from None
     if not text.strip():
         raise usage("The prompt is empty. Say what to do, or give `-` and write it to standard input.")
     return text

@@ -21,7 +21,7 @@ def secret_of(settings: Settings) -> str:
 def derived(secret: str, tier: str, principal: str) -> str:
     """The token of a principal at a tier. Raises FailureError for another tier or a name that cannot be one."""
     if tier not in TIERS:
-        raise usage(f"--tier: {tier!r} is none of {', '.join(TIERS)}.")
+        raise usage(f"--tier: unknown tier {tier!r}. Choose from {', '.join(TIERS)}.")
     try:
         return derive_token(secret, TIERS[tier], principal)
     except ValueError as error:

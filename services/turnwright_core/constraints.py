@@ -131,7 +131,7 @@ class Patterns:
     def _tried(self, path: str) -> bool:
         if len(self.patterns) > FILE_PATTERNS_MAX:
             told = f"its files have {len(self.patterns)} globs and regexes of one kind as constraints"
-            raise UndecidedError(EDOM, f"{told}, and at most {FILE_PATTERNS_MAX} are gone by: remove some")
+            raise UndecidedError(EDOM, f"{told}, and at most {FILE_PATTERNS_MAX} are allowed: remove some")
         if self._spent_s > self._trying_s + self._trying_s_a_path * len(self._known):
             raise UndecidedError(EDOM, "the constraints on its files take too long: use simpler globs and regexes")
         began_s = thread_time()

@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one verb over standard input; return the exit status (0, or 1 after bad input)."""
     parser = argparse.ArgumentParser(prog="python -m turnwright_grammar", description="Read replies, apply edits.")
     parser.add_argument("verb", nargs="?", choices=("read", "edit", "match"), default="read")
-    parser.add_argument("--lines", action="store_true", help="one JSON object a line, in and out")
+    parser.add_argument("--lines", action="store_true", help="reads and writes one JSON object per line")
     options = parser.parse_args(arguments)
     for stream in (sys.stdin, sys.stdout):
         if hasattr(stream, "reconfigure"):

@@ -264,7 +264,7 @@ def checked_url(url: str) -> str:
         # Several servers may be named; the primary of them is taken.
         _ = [urlsplit(f"//{host}").port for host in hosts.split(",")]
     except ValueError:
-        raise ValueError("is no URL: host and port after the @ cannot be read") from None
+        raise ValueError("is not a URL: host and port after the @ cannot be read") from None
     if "@" in user or "@" in parts.path or user.count(":") > 1:
         raise ValueError("write @, / and : inside a user name or password as %40, %2F and %3A")
     return url

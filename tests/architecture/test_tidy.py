@@ -58,7 +58,7 @@ def long_functions(path: str, tree: ast.Module) -> Iterator[Finding]:
         return
     for node in walk(tree):
         if isinstance(node, FUNCTIONS) and (lines := (node.end_lineno or 0) - node.lineno + 1) > FUNCTION_LINES_MAX:
-            yield node.lineno, f"{node.name} has {lines} lines; {FUNCTION_LINES_MAX} are the limit"
+            yield node.lineno, f"{node.name} has {lines} lines; the limit is {FUNCTION_LINES_MAX}"
 
 
 def empty_names(path: str, _tree: ast.Module) -> Iterator[Finding]:

@@ -41,7 +41,7 @@ def test_doctor_tells_the_settings_of_the_server_and_not_of_the_terminal(bench) 
     assert "TURNWRIGHT_MODEL_m=scripted/m" in settings_told(told.stdout)
     assert "TURNWRIGHT_LEAVE_S=50" in told.stdout.partition("settings in force:")[0]
     differing = "TURNWRIGHT_MAX_STRIKES, TURNWRIGHT_MODEL_new, TURNWRIGHT_OPENAI_API_KEY"
-    assert f"set otherwise in this terminal, without effect: {differing}" in told.stdout
+    assert f"set differently in this terminal, without effect: {differing}" in told.stdout
     executor = next(one for one in status["services"] if one["name"] == "executor")
     assert [one["value"] for one in executor["settings"] if one["variable"] == "TURNWRIGHT_MAX_STRIKES"] == ["5"]
     assert "hidden" not in told.stdout + told.stderr + json.dumps(status)
@@ -61,7 +61,7 @@ def test_a_task_for_running_services_is_told_which_variables_have_no_effect(benc
         done = bench.run("act", "Do it.", "--model", "m", "--json", OPENAI_API_KEY=OTHER, OPENAI_BASE_URL="http://h/v1")
     assert done.returncode == 0
     names = "TURNWRIGHT_OPENAI_API_KEY, TURNWRIGHT_OPENAI_BASE_URL"
-    assert done.stderr == f"turnwright: set otherwise where the services run, and so without effect here: {names}\n"
+    assert done.stderr == f"turnwright: set differently where the services run, so without effect here: {names}\n"
 
 
 def test_a_second_command_is_told_that_it_joins_the_first_one(bench) -> None:
@@ -88,6 +88,6 @@ def test_a_derived_token_is_told_no_settings(bench) -> None:
 def test_without_an_answer_the_settings_of_the_terminal_are_called_that(bench) -> None:
     told = bench.run("doctor", "--server", "127.0.0.1:1")
     assert told.returncode == 5
-    assert "settings of this terminal; no service has answered:\n" in told.stdout
+    assert "settings of this terminal; no service answered:\n" in told.stdout
     assert "TURNWRIGHT_MAX_STRIKES=5" in told.stdout
     assert "hidden" not in told.stdout + told.stderr

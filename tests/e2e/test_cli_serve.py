@@ -60,7 +60,7 @@ def test_commands_attach_to_what_serves_the_home(bench) -> None:
         assert doctor.returncode == 0
         assert "executor: serves at " in doctor.stdout
         assert f"store: serves at {address_of(server, 'store')}" in doctor.stdout
-        assert "commands run under limits only" in doctor.stdout
+        assert "but not sandboxed" in doctor.stdout
         assert server.stop() == 0
     assert not (bench.home / "run" / "stack.json").exists()
 

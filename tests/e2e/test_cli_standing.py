@@ -74,7 +74,7 @@ def test_a_run_whose_command_was_killed_is_not_running(bench) -> None:
         process.end()
     until(lambda: listed(bench)[1] == "102 interrupted")
     shown = bench.run("runs", "show", "r").stdout
-    assert "Nobody works on it now." in shown
+    assert "No executor is working on it." in shown
     assert "running" not in shown
 
 
@@ -89,7 +89,7 @@ def test_a_loop_that_goes_round_in_circles_ends_with_a_sentence_and_advice(bench
     bench.script("m", *['<get path="a.txt"/>' + GO_ON] * 9)
     ended = bench.run("act", "Look.", "--model", "m", "--run", "r", TURNWRIGHT_MAX_STRIKES="1")
     assert ended.returncode == 4
-    assert "Stopped: the model repeated the same commands and came no further (499 cycles)" in ended.stdout
+    assert "Stopped: the model repeated the same commands without progress (499 cycles)" in ended.stdout
     assert "turnwright runs show RUN --turns" in ended.stderr
 
 

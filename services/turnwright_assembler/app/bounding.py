@@ -49,4 +49,4 @@ class Bounded:
         deadline_s = self._calls.deadline_s if self._calls else 0.0
         error_id = secrets.token_hex(8)
         _log.error("plugin_overdue", plugin=part.plugin, part=part.name, error_id=error_id, deadline_s=deadline_s)
-        return part.failure(f"was not done with {part.name} within {deadline_s:g} s", error_id)
+        return part.failure(f"did not finish {part.name} within {deadline_s:g} s", error_id)

@@ -85,7 +85,7 @@ class Registry:
         are those whose entries it is given. Raises ValueError where the tag is taken, or the place is none.
         """
         if not TAG.fullmatch(tag):
-            raise ValueError(f"{tag!r} is no tag: a lower-case letter, then letters, digits or _")
+            raise ValueError(f"{tag!r} is not a tag: write a lower-case letter, then letters, digits or _")
         owner = {one.tag: one.part.plugin for one in self._shared.steps if isinstance(one, PluggedSection)}.get(tag)
         if owner or tag in TAKEN:
             raise ValueError(f"the tag <{tag}> is taken, by {owner or 'the runtime'}")
@@ -137,7 +137,7 @@ class Registry:
 
     def _part(self, name: str, function: Callable[..., Any]) -> Part:
         if not callable(function) or inspect.iscoroutinefunction(function):
-            raise TypeError(f"{name}: {function!r} is no plain function; packets wait for nothing")
+            raise TypeError(f"{name}: {function!r} is not a plain function: packets are made without async code")
         return Part(self.plugin, name, function)
 
     def plugged(self, plugins: Iterable[Plugin]) -> Plugged:
@@ -166,5 +166,5 @@ def load_sections(enabled: str) -> Plugged:
 
 def _place(priority: int) -> int:
     if not PLACE_MIN <= int(priority) < PLACE_END:
-        raise ValueError(f"{priority} is no place: from {PLACE_MIN}, behind the prompt, to {PLACE_END - 1}")
+        raise ValueError(f"{priority} is not a priority: use {PLACE_MIN} (behind the prompt) to {PLACE_END - 1}")
     return int(priority)

@@ -70,7 +70,9 @@ def derive_token(secret: str, tier: Tier, principal: str) -> str:
     if not _PRINCIPAL.fullmatch(principal):
         raise ValueError("a principal has 1 to 64 characters out of letters, digits, '_', '-' and '@'")
     if principal == OPERATOR:
-        raise ValueError(f"the principal {OPERATOR!r} is who holds the deployment's secret: choose another name")
+        raise ValueError(
+            f"the principal {OPERATOR!r} stands for the holder of the deployment's secret: choose another name"
+        )
     claim = f"tw1.{tier.name.lower()}.{principal}"
     mac = hmac.new(secret.encode(), claim.encode(), hashlib.sha256).hexdigest()
     return f"{claim}.{mac}"

@@ -26,8 +26,8 @@ def ensure_home(home: Path) -> Path:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise OSError(
-            f"The directory {home} cannot be made: {error.strerror}. Name another one: TURNWRIGHT_HOME is that of all "
-            "that is kept, TURNWRIGHT_DB the database."
+            f"The directory {home} cannot be created: {error.strerror}. Choose another one with "
+            "TURNWRIGHT_HOME (everything) or TURNWRIGHT_DB (the database)."
         ) from None
     return home
 

@@ -174,7 +174,7 @@ def known(kind: type[E], value: int, field: str) -> E:
     """A value of an enum from the wire. Raises InvalidError for one that it does not know."""
     member: E | None = _members(kind).get(value)
     if member is None:
-        raise fault(Reason.INVALID_FIELD, f"{value} is no value of {field}.", field=field)
+        raise fault(Reason.INVALID_FIELD, f"{value} is not a valid {field}.", field=field)
     return member
 
 

@@ -31,6 +31,6 @@ def plan_from_pb(plan: plan_pb2.Plan) -> Plan:
     try:
         kind = PlanKind(plan.kind or PlanKind.MARKDOWN)
     except ValueError:
-        raise fault(Reason.INVALID_FIELD, f"{plan.kind} is no kind of plan.", field="kind") from None
+        raise fault(Reason.INVALID_FIELD, f"{plan.kind} is not a kind of plan.", field="kind") from None
     deltas = tuple(PlanDelta(delta.sequence, delta.text, time_from_pb(delta.create_time)) for delta in plan.deltas)
     return Plan(plan.plan_id or MAIN, kind, plan.body, plan.version, plan.mode, deltas, time_from_pb(plan.update_time))

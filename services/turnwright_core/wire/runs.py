@@ -130,7 +130,7 @@ def loop_settings_from_pb(settings: settings_pb2.LoopSettings) -> LoopSettings:
     try:
         mode = Mode(settings.mode)
     except ValueError:
-        raise fault(Reason.INVALID_FIELD, f"{settings.mode} is no mode.", field="mode") from None
+        raise fault(Reason.INVALID_FIELD, f"{settings.mode} is not a mode.", field="mode") from None
     return LoopSettings(
         mode=mode,
         model=settings.model,

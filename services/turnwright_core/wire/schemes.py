@@ -55,5 +55,5 @@ def _tier(value: int) -> Tier:
     except ValueError:
         tier = Tier.UNSPECIFIED
     if tier is Tier.UNSPECIFIED:
-        raise fault(Reason.INVALID_FIELD, f"{value} is no tier that can write.", field="writable_by")
+        raise fault(Reason.INVALID_FIELD, f"{value} is not a tier that can write.", field="writable_by")
     return tier

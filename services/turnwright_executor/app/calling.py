@@ -65,7 +65,7 @@ SILENT_LOOKS: Final = 35
 """Looks without a sign of life after which a call is taken from its owner: looks, because whoever waits may have been
 paused as well."""
 
-GONE: Final = Done("Not carried out to its end: whoever called it went away.", State.CANCELLED, "aborted:499")
+GONE: Final = Done("Not completed: its caller disconnected.", State.CANCELLED, "aborted:499")
 
 
 @frozen
@@ -345,5 +345,5 @@ def _check(call: Call, tools: Mapping[str, Tool]) -> None:
     texts = (call.command.body, *call.command.attributes, *call.command.attributes.values())
     actual = sum(len(text.encode()) for text in texts)
     if actual > CALL_BYTES_MAX:
-        message = f"The command has {actual} bytes; {CALL_BYTES_MAX} are the limit."
+        message = f"The command has {actual} bytes; the limit is {CALL_BYTES_MAX}."
         raise fault(Reason.LIMIT_EXCEEDED, message, field="body", limit=CALL_BYTES_MAX, actual=actual, unit="bytes")

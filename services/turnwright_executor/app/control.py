@@ -149,5 +149,5 @@ def _check_chars(field: str, text: str) -> None:
 
 def _check(field: str, actual: int, limit: int, unit: str) -> None:
     if actual > limit:
-        message = f"{field} has {actual} {unit}; {limit} are the limit."
+        message = f"{field} has {actual} {unit}; the limit is {limit}."
         raise fault(Reason.LIMIT_EXCEEDED, message, field=field, limit=limit, actual=actual, unit=unit)

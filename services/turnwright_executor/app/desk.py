@@ -48,7 +48,7 @@ class Desk:
         if workspace is None:
             raise fault(
                 Reason.WORKSPACE_UNAVAILABLE,
-                f"{root!r} is no directory that this executor can see. Name an existing one by its absolute path.",
+                f"{root!r} is not a directory that this executor can see. Name an existing one by its absolute path.",
                 project="",
                 root=root,
             )

@@ -115,7 +115,7 @@ def _ruling_of(request: pb.ResolveRequest) -> Ruling:
             _check_bytes("answer", request.accept.answer)
             contents = {one.path: one.content for one in request.accept.contents}
             if len(contents) < len(request.accept.contents):
-                raise _invalid("contents", "Each path has one content.")
+                raise _invalid("contents", "Give one content for each path.")
             accepted = request.accept
             return Ruling(True, accepted.answer, contents, accepted.client_runs)
         case "reject":
@@ -139,9 +139,9 @@ def _check_acceptance(effect: Effect, ruling: Ruling) -> None:
     if is_question and not ruling.comment.strip():
         raise _invalid("answer", "The proposal is a question: accept it with an answer, or reject it.")
     if ruling.comment and not is_question:
-        raise _invalid("answer", "The proposal is no question: accept it without an answer.")
+        raise _invalid("answer", "The proposal is not a question: accept it without an answer.")
     if ruling.client_runs and not isinstance(effect, CommandEffect):
-        raise _invalid("client_runs", "The proposal is no command: only a command can be run by who accepts it.")
+        raise _invalid("client_runs", "The proposal is not a command: only a command can run at the client.")
     check_contents(effect, ruling.contents)
 
 

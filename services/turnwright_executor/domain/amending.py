@@ -25,7 +25,7 @@ def check_contents(effect: Effect, contents: Mapping[str, str]) -> None:
     if isinstance(effect, QuestionEffect) and contents:
         raise _invalid("A question has no content: give an answer.")
     if isinstance(effect, CallEffect) and contents:
-        raise _invalid("What the tool does has no content that could be another one: accept it as it is, or reject it.")
+        raise _invalid("This proposal has no content to change: accept it as it is, or reject it.")
     if isinstance(effect, CommandEffect):
         _check_command(contents)
     if isinstance(effect, FileEffect):
@@ -38,7 +38,7 @@ def _check_command(contents: Mapping[str, str]) -> None:
     if ONLY in contents and not contents[ONLY].strip():
         raise _invalid("The command line is empty: reject the proposal instead.")
     if "\0" in contents.get(ONLY, ""):
-        raise _invalid("A command line holds no NUL.")
+        raise _invalid("A command line cannot contain NUL.")
 
 
 def _check_files(effect: FileEffect, contents: Mapping[str, str]) -> None:

@@ -19,7 +19,7 @@ _SAFE: Final = "%/:?#[]@!$&'()*+,;=~-._"
 
 
 class PageAddressError(ValueError):
-    """The text is no address of a page; what it says tells why."""
+    """The text is not an address of a page; what it says tells why."""
 
 
 def is_page(path: str) -> bool:
@@ -64,7 +64,7 @@ def _split(text: str) -> SplitResult:
         text.encode()
         parts = urlsplit(text)
     except UnicodeEncodeError:
-        raise PageAddressError("It holds half a character, which no address can.") from None
+        raise PageAddressError("It contains half a character, which an address cannot.") from None
     except ValueError as error:
         raise PageAddressError(f"It cannot be read: {error}.") from None
     if parts.scheme not in SCHEMES:

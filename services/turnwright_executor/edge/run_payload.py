@@ -47,7 +47,7 @@ class RunPayload:
     async def read(self, request: query_pb2.GetRunRequest) -> query_pb2.GetRunResponse:
         """A run with its loops and turns, and its history where that is asked for. Raises TurnwrightError."""
         if request.history_max > PAGE_SIZE_MAX:
-            message = f"history_max is {request.history_max}; {PAGE_SIZE_MAX} are the limit."
+            message = f"history_max is {request.history_max}; the limit is {PAGE_SIZE_MAX}."
             raise fault(
                 Reason.LIMIT_EXCEEDED, message, field="history_max", limit=PAGE_SIZE_MAX,
                 actual=request.history_max, unit="entries",

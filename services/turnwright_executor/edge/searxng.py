@@ -86,7 +86,7 @@ def hits_in(answer: bytes, results_max: int) -> Iterator[Hit]:
     try:
         value = parse_json(answer.decode("utf-8-sig"))
     except (ValueError, RecursionError):
-        raise WebError("bad_gateway:502", "The search engine answered something else than JSON.") from None
+        raise WebError("bad_gateway:502", "The search engine answered something other than JSON.") from None
     results = value.get("results") if isinstance(value, dict) else None
     if not isinstance(results, list):
         raise WebError("bad_gateway:502", "The search engine's answer holds no results.")

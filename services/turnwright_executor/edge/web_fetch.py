@@ -135,7 +135,7 @@ def _url(address: str) -> httpx.URL:
     try:
         return httpx.URL(address)
     except httpx.InvalidURL:
-        raise WebError("invalid:400", "Its host is no name that can be resolved; check its spelling.") from None
+        raise WebError("invalid:400", "Its host name cannot be resolved; check its spelling.") from None
 
 
 def _host(url: httpx.URL) -> str:
@@ -153,7 +153,7 @@ async def _answer(
 
 
 def _redirected(address: str, location: str) -> str:
-    """Where a redirect leads. Raises WebError where that is no address of a page."""
+    """Where a redirect leads. Raises WebError where that is not an address of a page."""
     try:
         return page_address(urljoin(address, location))
     except (PageAddressError, ValueError) as error:
@@ -190,7 +190,7 @@ async def read_body(response: httpx.Response, bytes_max: int) -> tuple[bytes, bo
                 if len(kept) > bytes_max:
                     return bytes(kept[:bytes_max]), True
     except EncodingError:
-        message = f"The server packed its answer as {encoding[:40]!r}, which nobody asked for."
+        message = f"The server packed its answer as {encoding[:40]!r}, which was not requested."
         raise WebError("unsupported:415", message) from None
     return bytes(kept), False
 

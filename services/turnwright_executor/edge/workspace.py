@@ -81,7 +81,7 @@ class DiskWorkspace:
         if self._constraints.is_ignored(relative):
             raise OutsideProjectError(f"{path} is ignored by the project; only <sh> and <env> can use it.")
         if writing and self._constraints.is_readonly(relative):
-            raise OutsideProjectError(f"{path} is read-only in this project and is not to be changed.")
+            raise OutsideProjectError(f"{path} is read-only in this project and cannot be changed.")
         return relative
 
     def _read(self, path: str, check: Check) -> FileText | None:
@@ -107,7 +107,7 @@ class DiskWorkspace:
         relative = self._normalise(path, writing=True)
         if relative != path:
             # Somebody has said yes to a change of that file and of no other one.
-            raise OutsideProjectError(f"{path} leads to {relative} by now, which is another file.")
+            raise OutsideProjectError(f"{path} now leads to {relative}, which is another file.")
         with Tree(self.root, check) as tree:
             current = self._hash_of(tree, relative)
             if content is None:

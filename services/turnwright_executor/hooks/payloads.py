@@ -27,7 +27,7 @@ def check_refusal(outcome: str, body: str) -> None:
     word, _, code = outcome.rpartition(":")
     is_code = len(code) == 3 and code.isascii() and code.isdecimal() and code[0] in "45"
     if not word or len(outcome) > OUTCOME_CHARS_MAX or not is_code:
-        raise ValueError(f"an outcome is `word:code` as in permission:403, and {outcome!r} is not")
+        raise ValueError(f"an outcome must be `word:code`, such as permission:403; it is {outcome!r}")
     if not (isinstance(body, str) and _is_storable(body) and body.strip()):
         raise ValueError("a refusal says in its body, in text that UTF-8 can hold, what to do instead")
 

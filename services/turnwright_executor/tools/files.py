@@ -145,7 +145,7 @@ async def conflict(path: str, context: Context) -> Done:
     if file is None:
         return failed(CONFLICT, f"{told} It does not exist any more. Look what happened, then repeat what is needed.")
     if file.text is None:
-        return failed(CONFLICT, f"{told} It is no text, or too long ({file.bytes_} bytes). Look at it, then repeat.")
+        return failed(CONFLICT, f"{told} It is not text, or too long ({file.bytes_} bytes). Look at it, then repeat.")
     return failed(CONFLICT, f"{told} Repeat what is needed on what it says now:\n{_beginning(file.text)}")
 
 

@@ -82,15 +82,15 @@ class PluginTool:
 def check_tool(tool: PluginTool) -> None:
     """Raises ValueError, or TypeError, for a tool that could not be offered."""
     if not isinstance(tool, PluginTool):
-        raise TypeError(f"{tool!r} is no PluginTool")
+        raise TypeError(f"{tool!r} is not a PluginTool")
     if not NAME.fullmatch(tool.name):
-        raise ValueError(f"{tool.name!r} is no name of a tool: a lower-case letter, then letters, digits or _")
+        raise ValueError(f"{tool.name!r} is not a tool name: write a lower-case letter, then letters, digits or _")
     if not tool.doc.strip() or len(tool.doc) > DOC_CHARS_MAX:
         raise ValueError(f"<{tool.name}> needs a text that the model reads, of at most {DOC_CHARS_MAX} characters")
     if tool.phase not in PHASES_OPEN:
         raise ValueError(f"<{tool.name}> stands in the phase {tool.phase!r}; there are {', '.join(PHASES_OPEN)}")
     if not isinstance(tool.effect_class, EffectClass) or not all(isinstance(need, Need) for need in tool.needs):
-        raise TypeError(f"<{tool.name}> has an effect_class that is none, or a need that is none")
+        raise TypeError(f"<{tool.name}> has an unknown effect_class or need")
 
 
 class PluginEntries:
@@ -185,7 +185,7 @@ def _refused_in_ask_mode(answer: Proposed, context: Context) -> Done | None:
 def _proposed(answer: Proposed) -> Proposed:
     """Raises ValueError or TypeError for what no proposal can be."""
     if not isinstance(answer.effect, FileEffect | CommandEffect | QuestionEffect | CallEffect):
-        raise TypeError(f"{type(answer.effect).__name__} is no effect")
+        raise TypeError(f"{type(answer.effect).__name__} is not an effect")
     if isinstance(answer.effect, CallEffect):
         _check_json(answer.effect.data, "the data of an effect")
     _check_answer(answer.body, answer.attributes)
@@ -199,7 +199,7 @@ def _done(answer: object) -> Done:
     if not isinstance(answer.state, State) or not answer.state.is_settled:
         raise ValueError("a command that is done is resolved, failed or cancelled")
     if answer.outcome and not answer.outcome.rpartition(":")[0]:
-        raise ValueError(f"an outcome is `word:code` as in not_found:404, and {answer.outcome!r} is not")
+        raise ValueError(f"an outcome must be `word:code`, such as not_found:404; it is {answer.outcome!r}")
     _check_answer(answer.body, answer.attributes)
     return replace(answer, writes=tuple(as_plugin(write) for write in answer.writes))
 

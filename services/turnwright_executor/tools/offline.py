@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from turnwright_executor.tools.ports import Download, Hit, Page, WebError
 
-TEXT = "This runtime reaches no web. Go on with what the project has."
+TEXT = "This runtime has no web access. Continue with what the project has."
 
 
 class Offline:

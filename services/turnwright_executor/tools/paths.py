@@ -91,7 +91,7 @@ async def normal(path: str, context: Context, *, writing: bool = False) -> str:
     except OutsideProjectError as error:
         raise refused("permission:403", str(error)) from None
     except OSError as error:
-        raise refused("unreadable:500", f"{path} cannot be looked at: {error.strerror}.") from None
+        raise refused("unreadable:500", f"{path} cannot be read: {error.strerror}.") from None
 
 
 async def read_file(path: str, context: Context) -> FileText | None:

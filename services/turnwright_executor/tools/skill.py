@@ -110,7 +110,7 @@ class Skill(Settled):
         name = skill_name(source)
         if not name:
             raise refused(
-                "invalid:400", f"{source} says no name for the skill. Name a file or folder such as guide.md."
+                "invalid:400", f"{source} gives no name for the skill. Name a file or folder such as guide.md."
             )
         return await asyncio.to_thread(self._read, name, source, gathered)
 
@@ -145,7 +145,9 @@ class Skill(Settled):
         for place, path in places:
             if found := await self._gathered(place, path):
                 return found
-        told = f"There is no skill {source}: neither the project has it, nor the folder `skills` of TURNWRIGHT_HOME."
+        told = (
+            f"There is no skill {source}: it is neither in the project nor in the folder `skills` of TURNWRIGHT_HOME."
+        )
         raise refused("not_found:404", told)
 
     async def _gathered(self, place: Workspace, path: str) -> Gathered | None:
@@ -169,7 +171,7 @@ def _skill_of(name: str, source: str, gathered: Gathered) -> _Skill:
     for path, file in placed.items():
         text = _text(gathered.files[file])
         if text is None:
-            left_out.append(f"{file} (no UTF-8 text)")
+            left_out.append(f"{file} (not UTF-8 text)")
         elif len(path) > PATH_CHARS_MAX or not path.isprintable():
             left_out.append(f"{file[:80]} (no name for an entry)")
         else:

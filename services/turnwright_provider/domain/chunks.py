@@ -88,7 +88,7 @@ class ChatFold:
     def chunk(self, chunk: Any) -> list[Delta]:
         """The deltas of one chunk. Raises VendorError for an error object."""
         if not isinstance(chunk, dict):
-            raise failed(FailureClass.PROTOCOL, f"a chunk is no object: {str(chunk)[:100]}")
+            raise failed(FailureClass.PROTOCOL, f"a chunk is not an object: {str(chunk)[:100]}")
         if tells_error(chunk):
             raise _error_in_stream(chunk)
         self._chunks += 1
@@ -108,7 +108,7 @@ class ChatFold:
         if isinstance(body, dict) and tells_error(body):
             raise _error_in_stream(body)
         if not any(isinstance(choice.get("message"), dict) for choice in choices):
-            raise failed(FailureClass.PROTOCOL, f"the JSON body is no chat completion: {brief(body)[:200]}")
+            raise failed(FailureClass.PROTOCOL, f"the JSON body is not a chat completion: {brief(body)[:200]}")
         deltas = self.chunk(body)
         self.is_done = True
         return deltas

@@ -85,7 +85,7 @@ _STATUS_IN_WORDS: Final = re.compile(r"\b(4(?:[01]\d|2[0-9]|31|51|9[89])|5(?:0\d
 def classify(status: int, headers: Mapping[str, str], body: bytes, now_s: float) -> Failure:
     """The failure of an HTTP answer other than 200. Header names are lower case; `now_s` is the wall clock."""
     error = read_error_bytes(body)
-    failure = _failure(status, error, error.message or f"HTTP {status} without a word")
+    failure = _failure(status, error, error.message or f"HTTP {status} without a message")
     wait_s = retry_after_s(headers, now_s)
     told = _TOLD.get(headers.get("x-should-retry", "").strip().lower(), failure.may_retry)
     return replace(failure, retry_after_s=error.retry_s if wait_s is None else wait_s, may_retry=told)

@@ -17,7 +17,7 @@ def split_vendor_model(vendor_model: str) -> tuple[str, str]:
     if not (vendor and slash and model):
         raise fault(
             Reason.INVALID_FIELD,
-            f"{vendor_model!r} is no `vendor/model`; write for example `openai/gpt-5-mini`.",
+            f"{vendor_model!r} is not of the form `vendor/model`; write, for example, `openai/gpt-5-mini`.",
             field="model.vendor_model",
         )
     return vendor, model

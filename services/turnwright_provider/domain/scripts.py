@@ -135,9 +135,9 @@ def _error(options: dict[str, str], number: int) -> ScriptedError:
 def _numbers(options: dict[str, str], known: frozenset[str], number: int) -> dict[str, int]:
     for name, value in options.items():
         if name not in known:
-            raise ScriptError(f"line {number}: {name} is no option here; there are {', '.join(sorted(known))}")
+            raise ScriptError(f"line {number}: {name} is not an option here; there are {', '.join(sorted(known))}")
         if not value.isdecimal() or int(value) > _NUMBER_MAX or (name == "chunk_chars" and int(value) == 0):
             raise ScriptError(
-                f"line {number}: {name}={value} is no number from {int(name == 'chunk_chars')} to {_NUMBER_MAX}"
+                f"line {number}: {name}={value} is not a number from {int(name == 'chunk_chars')} to {_NUMBER_MAX}"
             )
     return {name: int(value) for name, value in options.items()}

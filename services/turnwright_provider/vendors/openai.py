@@ -210,7 +210,7 @@ def is_base_url(url: str) -> bool:
 
 
 def public_url(url: str) -> str:
-    """A URL without user, password, query and fragment; empty for what is no URL."""
+    """A URL without user, password, query and fragment; empty for what is not a URL."""
     if not is_base_url(url):
         return ""
     parts = urlsplit(url)

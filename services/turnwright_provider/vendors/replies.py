@@ -103,7 +103,7 @@ class ReplyReader:
 
     def _check(self, size_bytes: int) -> None:
         if size_bytes > self._event_bytes_max:
-            message = f"an answer that is no stream is longer than {self._event_bytes_max} bytes"
+            message = f"an answer that is not a stream is longer than {self._event_bytes_max} bytes"
             raise failed(FailureClass.PROTOCOL, message)
 
     async def _fold(self, event: SseEvent, fold: ChatFold) -> list[Delta]:
@@ -150,7 +150,7 @@ def _whole(body: bytes, content_type: str, fold: ChatFold) -> list[Delta]:
         with contextlib.suppress(ValueError, RecursionError):
             return fold.whole(parse_json(body.decode("utf-8-sig")))
     start = body[:200].decode("utf-8", "replace")
-    raise failed(FailureClass.PROTOCOL, f"the answer ({content_type or 'of no type'}) is no event stream: {start}")
+    raise failed(FailureClass.PROTOCOL, f"the answer ({content_type or 'of no type'}) is not an event stream: {start}")
 
 
 async def _finish(chunks: AsyncGenerator[bytes, None]) -> None:

@@ -109,7 +109,7 @@ def inject_message(tx: Transaction, basis: Basis, caller: Caller, address: Addre
     """
     check_floor(caller, Tier.CLIENT, "InjectMessage")
     if not message.strip():
-        raise invalid("message", "The message is empty. Say what the model shall read.")
+        raise invalid("message", "The message is empty. Say what the model should read.")
     check_bytes("message", message, COMMENT_BYTES_MAX)
     run = get_run(tx.connection, address.project, address.run)
     cursor = run.cursor(basis.incarnation)

@@ -223,7 +223,7 @@ _ANEW: Final = "Set the whole plan again, with what was added to it."
 
 
 def _full(plan_id: str, field: str, limit: int, actual: int, unit: str, cure: str = _ANEW) -> Exception:
-    message = f"The {field} of the plan {plan_id!r} would have {actual} {unit}; {limit} are the limit. {cure}"
+    message = f"The {field} of the plan {plan_id!r} would have {actual} {unit}; the limit is {limit}. {cure}"
     return fault(Reason.LIMIT_EXCEEDED, message, field=field, limit=limit, actual=actual, unit=unit)
 
 

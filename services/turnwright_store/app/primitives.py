@@ -105,7 +105,7 @@ def plan(
     except PatternError as error:
         raise invalid("pattern", str(error)) from None
     if not fitting:
-        message = f"Nothing in {address.run} fits {change.pattern!r}."
+        message = f"Nothing in {address.run} matches {change.pattern!r}."
         raise fault(Reason.ENTRY_NOT_FOUND, message, path=change.pattern)
     matches = tuple(
         Match(one.path, _to(change, one.path, len(fitting)), one.revision, one.body_size_bytes) for one in fitting

@@ -100,7 +100,7 @@ def _check(resolution: Resolution) -> None:
     for path, count in paths.items():
         check_chars("contents.path", path, PATH_CHARS_MAX)
         if count > 1:
-            raise invalid("contents", f"Each path has one content; {path or 'the empty one'} stands there more often.")
+            raise invalid("contents", f"Each path has one content; {path or 'the empty one'} appears more than once.")
 
 
 def _resolved(tx: Transaction, caller: Caller, record: Entry, resolution: Resolution) -> SetEntry:

@@ -78,7 +78,7 @@ def _check_once(writes: Sequence[EntryWrite]) -> None:
     counts = Counter(path for write in writes for path in written_paths(write))
     path, count = counts.most_common(1)[0]
     if count > 1:
-        raise invalid("path", f"A request that steers a run writes each path once; {path} stands there more often.")
+        raise invalid("path", f"A request that steers a run writes each path once; {path} appears more than once.")
 
 
 def _steered(tx: Transaction, address: Address, writes: Sequence[EntryWrite]) -> dict[str, Shown]:

@@ -133,7 +133,7 @@ def _check_opening(basis: Basis, wish: Opening) -> list[int]:
         raise invalid("tool", f"tool must match {TOOL.pattern}; it is {wish.tool!r}.")
     scheme = basis.schemes.get(wish.tool)
     if scheme is None or scheme.default_scope != "run" or scheme.category != "data":
-        message = f"{wish.tool} is no scheme for data of a run: use sh or env, or register one first."
+        message = f"{wish.tool} is not a scheme for data of a run: use sh or env, or register one first."
         raise invalid("tool", message)
     if not wish.target.strip():
         raise invalid("target", "target is required: the command, or the name of what is followed.")
@@ -151,7 +151,7 @@ def _check_producer(producer: str) -> None:
 
 def _checked_number(number: int) -> int:
     if not 1 <= number <= CHANNEL_MAX:
-        raise invalid("channel", f"A channel has a number from 1 to {CHANNEL_MAX}; {number} is none.")
+        raise invalid("channel", f"The number of a channel must be from 1 to {CHANNEL_MAX}; it is {number}.")
     return number
 
 
@@ -218,7 +218,7 @@ def _another_channel(tx: Transaction, run: Standing, record: Entry, piece: Piece
 
 def _record(tx: Transaction, run: Standing, path: str) -> Entry:
     if not is_record(path):
-        raise invalid("path", f"{path!r} is no record: a stream is addressed by log://turn_N/{{tool}}/{{slug}}.")
+        raise invalid("path", f"{path!r} is not a record: a stream is addressed by log://turn_N/{{tool}}/{{slug}}.")
     shown = find_shown(tx.connection, run.id, [path]).get(path)
     if shown is None:
         raise fault(Reason.ENTRY_NOT_FOUND, f"There is no record {path} in {run.alias}.", path=path)

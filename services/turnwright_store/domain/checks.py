@@ -67,7 +67,7 @@ def check_count(field: str, actual: int, limit: int) -> None:
 
 def over_limit(field: str, limit: int, actual: int, unit: str) -> Exception:
     """What a caller is told of a field that is too long."""
-    message = f"{field} has {actual} {unit}; {limit} are the limit."
+    message = f"{field} has {actual} {unit}; the limit is {limit}."
     return fault(Reason.LIMIT_EXCEEDED, message, field=field, limit=limit, actual=actual, unit=unit)
 
 

@@ -60,7 +60,7 @@ def _check_plan(path: str, change: SetEntry) -> None:
     if found is None:
         raise invalid(
             "path",
-            f"{path!r} is no plan: it must be plan://{{plan_id}} with a plan_id of {PLAN_ID.pattern}, or a version or "
+            f"{path!r} is not a plan: use plan://{{plan_id}} with a plan_id of {PLAN_ID.pattern}, or a version or "
             "delta of one, plan://{plan_id}/v{version}/{sequence}.",
         )
     if change.state is State.STREAMING:
@@ -99,7 +99,7 @@ def _subkind_of(path: str, attributes_json: str) -> str:
     if not isinstance(subkind, str) or subkind not in EVENT_SUBKINDS:
         raise invalid("subkind", f"{path}: subkind must be one of {', '.join(sorted(EVENT_SUBKINDS))}.")
     if not isinstance(source, str) or not source:
-        raise invalid("source", f"{path}: source must be a text that names who tells of the event.")
+        raise invalid("source", f"{path}: source must be a text that names who reports the event.")
     check_chars("source", source, EVENT_SOURCE_CHARS_MAX)
     check_bytes("payload", _json_text(event["payload"]), EVENT_PAYLOAD_BYTES_MAX)
     return subkind

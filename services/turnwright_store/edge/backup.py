@@ -66,7 +66,7 @@ def _revision_of_file(core: Connection, source: Path) -> str:
     try:
         return revision_of(core)
     except sqlite3.DatabaseError as error:
-        raise BackupError(f"{source} is no readable database ({error}): name the store's with --db.") from None
+        raise BackupError(f"{source} is not a readable database ({error}): name the store's with --db.") from None
 
 
 def _check_schema(found: str, named: str) -> None:

@@ -47,7 +47,7 @@ from turnwright_store.sql.tables import executors, meta, metadata, runs
 _SIDE_FILES: Final = ("-wal", "-journal")
 """SQLite would play these into whatever database stands beside them."""
 
-_MAKE_ANOTHER: Final = "Make a backup again, or use another one."
+_MAKE_ANOTHER: Final = "Make another backup, or use another one."
 
 
 def restore(file: Path, database: str, tell: Tell) -> Report:
@@ -75,9 +75,9 @@ def _check(file: Path, tell: Tell) -> None:
             if revision and revision not in REVISIONS:
                 raise BackupError(too_new(revision))
             if not revision or _manifest(core) is None:
-                raise BackupError(f"{file} is no backup: make one with `turnwright store backup FILE`.")
+                raise BackupError(f"{file} is not a backup: make one with `turnwright store backup FILE`.")
     except sqlite3.DatabaseError as error:
-        raise BackupError(f"{file} is damaged, or no backup ({error}). {_MAKE_ANOTHER}") from None
+        raise BackupError(f"{file} is damaged, or not a backup ({error}). {_MAKE_ANOTHER}") from None
 
 
 def _manifest(core: Connection) -> Mapping[str, int] | None:

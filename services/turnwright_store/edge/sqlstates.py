@@ -92,7 +92,7 @@ def _too_long(told: psycopg.errors.Diagnostic) -> Exception | None:
         return None
     field = "pattern" if told.table_name == "file_constraints" else "path"
     message = (
-        f"The {field} has too many bytes for the index of the database: {actual}; {INDEXED_BYTES_MAX} are the limit. "
+        f"The {field} has too many bytes for the index of the database: {actual}; the limit is {INDEXED_BYTES_MAX}. "
         "Characters beyond ASCII have two to four."
     )
     return fault(Reason.LIMIT_EXCEEDED, message, field=field, limit=INDEXED_BYTES_MAX, actual=actual, unit="bytes")

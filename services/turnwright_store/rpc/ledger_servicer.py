@@ -28,7 +28,7 @@ def durability_of(value: int) -> Durability:
     try:
         return Durability(value or Durability.NORMAL)
     except ValueError:
-        raise invalid("durability", f"{value} is no durability.") from None
+        raise invalid("durability", f"{value} is not a durability.") from None
 
 
 def _address(request: Any) -> Address:

@@ -30,7 +30,7 @@ def _tier(value: int) -> Tier:
     try:
         return Tier(value)
     except ValueError:
-        raise invalid("writer", f"{value} is no tier.") from None
+        raise invalid("writer", f"{value} is not a tier.") from None
 
 
 class PlanRpcs(Calls):

@@ -33,7 +33,7 @@ def filter_of(value: int) -> ViewFilter:
     try:
         return ViewFilter(value or ViewFilter.ALL)
     except ValueError:
-        raise invalid("filter", f"{value} is no filter.") from None
+        raise invalid("filter", f"{value} is not a filter.") from None
 
 
 def at_of(request: Any) -> At | None:

@@ -145,7 +145,7 @@ async def test_a_plugin_that_takes_too_long_is_named_and_the_next_packet_is_made
     assert (error.reason.name, error.metadata["plugin"], error.metadata["part"]) == (
         "PLUGIN_FAILED", "late:register", "<slow>",
     )  # fmt: skip
-    assert "was not done with <slow> within 0.2 s" in error.message
+    assert "did not finish <slow> within 0.2 s" in error.message
     said = [(line["event"], line["plugin"], line["error_id"]) for line in lines]
     assert said == [("plugin_overdue", "late:register", error.metadata["error_id"])]
 

@@ -169,7 +169,7 @@ async def test_one_of_several_files_may_get_other_content(services):
     [
         (SET, {"contents": {"b.txt": "x"}}, "does not write b.txt; it writes a.txt"),
         (SET, {"contents": {"": "x", "a.txt": "y"}}, "name the path of each content"),
-        (SET, {"answer": "yes"}, "no question"),
+        (SET, {"answer": "yes"}, "not a question"),
         ('<rm path="a.txt"/>', {"contents": {"a.txt": "x"}}, "it writes no file"),
         ("<sh>ls</sh>", {"contents": {"ls": "x"}}, "leave the path empty"),
         ("<sh>ls</sh>", {"contents": {"": " "}}, "empty"),

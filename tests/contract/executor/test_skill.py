@@ -170,7 +170,7 @@ async def test_what_is_no_text_is_left_out_with_a_word(services) -> None:
     (folder / "up").symlink_to("..")
     entry = await load(services, "mixed")
     assert entry.body.splitlines()[-1] == (
-        "Not loaded: a.md (hidden by another), latin.md (no UTF-8 text), link.md (a link), pic.png (no UTF-8 text), "
+        "Not loaded: a.md (hidden by another), latin.md (not UTF-8 text), link.md (a link), pic.png (not UTF-8 text), "
         "up (a link)."
     )
     assert set(await loaded(services, "mixed")) == {"skill://mixed", "skill://mixed/a", "skill://mixed/secret"}
@@ -183,7 +183,7 @@ async def test_a_name_that_is_no_text_is_left_out_with_a_word(services) -> None:
     for name in (b"\xff.md", b"\xfe.png", b"a\nb.md"):
         (folder / os.fsdecode(name)).write_bytes(b"\0" if name.endswith(b".png") else b"x")
     entry = await load(services, "names")
-    told = "Not loaded: a?b.md (no name for an entry), ?.png (no UTF-8 text), ?.md (no name for an entry)."
+    told = "Not loaded: a?b.md (no name for an entry), ?.png (not UTF-8 text), ?.md (no name for an entry)."
     assert (entry.status, entry.body.splitlines()[-1]) == (200, told)
     assert set(await loaded(services, "names")) == {"skill://names"}
 

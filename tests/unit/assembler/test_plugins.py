@@ -275,7 +275,7 @@ def test_equal_input_gives_equal_bytes_whatever_was_made_before():
         (lambda registry: registry.section("known", print, priority=90), "<known> is taken, by the runtime"),
         (lambda registry: registry.section("get", print, priority=90), "<get> is taken, by the runtime"),
         (lambda registry: [registry.section("a", print, priority=90) for _ in "ab"], "<a> is taken, by w"),
-        (lambda registry: registry.section("A b", print, priority=90), "is no tag"),
+        (lambda registry: registry.section("A b", print, priority=90), "is not a tag"),
         (lambda registry: registry.section("a", print, priority=175), "is no place"),
         (lambda registry: registry.section("a", print, priority=29), "is no place"),
         (lambda registry: registry.filter("assembly.user", print), "10 is no place"),

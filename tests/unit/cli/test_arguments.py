@@ -28,7 +28,7 @@ REFUSED = {
     "empty prompt": (["act", " "], b"", b"The prompt is empty"),
     "empty standard input": (["ask", "-"], b"", b"The prompt is empty"),
     "ten megabytes": (["act", "-"], b"x" * 10_000_000, b"longer than 1048576 bytes"),
-    "no text": (["act", "-"], b"a\xff", b"no UTF-8 text (byte 1)"),
+    "no text": (["act", "-"], b"a\xff", b"not UTF-8 text (byte 1)"),
     "no decision": (["resolve", "r"], b"", b"--accept or --reject"),
     "reason for an acceptance": (["resolve", "r", "--accept", "--reason", "x"], b"", b"--reason"),
     "unknown service": (["serve", "--only", "stor"], b"", b"--only"),

@@ -91,8 +91,8 @@ async def conflicting(bench, change):
     [
         (lambda file: file.write_text("now this\n"), "on what it says now:\nnow this\n"),
         (lambda file: file.unlink(), "It does not exist any more."),
-        (lambda file: file.write_bytes(b"\xff\x00"), "It is no text, or too long (2 bytes)."),
-        (lambda file: file.write_bytes(b"x" * 200_000), "It is no text, or too long (200000 bytes)."),
+        (lambda file: file.write_bytes(b"\xff\x00"), "It is not text, or too long (2 bytes)."),
+        (lambda file: file.write_bytes(b"x" * 200_000), "It is not text, or too long (200000 bytes)."),
     ],
     ids=["another text", "gone", "no text", "too long to be read"],
 )

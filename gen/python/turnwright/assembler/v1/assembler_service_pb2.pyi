@@ -168,7 +168,7 @@ class PacketReport(_message.Message):
     ceiling: _builtins.int
     """Tokens that it may have."""
     chars: _builtins.int
-    """Code points of all messages: whoever puts copied pieces together can tell by it that they are those that were meant."""
+    """Code points of all messages: a caller that puts copied pieces together checks them by it."""
     render_version: _builtins.str
     """What made the bytes: the release, and each plugin as `name=version`, with spaces between. Equal input gives equal bytes
     where it is equal, and may not where it is not.

@@ -62,7 +62,7 @@ class AssemblerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CheckBudget(self, request, context):
-        """Tells what to summarize of a turn whose results, with all else, are more than a packet may have. Whoever knows that
+        """Tells what to summarize of a turn whose results, with all else, are more than a packet may have. A caller that knows that
         they cannot be need not ask.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -39,7 +39,7 @@ class AssemblerServiceStub:
     Assemble: _grpc.UnaryStreamMultiCallable[_assembler_service_pb2.AssembleRequest, _assembler_service_pb2.AssembleResponse]
     """Assembles the packet of one turn. The same stored state and request give the same bytes."""
     CheckBudget: _grpc.UnaryUnaryMultiCallable[_budget_pb2.CheckBudgetRequest, _budget_pb2.CheckBudgetResponse]
-    """Tells what to summarize of a turn whose results, with all else, are more than a packet may have. Whoever knows that
+    """Tells what to summarize of a turn whose results, with all else, are more than a packet may have. A caller that knows that
     they cannot be need not ask.
     """
 
@@ -53,7 +53,7 @@ class AssemblerServiceAsyncStub(AssemblerServiceStub):
     Assemble: _aio.UnaryStreamMultiCallable[_assembler_service_pb2.AssembleRequest, _assembler_service_pb2.AssembleResponse]  # type: ignore[assignment]
     """Assembles the packet of one turn. The same stored state and request give the same bytes."""
     CheckBudget: _aio.UnaryUnaryMultiCallable[_budget_pb2.CheckBudgetRequest, _budget_pb2.CheckBudgetResponse]  # type: ignore[assignment]
-    """Tells what to summarize of a turn whose results, with all else, are more than a packet may have. Whoever knows that
+    """Tells what to summarize of a turn whose results, with all else, are more than a packet may have. A caller that knows that
     they cannot be need not ask.
     """
 
@@ -76,7 +76,7 @@ class AssemblerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _budget_pb2.CheckBudgetRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_budget_pb2.CheckBudgetResponse, _abc.Awaitable[_budget_pb2.CheckBudgetResponse]]:
-        """Tells what to summarize of a turn whose results, with all else, are more than a packet may have. Whoever knows that
+        """Tells what to summarize of a turn whose results, with all else, are more than a packet may have. A caller that knows that
         they cannot be need not ask.
         """
 

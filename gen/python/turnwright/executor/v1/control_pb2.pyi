@@ -131,7 +131,7 @@ class RenameRunResponse(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def run(self) -> _run_pb2.Run:
-        """The run. Watches of its old alias end; whoever watches that one again is told RUN_NOT_FOUND."""
+        """The run. Watches of its old alias end; watching that one again fails with RUN_NOT_FOUND."""
 
     def __init__(
         self,
@@ -395,7 +395,7 @@ Global___CallToolRequest: _TypeAlias = CallToolRequest  # noqa: Y015
 
 @_typing.final
 class CallToolResponse(_message.Message):
-    """What came of the command. That it failed is told by the record, not by an error of the rpc."""
+    """What came of the command. A failure is in the record, not an error of the rpc."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

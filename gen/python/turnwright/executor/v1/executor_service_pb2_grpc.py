@@ -333,7 +333,7 @@ class ExecutorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CancelStream(self, request, context):
-        """Ends a stream whoever produces it, commands that run here included.
+        """Ends a stream of any producer, commands that run here included.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

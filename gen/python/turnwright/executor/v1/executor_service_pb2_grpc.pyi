@@ -81,7 +81,7 @@ class ExecutorServiceStub:
     AbortStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.AbortStreamRequest, _stream_pb2.AbortStreamResponse]
     """Ends a stream that the caller produces and gives up."""
     CancelStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.CancelStreamRequest, _stream_pb2.CancelStreamResponse]
-    """Ends a stream whoever produces it, commands that run here included."""
+    """Ends a stream of any producer, commands that run here included."""
     ForkRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.ForkRunRequest, _control_pb2.ForkRunResponse]
     """Makes a run that begins with what another one sees now, or saw at the end of an earlier turn."""
     RenameRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.RenameRunRequest, _control_pb2.RenameRunResponse]
@@ -173,7 +173,7 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     AbortStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.AbortStreamRequest, _stream_pb2.AbortStreamResponse]  # type: ignore[assignment]
     """Ends a stream that the caller produces and gives up."""
     CancelStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.CancelStreamRequest, _stream_pb2.CancelStreamResponse]  # type: ignore[assignment]
-    """Ends a stream whoever produces it, commands that run here included."""
+    """Ends a stream of any producer, commands that run here included."""
     ForkRun: _aio.UnaryUnaryMultiCallable[_control_pb2.ForkRunRequest, _control_pb2.ForkRunResponse]  # type: ignore[assignment]
     """Makes a run that begins with what another one sees now, or saw at the end of an earlier turn."""
     RenameRun: _aio.UnaryUnaryMultiCallable[_control_pb2.RenameRunRequest, _control_pb2.RenameRunResponse]  # type: ignore[assignment]
@@ -352,7 +352,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _stream_pb2.CancelStreamRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_stream_pb2.CancelStreamResponse, _abc.Awaitable[_stream_pb2.CancelStreamResponse]]:
-        """Ends a stream whoever produces it, commands that run here included."""
+        """Ends a stream of any producer, commands that run here included."""
 
     @_abc_1.abstractmethod
     def ForkRun(

@@ -238,8 +238,8 @@ Global___WatchProposalsRequest: _TypeAlias = WatchProposalsRequest  # noqa: Y015
 
 @_typing.final
 class WatchProposalsResponse(_message.Message):
-    """What came into the inbox and what left it, or a heartbeat when both are empty and `complete` was told before.
-    There is no cursor: a watch begins with all that waits, so whoever comes back learns by absence what was decided.
+    """What came into the inbox and what left it, or a heartbeat when both are empty and `complete` was sent before.
+    There is no cursor: a watch begins with all that waits, so a client that reconnects learns by absence what was decided.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

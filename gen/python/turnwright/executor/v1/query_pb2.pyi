@@ -206,7 +206,7 @@ class GetRunResponse(_message.Message):
     @_builtins.property
     def history(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
         """Prompts, records of commands and notes of the model, in the order of the timeline, where `history_max` asks for them.
-        Bodies are cut after 16384 bytes; of the latest about 512 KiB are told. ListEntries has all.
+        Bodies are cut after 16384 bytes; of the latest about 512 KiB are returned. ListEntries has all.
         """
 
     @_builtins.property

@@ -313,8 +313,8 @@ Global___AbortStreamResponse: _TypeAlias = AbortStreamResponse  # noqa: Y015
 
 @_typing.final
 class CancelStreamRequest(_message.Message):
-    """Ends a stream whoever produces it: a command that runs here is stopped with all its processes, and the loop goes on
-    without it; another producer is told by the event OutputCancelled and by the answer to its next call.
+    """Ends a stream of any producer: a command that runs here is stopped with all its processes, and the loop goes on
+    without it; another producer learns it from the event OutputCancelled and by the answer to its next call.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

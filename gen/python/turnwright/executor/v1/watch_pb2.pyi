@@ -224,7 +224,7 @@ Global___NotifyRequest: _TypeAlias = NotifyRequest  # noqa: Y015
 
 @_typing.final
 class NotifyResponse(_message.Message):
-    """The watchers that are connected to this executor are told."""
+    """The watchers that are connected to this executor receive it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

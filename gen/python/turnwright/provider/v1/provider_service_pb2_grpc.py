@@ -61,7 +61,7 @@ class ProviderServiceServicer(object):
     """
 
     def Generate(self, request, context):
-        """Calls a model and streams its reply. Retries happen before the first delta only, and are told in the stream.
+        """Calls a model and streams its reply. Retries happen before the first delta only, and are reported in the stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -37,7 +37,7 @@ class ProviderServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ProviderServiceAsyncStub: ...
     Generate: _grpc.UnaryStreamMultiCallable[_provider_service_pb2.GenerateRequest, _provider_service_pb2.GenerateResponse]
-    """Calls a model and streams its reply. Retries happen before the first delta only, and are told in the stream."""
+    """Calls a model and streams its reply. Retries happen before the first delta only, and are reported in the stream."""
     ListVendors: _grpc.UnaryUnaryMultiCallable[_provider_service_pb2.ListVendorsRequest, _provider_service_pb2.ListVendorsResponse]
     """Lists the vendors of this build and whether each is configured. No network call."""
     CheckModels: _grpc.UnaryUnaryMultiCallable[_provider_service_pb2.CheckModelsRequest, _provider_service_pb2.CheckModelsResponse]
@@ -52,7 +52,7 @@ class ProviderServiceAsyncStub(ProviderServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Generate: _aio.UnaryStreamMultiCallable[_provider_service_pb2.GenerateRequest, _provider_service_pb2.GenerateResponse]  # type: ignore[assignment]
-    """Calls a model and streams its reply. Retries happen before the first delta only, and are told in the stream."""
+    """Calls a model and streams its reply. Retries happen before the first delta only, and are reported in the stream."""
     ListVendors: _aio.UnaryUnaryMultiCallable[_provider_service_pb2.ListVendorsRequest, _provider_service_pb2.ListVendorsResponse]  # type: ignore[assignment]
     """Lists the vendors of this build and whether each is configured. No network call."""
     CheckModels: _aio.UnaryUnaryMultiCallable[_provider_service_pb2.CheckModelsRequest, _provider_service_pb2.CheckModelsResponse]  # type: ignore[assignment]
@@ -70,7 +70,7 @@ class ProviderServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _provider_service_pb2.GenerateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_provider_service_pb2.GenerateResponse], _abc.AsyncIterator[_provider_service_pb2.GenerateResponse]]:
-        """Calls a model and streams its reply. Retries happen before the first delta only, and are told in the stream."""
+        """Calls a model and streams its reply. Retries happen before the first delta only, and are reported in the stream."""
 
     @_abc_1.abstractmethod
     def ListVendors(

@@ -301,7 +301,7 @@ Global___WatchRunsRequest: _TypeAlias = WatchRunsRequest  # noqa: Y015
 class WatchRunsResponse(_message.Message):
     """Runs as they are now. The stream begins with a snapshot of all runs, in parts; then each message tells of the runs that
     changed since, in the order of their changes, each as it is now: of several changes of one run in between only the
-    latest is told. A message without anything is a heartbeat.
+    latest is sent. A message without anything is a heartbeat.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -98,7 +98,7 @@ class ClaimRunResponse(_message.Message):
     two thirds of it; nobody else can claim the run before it has passed, and a grace after that.
     """
     turn_losses: _builtins.int
-    """How many owners of the open turn were never heard of again: their leases passed, nobody gave the run back. 0 without
+    """How many owners of the open turn died: their leases passed, nobody gave the run back. 0 without
     an open turn. Counted durably, so that a turn that ends its executors is given up at some time.
     """
     turn_calls: _builtins.int

@@ -123,7 +123,7 @@ class AppendPlanRequest(_message.Message):
     """Identity of the plan; empty: `main`. NOT_FOUND, reason ENTRY_NOT_FOUND, when there is none: set it first."""
     delta: _builtins.str
     """The delta, 1 to 16384 bytes. A plan has at most 100 deltas with 262144 bytes in all; over that the call is refused
-    with LIMIT_EXCEEDED, and the plan should be set anew.
+    with LIMIT_EXCEEDED, and the plan should be set again.
     """
     writer: _entry_pb2.Tier.ValueType
     """Tier that writes; at most the effective tier of the call. Unspecified: the effective tier."""

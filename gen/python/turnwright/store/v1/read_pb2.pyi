@@ -237,7 +237,7 @@ class ReadViewResponse(_message.Message):
 
     @_builtins.property
     def schemes(self) -> _scheme_pb2.SchemeRegistry:
-        """The registered schemes, where they are not those that the caller knows; only in the first message. Whoever keeps a
+        """The registered schemes, where they are not those that the caller knows; only in the first message. A caller that keeps a
         part of the view reads a snapshot then: what a filter lets pass may be something else.
         """
 

@@ -19,7 +19,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 @_typing.final
 class PacketPiece(_message.Message):
     """A piece of a message of a packet: the text of a message is its pieces, one after the other. Packets that follow one
-    another share most of their pieces, so a packet is told by what differs from another one, its base.
+    another share most of their pieces, so a packet is described by what differs from another one, its base.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
