@@ -79,7 +79,7 @@ def test_a_home_that_cannot_be_made_is_told_plainly(tmp_path) -> None:
 
     assert (done.returncode, done.stdout) == (5, b"")
     assert b"/proc/nowhere" in done.stderr
-    assert b"Name another one: TURNWRIGHT_HOME" in done.stderr
+    assert b"Choose another one with TURNWRIGHT_HOME" in done.stderr
     assert b"Traceback" not in done.stderr
 
 
