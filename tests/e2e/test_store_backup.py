@@ -261,7 +261,7 @@ def damaged(file, whole, damage):
         case "newer":
             with closing(sqlite3.connect(file)) as raw, raw:
                 raw.execute("UPDATE alembic_version SET version_num = 'r9999'")
-        case "no backup":
+        case "not a backup":
             with closing(sqlite3.connect(file)) as raw, raw:
                 raw.execute("DELETE FROM meta WHERE key = 'backup'")
 
@@ -271,11 +271,11 @@ def damaged(file, whole, damage):
     [
         ("cut short", "damaged"),
         ("garbage inside", "damaged"),
-        ("garbage", "damaged, or no backup"),
-        ("empty", "no backup"),
+        ("garbage", "damaged, or not a backup"),
+        ("empty", "not a backup"),
         ("a row less", "rows in views, and should have"),
         ("newer", "r9999"),
-        ("no backup", "turnwright store backup FILE"),
+        ("not a backup", "turnwright store backup FILE"),
     ],
 )
 def test_a_file_that_is_no_whole_backup_is_refused_and_leaves_nothing(tmp_path, file, whole, damage, told):
@@ -296,7 +296,7 @@ def test_a_file_that_is_no_whole_backup_is_refused_and_leaves_nothing(tmp_path, 
         ("no.db", "new.db", "There is no database at no.db"),
         ("taken.db", "no/new.db", "There is no directory no"),
         ("taken.db", "taken.db", "taken.db exists already"),
-        ("taken.db", "new.db", "no readable database"),
+        ("taken.db", "new.db", "not a readable database"),
         ("postgresql://u:secret@127.0.0.1:1/x", "new.db", "u:***@127.0.0.1:1/x failed"),
     ],
 )

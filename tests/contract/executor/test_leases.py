@@ -177,8 +177,10 @@ async def test_work_that_a_dead_executor_left_is_found(tmp_path):
     """Within the lease, its grace and one look."""
     async with stack(tmp_path, work_poll_s=0.1) as (services, store):
         services.script(DONE)
+        await services.stop("executor")
         await store.enqueue(services.project, "r")
         await store.claim(services.project, "r", lease_ms=300)
+        await services.start("executor")
         assert (await until(ended_of(services.client, services.project, "r"), "the end")).status == 200
 
 

@@ -269,7 +269,7 @@ async def test_what_is_wrong_with_a_task_is_said(services) -> None:
     with pytest.raises(MissingError):
         await services.client.get_run(services.project, "r")
     for root in ("/nowhere/at/all", "relative", ""):
-        with pytest.raises(PreconditionError, match=f"'{root}' is no directory .* by its absolute path"):
+        with pytest.raises(PreconditionError, match=f"'{root}' is not a directory .* by its absolute path"):
             await services.client.init_project(root)
 
 

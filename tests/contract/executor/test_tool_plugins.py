@@ -253,7 +253,7 @@ async def test_a_record_whose_tool_is_gone_fails_and_the_run_goes_on(plugin, tmp
         ('name = "get"', "the name <get> is taken, by the runtime"),
         ('name = "set_plan"', "the name <set_plan> is taken, by the runtime"),
         ('name = "post"', "the name <post> is taken, by clash:register"),
-        ('name = "Weather"', "is no name of a tool"),
+        ('name = "Weather"', "is not a tool name"),
         ('doc = ""', "needs a text that the model reads"),
         ('phase = "communicate"', "there are gather, reason, act"),
         ('schemes = (Scheme("known", "logging"),)', "the schemes known:// cannot be registered"),

@@ -293,7 +293,7 @@ def test_a_function_that_waits_is_refused():
     async def late(_context):
         return []
 
-    with pytest.raises(TypeError, match="no plain function"):
+    with pytest.raises(TypeError, match="not a plain function"):
         plugged(lambda registry: registry.section("a", late, priority=90))
 
 
