@@ -1,4 +1,4 @@
-"""Texts that reach people: none of them sends somebody at a terminal to an rpc."""
+"""Texts that reach people: none of them names an rpc, and none uses a phrase that reads as translated."""
 
 import ast
 import re
@@ -10,6 +10,9 @@ RPC = re.compile(r"^\s*rpc (\w+)\(", re.MULTILINE)
 RPCS = frozenset(name for proto in (REPO / "protos").rglob("*.proto") for name in RPC.findall(proto.read_text()))
 WORDS = frozenset({"Abort", "Act", "Ask", "Assemble", "Discover", "Generate", "Notify", "Resolve"})
 """Rpcs whose names are words; they may begin a sentence."""
+TRANSLATED = re.compile(
+    r"(?<![Tt]here )\b(?:is|are) no (?!longer\b|more\b)|\bin no way a\b|\banew\b|\b[Ww]hoever\b|\bare the limit\b|\ban own\b"
+)
 
 
 def sentences(tree: ast.AST) -> Iterator[ast.Constant]:
@@ -38,3 +41,18 @@ def test_no_text_names_an_rpc() -> None:
 def test_a_text_that_names_one_is_found() -> None:
     (text,) = sentences(ast.parse('"""GetRun."""\nraise ValueError(f"{path}: ask with GetEntry.")'))
     assert named_in(text.value) == {"GetEntry"}
+
+
+def test_no_text_reads_as_translated() -> None:
+    found = [
+        f"{file.relative_to(REPO)}:{text.lineno} says {odd[0]!r}"
+        for file in sorted((REPO / "services").rglob("*.py"))
+        for text in sentences(ast.parse(file.read_text()))
+        if (odd := TRANSLATED.search(text.value))
+    ]
+    assert not found, "\n".join(["say it as a native speaker would:", *found])
+
+
+def test_a_text_that_reads_as_translated_is_found() -> None:
+    (text,) = sentences(ast.parse('raise ValueError(f"{value} is no value of {field}.")'))
+    assert TRANSLATED.search(text.value)

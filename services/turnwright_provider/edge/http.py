@@ -123,7 +123,7 @@ def _our_errors(limits: HttpLimits) -> Iterator[None]:
     except httpx.TransportError as error:
         words = str(error) or type(error).__name__
         if isinstance(error, httpx.ProtocolError) and not _HUNG_UP.search(words):
-            raise failed(FailureClass.PROTOCOL, f"the answer is no HTTP: {words}") from None
+            raise failed(FailureClass.PROTOCOL, f"the answer is not HTTP: {words}") from None
         raise failed(FailureClass.SERVER, f"the connection broke: {words}") from None
 
 

@@ -69,7 +69,7 @@ async def test_a_script_that_has_changed_is_read_again(provider, scripts):
         ("demo", 4, "VENDOR_REJECTED", "the script has only 4 replies"),
         ("plain", 1, "VENDOR_REJECTED", "the script has only 1 reply,"),
         ("absent", 0, "VENDOR_REJECTED", "there are demo, link, plain, wrong"),
-        ("wrong", 0, "VENDOR_REJECTED", "line 1: speed is no option"),
+        ("wrong", 0, "VENDOR_REJECTED", "line 1: speed is not an option"),
         ("../outside", 0, "VENDOR_REJECTED", "1 to 64 characters"),
         ("demo.txt", 0, "VENDOR_REJECTED", "1 to 64 characters"),
         ("x" * 65, 0, "VENDOR_REJECTED", "1 to 64 characters"),
