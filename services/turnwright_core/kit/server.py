@@ -138,8 +138,8 @@ class RunningServer:
         except RuntimeError:
             await self.service.close()
             raise OSError(
-                f"The {self.service.name} cannot listen on {self._wanted}: something else listens there, or it is not an "
-                f"address of this host. Choose another one with --listen {self.service.name}=HOST:PORT."
+                f"The {self.service.name} cannot listen on {self._wanted}: something else listens there, or it is not "
+                f"an address of this host. Choose another one with --listen {self.service.name}=HOST:PORT."
             ) from None
         if self._wanted.endswith(":0"):
             self.address = f"{self._wanted[:-2]}:{port}"
