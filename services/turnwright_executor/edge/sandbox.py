@@ -32,7 +32,12 @@ SECRETS: Final = ("~/.cache/huggingface/token", "~/.cache/huggingface/stored_tok
 """Credentials that tools keep among their caches."""
 
 TMPFS_BYTES: Final = 1024 * 1024 * 1024
-"""What each directory that stands in memory holds at most, in bytes: it counts to no process."""
+"""What a directory that stands in memory holds at most, in bytes: it counts to no process."""
+
+_SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - not ours, the sandbox's
+_MIB: Final = 1024 * 1024
+SMALL_TMPFS_BYTES: Final = {"/run": 16 * _MIB, _SHARED_MEMORY: 64 * _MIB, "/var/tmp": 256 * _MIB}  # noqa: S108
+"""The same of those that hold little: for shared memory what containers usually have."""
 
 PROBE_S: Final = 5.0
 """Seconds that the sandbox has to show that the host lets it work."""
@@ -77,6 +82,8 @@ class Sandbox:
         return [
             *(self.program, "--die-with-parent", "--unshare-pid", "--unshare-ipc", *network, *_capabilities()),
             *("--unsetenv", "TMPDIR", *self._mounts(root, read_only=read_only)),
+            # It stands in memory too, without a bound.
+            *("--remount-ro", "/dev"),
             *(*([] if root == "/" else ["--remount-ro", "/"]), "--chdir", root, "--", *argv),
         ]
 
@@ -92,7 +99,7 @@ class Sandbox:
         ]
         steps = [
             *(step for step in beside if not self._is_covered(step[-1], root)),
-            *(("--dev", "/dev"), ("--proc", "/proc"), _bound(bind.removesuffix("-try"), root)),
+            *(("--dev", "/dev"), _empty(_SHARED_MEMORY), ("--proc", "/proc"), _bound(bind.removesuffix("-try"), root)),
             # What says which workspace this is: a command that could write it could take another one's place.
             _bound("--ro-bind-try", str(PurePath(root) / MARKER_FOLDER)),
             *(_covered(path) for path in self.hidden),
@@ -128,7 +135,7 @@ def _shown(path: str) -> Step:
 
 def _empty(path: str) -> Step:
     """An empty directory in memory, which a command may fill so far."""
-    return "--size", str(TMPFS_BYTES), "--tmpfs", path
+    return "--size", str(SMALL_TMPFS_BYTES.get(path, TMPFS_BYTES)), "--tmpfs", path
 
 
 def _covered(path: str) -> Step:

@@ -181,6 +181,23 @@ async def test_programs_on_the_path_run_wherever_they_are_installed(place, monke
     assert (end.exit_code, out.splitlines()[:2]) == (0, ["installed", "1"])
 
 
+@pytest.mark.parametrize("folder", ["/dev/shm", "/run", "/var/tmp"])
+@with_bubblewrap
+async def test_what_a_command_keeps_in_memory_outside_of_its_processes_is_bounded(place, folder):
+    end, _, err = await run(place, f"head -c 300000000 /dev/zero > {folder}/x")
+    assert (end.exit_code > 0, "No space left on device" in err) == (True, True)
+
+
+@with_bubblewrap
+async def test_devices_and_shared_memory_work_and_nothing_is_kept_beside_them(place):
+    shared = "from multiprocessing import Lock, shared_memory as s; Lock(); m = s.SharedMemory(create=True, size=9)"
+    end, _, err = await run(
+        place,
+        f"echo x > /dev/null && head -c 9 /dev/urandom > a && python3 -c '{shared}; m.unlink()' && echo x > /dev/x",
+    )
+    assert (end.exit_code > 0, err.count("\n"), "/dev/x: Read-only file system" in err) == (True, 1, True)
+
+
 LINKS = {
     "to a file": "ln -s {keys}/key bin/tool",
     "to what is not there": "ln -s {keys}/bin/anything bin/tool",
