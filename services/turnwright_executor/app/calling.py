@@ -25,7 +25,7 @@ from itertools import count
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, to_attributes_json
+from turnwright_core.entries import Entry, EntryWrite, RemoveEntry, SetEntry, State, Tier, to_attributes_json
 from turnwright_core.errors import ConflictError, Reason, TurnwrightError, fault
 from turnwright_core.kit.scope import detached
 from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode, Run
@@ -64,6 +64,9 @@ LOOK_S: Final = 0.2
 SILENT_LOOKS: Final = 35
 """Looks without a sign of life after which a call is taken from its owner: looks, because whoever waits may have been
 paused as well."""
+
+RECORDS_MAX: Final = 64
+"""Entries of one request id that are looked at: several for a moment, where executors are sent different commands."""
 
 GONE: Final = Done("Not completed: its caller disconnected.", State.CANCELLED, "aborted:499")
 
@@ -250,7 +253,9 @@ class ToolCalls:
             try:
                 found = await self._found(call, folder)
                 if found is None:
-                    return await self._recorded(call, folder, announcer, turn)
+                    if (recorded := await self._recorded(call, folder, announcer, turn)) is not None:
+                        return recorded
+                    continue
                 is_taken = False
                 record, revision = found
                 known, looks = revision, looks + 1 if revision == known else 0
@@ -274,8 +279,11 @@ class ToolCalls:
         ack = await self._ledger.write(call.address, 0, [write], full=True)
         return ack.revisions[0] or revision
 
-    async def _recorded(self, call: Call, folder: str, announcer: Announcer, turn: int) -> tuple[Record, int]:
-        """A new record, and its revision. Raises REVISION_CONFLICT where somebody was quicker."""
+    async def _recorded(self, call: Call, folder: str, announcer: Announcer, turn: int) -> tuple[Record, int] | None:
+        """A new record, and its revision; None where another command was recorded under the request id before it.
+
+        Raises REVISION_CONFLICT where somebody was quicker with the same one.
+        """
         gate = Gate(self._hooks, self._tools, announcer.at(turn), Mode.ACT, tuple(self._tools), call.principal)
         recording = await gate.passed(call.command, 0)
         command = recording.command
@@ -284,17 +292,25 @@ class ToolCalls:
         kept = {"principal": call.principal, REQUEST: call.digest(), OWNER: self._owner}
         record = new_record(gate, recording, path, kept)
         revision = await self._put(call, record_writes([record])[0], 0)
+        # Other commands have other paths, so writing it does not collide with theirs; the first one written counts.
+        first = await self._first(call, folder)
+        if first is not None and first.path != path:
+            await self._put(call, EntryWrite(path, RemoveEntry(), Tier.SYSTEM), revision)
+            return None
         announcer.recorded(turn, [record])
         return record, revision
 
-    async def _found(self, call: Call, folder: str) -> tuple[Record, int] | None:
+    async def _first(self, call: Call, folder: str) -> Entry | None:
+        """The record that the request id belongs to."""
         if not call.request_id:
             return None
-        found = await self._ledger.find_entries(call.address, f"{folder}/**", "", 2, bodies=True)
-        entries = [entry for entry in found if is_ours(entry)]
-        if not entries:
+        found = await self._ledger.find_entries(call.address, f"{folder}/**", "", RECORDS_MAX, bodies=True)
+        return min(filter(is_ours, found), key=lambda entry: entry.position, default=None)
+
+    async def _found(self, call: Call, folder: str) -> tuple[Record, int] | None:
+        entry = await self._first(call, folder)
+        if entry is None:
             return None
-        entry = min(entries, key=lambda entry: entry.position)
         record = record_from_entry(entry)
         if record.attributes.get(REQUEST) != call.digest():
             message = f"The request id {call.request_id!r} was used with another command: choose another id."

@@ -12,7 +12,7 @@ import pytest
 
 from services import SECRET, running
 from turnwright_client import Client
-from turnwright_core.errors import ExistsError, TurnwrightError
+from turnwright_core.errors import ExistsError, Reason, TurnwrightError
 from turnwright_core.kit.server import RunningServer
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.wiring import build as build_executor
@@ -105,6 +105,27 @@ async def test_a_call_whose_owner_lives_is_waited_for_however_long_it_takes(tmp_
         (services.files / "go").touch()
         first, second = await calling
     assert (first.status, second) == (200, first)
+
+
+async def test_of_different_commands_that_executors_are_sent_at_once_under_one_id_one_is_carried_out(tmp_path) -> None:
+    async with executors(tmp_path, 3) as (services, clients):
+        for number in range(ROUNDS):
+            calls = [
+                client.call_tool(
+                    services.project, "r", "sh", {"command": f"echo {number} >> {name}.txt"}, request_id=f"id-{number}"
+                )
+                for name, client in zip("abc", clients, strict=True)
+            ]
+            told = await asyncio.gather(*calls, return_exceptions=True)
+            refused = [one for one in told if isinstance(one, TurnwrightError)]
+            assert [one.reason for one in refused] == [Reason.REQUEST_ID_REUSED] * 2
+            assert [one.status for one in told if one not in refused] == [200]
+        effects = [line for path in services.files.glob("?.txt") for line in path.read_text().split()]
+        records = [
+            entry.path async for entry in services.client.list_entries(services.project, "r", "log://call_*/sh/**")
+        ]
+    assert sorted(map(int, effects)) == list(range(ROUNDS))
+    assert len(records) == ROUNDS
 
 
 async def test_what_was_used_for_another_command_is_refused_by_every_executor(tmp_path) -> None:
