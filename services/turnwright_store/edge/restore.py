@@ -41,7 +41,7 @@ from turnwright_store.edge.copying import (
     too_new,
 )
 from turnwright_store.edge.lock import FileLock
-from turnwright_store.edge.schema import REVISIONS, bring_to_head, migrate
+from turnwright_store.edge.schema import REVISIONS, bring_to_head, make
 from turnwright_store.sql.tables import executors, meta, metadata, runs
 
 _SIDE_FILES: Final = ("-wal", "-journal")
@@ -122,7 +122,7 @@ def _into_server(file: Path, url: str, tell: Tell) -> tuple[dict[str, int], str]
     with tempfile.TemporaryDirectory(prefix="turnwright-") as folder, engine.begin() as target:
         _check_empty(target, url)
         with _staged(file, Path(folder) / "staged.db", tell) as source:
-            migrate(target)
+            make(target)
             copy_rows(source, target, tell)
             _go_on_counting(target)
             done = _settle(target, _manifest(source))

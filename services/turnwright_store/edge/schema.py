@@ -1,19 +1,23 @@
 """Brings a database to the schema that this code needs.
 
-The revision is read with two statements; a new file of SQLite is made from a snapshot of what the migrations make;
-Alembic is imported only when there is something to migrate, because its import costs more than everything else at the
-start. Schemas expand before they contract: a database of a later schema says in `min_code` which level of code still
+The revision is read with two statements. An empty database gets the tables as they are at head, and the revision of
+that; Alembic is imported only for one that is older, because its import costs more than everything else at the start.
+Schemas expand before they contract: a database of a later schema says in `min_code` which level of code still
 works on it, so that replicas can be replaced one after the other.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import sqlalchemy
 
 from turnwright_core.values import frozen
-from turnwright_store.edge.snapshot import MIGRATIONS, statements
+from turnwright_store.sql.creation import create
+from turnwright_store.sql.dialect import POSTGRESQL, SQLITE
+
+MIGRATIONS: Final = Path(__file__).parent.parent / "migrations"
 
 UNRELEASED: Final = ("r0001", "r0002")
 """Revisions before the first release, which changed in place: nobody can tell what a database of one of them holds."""
@@ -84,12 +88,12 @@ class _Words:
 
 
 _WORDS: Final = {
-    "sqlite": _Words(
+    SQLITE: _Words(
         "SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'",
         "SELECT 1 FROM sqlite_master WHERE name = 'meta'",
         "BEGIN IMMEDIATE",
     ),
-    "postgresql": _Words(
+    POSTGRESQL: _Words(
         "SELECT 1 WHERE to_regclass('alembic_version') IS NOT NULL",
         "SELECT 1 WHERE to_regclass('meta') IS NOT NULL",
         "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; "
@@ -112,19 +116,32 @@ def bring_to_head(raw: Raw, core: sqlalchemy.Connection) -> None:
         # Another replica may have been quicker.
         if not _is_behind(raw, words):
             return
-        fresh = statements() if core.dialect.name == "sqlite" and _is_empty(raw, words) else ()
-        for statement in fresh:
-            raw.execute(statement)
-        if not fresh:
+        if _revision(raw, words):
             migrate(core)
+            return
+        if core.dialect.name == SQLITE:
+            _refuse_foreign(raw, words)
+        make(core)
 
 
-def _is_empty(raw: Raw, words: _Words) -> bool:
-    """Whether a file holds nothing. Raises SchemaForeignError where it holds anything and was never the store's."""
+def make(core: sqlalchemy.Connection) -> None:
+    """Make everything in an empty database, inside the caller's transaction."""
+    create(core)
+    # As Alembic makes it.
+    core.execute(
+        sqlalchemy.text(
+            "CREATE TABLE IF NOT EXISTS alembic_version "
+            "(version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
+        )
+    )
+    core.execute(sqlalchemy.text("INSERT INTO alembic_version VALUES (:revision)"), {"revision": REVISIONS[-1]})
+
+
+def _refuse_foreign(raw: Raw, words: _Words) -> None:
+    """Raise SchemaForeignError for a file that holds anything, and was never the store's."""
     found = raw.execute("SELECT name FROM sqlite_master").fetchone()
     if found and not raw.execute(words.find).fetchone():
         raise SchemaForeignError(f"{found[0]}, and no schema of the store")
-    return found is None
 
 
 def current_revision(raw: Raw, dialect: str) -> str:

@@ -128,6 +128,19 @@ def test_the_checks_of_the_migrations_are_those_of_the_tables(faces, request, tm
         request.getfixturevalue("postgres").drop(other)
 
 
+def test_an_empty_database_gets_what_the_migrations_make(tmp_path):
+    def holds(name, bring):
+        with opened(tmp_path / name) as (raw, core):
+            bring(raw, core)
+            return {
+                table: (sqls, raw.execute(f"SELECT * FROM {table}").fetchall() if kind == "table" else ())
+                for kind, table, sqls in raw.execute("SELECT type, name, lower(sql) FROM sqlite_master").fetchall()
+                if table != "alembic_version"
+            }
+
+    assert holds("made.db", bring_to_head) == holds("migrated.db", lambda raw, core: bring_to("head", raw, core))
+
+
 def test_the_constant_names_the_head_of_the_migrations():
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))

@@ -15,7 +15,8 @@ from sqlalchemy import CompoundSelect, Delete, Select, Update
 from sqlalchemy.dialects import sqlite
 
 import turnwright_store.sql
-from turnwright_store.edge.snapshot import SNAPSHOT
+from turnwright_store.edge.connection import SqliteLink
+from turnwright_store.edge.schema import bring_to_head
 
 DIALECT = sqlite.dialect(paramstyle="qmark")
 
@@ -42,10 +43,11 @@ STATEMENTS = statements()
 
 @pytest.fixture(scope="module")
 def raw():
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    connection.executescript(SNAPSHOT.read_text())
-    yield connection
-    connection.close()
+    link = SqliteLink(":memory:", ())
+    link.open()
+    bring_to_head(link.raw, link.core)
+    yield link.raw
+    link.close()
 
 
 @pytest.mark.parametrize("name", STATEMENTS)

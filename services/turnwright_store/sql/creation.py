@@ -1,0 +1,100 @@
+"""Makes all tables of an empty database, and what each database words in its own way: triggers and the search index."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import Connection, and_, text
+
+from turnwright_store.sql.dialect import POSTGRESQL, SQLITE
+from turnwright_store.sql.tables import metadata, views
+
+_FIXED: Final = (
+    "id",
+    "entry_id",
+    "from_rev",
+    "writer",
+    "actor",
+    "create_ms",
+    "body_size_bytes",
+    "attributes_bytes",
+    "attributes",
+)
+"""What never changes of a version. Folding brings what was appended into its body; what it says stays the same."""
+
+_FORBIDDEN: Final = """NEW.status <> OLD.status AND NOT (
+     (OLD.status = 100 AND NEW.status IN (102, 499))
+  OR (OLD.status = 102 AND NEW.status IN (200, 202, 500, 499))
+  OR (OLD.status = 202 AND NEW.status IN (102, 200, 499))
+  OR (OLD.status = 200 AND NEW.status IN (102, 499))
+  OR (OLD.status = 500 AND NEW.status IN (102, 499))
+  OR (OLD.status = 499 AND NEW.status = 102))"""
+
+_IMMUTABLE: Final = f"CREATE TRIGGER version_immutable BEFORE UPDATE OF {', '.join(_FIXED)} ON versions"
+
+# The row's number is the id of the entry.
+SEARCH_ON_SQLITE: Final = """
+CREATE VIRTUAL TABLE search USING fts5 (path, body, scope_id UNINDEXED, scheme UNINDEXED, revision UNINDEXED,
+tokenize = 'unicode61 remove_diacritics 2')
+"""
+
+_OWN: Final = {
+    SQLITE: (
+        f"""
+        CREATE TRIGGER run_transition BEFORE UPDATE OF status ON runs WHEN {_FORBIDDEN}
+        BEGIN SELECT RAISE(ABORT, 'run status transition forbidden'); END
+        """,
+        f"{_IMMUTABLE} BEGIN SELECT RAISE(ABORT, 'versions are immutable'); END",
+        SEARCH_ON_SQLITE,
+    ),
+    POSTGRESQL: (
+        """
+        CREATE FUNCTION turnwright_refuse() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE EXCEPTION '%', TG_ARGV[0] USING ERRCODE = 'check_violation'; END $$
+        """,
+        f"""
+        CREATE TRIGGER run_transition BEFORE UPDATE OF status ON runs FOR EACH ROW WHEN ({_FORBIDDEN})
+        EXECUTE FUNCTION turnwright_refuse('run status transition forbidden')
+        """,
+        f"{_IMMUTABLE} FOR EACH ROW EXECUTE FUNCTION turnwright_refuse('versions are immutable')",
+        """
+        CREATE TABLE search (
+            entry_id BIGINT CONSTRAINT pk_search PRIMARY KEY,
+            scope_id BIGINT NOT NULL,
+            scheme TEXT COLLATE "C" NOT NULL,
+            path TEXT COLLATE "C" NOT NULL,
+            revision BIGINT NOT NULL,
+            document tsvector NOT NULL
+        )
+        """,
+        "CREATE INDEX ix_search_document ON search USING gin (document)",
+    ),
+}
+
+_FIRST_ROWS: Final = (
+    "INSERT INTO scopes (key) VALUES ('global')",
+    "INSERT INTO meta (key, value) VALUES ('min_code', '3')",
+)
+
+
+def create(core: Connection) -> None:
+    """Make everything that an empty database needs, within the caller's transaction."""
+    if core.dialect.name == POSTGRESQL:
+        _make_indexes_partial()
+    metadata.create_all(core, checkfirst=False)
+    for statement in (*_OWN[core.dialect.name], *_FIRST_ROWS):
+        core.execute(text(statement))
+
+
+def _make_indexes_partial() -> None:
+    """Have PostgreSQL keep in its indexes only the rows that SQLite does.
+
+    Said with the tables, it would load PostgreSQL's dialects with every store.
+    """
+    for index in (index for table in metadata.tables.values() for index in table.indexes):
+        where: Any = index.dialect_options[SQLITE]["where"]
+        if index.name == "ix_views_opened":
+            # Of two indexes that fit, PostgreSQL would take this one for the other's question.
+            where = and_(where, views.c.from_rev > 0)
+        if where is not None:
+            index.dialect_options[POSTGRESQL]["where"] = where
