@@ -28,8 +28,7 @@ from turnwright_core.kit.settings import load
 from turnwright_core.values import frozen
 from turnwright_core.wire.entries import entry_from_pb
 from turnwright_core.wire.runs import turn_from_pb
-from turnwright_executor.app.judging import limits_of
-from turnwright_executor.app.replaying import Replayed, StoredTurns, replay, stored_turns
+from turnwright_executor.clients.replaying import Replayed, StoredTurns, replay, stored_turns
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.verdict import Limits
 from turnwright_executor.hooks.chains import Hooks
@@ -37,6 +36,7 @@ from turnwright_executor.hooks.plugins import load_plugins
 from turnwright_executor.hooks.points import TURN_VERDICT
 from turnwright_executor.hooks.registry import Registry
 from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.turn.judging import limits_of
 
 TURNS_MAX: Final = 1000
 """Turns of a run that are looked at, the latest ones."""

@@ -25,19 +25,12 @@ from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.plugins import TOOLS
 from turnwright_core.kit.server import Service
 from turnwright_core.kit.settings import SettingsError
-from turnwright_executor.app.boards import Boards
-from turnwright_executor.app.calling import Bench, ToolCalls
-from turnwright_executor.app.control import Control
-from turnwright_executor.app.desk import Desk
-from turnwright_executor.app.generation import Generation
-from turnwright_executor.app.hubs import Hubs
-from turnwright_executor.app.leases import Leases
-from turnwright_executor.app.loop import Services
-from turnwright_executor.app.outside import OutsideEntries
-from turnwright_executor.app.recording import reply_reader
-from turnwright_executor.app.resolving import Decisions
-from turnwright_executor.app.runner import Runner
-from turnwright_executor.app.tail import TailBounds
+from turnwright_executor.clients.control import Control
+from turnwright_executor.clients.decisions import Decisions
+from turnwright_executor.clients.outside_entries import OutsideEntries
+from turnwright_executor.clients.project_watch import ProjectWatch
+from turnwright_executor.clients.run_commands import RunCommands
+from turnwright_executor.clients.tool_calls import ToolCalls, ToolHost
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.edge.assembler import AssemblerPackets
@@ -62,10 +55,17 @@ from turnwright_executor.hooks.plugins import load_plugins
 from turnwright_executor.rpc.catalogue import catalogue
 from turnwright_executor.rpc.control_servicer import Steering
 from turnwright_executor.rpc.executor_servicer import ExecutorServicer
+from turnwright_executor.runs.leases import Leases
+from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.offering import Offered
 from turnwright_executor.tools.registry import build_tools, texts_of, with_offered
+from turnwright_executor.turn.generation import Generation
+from turnwright_executor.turn.loop import Services
+from turnwright_executor.turn.recording import reply_reader
+from turnwright_executor.watching.hubs import Hubs
+from turnwright_executor.watching.tail import TailBounds
 
 SKILLS_FOLDER: Final = "skills"
 """Folder of the home with skills that every project has."""
@@ -151,33 +151,35 @@ class _Wired:
         self._hubs = Hubs(owner, ledger, settings)
         leases = Leases(ledger, _boot_s, await _workspaces(settings.workspaces), registers=settings.recover)
         places = self._places = Places(ledger, settings, sandbox, leases.ends_s)
-        self._runner = Runner(services, self._hubs, leases, places.find)
+        self._scheduler = Scheduler(services, self._hubs, leases, places.find)
         self._owners = Owners(ledger, "", leases.holds)
         relays = Relays(TailBounds(settings.tail_events, settings.tail_bytes))
         self._router = Router(self._owners, settings.owner_poll_s, relays, call_metadata(self._secret, Tier.CLIENT))
         admits = ClientRoots(settings.client_roots, settings.home).admits
-        desk = Desk(StoreRegistry(store), self._hubs, self._runner, locate, admits)
+        run_commands = RunCommands(StoreRegistry(store), self._hubs, self._scheduler, locate, admits)
         queries = StoreQueries(store, assembler, provider, schemes, sandbox.name, settings)
-        self._decisions = decisions = Decisions(StoreInbox(store), ledger, self._hubs, self._runner)
+        self._decisions = decisions = Decisions(StoreInbox(store), ledger, self._hubs, self._scheduler)
         rows = StoreControl(store)
-        self._boards = Boards(rows, settings.event_heartbeat_s)
+        self._project_watch = ProjectWatch(rows, settings.event_heartbeat_s)
 
-        async def bench(project: str) -> Bench:
-            return await places.bench(project, await rows.project_root(project))
+        async def tool_host(project: str) -> ToolHost:
+            return await places.tool_host(project, await rows.project_root(project))
 
         outside = OutsideLedger(store, owner, "", schemes=schemes)
         self._addressed = (ledger, outside, self._owners, queries)
         plugins.opened(lambda at: OutsideEntries(outside, at))
         opened = frozenset(name.strip() for name in settings.client_tools.split(","))
-        self._calls = ToolCalls(outside, tools, bench, self._hooks, self._hubs, settings.tool_calls_max, owner, opened)
+        self._calls = ToolCalls(
+            outside, tools, tool_host, self._hooks, self._hubs, settings.tool_calls_max, owner, opened
+        )
         steering = Steering(
             Control(rows, self._hubs),
             self._calls,
-            self._boards,
+            self._project_watch,
             catalogue(texts_of({name: tools[name] for name in tools if name not in settings.unconfigured_tools})),
             opens_models=settings.client_models,
         )
-        self._servicer = ExecutorServicer(desk, queries, self._hubs, decisions, StoreStreams(store), steering)
+        self._servicer = ExecutorServicer(run_commands, queries, self._hubs, decisions, StoreStreams(store), steering)
 
     def _listening(self, address: str) -> None:
         """Look for work once others can reach who does it: they are to hear of it from here."""
@@ -185,12 +187,12 @@ class _Wired:
         for one in self._addressed:
             one.reached_at(advertised)
         _log.info("advertised", address=advertised, listening=address)
-        self._runner.start(seek=self._settings.recover)
+        self._scheduler.start(seek=self._settings.recover)
 
     async def _drain(self) -> None:
-        self._boards.close()
+        self._project_watch.close()
         self._decisions.close()
-        await asyncio.gather(self._runner.drain(), self._calls.stop())
+        await asyncio.gather(self._scheduler.drain(), self._calls.stop())
         await self._places.close()
         await self._hooks.stop()
         await self._hubs.close()

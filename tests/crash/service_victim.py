@@ -23,13 +23,13 @@ from turnwright_assembler.wiring import build as build_assembler
 from turnwright_core.kit.logs import configure_logs
 from turnwright_core.kit.server import RunningServer, serve_until_stopped
 from turnwright_core.kit.settings import load
-from turnwright_executor.app.leases import Leases
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.edge.assembler import AssemblerPackets
 from turnwright_executor.edge.provider import ProviderModels
 from turnwright_executor.edge.shell import LocalShell
 from turnwright_executor.edge.store import StoreLedger
 from turnwright_executor.edge.workspace import DiskWorkspace
+from turnwright_executor.runs.leases import Leases
 from turnwright_executor.wiring import build as build_executor
 from turnwright_provider.config import ProviderSettings
 from turnwright_provider.wiring import build as build_provider

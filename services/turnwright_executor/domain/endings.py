@@ -13,6 +13,9 @@ from turnwright_core.runs import FAILED, TOO_LARGE
 AWAY: Final = (Reason.SERVICE_UNAVAILABLE, Reason.DATABASE_UNAVAILABLE, Reason.DRAINING, Reason.QUEUE_FULL)
 """Why a call failed that may succeed in a moment: nothing is wrong with the loop."""
 
+EXPIRED_OUTCOME: Final = "expired:499"
+"""Outcome of a record that nobody decided in time, as the store writes it."""
+
 GONE: Final = (Reason.RUN_NOT_FOUND, Reason.PROJECT_NOT_FOUND)
 """Why a call failed that has nothing left to be about."""
 

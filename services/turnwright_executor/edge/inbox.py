@@ -13,9 +13,9 @@ from turnwright.types.v1 import run_pb2
 from turnwright_core.kit.auth import Caller
 from turnwright_core.kit.peer import Peer
 from turnwright_core.wire.entries import entry_from_pb
-from turnwright_executor.app.proposals import proposal_of
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.inbox import Ruling
+from turnwright_executor.watching.proposals import proposal_of
 
 
 class StoreInbox:

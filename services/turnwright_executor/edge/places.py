@@ -14,10 +14,7 @@ from turnwright_core.constraints import Constraints
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.runs import Loop
-from turnwright_executor.app.calling import Bench
-from turnwright_executor.app.files import FileSync
-from turnwright_executor.app.hub import RunHub
-from turnwright_executor.app.loop import Place
+from turnwright_executor.clients.tool_calls import ToolHost
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.edge.file_threads import on_files
 from turnwright_executor.edge.leftovers import Sweeper
@@ -29,6 +26,9 @@ from turnwright_executor.edge.workspace_marker import find_workspace
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger
 from turnwright_executor.ports.workspaces import FoundWorkspace
+from turnwright_executor.turn.loop import Place
+from turnwright_executor.turn.project_files import FileSync
+from turnwright_executor.watching.hub import RunHub
 
 SYNCS_MAX: Final = 64
 """Runs whose knowledge of the project's files is kept in memory; another one reads it anew."""
@@ -64,7 +64,7 @@ class Places:
     async def find(self, address: RunAddress, claim: Claim, loop: Loop, hub: RunHub) -> Place:
         """The place of a loop. Raises OSError when the project's directory is not there."""
         root = Path(claim.project_root)
-        constraints, workspace, shell = await self._bench(address.project, root)
+        constraints, workspace, shell = await self._tool_host(address.project, root)
         return Place(
             hub=hub,
             workspace=workspace,
@@ -72,16 +72,16 @@ class Places:
             files=None if loop.settings.no_repo else await self._sync(address, root, constraints),
         )
 
-    async def bench(self, project: str, root: str) -> Bench:
+    async def tool_host(self, project: str, root: str) -> ToolHost:
         """Where clients' commands are carried out. Raises WORKSPACE_UNAVAILABLE."""
         try:
-            _, workspace, shell = await self._bench(project, Path(root))
+            _, workspace, shell = await self._tool_host(project, Path(root))
         except FileNotFoundError:
             message = f"{root}, the directory of {project}, is not on this executor's host."
             raise fault(Reason.WORKSPACE_UNAVAILABLE, message, project=project, root=root) from None
-        return Bench(workspace, shell)
+        return ToolHost(workspace, shell)
 
-    async def _bench(self, project: str, root: Path) -> tuple[Constraints, DiskWorkspace, LocalShell]:
+    async def _tool_host(self, project: str, root: Path) -> tuple[Constraints, DiskWorkspace, LocalShell]:
         if not await on_files(lambda _: _is_place(root)):
             raise FileNotFoundError(2, "there is no such directory", str(root))
         self._sweeper.open(str(root))

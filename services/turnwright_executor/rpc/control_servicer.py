@@ -15,10 +15,10 @@ from turnwright_core.kit.auth import check_deployment, current_caller
 from turnwright_core.runs import check_vendor
 from turnwright_core.values import frozen
 from turnwright_core.wire.entries import entry_to_pb
-from turnwright_executor.app.boards import Boards
-from turnwright_executor.app.calling import Call, ToolCalls
-from turnwright_executor.app.control import Control
-from turnwright_executor.app.keeping import kept_file
+from turnwright_executor.clients.control import Control
+from turnwright_executor.clients.file_constraints import kept_file
+from turnwright_executor.clients.project_watch import ProjectWatch
+from turnwright_executor.clients.tool_calls import Call, ToolCalls
 from turnwright_executor.ports.address import RunAddress
 from turnwright_grammar import Command
 
@@ -29,7 +29,7 @@ class Steering:
 
     control: Control
     calls: ToolCalls
-    boards: Boards
+    project_watch: ProjectWatch
     catalogue: watch_pb2.DiscoverResponse
     opens_models: bool = False
     """Whether derived tokens may change models."""
@@ -40,7 +40,7 @@ class ControlRpcs:
 
     _control: Control
     _calls: ToolCalls
-    _boards: Boards
+    _project_watch: ProjectWatch
     _catalogue: watch_pb2.DiscoverResponse
     _opens_models: bool
 
@@ -127,7 +127,7 @@ class ControlRpcs:
     ) -> AsyncIterator[watch_pb2.WatchRunsResponse]:
         """Stream the runs of a project."""
         _check_client("WatchRuns")
-        told = self._boards.watch(request.project)
+        told = self._project_watch.watch(request.project)
         try:
             async for message in told:
                 yield message

@@ -12,15 +12,15 @@ from turnwright.executor.v1 import executor_service_pb2_grpc, query_pb2, task_pb
 
 from turnwright_core.kit.auth import current_caller
 from turnwright_core.runs import Mode
-from turnwright_executor.app.desk import Desk, check_prompt
-from turnwright_executor.app.hubs import Hubs
-from turnwright_executor.app.resolving import Decisions
+from turnwright_executor.clients.decisions import Decisions
+from turnwright_executor.clients.run_commands import RunCommands, check_prompt
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.queries import Queries
 from turnwright_executor.ports.streams import Streams
 from turnwright_executor.rpc.control_servicer import ControlRpcs, Steering
 from turnwright_executor.rpc.proposal_servicer import ProposalRpcs
 from turnwright_executor.rpc.stream_servicer import StreamRpcs
+from turnwright_executor.watching.hubs import Hubs
 
 if TYPE_CHECKING:  # generic in the stubs only
     Context = grpc.aio.ServicerContext[Any, Any]
@@ -32,14 +32,20 @@ class ExecutorServicer(ControlRpcs, ProposalRpcs, StreamRpcs, executor_service_p
     """Implements turnwright.executor.v1.ExecutorService."""
 
     def __init__(
-        self, desk: Desk, queries: Queries, hubs: Hubs, decisions: Decisions, streams: Streams, steering: Steering
+        self,
+        run_commands: RunCommands,
+        queries: Queries,
+        hubs: Hubs,
+        decisions: Decisions,
+        streams: Streams,
+        steering: Steering,
     ) -> None:
         """Serve these use cases."""
         self._control, self._calls = steering.control, steering.calls
-        self._boards, self._catalogue = steering.boards, steering.catalogue
+        self._project_watch, self._catalogue = steering.project_watch, steering.catalogue
         self._opens_models = steering.opens_models
         self._streams = streams
-        self._desk = desk
+        self._run_commands = run_commands
         self._queries = queries
         self._hubs = hubs
         self._decisions = decisions
@@ -47,7 +53,7 @@ class ExecutorServicer(ControlRpcs, ProposalRpcs, StreamRpcs, executor_service_p
     async def InitProject(self, request: pb.InitProjectRequest, context: Context) -> pb.InitProjectResponse:
         """Make a directory known."""
         config_path = request.config_path if request.HasField("config_path") else None
-        project = await self._desk.init_project(
+        project = await self._run_commands.init_project(
             request.root, request.name, config_path, is_trusted=current_caller().holds_secret
         )
         return pb.InitProjectResponse(project=project)
@@ -67,7 +73,7 @@ class ExecutorServicer(ControlRpcs, ProposalRpcs, StreamRpcs, executor_service_p
     async def _enqueued(self, task: task_pb2.Task, mode: Mode) -> task_pb2.QueuedTask:
         # What is refused leaves no fork behind.
         check_prompt(task)
-        return await self._desk.enqueue(await self._control.fork_for(task), mode)
+        return await self._run_commands.enqueue(await self._control.fork_for(task), mode)
 
     async def WatchRun(self, request: pb.WatchRunRequest, context: Context) -> AsyncIterator[pb.WatchRunResponse]:
         """Stream a run's events."""
@@ -81,7 +87,7 @@ class ExecutorServicer(ControlRpcs, ProposalRpcs, StreamRpcs, executor_service_p
 
     async def Abort(self, request: pb.AbortRequest, context: Context) -> pb.AbortResponse:
         """End the active loop."""
-        return await self._desk.abort(request)
+        return await self._run_commands.abort(request)
 
     async def GetRun(self, request: query_pb2.GetRunRequest, context: Context) -> query_pb2.GetRunResponse:
         """Read a run."""

@@ -10,7 +10,7 @@ from turnwright.executor.v1 import executor_service_pb2 as pb
 from turnwright.executor.v1 import proposal_pb2
 
 from turnwright_core.kit.auth import current_caller
-from turnwright_executor.app.resolving import Decisions
+from turnwright_executor.clients.decisions import Decisions
 
 
 class ProposalRpcs:

@@ -16,7 +16,7 @@ from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.runs import LOOP_ENDED
 from turnwright_core.wire.events import events_of
-from turnwright_executor.app.events import in_batches
+from turnwright_executor.watching.events import in_batches
 
 SLOW = "=== reply chunk_chars=8 delay_ms=30 ===\n"
 TURNS = [

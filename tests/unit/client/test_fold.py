@@ -13,7 +13,7 @@ from turnwright.types.v1 import delta_pb2, entry_pb2, loop_pb2, proposal_pb2, ru
 
 from turnwright_client import RunView
 from turnwright_core.limits import STOCK_MESSAGE_BYTES_MAX
-from turnwright_executor.app.events import add_partial
+from turnwright_executor.watching.events import add_partial
 
 Event = executor_service_pb2.WatchRunResponse
 PATHS = [f"log://turn_1/sh/{n}" for n in range(4)]

@@ -17,7 +17,6 @@ from turnwright_core.kit.server import RunningServer
 from turnwright_core.runs import Mode
 from turnwright_core.schemes import BUILT_IN
 from turnwright_core.text import scheme_of
-from turnwright_executor.app.pending import Pending
 from turnwright_executor.domain.effects import effect_from_json, effect_to_json
 from turnwright_executor.domain.records import record_path
 from turnwright_executor.edge.shell import LocalShell, ShellLimits
@@ -26,6 +25,7 @@ from turnwright_executor.edge.workspace import DiskWorkspace
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.tools.contract import Context, Done, Proposed, Tool
 from turnwright_executor.tools.registry import TOOLS
+from turnwright_executor.turn.write_buffer import WriteBuffer
 from turnwright_grammar import Command
 from turnwright_store.config import StoreSettings
 from turnwright_store.wiring import build
@@ -54,7 +54,7 @@ async def served_store(folder: Path) -> AsyncIterator[Peer]:
         await server.stop()
 
 
-async def run_entries(store: Peer, root: Path) -> Pending:
+async def run_entries(store: Peer, root: Path) -> WriteBuffer:
     """The entries of a new run in a new project."""
     stub = store_service_pb2_grpc.StoreServiceStub(store.channel)
     wanted = registry_pb2.InitProjectRequest(root=str(root), workspace_id=str(uuid4()))
@@ -69,7 +69,7 @@ async def run_entries(store: Peer, root: Path) -> Pending:
     await store.call(stub.EnqueueLoop, loop)
     ledger, run = StoreLedger(store, "bench", store.address), RunAddress(project, "bench")
     claim = await ledger.claim(run)
-    return Pending(ledger, run, claim.epoch, TURN, 1)
+    return WriteBuffer(ledger, run, claim.epoch, TURN, 1)
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Bench:
     """A project with a run. `there` are the paths that the run began with."""
 
     root: Path
-    entries: Pending
+    entries: WriteBuffer
     mode: Mode = Mode.ACT
     yolo: bool = False
     there: frozenset[str] = field(default_factory=frozenset)

@@ -7,7 +7,6 @@ import pytest
 
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
 from turnwright_core.runs import Budget, Loop, LoopSettings, Mode, Run, RunSettings, Spending, TurnResult, Usage
-from turnwright_executor.app.budgets import BudgetError, Purse
 from turnwright_executor.domain.budgets import (
     Exhaustion,
     Kind,
@@ -21,6 +20,7 @@ from turnwright_executor.domain.budgets import (
     reserved_tokens,
 )
 from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.turn.spend_meter import BudgetError, SpendMeter
 
 SPENT = Spending(turns=3, tokens=900, cost_usd=0.5, wall_s=60.0)
 
@@ -117,7 +117,7 @@ def purse():
     loop = Loop(1, LoopSettings(Mode.ACT, budget=Budget(tokens_max=3000)), "x", 102)
     run = Run("p", "r", RunSettings("m"), 102)
     clock = [0.0]
-    made = Purse(NO_LEDGER, RunAddress("p", "r"), run, loop, lambda: clock[0])
+    made = SpendMeter(NO_LEDGER, RunAddress("p", "r"), run, loop, lambda: clock[0])
     made.begin_turn()
     return made, clock
 

@@ -7,8 +7,8 @@ import hashlib
 import pytest
 
 from turnwright_core.entries import RemoveEntry, SetEntry, Visibility
-from turnwright_executor.app.files import EMPTY_HASH, FileSync, in_batches
 from turnwright_executor.edge.scan import DiskScanner
+from turnwright_executor.turn.project_files import EMPTY_HASH, FileSync, in_batches
 
 pytestmark = pytest.mark.asyncio
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from turnwright_core.runs import Usage
-from turnwright_executor.app.generation import Draft, empty
 from turnwright_executor.ports.models import ToolCall
+from turnwright_executor.turn.generation import Draft, empty
 
 
 def test_nothing_of_a_reply_before_stays_in_an_emptied_draft():

@@ -15,9 +15,6 @@ from turnwright_core.entries import State
 from turnwright_core.kit.calling import THREADS_MAX
 from turnwright_core.kit.settings import SettingsError
 from turnwright_core.runs import Mode
-from turnwright_executor.app.generation import Draft
-from turnwright_executor.app.judging import judge
-from turnwright_executor.app.recording import Gate, Reading, new_records, read_draft
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.effects import CommandEffect
 from turnwright_executor.domain.toolset import TOOL_ORDER
@@ -45,6 +42,9 @@ from turnwright_executor.hooks.points import EVENTS, FILTERS
 from turnwright_executor.hooks.rules import new_registry
 from turnwright_executor.ports.models import ToolCall
 from turnwright_executor.tools.registry import TOOLS
+from turnwright_executor.turn.generation import Draft
+from turnwright_executor.turn.judging import judge
+from turnwright_executor.turn.recording import Gate, Reading, new_records, read_draft
 
 pytestmark = pytest.mark.asyncio
 

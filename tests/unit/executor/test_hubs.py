@@ -15,11 +15,11 @@ from log_lines import logged
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import RunningServer, Service
-from turnwright_executor.app.hub import FEED_CRASHES_MAX
-from turnwright_executor.app.hubs import Hubs
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.edge.store import StoreLedger
 from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.watching.hub import FEED_CRASHES_MAX
+from turnwright_executor.watching.hubs import Hubs
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -12,14 +12,14 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.calling import PluginCalls
 from turnwright_core.runs import Mode
 from turnwright_executor import plugins as executor_plugins
-from turnwright_executor.app.generation import Draft
-from turnwright_executor.app.recording import read_draft
 from turnwright_executor.domain.amending import check_contents
 from turnwright_executor.domain.effects import CommandEffect, effect_from_json, effect_to_json
 from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.plugins import CallEffect, Done, FileEdit, FileEffect, PluginTool, Proposed, QuestionEffect
 from turnwright_executor.ports.models import ToolCall
 from turnwright_executor.tools.offering import ANSWER_BYTES_MAX, Offered, as_plugin
+from turnwright_executor.turn.generation import Draft
+from turnwright_executor.turn.recording import read_draft
 from turnwright_grammar import Command
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

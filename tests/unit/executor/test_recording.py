@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from turnwright_executor.app.generation import READ_ALONG_CHARS_MAX, Draft, add_content, empty
-from turnwright_executor.app.recording import READ_ASIDE_CHARS, read_aside, read_draft, reply_reader
 from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.ports.models import ToolCall
+from turnwright_executor.turn.generation import READ_ALONG_CHARS_MAX, Draft, add_content, empty
+from turnwright_executor.turn.recording import READ_ASIDE_CHARS, read_aside, read_draft, reply_reader
 
 
 class Names(list):

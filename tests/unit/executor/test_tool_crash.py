@@ -5,12 +5,7 @@ import pytest
 from log_lines import logged
 from turnwright_core.entries import State
 from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode
-from turnwright_executor.app.accepting import Proposals
-from turnwright_executor.app.calling import Bench, Call, ToolCalls
-from turnwright_executor.app.dispatch import Progress, Room, dispatch
-from turnwright_executor.app.hub import RunHub, Told
-from turnwright_executor.app.hubs import Hubs
-from turnwright_executor.app.recording import Gate, Reading, new_records, record_writes
+from turnwright_executor.clients.tool_calls import Call, ToolCalls, ToolHost
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.effect_class import EffectClass
@@ -20,6 +15,11 @@ from turnwright_executor.hooks import Hooks
 from turnwright_executor.hooks.rules import new_registry
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.tools.registry import TOOLS
+from turnwright_executor.turn.accepting import Proposals
+from turnwright_executor.turn.dispatch import DispatchScope, Progress, dispatch
+from turnwright_executor.turn.recording import Gate, Reading, new_records, record_writes
+from turnwright_executor.watching.hub import RunHub, Told
+from turnwright_executor.watching.hubs import Hubs
 from turnwright_grammar import Command
 
 from .bench import TURN
@@ -58,7 +58,7 @@ async def test_a_crash_fails_its_command_with_an_error_entry_and_aborts_those_af
     records = await new_records(Gate(hooks, tools, at, Mode.ACT, TOOL_ORDER), Reading(commands))
     await bench.entries.write(record_writes(records))
     context = bench.context(commands[0])
-    room = Room(
+    room = DispatchScope(
         turn=TURN,
         loop=Loop(1, LoopSettings(Mode.ACT), "go", RUNNING),
         hub=RunHub(RunAddress("p", "bench"), "e", bench.entries._ledger, ExecutorSettings(), nowhere),
@@ -89,8 +89,8 @@ async def test_a_crash_of_a_tool_that_a_client_calls_fails_its_command_with_an_e
     address, ledger = bench.entries._address, bench.entries._ledger
     context = bench.context(Command("think"))
 
-    async def found(_project) -> Bench:
-        return Bench(context.workspace, context.shell)
+    async def found(_project) -> ToolHost:
+        return ToolHost(context.workspace, context.shell)
 
     hubs = Hubs("o", ledger, ExecutorSettings())
     outside = OutsideLedger(ledger._peer, "bench", "")

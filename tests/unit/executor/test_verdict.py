@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from cases import load_cases
 from turnwright_core.entries import State
 from turnwright_core.runs import TurnResult, run_status_after
-from turnwright_executor.app import judging
 from turnwright_executor.domain.cycles import cycle_period
 from turnwright_executor.domain.fingerprint import fingerprint
 from turnwright_executor.domain.strikes import streak_after
@@ -27,6 +26,7 @@ from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.points import TURN_VERDICT
 from turnwright_executor.hooks.registry import Registry
 from turnwright_executor.hooks.rules import new_registry
+from turnwright_executor.turn import judging
 
 from .commands import built
 

@@ -1,1 +1,0 @@
-"""Use cases of the executor: the order of steps. `loop.py` reads as the story of a turn."""

@@ -1,0 +1,147 @@
+"""The verdicts of stored turns, given again: what voters would decide, without touching a run.
+
+The facts of a verdict are all in the store: the records of the turn and how they ended, the note of the model call
+beside the reply, the results of the loop's earlier turns. So a voter can be tried over what has happened already.
+Each turn is judged in its own history, as it was: what a loop would have done after another verdict nobody knows.
+Source: rows RU010, RU041; architecture 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import field
+from typing import Final
+
+from turnwright_core.entries import Entry, State
+from turnwright_core.runs import Turn, TurnResult
+from turnwright_core.values import frozen, mutable
+from turnwright_executor.domain.addresses import TurnAddress
+from turnwright_executor.domain.budgets import WORD as BUDGET_EXHAUSTED
+from turnwright_executor.domain.toolset import TOOL_ORDER
+from turnwright_executor.domain.verdict import REFUTED_OUTCOME, Limits, TurnFacts
+from turnwright_executor.hooks.chains import Hooks
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.turn.judging import facts_of, judge
+from turnwright_executor.turn.model_call import note_from_entry
+from turnwright_executor.turn.records import ORDINAL, Record, is_command, record_from_entry
+
+BUDGET_TURN: Final = "error/budget_turn"
+"""Where the error of a turn stands whose results did not fit, below the turn's records."""
+
+_UPDATE: Final = "update"
+
+
+@frozen
+class StoredVerdict:
+    """What was decided about a turn, and the facts it was decided by."""
+
+    facts: TurnFacts
+    status: int
+    reason: str
+
+
+@frozen
+class Replayed:
+    """A stored verdict, and the one that the chain gives now."""
+
+    stored: StoredVerdict
+    status: int
+    reason: str
+
+    @property
+    def differs(self) -> bool:
+        """Whether the chain decides otherwise now."""
+        return (self.stored.status, self.stored.reason) != (self.status, self.reason)
+
+
+@mutable
+class StoredTurns:
+    """The verdicts of a run's turns, in their order, and how many cannot be given again: records of theirs are gone.
+
+    Mutable: filled turn by turn.
+    """
+
+    verdicts: list[StoredVerdict] = field(default_factory=list)
+    incomplete: int = 0
+
+
+def stored_turns(address: RunAddress, turns: Iterable[Turn], entries: Iterable[Entry], limits: Limits) -> StoredTurns:
+    """What is stored of a run's verdicts. `entries` is the run's timeline.
+
+    Turns that ended otherwise (an abort, an error, a packet too large) had no verdict and are left out, but they count
+    as turns of their loop.
+    """
+    by_turn: dict[str, list[Entry]] = {}
+    for entry in entries:
+        # By its path: the turn that an entry carries is that of its latest write.
+        by_turn.setdefault(_turn_part(entry.path), []).append(entry)
+    found = StoredTurns()
+    earlier: dict[int, list[TurnResult]] = {}
+    for turn in sorted(turns, key=lambda each: each.number):
+        result = turn.result
+        if result is None:
+            continue
+        recent = earlier.setdefault(turn.loop, [])
+        replies = by_turn.get(f"assistant://{turn.number}", ())
+        if replies and not _ended_from_outside(result):
+            at = TurnAddress(address.project, address.run, turn.loop, turn.number)
+            written = by_turn.get(f"log://turn_{turn.number}", ())
+            tools = frozenset(TOOL_ORDER) | frozenset(turn.request.tools)
+            facts = _facts(at, result, written, replies[0], recent, limits, tools)
+            if facts is None:
+                found.incomplete += 1
+            else:
+                found.verdicts.append(StoredVerdict(facts, result.status, result.reason))
+        recent.append(result)
+    return found
+
+
+def _turn_part(path: str) -> str:
+    """`log://turn_3` of `log://turn_3/get/a.txt`, `assistant://3` of itself."""
+    scheme, _, rest = path.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}"
+
+
+def _ended_from_outside(result: TurnResult) -> bool:
+    return bool(result.error) or result.finish == "aborted"
+
+
+def _facts(
+    at: TurnAddress,
+    result: TurnResult,
+    entries: Sequence[Entry],
+    reply: Entry,
+    recent: Sequence[TurnResult],
+    limits: Limits,
+    tools: frozenset[str],
+) -> TurnFacts | None:
+    """The facts as the loop had them before the verdict; None where records are gone, as a model may remove them."""
+    # Loaded when verdicts are given again, which few executors ever do.
+    from turnwright_grammar import read_reply  # noqa: PLC0415
+
+    note = note_from_entry(reply)
+    records = [_as_judged(record_from_entry(entry)) for entry in entries if is_command(entry)]
+    if len(records) != note.commands:
+        return None
+    records.sort(key=lambda record: int(record.attributes[ORDINAL]))
+    narration = read_reply(reply.body, known_tools=tools, is_cut=note.is_cut).narration.strip()
+    # What was spent is not in the turn; that it was too much is.
+    exhausted = result.reason if result.reason.startswith(BUDGET_EXHAUSTED) else ""
+    demoted = any(entry.path.startswith(f"log://turn_{at.turn}/{BUDGET_TURN}") for entry in entries)
+    return facts_of(at, records, note, narration, tuple(recent), len(recent) + 1, limits, exhausted, is_demoted=demoted)
+
+
+def _as_judged(record: Record) -> Record:
+    """The record as the verdict saw it: an update that it refuted was carried out before."""
+    if record.tool == _UPDATE and record.outcome == REFUTED_OUTCOME:
+        record.state, record.outcome = State.RESOLVED, ""
+    return record
+
+
+async def replay(hooks: Hooks, stored: Iterable[StoredVerdict]) -> list[Replayed]:
+    """The verdicts that the chain gives to these facts."""
+    replayed = []
+    for one in stored:
+        verdict = await judge(hooks, one.facts)
+        replayed.append(Replayed(one, verdict.status, verdict.reason))
+    return replayed

@@ -1,0 +1,367 @@
+"""A command of a client: recorded and dispatched like one of the model.
+
+Theory of operation. The command goes through the same gate and the same dispatch; only its record stands elsewhere,
+`log://call_{id}/{tool}/{slug}`, and nobody else decides about what it wants. The id is made from the caller and its
+request id, so a call that is repeated finds the record of the first one, and goes on where that one was left.
+The model reads the record in its next turn.
+
+A call has one owner: the executor whose id its record names. It shows every few seconds that it lives, by writing the
+record, and writes it only at the revision that it knows. So of executors that are sent the same request at once one
+carries it out, and the others wait for what comes of it. An owner whose record does not change any more has ended, or
+cannot reach the store: who waits takes the record, by its revision too, and the old owner can write nothing any more.
+Source: architecture 6; rows RU030, RU119, RU127, RU228; decision C32.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import secrets
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from itertools import count
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+from turnwright_core.entries import Entry, EntryWrite, RemoveEntry, SetEntry, State, Tier, to_attributes_json
+from turnwright_core.errors import ConflictError, Reason, TurnwrightError, fault
+from turnwright_core.kit.scope import detached
+from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode, Run
+from turnwright_core.text import slugify
+from turnwright_core.values import frozen
+from turnwright_executor.domain.effect_class import EffectClass
+from turnwright_executor.domain.endings import AWAY
+from turnwright_executor.domain.records import target_of
+from turnwright_executor.hooks.chains import Hooks
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.ledger import Ledger
+from turnwright_executor.tools.contract import Done, Tool
+from turnwright_executor.tools.ports import Shell, Workspace
+from turnwright_executor.turn.accepting import Proposals
+from turnwright_executor.turn.dispatch import DispatchScope, dispatch
+from turnwright_executor.turn.hook_events import HookEvents
+from turnwright_executor.turn.recording import Gate, new_record, record_writes
+from turnwright_executor.turn.records import OWNER, Record, is_ours, record_from_entry, record_write
+from turnwright_executor.turn.write_buffer import KEEP_TIMEOUT_S, WriteBuffer
+from turnwright_executor.watching.hub import RunHub
+from turnwright_executor.watching.hubs import Hubs
+from turnwright_grammar import Command
+
+CALL_BYTES_MAX: Final = 512 * 1024
+"""Longest command of a client, in bytes of its attributes and its body."""
+
+REQUEST: Final = "request"
+"""Attribute of a client's record: SHA-256 of the command as it was sent, whatever filters made of it."""
+
+BEAT_S: Final = 2.0
+"""Seconds between two signs of life of a call's owner."""
+
+LOOK_S: Final = 0.2
+"""Seconds between two looks whether a call that another executor carries out has ended."""
+
+SILENT_LOOKS: Final = 35
+"""Looks without a sign of life after which a call is taken from its owner: looks, because whoever waits may have been
+paused as well."""
+
+RECORDS_MAX: Final = 64
+"""Entries of one request id that are looked at: several for a moment, where executors are sent different commands."""
+
+GONE: Final = Done("Not completed: its caller disconnected.", State.CANCELLED, "aborted:499")
+
+
+@frozen
+class ToolHost:
+    """Where a client's commands are carried out on this host."""
+
+    workspace: Workspace
+    shell: Shell
+
+
+@frozen
+class Call:
+    """A command of a client for a run."""
+
+    address: RunAddress
+    command: Command
+    principal: str
+    request_id: str = ""
+    is_trusted: bool = True
+    """Whether the caller holds the deployment's secret: then every tool is open to it."""
+
+    def record_folder(self) -> str:
+        """Where its record stands; the same for the same request id of the same caller."""
+        key = f"{self.principal}\n{self.request_id}" if self.request_id else secrets.token_hex(16)
+        return f"log://call_{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+
+    def digest(self) -> str:
+        """SHA-256 of the command, in hexadecimal."""
+        command = self.command
+        sent = json.dumps([command.name, sorted(command.attributes.items()), command.body])
+        return hashlib.sha256(sent.encode()).hexdigest()
+
+
+class ToolCalls:
+    """Carries out clients' commands. `ledger` writes from outside of loops."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        tools: Mapping[str, Tool],
+        tool_host: Callable[[str], Awaitable[ToolHost]],
+        hooks: Hooks,
+        hubs: Hubs,
+        calls_max: int,
+        owner: str,
+        opened: Collection[str] = (),
+    ) -> None:
+        """`owner` is new at each start of the executor.
+
+        `tool_host` finds where a project's commands are carried out; it raises WORKSPACE_UNAVAILABLE. `calls_max`
+        commands are under way at a time. `opened` are tools that are open to callers without the deployment's secret
+        although nobody decides on their effects outside of the project.
+        """
+        self._ledger = ledger
+        self._tools = tools
+        self._tool_host = tool_host
+        self._hooks = hooks
+        self._hubs = hubs
+        self._calls_max = calls_max
+        self._owner = owner
+        self._opened = opened
+        self._under_way: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._tasks: set[asyncio.Task[Entry]] = set()
+        self._stopping = False
+
+    async def stop(self) -> None:
+        """End what is under way, commands that run among it."""
+        self._stopping = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def call(self, call: Call) -> Entry:
+        """Carry out a command; its record as it is then.
+
+        Raises INVALID_FIELD, LIMIT_EXCEEDED, TIER_FORBIDDEN, QUEUE_FULL, REQUEST_ID_REUSED, DRAINING.
+        """
+        _check(call, self._tools)
+        self._check_open(call)
+        if len(self._tasks) >= self._calls_max:
+            message = f"{self._calls_max} commands of clients are under way here: call again when one has ended."
+            raise fault(Reason.QUEUE_FULL, message, limit=self._calls_max)
+        task = detached(self._called(call), name=f"call {call.command.name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if not self._stopping:
+                raise
+        raise fault(Reason.DRAINING, "The executor is shutting down: call again with the same request id.")
+
+    def _check_open(self, call: Call) -> None:
+        name = call.command.name
+        is_outside = self._tools[name].effect_class is EffectClass.OUTSIDE
+        if is_outside and not call.is_trusted and name not in self._opened:
+            raise fault(
+                Reason.TIER_FORBIDDEN,
+                f"{name} acts outside of the project, and nobody decides on a call: it takes the deployment's secret, "
+                f"or {name} in TURNWRIGHT_CLIENT_TOOLS of the executor.",
+                tier="system",
+                ceiling="client",
+            )
+
+    async def _called(self, call: Call) -> Entry:
+        folder = call.record_folder()
+        # A call that is repeated while it is carried out waits for what comes of it.
+        async with self._under_way.setdefault(folder, asyncio.Lock()), self._hubs.hold(call.address) as hub:
+            return await self._carried_out(call, folder, hub)
+
+    async def _carried_out(self, call: Call, folder: str, hub: RunHub) -> Entry:
+        tool_host = await self._tool_host(call.address.project)
+        while True:
+            run = await self._ledger.get_run(call.address)
+            loop = _loop_of(run)
+            announcer = HookEvents(self._hooks, call.address, loop)
+            record, revision = await self._taken(call, folder, announcer, run.turn)
+            if not record.state.is_settled:
+                room = self._room(call, tool_host, hub, loop, run.turn, announcer)
+                room.pending.own(record.path, revision)
+                try:
+                    await self._dispatched(call, room, record)
+                except ConflictError as error:
+                    if error.metadata.get("path") != record.path:
+                        raise
+                    # Somebody else has taken it.
+                    continue
+            (entry,) = await self._ledger.get_entries(call.address, [record.path])
+            return entry
+
+    async def _dispatched(self, call: Call, room: DispatchScope, record: Record) -> None:
+        """Carry out a command that is ours, and show meanwhile that we live. Raises TurnwrightError."""
+        working = asyncio.create_task(_worked(room, record), name=f"work on {record.path}")
+        beating = asyncio.create_task(_beat(room.pending, record.path), name=f"beat of {record.path}")
+        try:
+            await asyncio.wait((working, beating), return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                working.result()
+            else:
+                beating.result()
+        except (asyncio.CancelledError, TurnwrightError) as error:
+            await _ended(working, beating)
+            is_abandoned = isinstance(error, asyncio.CancelledError) and not self._stopping
+            await self._left(call, room.pending, record, is_abandoned=is_abandoned)
+            raise
+        finally:
+            await _ended(working, beating)
+
+    async def _left(self, call: Call, pending: WriteBuffer, record: Record, *, is_abandoned: bool) -> None:
+        """It is left before its end: to a repeated call, or for good where its caller has gone and none could go on."""
+        if record.state.is_settled and not pending.writes():
+            return
+        is_last = not call.request_id or record.effect_class is EffectClass.OUTSIDE
+        write = _merged(record.path, {OWNER: ""})
+        if is_abandoned and is_last and not record.state.is_settled:
+            record.settle(GONE)
+            write = record_write(record)
+        with suppress(TurnwrightError, TimeoutError):
+            async with asyncio.timeout(KEEP_TIMEOUT_S):
+                await pending.touch(write)
+
+    def _room(
+        self, call: Call, tool_host: ToolHost, hub: RunHub, loop: Loop, turn: int, announcer: HookEvents
+    ) -> DispatchScope:
+        return DispatchScope(
+            turn=turn,
+            loop=loop,
+            hub=hub,
+            pending=WriteBuffer(self._ledger, call.address, 0, turn, loop.sequence),
+            workspace=tool_host.workspace,
+            shell=tool_host.shell,
+            tools=self._tools,
+            proposals=Proposals(self._hooks, announcer.at(turn), yolo=False),
+            epoch=0,
+            confirm=_confirmed,
+            asks_indeterminate=False,
+            is_decided=True,
+        )
+
+    async def _taken(self, call: Call, folder: str, announcer: HookEvents, turn: int) -> tuple[Record, int]:
+        """The record of the call and its revision, once it is ours or settled."""
+        known, looks, is_taken = 0, 0, False
+        while True:
+            try:
+                found = await self._found(call, folder)
+                if found is None:
+                    if (recorded := await self._recorded(call, folder, announcer, turn)) is not None:
+                        return recorded
+                    continue
+                is_taken = False
+                record, revision = found
+                known, looks = revision, looks + 1 if revision == known else 0
+                owner = record.attributes.get(OWNER)
+                if record.state.is_settled:
+                    return found
+                # What was ours is left: calls that repeat it here wait for each other.
+                if owner in (None, "", self._owner) or looks >= SILENT_LOOKS:
+                    record.attributes = {**record.attributes, OWNER: self._owner}
+                    return record, await self._put(call, record_write(record), revision)
+            except ConflictError as error:
+                # Somebody was quicker; that the path of the record is another entry's does not pass.
+                if error.reason is not Reason.REVISION_CONFLICT or is_taken:
+                    raise
+                is_taken = True
+            await asyncio.sleep(LOOK_S)
+
+    async def _put(self, call: Call, write: EntryWrite, revision: int) -> int:
+        """Write a record that has this revision, 0: that is not there; its new one. Raises REVISION_CONFLICT."""
+        write = replace(write, expected_revision=revision)
+        ack = await self._ledger.write(call.address, 0, [write], full=True)
+        return ack.revisions[0] or revision
+
+    async def _recorded(self, call: Call, folder: str, announcer: HookEvents, turn: int) -> tuple[Record, int] | None:
+        """A new record, and its revision; None where another command was recorded under the request id before it.
+
+        Raises REVISION_CONFLICT where somebody was quicker with the same one.
+        """
+        gate = Gate(self._hooks, self._tools, announcer.at(turn), Mode.ACT, tuple(self._tools), call.principal)
+        recording = await gate.passed(call.command, 0)
+        command = recording.command
+        target = target_of(command, gate.target_attribute(command.name))
+        path = f"{folder}/{slugify(command.name)}/{slugify(target) or 'call'}"
+        kept = {"principal": call.principal, REQUEST: call.digest(), OWNER: self._owner}
+        record = new_record(gate, recording, path, kept)
+        revision = await self._put(call, record_writes([record])[0], 0)
+        # Other commands have other paths, so writing it does not collide with theirs; the first one written counts.
+        first = await self._first(call, folder)
+        if first is not None and first.path != path:
+            await self._put(call, EntryWrite(path, RemoveEntry(), Tier.SYSTEM), revision)
+            return None
+        announcer.recorded(turn, [record])
+        return record, revision
+
+    async def _first(self, call: Call, folder: str) -> Entry | None:
+        """The record that the request id belongs to."""
+        if not call.request_id:
+            return None
+        found = await self._ledger.find_entries(call.address, f"{folder}/**", "", RECORDS_MAX, bodies=True)
+        return min(filter(is_ours, found), key=lambda entry: entry.position, default=None)
+
+    async def _found(self, call: Call, folder: str) -> tuple[Record, int] | None:
+        entry = await self._first(call, folder)
+        if entry is None:
+            return None
+        record = record_from_entry(entry)
+        if record.attributes.get(REQUEST) != call.digest():
+            message = f"The request id {call.request_id!r} was used with another command: choose another id."
+            raise fault(Reason.REQUEST_ID_REUSED, message, request_id=call.request_id)
+        return record, entry.revision
+
+
+async def _worked(room: DispatchScope, record: Record) -> None:
+    async with room.pending.kept():
+        await dispatch(room, [record])
+        await room.pending.flush(full=True)
+
+
+async def _beat(pending: WriteBuffer, path: str) -> None:
+    """Show again and again that the owner of a call lives. Raises REVISION_CONFLICT once it is no owner any more."""
+    for number in count(1):
+        await asyncio.sleep(BEAT_S)
+        try:
+            await pending.touch(_merged(path, {"beat": number}))
+        except TurnwrightError as error:
+            if error.reason not in AWAY:
+                raise
+
+
+def _merged(path: str, attributes: dict[str, Any]) -> EntryWrite:
+    return EntryWrite(path, SetEntry(merge_attributes_json=to_attributes_json(attributes)), Tier.SYSTEM)
+
+
+async def _ended(*tasks: asyncio.Task[None]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _loop_of(run: Run) -> Loop:
+    """The loop beside which a client's command is carried out, with settings by which nothing is off for a client."""
+    return Loop(run.loop.sequence if run.loop else 0, LoopSettings(Mode.ACT), "", RUNNING)
+
+
+async def _confirmed() -> None:
+    """A client's command needs no lease: whoever works on the run goes on."""
+
+
+def _check(call: Call, tools: Mapping[str, Tool]) -> None:
+    if call.command.name not in tools:
+        message = f"There is no tool {call.command.name!r}. The tools are {', '.join(tools)}."
+        raise fault(Reason.INVALID_FIELD, message, field="tool")
+    texts = (call.command.body, *call.command.attributes, *call.command.attributes.values())
+    actual = sum(len(text.encode()) for text in texts)
+    if actual > CALL_BYTES_MAX:
+        message = f"The command has {actual} bytes; the limit is {CALL_BYTES_MAX}."
+        raise fault(Reason.LIMIT_EXCEEDED, message, field="body", limit=CALL_BYTES_MAX, actual=actual, unit="bytes")

@@ -1,0 +1,399 @@
+"""The workers: one task for each run that has something to do on this executor.
+
+A worker claims its run, drives the active loop until it ends or waits for a decision, and claims again until nothing
+is left. It holds nothing that is not in the ledger: waiting for a decision means that the worker has ended, and the
+decision starts another one, here or in a later process.
+Source: architecture 3, 11; rows RU109-RU111, RU255; docs/adr/0002.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.kit.logs import get_logger
+from turnwright_core.kit.scope import detached
+from turnwright_core.runs import FAILED, Loop
+from turnwright_core.values import mutable
+from turnwright_executor.domain.endings import AWAY, GONE, is_of_store, is_passing
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.ledger import Claim
+from turnwright_executor.runs.leases import Leases
+from turnwright_executor.runs.unstored import Unstored
+from turnwright_executor.turn.generation import Draft
+from turnwright_executor.turn.hook_events import HookEvents
+from turnwright_executor.turn.loop import LoopDriver, LoopOutcome, Place, Services
+from turnwright_executor.turn.settlement import ABORT, Ending, budget_exhausted, crash_loop, ending_of, settle
+from turnwright_executor.turn.spend_meter import BudgetError
+from turnwright_executor.watching.hub import RunHub
+from turnwright_executor.watching.hubs import Hubs
+
+SERVICE_BACKOFF_S: Final = (0.2, 1.0, 3.0, 5.0)
+"""Seconds before a loop goes on after a service of ours did not answer; after the last one the loop fails.
+
+While it is the store that does not answer, the loop is looked at again every `work_poll_s` instead.
+"""
+
+CLAIMS_MAX: Final = 100
+"""Runs that one call may claim."""
+
+RETRY_S_MORE: Final = 0.05
+"""Seconds after the end of another's lease before it is claimed: the clocks of two hosts do not run alike."""
+
+_log = get_logger("scheduler")
+
+Placing = Callable[[RunAddress, Claim, Loop, RunHub], Awaitable[Place]]
+
+
+@mutable
+class _Worker:
+    task: asyncio.Task[None] | None = None
+    again: bool = False
+    step: asyncio.Task[LoopOutcome] | None = None
+    aborting: bool = False
+    is_placed: bool = False
+    """Whether it has one of the slots."""
+    sequence: int = 0
+    """The loop that is driven; 0: none."""
+    claim: Claim | None = None
+    """A claim that was taken from the queue for this worker."""
+
+
+class Scheduler:
+    """Owns the workers."""
+
+    def __init__(
+        self,
+        services: Services,
+        hubs: Hubs,
+        leases: Leases,
+        place: Placing,
+        backoff_s: Sequence[float] = SERVICE_BACKOFF_S,
+    ) -> None:
+        """`place` finds where a loop works on this host; it raises OSError where it cannot.
+
+        `backoff_s` are the seconds before a loop goes on after each failure in a row of a service of ours.
+        """
+        self._services = services
+        self._leases = leases
+        self._hubs = hubs
+        self._place = place
+        self._backoff_s = backoff_s
+        self._workers: dict[RunAddress, _Worker] = {}
+        self._unstored: dict[RunAddress, Unstored] = {}
+        self._slots = asyncio.Semaphore(services.settings.loops_max)
+        self._draining = False
+        self._seeking: asyncio.Task[None] | None = None
+        self._stirred = asyncio.Event()
+        """Set when work may be found before the next look for it is due."""
+        self._waiting: dict[RunAddress, asyncio.TimerHandle] = {}
+        self._expecting: dict[RunAddress, asyncio.Task[None]] = {}
+        """Runs whose proposals wait, and who is to hear of it when nobody decides."""
+
+    def start(self, *, seek: bool) -> None:
+        """Begin to keep leases; `seek`: look for runs with work again and again, those that others left among them."""
+        self._leases.start(self)
+        if seek:
+            self._seeking = asyncio.create_task(self._seek(), name="seek work")
+
+    async def _seek(self) -> None:
+        """Services start in any order, and fail for a while: whatever the store answers, the next look comes."""
+        settings = self._services.settings
+        while True:
+            free = min(settings.loops_max - len(self._workers), CLAIMS_MAX)
+            claims: Sequence[Claim] = ()
+            if free > 0:
+                try:
+                    claims = await self._leases.claim_work(free)
+                except TurnwrightError as error:
+                    _log.warning("no_work_found", reason=error.reason.name, detail=error.message)
+                except Exception as error:  # noqa: BLE001 - one run that cannot be read keeps no other waiting
+                    _log.error("seeking_crashed", exc_info=error)
+            for claim in claims:
+                self._take(claim)
+            if not claims or len(claims) < free:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(settings.work_poll_s):
+                        await self._stirred.wait()
+            self._stirred.clear()
+            await asyncio.sleep(0)
+
+    def _take(self, claim: Claim) -> None:
+        address = RunAddress(claim.run.project, claim.run.run)
+        worker = self._workers.get(address)
+        if worker:
+            worker.again = True
+        else:
+            self._employ(address, claim)
+
+    def _employ(self, address: RunAddress, claim: Claim | None = None, *, aborting: bool = False) -> None:
+        if claim is None and self._seeking and self._leases.is_choosy:
+            # Who claims a run starts its loop, and nobody may have its workspace: that is told of runs that are found.
+            self._stirred.set()
+            return
+        if expecting := self._expecting.pop(address, None):
+            expecting.cancel()
+        worker = self._workers[address] = _Worker(claim=claim, aborting=aborting)
+        worker.task = detached(self._run(address, worker), name=f"worker {address.run}")
+
+    def kick(self, address: RunAddress) -> None:
+        """There may be something to do for a run: look, now or as soon as its worker comes round."""
+        if self._draining:
+            return
+        worker = self._workers.get(address)
+        if worker:
+            worker.again = True
+            return
+        self._employ(address)
+
+    def _expect_expiry(self, address: RunAddress, since: int) -> None:
+        """A decision is awaited. Whoever looks for no work by itself has to be told that the time for it is over.
+
+        `since` is a moment before the run was claimed: what passed before that was seen then.
+        """
+        if self._seeking is None and not self._draining:
+            if before := self._expecting.get(address):
+                before.cancel()
+            self._expecting[address] = detached(self._expired(address, since), name=f"expiry in {address.run}")
+
+    async def _expired(self, address: RunAddress, since: int) -> None:
+        with suppress(TurnwrightError):
+            async with self._hubs.hold(address) as hub:
+                await hub.expired(since)
+        self.kick(address)
+
+    def _kick_later(self, address: RunAddress, wait_s: float) -> None:
+        """Look after a while; several wishes for one run are one."""
+        if address not in self._waiting and not self._draining:
+            self._waiting[address] = asyncio.get_running_loop().call_later(wait_s, self._kick_now, address)
+
+    def _stopped(self, address: RunAddress, error: TurnwrightError) -> None:
+        """A worker stops: not even the loop's end could be stored. It goes on where it was, once that is possible."""
+        _log.warning("worker_stopped", run=address.run, reason=error.reason.name, detail=error.message)
+        if error.reason in AWAY:
+            self._kick_later(address, self._services.settings.work_poll_s)
+        elif error.reason not in GONE:
+            self._look_again(address)
+        else:
+            self._unstored.pop(address, None)
+
+    def _look_again(self, address: RunAddress) -> None:
+        """A run was left for a reason that may stay: where nobody looks for work, look as those who do."""
+        if self._seeking is None:
+            self._kick_later(address, self._services.settings.work_poll_s)
+
+    def _kick_now(self, address: RunAddress) -> None:
+        del self._waiting[address]
+        self.kick(address)
+
+    def lose(self, address: RunAddress, *, to_other: bool) -> None:
+        """Stop the work on a run whose lease is lost. What nobody else has taken is looked at again."""
+        worker = self._workers.get(address)
+        if worker and worker.task:
+            worker.task.cancel()
+        if to_other:
+            self._unstored.pop(address, None)
+        else:
+            self._kick_later(address, self._services.settings.work_poll_s)
+
+    def abort(self, address: RunAddress, sequence: int = 0) -> None:
+        """The abort of the active loop is in the store: stop what is under way, and settle it.
+
+        `sequence` says of which loop, where that is known: another one that has begun since goes on.
+        """
+        worker = self._workers.get(address)
+        if worker and (worker.aborting or (sequence and worker.sequence and worker.sequence != sequence)):
+            return
+        if worker:
+            worker.aborting = worker.again = True
+            if worker.step:
+                worker.step.cancel()
+            elif worker.task and not worker.is_placed:
+                # It waits for others to end: the next one settles the abort before it does.
+                worker.task.cancel()
+        elif not self._draining:
+            self._employ(address, aborting=True)
+
+    async def drain(self) -> None:
+        """Stop all workers where they are, and give their runs back; the ledgers say how to go on."""
+        self._draining = True
+        for timer in self._waiting.values():
+            timer.cancel()
+        tasks = [worker.task for worker in self._workers.values() if worker.task]
+        tasks += [*self._expecting.values(), *([self._seeking] if self._seeking else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._leases.stop()
+
+    async def _run(self, address: RunAddress, worker: _Worker) -> None:
+        try:
+            if worker.aborting and self._slots.locked():
+                await self._settle_aborted(address)
+                worker.aborting = False
+            async with self._slots:
+                worker.is_placed = True
+                while True:
+                    worker.again = False
+                    await self._work(address, worker)
+                    await self._leases.give_back(address)
+                    if not worker.again:
+                        return
+        except (Exception, asyncio.CancelledError) as error:
+            if _is_cancelled():
+                raise
+            _log.error("worker_crashed", run=address.run, exc_info=error)
+            await self._leases.give_back(address)
+            self._look_again(address)
+        finally:
+            # No await between the last look at `again` and here: a kick finds either this worker or none.
+            del self._workers[address]
+            if worker.aborting and not worker.is_placed:
+                asyncio.get_running_loop().call_soon(self.abort, address)
+            elif worker.again:
+                # It was kicked while it was being stopped.
+                self._kick_later(address, 0)
+
+    async def _settle_aborted(self, address: RunAddress) -> None:
+        """Settle an abort without a slot: nothing is carried out for it. Where that fails the worker does it later."""
+        with suppress(TurnwrightError):
+            claim = await self._leases.claim(address)
+            if claim.abort_requested:
+                await self._settle(address, claim, ABORT)
+        await self._leases.give_back(address)
+
+    async def _work(self, address: RunAddress, worker: _Worker) -> None:
+        """Loop after loop, until none is left or one waits. Never raises, so that no run is lost to another's fault."""
+        failures = 0
+        while True:
+            try:
+                async with self._hubs.hold(address) as hub:
+                    worker.aborting, since = False, hub.moment
+                    claim = await self._claim(address, worker)
+                    if claim.loop is None or not self._leases.has_workspace(claim):
+                        self._unstored.pop(address, None)
+                        return
+                    outcome = await self._loop(address, worker, claim, claim.loop, hub)
+                    self._unstored.pop(address, None)
+                    if outcome is LoopOutcome.PARKED:
+                        self._expect_expiry(address, since)
+                        return
+                failures = 0
+            except TurnwrightError as error:
+                if error.reason is Reason.LEASE_HELD:
+                    self._unstored.pop(address, None)
+                    self._kick_later(address, self._retry_s(error))
+                    return
+                # A loop is not failed for want of the store: that end could not be stored, and it may be back by then.
+                tries = len(self._backoff_s) if is_of_store(error) else len(self._backoff_s) + 1
+                if error.reason not in AWAY or failures >= tries:
+                    self._stopped(address, error)
+                    return
+                if failures == len(self._backoff_s):
+                    self._unstored[address].ending = ending_of(error)
+                else:
+                    await asyncio.sleep(self._backoff_s[failures])
+                failures += 1
+
+    async def _claim(self, address: RunAddress, worker: _Worker) -> Claim:
+        """The claim that the worker began with, else a new one."""
+        claim, worker.claim = worker.claim, None
+        return claim or await self._leases.claim(address)
+
+    def _retry_s(self, error: TurnwrightError) -> float:
+        """When to look again at a run that another executor has: once its lease may have passed, or been given back."""
+        expires_s = int(error.metadata.get("expires_in_ms", "0")) / 1000
+        return min(expires_s + RETRY_S_MORE, self._services.settings.work_poll_s)
+
+    async def _loop(self, address: RunAddress, worker: _Worker, claim: Claim, loop: Loop, hub: RunHub) -> LoopOutcome:
+        known = self._unstored.get(address)
+        if known is None or known.loop != loop.sequence:
+            known = self._unstored[address] = Unstored(loop.sequence)
+        if ending := _decided(claim, known, self._services.settings.turn_losses_max):
+            await self._settle(address, claim, ending)
+            return LoopOutcome.ENDED
+        try:
+            place = await self._place(address, claim, loop, hub)
+            confirm = partial(self._leases.confirm, address)
+            driver = LoopDriver(self._services, address, claim, loop, place, known.draft, confirm, known.came)
+            return await self._driven(address, worker, driver, loop, hub)
+        except TurnwrightError as error:
+            if is_passing(error):
+                raise
+            await self._end(address, loop, ending_of(error))
+        except OSError as error:
+            await self._end(address, loop, ending_of(error))
+        except BudgetError as error:
+            await self._end(address, loop, budget_exhausted(error.exhaustion))
+        except Exception as error:  # noqa: BLE001 - a fault of ours ends one loop, not the executor
+            error_id = secrets.token_hex(8)
+            _log.error("loop_crashed", run=address.run, error_id=error_id, exc_info=error)
+            text = f"A fault of the runtime ended the loop. Look for {error_id} in the executor's log."
+            await self._end(address, loop, Ending(FAILED, "internal", text))
+        return LoopOutcome.ENDED
+
+    async def _settle(self, address: RunAddress, claim: Claim, ending: Ending) -> None:
+        """End the active loop from outside of its turns, and tell the observers."""
+        known = self._unstored.get(address)
+        draft = known.draft if known and claim.loop and known.loop == claim.loop.sequence else Draft()
+        end = await settle(self._services.ledger, address, claim, draft, ending)
+        if claim.loop:
+            HookEvents(self._services.hooks, address, claim.loop).ended(claim.run.turn, end)
+
+    async def _driven(
+        self, address: RunAddress, worker: _Worker, driver: LoopDriver, loop: Loop, hub: RunHub
+    ) -> LoopOutcome:
+        """Drive in a task of its own, which an abort can cancel without ending the worker."""
+        step = worker.step = asyncio.create_task(driver.drive(), name=f"loop {address.run}")
+        worker.sequence = loop.sequence
+        # An abort may be asked of another executor, or of the store: its feed tells it at once, a renewal later.
+        heard = asyncio.create_task(hub.abort_requested(loop.sequence), name=f"abort of {address.run}")
+        heard.add_done_callback(partial(self._heard, address, loop.sequence))
+        if worker.aborting:
+            step.cancel()
+        try:
+            return await step
+        except asyncio.CancelledError:
+            if _is_cancelled() or not (worker.aborting and step.cancelled()):
+                step.cancel()
+                await asyncio.gather(step, return_exceptions=True)
+                raise
+        finally:
+            worker.step, worker.sequence = None, 0
+            heard.cancel()
+            await asyncio.gather(heard, return_exceptions=True)
+        await self._end(address, loop, ABORT)
+        return LoopOutcome.ENDED
+
+    def _heard(self, address: RunAddress, sequence: int, task: asyncio.Task[None]) -> None:
+        """An abort that the store told; where it cannot tell any more, a renewal of the lease does."""
+        if not task.cancelled() and task.exception() is None:
+            self.abort(address, sequence)
+
+    async def _end(self, address: RunAddress, loop: Loop, ending: Ending) -> None:
+        """End this loop from whatever state the ledger has it in; leave alone another that has begun since."""
+        known = self._unstored.get(address)
+        if known and ending is not ABORT:
+            known.ending = ending
+        claim = await self._leases.claim(address)
+        is_same = claim.loop is not None and claim.loop.sequence == loop.sequence
+        if is_same and (claim.abort_requested or ending is not ABORT):
+            await self._settle(address, claim, ending)
+
+
+def _decided(claim: Claim, known: Unstored, losses_max: int) -> Ending | None:
+    """How a loop ends on which nobody is to work any more; None: somebody is."""
+    if claim.abort_requested:
+        return ABORT
+    return crash_loop(claim.turn_losses) if claim.turn_losses >= losses_max else known.ending
+
+
+def _is_cancelled() -> bool:
+    """Whether the worker itself is being stopped, not only its step."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

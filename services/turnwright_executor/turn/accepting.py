@@ -1,0 +1,153 @@
+"""What stands between the decision on a proposal and its effect: plugins may veto it, and say what is written.
+
+An accepted proposal goes through the filters `proposal.accepting` and `proposal.content`, whoever accepted it: a
+client, or the run itself where it asks nobody (yolo). What comes out is stored with the mark that precedes the effect,
+and only then is the acceptance announced; so whoever takes over after that mark does not ask again.
+Source: rows RU162, RU252-RU254; decision C20.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field, replace
+from typing import Final
+
+from turnwright_core.entries import to_attributes_json
+from turnwright_core.limits import ATTRIBUTES_BYTES_MAX
+from turnwright_core.values import mutable
+from turnwright_executor.domain.addresses import TurnAddress
+from turnwright_executor.domain.amending import AMENDED_PATCH_BYTES_MAX, amended_command, amended_edit, edited_text
+from turnwright_executor.domain.effects import (
+    CallEffect,
+    CommandEffect,
+    Effect,
+    FileEdit,
+    FileEffect,
+    QuestionEffect,
+    effect_from_json,
+    effect_to_json,
+)
+from turnwright_executor.hooks import points
+from turnwright_executor.hooks.chains import Hooks
+from turnwright_executor.hooks.payloads import Acceptance, Content, Proposal, ProposalDecided, ProposedFile
+from turnwright_executor.tools.contract import Done, failed
+from turnwright_executor.turn.records import CONTENTS, DECISION, EFFECT, Record
+
+CLIENT_RUNS: Final = "client_runs"
+"""Field of a decision whose author runs the command."""
+
+EDITED: Final = "edited"
+"""Field of a decision: the paths whose content somebody gave; the empty one is the only one there was."""
+
+RECORD_BYTES_MAX: Final = ATTRIBUTES_BYTES_MAX - 1024
+"""Longest attributes of a record whose content was amended, in bytes; the mark of its effect has to fit as well."""
+
+
+@mutable
+class Proposals:
+    """The proposals of one turn, and who hears of them."""
+
+    hooks: Hooks
+    at: TurnAddress
+    yolo: bool
+    _vetoed: list[ProposalDecided] = field(default_factory=list)
+
+    def pending(self, record: Record) -> None:
+        """A proposal waits, and that is stored."""
+        self.hooks.emit(points.PROPOSAL_PENDING, self._proposal(record, effect_from_json(record.attributes[EFFECT])))
+
+    async def accept(self, record: Record, effect: Effect) -> Effect | Done:
+        """What shall happen, or how a veto settles the record. Never raises for a fault of a plugin."""
+        proposal = self._proposal(record, effect)
+        accepting = await self.hooks.apply(points.PROPOSAL_ACCEPTING, Acceptance(), proposal)
+        if not accepting.allow:
+            return self._veto(proposal, accepting.outcome, accepting.body)
+        return await self._amended(proposal, record, effect)
+
+    async def _amended(self, proposal: Proposal, record: Record, effect: Effect) -> Effect | Done:
+        """The effect with what somebody wants instead, and with what plugins make of that (RU253)."""
+        contents = contents_of(record)
+        if isinstance(effect, CommandEffect):
+            return replace(amended_command(effect, contents), producer=runner_of(record))
+        if isinstance(effect, QuestionEffect):
+            return replace(effect, answer=comment_of(record))
+        if isinstance(effect, CallEffect):
+            return effect
+        edits: list[FileEdit] = []
+        left = AMENDED_PATCH_BYTES_MAX
+        for edit in effect.edits:
+            content = await self._content(proposal, edit, edited_text(effect, edit.path, contents))
+            if content.is_refused:
+                return self._veto(proposal, content.outcome, content.body)
+            edits.append(amended_edit(edit, content.text, left))
+            left -= len(edits[-1].patch.encode(errors="replace")) if edits[-1].amended else 0
+        return FileEffect(tuple(edits))
+
+    async def _content(self, proposal: Proposal, edit: FileEdit, edited: str | None) -> Content:
+        wanted = Content(edit.content if edited is None else edited)
+        proposed = ProposedFile(proposal, edit.path, edit.content, edited)
+        return await self.hooks.apply(points.PROPOSAL_CONTENT, wanted, proposed)
+
+    def _veto(self, proposal: Proposal, outcome: str, body: str) -> Done:
+        self._vetoed.append(ProposalDecided(proposal, outcome))
+        return failed(outcome, body)
+
+    def accepted(self, record: Record, effect: Effect) -> None:
+        """The acceptance of an effect is stored."""
+        decided = ProposalDecided(self._proposal(record, effect), comment=comment_of(record))
+        self.hooks.emit(points.PROPOSAL_ACCEPTED, decided)
+
+    def rejected(self, record: Record) -> None:
+        """Somebody rejected a proposal, and that is stored; told again where the turn is taken up again."""
+        if EFFECT in record.attributes:
+            proposal = self._proposal(record, effect_from_json(record.attributes[EFFECT]))
+            decided = ProposalDecided(proposal, record.outcome, comment_of(record))
+            self.hooks.emit(points.PROPOSAL_REJECTED, decided)
+
+    @property
+    def has_vetoed(self) -> bool:
+        """Whether vetoes are to be told once their records are stored."""
+        return bool(self._vetoed)
+
+    def tell_vetoes(self) -> None:
+        """The records of all vetoes are stored."""
+        for decided in self._vetoed:
+            self.hooks.emit(points.PROPOSAL_REJECTED, decided)
+        self._vetoed.clear()
+
+    def _proposal(self, record: Record, effect: Effect) -> Proposal:
+        return Proposal(self.at, record.path, record.tool, record.command, effect, self.yolo)
+
+
+def comment_of(record: Record) -> str:
+    """What somebody said with a decision: a comment, or the answer to a question."""
+    return str((record.attributes.get(DECISION) or {}).get("comment", ""))
+
+
+def runner_of(record: Record) -> str:
+    """Who accepted a command in order to run it; empty where the executor runs it."""
+    decision = record.attributes.get(DECISION) or {}
+    return str(decision.get("principal", "")) if decision.get(CLIENT_RUNS) else ""
+
+
+def contents_of(record: Record) -> Mapping[str, str]:
+    """What somebody wants to be written instead of what was proposed, by path."""
+    contents = (record.attributes.get(DECISION) or {}).get(CONTENTS)
+    return contents if isinstance(contents, dict) else {}
+
+
+def keep_amended(record: Record, effect: Effect) -> None:
+    """Have the record hold what shall happen; what somebody wanted to be written is in there from now on."""
+    contents = contents_of(record)
+    record.attributes = {**record.attributes, EFFECT: effect_to_json(effect)}
+    if contents:
+        kept = {name: value for name, value in record.attributes[DECISION].items() if name != CONTENTS}
+        record.attributes[DECISION] = {**kept, EDITED: sorted(contents)}
+
+
+def attributes_too_large(record: Record) -> Done | None:
+    """The end of a command whose content was amended to more than a record holds."""
+    size = len(to_attributes_json(record.attributes).encode(errors="replace"))
+    if size <= RECORD_BYTES_MAX:
+        return None
+    return failed("too_large:413", f"The accepted content has {size} bytes; at most {RECORD_BYTES_MAX} are kept.")

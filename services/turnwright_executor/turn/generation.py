@@ -1,0 +1,245 @@
+"""One model call: the deltas go to the watchers as they come, the whole reply to the loop.
+
+Source: architecture 7, 8; rows RU243, RE05.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import field
+from typing import TYPE_CHECKING, Final, assert_never
+
+from turnwright.executor.v1.event_pb2 import RunProgress
+from turnwright.types.v1 import delta_pb2
+
+from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.kit.errors import ANSWERED
+from turnwright_core.runs import Model, Turn, Usage
+from turnwright_core.values import mutable
+from turnwright_core.wire.runs import usage_to_pb
+from turnwright_executor.domain.endings import AWAY, outcome_of
+from turnwright_executor.ports.models import CallsDelta, Finished, ModelEvent, Models, RetryNotice, TextDelta, ToolCall
+from turnwright_executor.ports.packets import PacketMessage
+from turnwright_executor.watching import events
+from turnwright_executor.watching.hub import RunHub
+
+if TYPE_CHECKING:
+    from turnwright_grammar import ReplyReader
+
+READ_ALONG_CHARS: Final = 4_096
+"""How much is read at once while a reply comes, in code points: to look at each delta would cost more."""
+
+READ_ALONG_CHARS_MAX: Final = 32 * 1024
+"""Length up to which a reply is read while it comes, in code points; the rest is read when it has ended.
+
+What is open may have to be read again as a whole, at 4 us for each character at worst.
+"""
+
+RESTART_WAIT_S: Final = 1.0
+"""Seconds before a model call whose stream stopped in the middle is made again, times the number of tries."""
+
+UNTOLD: Final = (Reason.STREAM_INTERRUPTED, Reason.VENDOR_TIMEOUT, Reason.VENDOR_PROTOCOL, Reason.INTERNAL)
+"""Why a call ended that the vendor may have served although nothing of it came."""
+
+
+@mutable
+class Draft:
+    """A reply as far as it has come; what is left of it when the call is cut short."""
+
+    content: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    calls: tuple[ToolCall, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    finish: str = ""
+    is_cut: bool = False
+    """Whether the vendor cut the reply off."""
+    first_delta_ms: int = 0
+    model_ms: int = 0
+    bytes_: int = 0
+    unmade_calls: int = 0
+    """Calls of the turn that are counted and took nothing: the vendor refused them, or nobody took them."""
+    work_ms: int = 0
+    """Milliseconds that were worked on the turn when it was left."""
+    turn: int = 0
+    """The turn that it belongs to; 0: none."""
+    is_whole: bool = False
+    """Whether the reply has come to its end."""
+    reader: ReplyReader | None = None
+    """Reads the content while it comes, as far as the event loop may; None: all is read at the end."""
+    pieces_read: int = 0
+    """How many pieces of the content the reader has seen."""
+    chars_read: int = 0
+    chars_unread: int = 0
+
+    @property
+    def text(self) -> str:
+        """The content so far."""
+        return "".join(self.content)
+
+    @property
+    def unread(self) -> str:
+        """The content that the reader has not seen."""
+        return "".join(self.content[self.pieces_read :])
+
+    @property
+    def thoughts(self) -> str:
+        """The reasoning so far."""
+        return "".join(self.reasoning)
+
+
+class Generation:
+    """Makes the model call of a turn, again where its stream stopped in the middle."""
+
+    def __init__(
+        self,
+        models: Models,
+        attempts: int,
+        reply_bytes_max: int,
+        clock_s: Callable[[], float],
+        reader: Callable[[], ReplyReader],
+    ) -> None:
+        """`attempts` bounds the calls of a turn, `clock_s` is a monotonic clock in seconds, `reader` reads a reply."""
+        self._models = models
+        self._attempts = attempts
+        self._reply_bytes_max = reply_bytes_max
+        self._clock_s = clock_s
+        self._reader = reader
+
+    async def run(
+        self,
+        hub: RunHub,
+        turn: Turn,
+        model: Model,
+        messages: Sequence[PacketMessage],
+        call_index: int,
+        draft: Draft,
+        again: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Fill the draft with the reply. Raises TurnwrightError; the draft then holds what came before.
+
+        `again` is told of a call that is lost and shall be made again; what it raises ends the calls.
+        """
+        for attempt in range(1, self._attempts + 1):
+            empty(draft, turn.number)
+            draft.reader = self._reader()
+            try:
+                await self._stream(hub, turn, model, messages, call_index, draft)
+            except TurnwrightError as error:
+                draft.unmade_calls += not _may_cost(draft, error)
+                hub.publish(events.stream_cancelled(turn.number, outcome_of(error)))
+                if error.reason is not Reason.STREAM_INTERRUPTED or attempt == self._attempts:
+                    raise
+                await again()
+                wait_s = RESTART_WAIT_S * attempt
+                hub.publish(events.progress(RunProgress.PHASE_RETRYING, turn.number, error.message, wait_s))
+                await asyncio.sleep(wait_s)
+            else:
+                return
+
+    async def _stream(
+        self, hub: RunHub, turn: Turn, model: Model, messages: Sequence[PacketMessage], call_index: int, draft: Draft
+    ) -> None:
+        begin_s = self._clock_s()
+        hub.publish(events.progress(RunProgress.PHASE_THINKING, turn.number, model.vendor_model))
+        hub.publish(events.stream_started(turn.number))
+        call = self._models.generate(model, messages, turn.request.temperature, call_index)
+        async with aclosing(call) as stream:
+            async for event in stream:
+                if not draft.first_delta_ms and isinstance(event, TextDelta | CallsDelta):
+                    draft.first_delta_ms = _elapsed_ms(begin_s, self._clock_s())
+                _publish(hub, turn.number, event)
+                _fold(draft, event)
+                self._check_length(draft)
+        draft.model_ms = _elapsed_ms(begin_s, self._clock_s())
+        draft.is_whole = True
+        hub.publish(events.stream_finished(turn.number, draft.finish, draft.usage))
+
+    def _check_length(self, draft: Draft) -> None:
+        called = sum(len(call.arguments) for call in draft.calls)
+        if draft.bytes_ + called > self._reply_bytes_max:
+            raise fault(
+                Reason.VENDOR_PROTOCOL,
+                f"The reply is longer than {self._reply_bytes_max} bytes and does not end; it was given up.",
+                detail="reply_bytes_max",
+            )
+
+
+def _elapsed_ms(begin_s: float, end_s: float) -> int:
+    return max(1, round((end_s - begin_s) * 1000))
+
+
+def _may_cost(draft: Draft, error: TurnwrightError) -> bool:
+    """Whether the vendor may want to be paid for a call that ended so."""
+    if draft.text or draft.thoughts or draft.calls or error.reason in UNTOLD:
+        return True
+    return error.reason in AWAY and ANSWERED in error.metadata
+
+
+def empty(draft: Draft, turn: int) -> None:
+    """Forget the reply before, with what it consumed."""
+    if draft.turn != turn:
+        draft.unmade_calls = 0
+    draft.content.clear()
+    draft.reasoning.clear()
+    draft.calls, draft.usage, draft.finish, draft.is_cut, draft.bytes_ = (), Usage(), "", False, 0
+    draft.first_delta_ms = draft.model_ms = draft.work_ms = 0
+    draft.turn, draft.is_whole = turn, False
+    draft.reader, draft.pieces_read, draft.chars_read, draft.chars_unread = None, 0, 0, 0
+
+
+def add_content(draft: Draft, text: str) -> None:
+    """Keep the next piece of the content, and let the reader see what has come when it is enough."""
+    draft.content.append(text)
+    draft.chars_unread += len(text)
+    chars = draft.chars_read + draft.chars_unread
+    # A piece that came in one is left to the end, where a long text is read beside the event loop.
+    is_due = READ_ALONG_CHARS <= draft.chars_unread < 2 * READ_ALONG_CHARS
+    if draft.reader is None or not is_due or chars > READ_ALONG_CHARS_MAX:
+        return
+    draft.reader.feed(draft.unread)
+    draft.pieces_read, draft.chars_read, draft.chars_unread = len(draft.content), chars, 0
+
+
+def _fold(draft: Draft, event: ModelEvent) -> None:
+    match event:
+        case TextDelta(text, is_reasoning):
+            draft.bytes_ += len(text.encode())
+            if is_reasoning:
+                draft.reasoning.append(text)
+            else:
+                add_content(draft, text)
+        case CallsDelta(calls):
+            draft.calls = calls
+        case Usage():
+            draft.usage = event
+        case Finished(reason, usage, is_cut):
+            draft.finish, draft.is_cut = reason, is_cut
+            draft.usage = usage or draft.usage
+        case RetryNotice():
+            pass
+        case _:
+            assert_never(event)
+
+
+def _publish(hub: RunHub, turn: int, event: ModelEvent) -> None:
+    match event:
+        case TextDelta(text, is_reasoning):
+            delta = delta_pb2.Delta(append_reasoning=text) if is_reasoning else delta_pb2.Delta(append_content=text)
+        case CallsDelta(calls):
+            listed = [
+                delta_pb2.ToolCall(index=index, name=call.name, arguments=call.arguments)
+                for index, call in enumerate(calls)
+            ]
+            delta = delta_pb2.Delta(set_tool_calls=delta_pb2.ToolCalls(calls=listed))
+        case Usage():
+            delta = delta_pb2.Delta(set_usage=usage_to_pb(event))
+        case RetryNotice(wait_s, error_class, detail):
+            hub.publish(events.progress(RunProgress.PHASE_RETRYING, turn, f"{error_class}: {detail}", wait_s))
+            return
+        case Finished():
+            return
+        case _:
+            assert_never(event)
+    hub.publish(events.stream_delta(turn, delta))

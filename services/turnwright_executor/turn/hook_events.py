@@ -1,0 +1,76 @@
+"""Telling observers what happens to a loop and its turns, as hooks name it.
+
+What is told is stored already, but for the reply (`turn.response`), which is stored next. Nobody is waited for.
+Source: rows RU041, RU142, RU148.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MappingProxyType
+
+from turnwright_core.runs import Loop, LoopEnd, TurnResult
+from turnwright_executor.domain.addresses import TurnAddress
+from turnwright_executor.hooks import points
+from turnwright_executor.hooks.chains import Hooks
+from turnwright_executor.hooks.payloads import (
+    EntryCreated,
+    LoopCompleted,
+    LoopStarted,
+    TurnCompleted,
+    TurnDispatched,
+    TurnResponse,
+    TurnStarted,
+)
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.turn.generation import Draft
+from turnwright_executor.turn.records import Record
+
+
+class HookEvents:
+    """Tells of one loop."""
+
+    def __init__(self, hooks: Hooks, address: RunAddress, loop: Loop) -> None:
+        """`loop` is one of this run's."""
+        self._hooks = hooks
+        self._address = address
+        self._loop = loop
+
+    def at(self, turn: int) -> TurnAddress:
+        """The address of one of the loop's turns."""
+        return TurnAddress(self._address.project, self._address.run, self._loop.sequence, turn)
+
+    def begun(self, turn: int, *, first: bool) -> None:
+        """A turn has begun, and with the first one its loop."""
+        if first:
+            started = LoopStarted(self.at(turn), self._loop.settings.mode, self._loop.prompt)
+            self._hooks.emit(points.LOOP_STARTED, started)
+        self._hooks.emit(points.TURN_STARTED, TurnStarted(self.at(turn)))
+
+    def replied(self, turn: int, draft: Draft) -> None:
+        """The model's reply is complete."""
+        reply = TurnResponse(self.at(turn), draft.text, draft.finish, draft.usage)
+        self._hooks.emit(points.TURN_RESPONSE, reply)
+
+    def recorded(self, turn: int, records: Sequence[Record]) -> None:
+        """The records of the reply's commands are durable."""
+        for record in records:
+            created = EntryCreated(self.at(turn), record.path, record.tool, record.state, record.outcome)
+            self._hooks.emit(points.ENTRY_CREATED, created)
+
+    def dispatched(self, turn: int, records: Sequence[Record]) -> None:
+        """Every command of the turn is settled."""
+        states = MappingProxyType({record.path: record.state for record in records})
+        self._hooks.emit(points.TURN_DISPATCHED, TurnDispatched(self.at(turn), states))
+
+    def concluded(self, turn: int, result: TurnResult, end: LoopEnd | None) -> None:
+        """A turn has ended, and its loop with it where there is an end."""
+        ended = TurnCompleted(self.at(turn), result.status, result.reason, result.strikes, result.usage)
+        self._hooks.emit(points.TURN_COMPLETED, ended)
+        if end:
+            self.ended(turn, end)
+
+    def ended(self, turn: int, end: LoopEnd) -> None:
+        """The loop has ended, by a verdict or from outside of its turns."""
+        over = LoopCompleted(self.at(turn), end.status, end.reason, end.summary)
+        self._hooks.emit(points.LOOP_COMPLETED, over)

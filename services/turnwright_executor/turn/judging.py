@@ -1,0 +1,90 @@
+"""VERDICT: the facts of a turn, read off its records, and what the chain `turn.verdict` makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from turnwright_core.runs import RUNNING, TurnResult
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.domain.addresses import TurnAddress
+from turnwright_executor.domain.verdict import (
+    GO_ON,
+    Limits,
+    RecordFacts,
+    Rejection,
+    ReplyFacts,
+    TurnFacts,
+    Verdict,
+    verdict_of,
+)
+from turnwright_executor.hooks.chains import Hooks
+from turnwright_executor.hooks.points import TURN_VERDICT
+from turnwright_executor.turn.model_call import ModelCallRecord
+from turnwright_executor.turn.records import Record
+
+
+async def judge(hooks: Hooks, facts: TurnFacts) -> Verdict:
+    """The verdict of all voters, the runtime's own and those of plugins. Never raises for a fault of a voter."""
+    return verdict_of(facts, await hooks.apply(TURN_VERDICT, GO_ON, facts))
+
+
+def limits_of(settings: ExecutorSettings) -> Limits:
+    """The verdict's share of the settings."""
+    return Limits(
+        max_strikes=settings.max_strikes,
+        min_cycles=settings.min_cycles,
+        max_cycle_period=settings.max_cycle_period,
+        max_loop_turns=settings.max_loop_turns,
+    )
+
+
+def facts_of(
+    at: TurnAddress,
+    records: Sequence[Record],
+    note: ModelCallRecord,
+    narration: str,
+    recent: Sequence[TurnResult],
+    loop_turn: int,
+    limits: Limits,
+    exhausted: str = "",
+    *,
+    is_demoted: bool = False,
+) -> TurnFacts:
+    """The facts of a turn whose records are settled; `note` tells of its model call. Others as in TurnFacts.
+
+    `is_demoted`: what the turn brought did not fit and was summarized, which is an error of no command (RU153).
+    """
+    return TurnFacts(
+        records=tuple(_record_facts(record) for record in records),
+        reply=ReplyFacts(any_command=bool(records), narration=narration, parse_failures=0 if records else note.losses),
+        errors=(note.losses if records else 0) + is_demoted,
+        fingerprint=note.fingerprint,
+        recent=tuple(recent),
+        loop_turn=loop_turn,
+        rejection=_rejection(records),
+        limits=limits,
+        exhausted=exhausted,
+        usage=note.usage,
+        at=at,
+    )
+
+
+def _record_facts(record: Record) -> RecordFacts:
+    status = record.attributes.get("status", RUNNING) if record.tool == "update" else RUNNING
+    return RecordFacts(
+        path=record.path,
+        tool=record.tool,
+        state=record.state,
+        body=record.body,
+        update_status=status if isinstance(status, int) else RUNNING,
+        rejected=record.rejection_comment is not None,
+    )
+
+
+def _rejection(records: Sequence[Record]) -> Rejection:
+    if any(record.is_expired for record in records):
+        return Rejection.EXPIRED
+    comments = [comment for record in records if (comment := record.rejection_comment) is not None]
+    if not comments:
+        return Rejection.NONE
+    return Rejection.COMMENTED if any(comments) else Rejection.SILENT

@@ -1,0 +1,98 @@
+"""What is known of a model call after it: kept with the reply, so that a turn that waits for a decision can end later.
+
+The note stands in the attributes of `assistant://N` under `call`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, field, replace
+from typing import Any, Final
+
+from turnwright_core.entries import Cursor, Entry
+from turnwright_core.runs import TurnResult, Usage
+from turnwright_core.values import frozen
+from turnwright_executor.ports.packets import Packet
+from turnwright_executor.turn.generation import Draft
+
+CALL: Final = "call"
+
+
+@frozen
+class ModelCallRecord:
+    """Packet, consumption and times of a turn's model call.
+
+    `is_cut`: the vendor cut the reply off. `commands` counts those of the reply, `losses` what could not be read of it.
+    `lost_tokens` and `lost_cost_usd` are charged for calls of the turn that ended with their executors.
+    `render_version` is what made the packet's bytes.
+    """
+
+    finish: str = ""
+    is_cut: bool = False
+    usage: Usage = field(default_factory=Usage)
+    packet_digest: str = ""
+    packet_tokens: int = 0
+    render_version: str = ""
+    cursor: Cursor | None = None
+    first_delta_ms: int = 0
+    model_ms: int = 0
+    fingerprint: str = ""
+    losses: int = 0
+    commands: int = 0
+    lost_tokens: int = 0
+    lost_cost_usd: float = 0.0
+    room_chars: int | None = None
+    """Code points that the turn may bring and that surely fit into the next packet; None: nobody knows."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The note as attributes."""
+        return asdict(self)
+
+    def result(self) -> TurnResult:
+        """The part of a turn's result that the call decides."""
+        return TurnResult(
+            finish=self.finish,
+            usage=self.usage,
+            packet_digest=self.packet_digest,
+            packet_tokens=self.packet_tokens,
+            cursor=self.cursor,
+            first_delta_ms=self.first_delta_ms,
+            model_ms=self.model_ms,
+            fingerprint=self.fingerprint,
+        )
+
+
+def note_of(
+    packet: Packet,
+    draft: Draft,
+    fingerprint: str,
+    losses: int,
+    lost: tuple[int, float],
+    commands: int,
+    room: int | None,
+) -> ModelCallRecord:
+    """The note of a call that was just made; `lost` are tokens and US dollars of those that were lost before it."""
+    return ModelCallRecord(
+        finish=draft.finish,
+        is_cut=draft.is_cut,
+        usage=draft.usage,
+        packet_digest=packet.digest,
+        packet_tokens=packet.tokens,
+        render_version=packet.render_version,
+        cursor=packet.cursor,
+        first_delta_ms=draft.first_delta_ms,
+        model_ms=draft.model_ms,
+        fingerprint=fingerprint,
+        losses=losses,
+        commands=commands,
+        lost_tokens=lost[0],
+        lost_cost_usd=lost[1],
+        room_chars=room,
+    )
+
+
+def note_from_entry(entry: Entry) -> ModelCallRecord:
+    """The note kept with a reply; an empty one where there is none."""
+    stored = dict(entry.attributes.get(CALL) or {})
+    usage, cursor = stored.pop("usage", None), stored.pop("cursor", None)
+    note = ModelCallRecord(**stored)
+    return replace(note, usage=Usage(**usage) if usage else Usage(), cursor=Cursor(**cursor) if cursor else None)

@@ -1,0 +1,97 @@
+"""Beginning turns: with a loop's first turn go its prompt and its instructions, with each one what changed on disk.
+
+A turn that follows another one is opened by the call that ends that one: a call and a commit less for each turn. Where
+more has changed on disk than that call should carry, the turn is begun by itself.
+Source: architecture 2, 12.1; rows RU165, RU195-RU199, RU204.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from turnwright_core.entries import Cursor, EntryWrite, SetEntry
+from turnwright_core.runs import Loop, Turn, TurnRequest
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.ledger import Claim, Ledger, NewTurn
+from turnwright_executor.turn.opening import prompt_write
+from turnwright_executor.turn.project_files import BATCH_WRITES, FileSync, in_batches
+
+WITH_END_CHARS_MAX: Final = 256 * 1024
+"""Characters of paths and file texts that go with the end of the turn before."""
+
+
+class TurnOpener:
+    """Begins the turns of one loop, while one executor works on it."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        address: RunAddress,
+        claim: Claim,
+        loop: Loop,
+        request: TurnRequest,
+        instructions: EntryWrite,
+        files: FileSync | None,
+    ) -> None:
+        """`instructions` are what its turns are assembled with; `files` is None without files."""
+        self._ledger = ledger
+        self._address = address
+        self._claim = claim
+        self._loop = loop
+        self._instructions = instructions
+        self._files = files
+        self._request = request
+        self._changed: list[EntryWrite] | None = None
+        """What changed on disk, from when it was found until it is written."""
+
+    async def begin(self, *, is_first: bool) -> tuple[Turn, Cursor]:
+        """Begin a turn by itself. Raises TurnwrightError, OSError when the project cannot be read."""
+        batches = list(in_batches(await self._changes()))
+        for batch in batches[:-1]:
+            await self._ledger.write(self._address, self._claim.epoch, batch)
+        writes = [*(batches[-1] if batches else []), *(self._standing() if is_first else [])]
+        new = NewTurn(self._request, writes)
+        turn, ack = await self._ledger.begin_turn(self._address, self._claim.epoch, new)
+        self.begun()
+        return turn, ack.cursor
+
+    async def with_end(self) -> NewTurn | None:
+        """What the next turn begins with; None where it is to begin by itself. Raises OSError as `begin` does."""
+        changes = await self._changes()
+        is_small = len(changes) <= BATCH_WRITES and _chars(changes) <= WITH_END_CHARS_MAX
+        return NewTurn(self._request, changes) if is_small else None
+
+    def mirrored(self, writes: Iterable[EntryWrite]) -> None:
+        """The open turn has written these of project files, or will with its end."""
+        if self._files:
+            self._files.mirrored(writes)
+
+    def doubt(self) -> None:
+        """Not all of what the open turn was said to have written of project files was taken."""
+        if self._files:
+            self._files.doubt()
+
+    def begun(self) -> None:
+        """The turn that was to begin has begun."""
+        self._changed = None
+        if self._files:
+            self._files.written()
+
+    async def _changes(self) -> list[EntryWrite]:
+        if self._changed is None:
+            self._changed = await self._files.writes() if self._files else []
+        return self._changed
+
+    def _standing(self) -> list[EntryWrite]:
+        is_new = self._claim.run.turn == 0
+        return [
+            *([self._files.manifest()] if self._files and is_new else []),
+            self._instructions,
+            prompt_write(self._loop),
+        ]
+
+
+def _chars(writes: Sequence[EntryWrite]) -> int:
+    bodies = (write.change.body or "" for write in writes if isinstance(write.change, SetEntry))
+    return sum(map(len, bodies)) + sum(len(write.path) for write in writes)

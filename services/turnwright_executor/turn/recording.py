@@ -1,0 +1,275 @@
+"""RECORD: what the model replied, and every command in it, durable before any of them is carried out.
+
+Each command goes through the chain `entry.recording`, where the runtime's gate and the filters of plugins refuse it or
+give it another form. What is refused is recorded as failed and never dispatched.
+Source: rows RU128-RU131, RU155, RU284, RU293; architecture 11; decisions C12, C28.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
+from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, NAME_CHARS_MAX
+from turnwright_core.runs import Mode
+from turnwright_core.values import frozen
+from turnwright_executor.domain.addresses import TurnAddress
+from turnwright_executor.domain.effect_class import EFFECT_CLASS, KEY, EffectClass
+from turnwright_executor.domain.policy import refusal
+from turnwright_executor.domain.records import record_attributes, record_path
+from turnwright_executor.domain.toolset import TOOL_ORDER, Offer
+from turnwright_executor.hooks.chains import Hooks
+from turnwright_executor.hooks.payloads import Recording, RecordingContext
+from turnwright_executor.hooks.points import ENTRY_RECORDING
+from turnwright_executor.ports.models import ToolCall
+from turnwright_executor.tools.contract import Tool, failed
+from turnwright_executor.tools.offering import Offered
+from turnwright_executor.turn.generation import Draft
+from turnwright_executor.turn.model_call import CALL, ModelCallRecord
+from turnwright_executor.turn.records import ORDINAL, Record, error_write
+from turnwright_grammar import Command, ReadWarning
+
+if TYPE_CHECKING:
+    from turnwright_grammar import ReplyReader
+
+TOO_MANY: Final = "too_many_commands"
+CUT_REPLY: Final = "cut_reply"
+
+LOST_KINDS: Final = frozenset(
+    {
+        "arguments_cut",
+        "arguments_left_over",
+        "arguments_unreadable",
+        "conflict_without_path",
+        "cut_call",
+        CUT_REPLY,
+        "invented",
+        TOO_MANY,
+        "unreadable_call",
+    }
+)
+"""Warnings that tell of a command the runtime could not carry out; the rest tell of repairs that worked."""
+
+_CUT_CALL: Final = "The reply was cut off, so this call of {name} was not carried out. Send it again, in smaller parts."
+_DROPPED: Final = "Only the first {taken} commands were taken; {dropped} were dropped."
+
+_HALVES: Final = re.compile("[\ud800-\udfff]")
+
+COMMAND_BYTES_MAX: Final = ATTRIBUTES_BYTES_MAX // 2
+"""Longest command that a record keeps, in bytes of JSON: its effect has to fit beside it."""
+
+READ_ASIDE_CHARS: Final = 4 * 1024
+"""Length from which a reply's reading ends in a thread, in code points: the worst costs 10 us each."""
+
+CALLS_CHARS_MAX: Final = ATTRIBUTES_BYTES_MAX // 8
+"""What a reply keeps of native calls that are too long to be kept, in code points of their arguments together."""
+
+TOO_LARGE = failed(
+    "too_large:413",
+    f"A command has at most {COMMAND_BYTES_MAX} bytes, and this one is longer. Write it in several parts with APPEND.",
+)
+
+
+@frozen
+class Reading:
+    """A reply as read: its commands, what was wrong with it, and the text around them."""
+
+    commands: tuple[Command, ...] = ()
+    warnings: tuple[ReadWarning, ...] = ()
+    narration: str = ""
+
+    @property
+    def losses(self) -> tuple[ReadWarning, ...]:
+        """The warnings that the model must hear of, because something it wrote did not happen."""
+        return tuple(warning for warning in self.warnings if warning.kind in LOST_KINDS)
+
+
+def reply_reader(commands_max: int, tools: Collection[str]) -> ReplyReader:
+    """What reads one reply, as it comes or at its end; `tools` are all that there are."""
+    # Loaded with the first reply: an executor is ready to take work long before there is one.
+    from turnwright_grammar import ReplyReader  # noqa: PLC0415
+
+    return ReplyReader(known_tools=frozenset(tools), commands_max=commands_max)
+
+
+def read_draft(draft: Draft, commands_max: int, tools: Collection[str] = TOOL_ORDER) -> Reading:
+    """The commands of a reply, those in its text before its native calls; `tools` are all that there are.
+
+    Of a reply that its vendor cut, what comes before the first thing without an end (C54). Never raises.
+    """
+    from turnwright_grammar import commands_from_call  # noqa: PLC0415
+
+    known = frozenset(tools)
+    reader, rest, draft.reader = draft.reader, draft.unread, None
+    if reader is None:
+        # Nobody has read along, or the reply is read again.
+        reader, rest = reply_reader(commands_max, tools), draft.text
+    reply = reader.finish(rest, is_cut=draft.is_cut)
+    commands, warnings = list(reply.commands), list(reply.warnings)
+    is_over = any(warning.kind == CUT_REPLY for warning in warnings)
+    for number, call in enumerate(draft.calls, 1):
+        called, found = commands_from_call(call.name[:NAME_CHARS_MAX], call.arguments, known)
+        if is_over or (draft.is_cut and number == len(draft.calls) and (found or not call.arguments.strip())):
+            found = (ReadWarning(CUT_REPLY, _CUT_CALL.format(name=call.name[:NAME_CHARS_MAX]), (0, 0)),)
+        warnings.extend(found)
+        if not is_over:
+            commands.extend(called[:-1] if any(warning.kind in LOST_KINDS for warning in found) else called)
+    if len(commands) > commands_max:
+        warnings = [warning for warning in warnings if warning.kind != TOO_MANY]
+        message = _DROPPED.format(taken=commands_max, dropped=len(commands) - commands_max + reply.dropped)
+        warnings.append(ReadWarning(TOO_MANY, message, (0, 0)))
+        del commands[commands_max:]
+    return Reading(tuple(map(_storable, commands)), tuple(warnings), reply.narration.strip())
+
+
+async def read_aside(draft: Draft, commands_max: int, tools: Collection[str]) -> Reading:
+    """As `read_draft`; a long reply is read beside the event loop, which has the leases of other runs to look after."""
+    if len(draft.text) + sum(len(call.arguments) for call in draft.calls) < READ_ASIDE_CHARS:
+        return read_draft(draft, commands_max, tools)
+    return await asyncio.to_thread(read_draft, draft, commands_max, tools)
+
+
+def _storable(command: Command) -> Command:
+    """The command as a record can hold it: JSON can name halves of characters, which are no text."""
+    if len(command.name) > NAME_CHARS_MAX:
+        command = replace(command, name=command.name[:NAME_CHARS_MAX])
+    if not any(_HALVES.search(text) for text in (command.name, command.body, *chain(*command.attributes.items()))):
+        return command
+    attributes = {_whole(name): _whole(value) for name, value in command.attributes.items()}
+    return replace(command, name=_whole(command.name), body=_whole(command.body), attributes=attributes)
+
+
+def _whole(text: str) -> str:
+    return _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def reply_writes(turn: int, draft: Draft, reading: Reading, note: ModelCallRecord) -> list[EntryWrite]:
+    """The raw reply and its reasoning, as audit entries."""
+    attributes = {
+        CALL: note.to_json(),
+        "finish": draft.finish,
+        "calls": _kept_calls(draft.calls),
+        "warnings": [{"kind": warning.kind, "message": warning.message} for warning in reading.warnings],
+    }
+    writes = [_audit(f"assistant://{turn}", draft.text, {key: value for key, value in attributes.items() if value})]
+    if draft.reasoning:
+        writes.append(_audit(f"reasoning://{turn}", draft.thoughts, {}))
+    return writes
+
+
+def _kept_calls(calls: Sequence[ToolCall]) -> list[dict[str, object]]:
+    """The native calls as the reply keeps them: as they came, or where that is too much the beginning of each."""
+    kept: list[dict[str, object]] = [{"name": call.name, "arguments": call.arguments} for call in calls]
+    if len(to_attributes_json({"calls": kept}).encode()) <= ATTRIBUTES_BYTES_MAX // 2:
+        return kept
+    chars = CALLS_CHARS_MAX // len(calls)
+    return [
+        {"name": call.name[:NAME_CHARS_MAX], "arguments": call.arguments[:chars], "chars": len(call.arguments)}
+        for call in calls
+    ]
+
+
+def _audit(path: str, body: str, attributes: dict[str, object]) -> EntryWrite:
+    change = SetEntry(body=body, attributes_json=to_attributes_json(attributes), state=State.RESOLVED)
+    return EntryWrite(path, change, writer=Tier.SYSTEM)
+
+
+def loss_writes(turn: int, reading: Reading) -> list[EntryWrite]:
+    """One error entry for each thing that the model wrote and that got lost (RU153, RU284)."""
+    return [
+        error_write(
+            f"log://turn_{turn}/error/{warning.kind}_{number}",
+            "cut:400" if warning.kind == CUT_REPLY else "unreadable:400",
+            warning.message,
+        )
+        for number, warning in enumerate(reading.losses, 1)
+    ]
+
+
+@frozen
+class Gate:
+    """What commands have to pass: the chain, in a loop of this mode with these tools on offer."""
+
+    hooks: Hooks
+    tools: Mapping[str, Tool]
+    at: TurnAddress
+    mode: Mode
+    offered: tuple[str, ...]
+    principal: str = ""
+    """The client whose command it is; empty: the model's."""
+
+    async def passed(self, command: Command, ordinal: int) -> Recording:
+        """The command after the chain. What a filter put in its place has to pass the runtime's own rules again."""
+        context = RecordingContext(self.at, self.mode, self.offered, ordinal, self.principal)
+        recording = await self.hooks.apply(ENTRY_RECORDING, Recording(command), context)
+        if recording.command is command or recording.is_refused:
+            return recording
+        refused = refusal(recording.command, self.mode, self.offered, self._more())
+        return recording.refused(refused.outcome, refused.body) if refused else recording
+
+    def _more(self) -> dict[str, Offer]:
+        return {name: tool.offer for name, tool in self.tools.items() if isinstance(tool, Offered)}
+
+    def target_attribute(self, name: str) -> str | None:
+        """The attribute that names what a command is about, for a tool of a plugin; None: the tool is another one."""
+        tool = self.tools.get(name)
+        return tool.offer.target if isinstance(tool, Offered) else None
+
+
+async def new_records(gate: Gate, reading: Reading) -> list[Record]:
+    """The records of the commands; one that is refused is failed before anything is dispatched (RU155)."""
+    records: list[Record] = []
+    taken: set[str] = set()
+    for ordinal, written in enumerate(reading.commands):
+        recording = await gate.passed(written, ordinal)
+        command = recording.command
+        path = record_path(gate.at.turn, command, ordinal, taken, gate.target_attribute(command.name))
+        taken.add(path)
+        records.append(new_record(gate, recording, path, {ORDINAL: ordinal}))
+    return records
+
+
+def new_record(gate: Gate, recording: Recording, path: str, kept: Mapping[str, Any]) -> Record:
+    """The record of a command that has gone through the gate; `kept` are attributes that it has whatever comes."""
+    command = recording.command
+    told = record_attributes(command, gate.target_attribute(command.name))
+    attributes = {**told, **kept, **_class_of(gate.tools.get(command.name))}
+    record = Record(path, command.name, command, attributes, State.RECORDED)
+    if len(to_attributes_json(attributes).encode()) > COMMAND_BYTES_MAX:
+        record.attributes = {"tool": command.name[:NAME_CHARS_MAX], "target": attributes["target"][:200], **kept}
+        record.settle(TOO_LARGE)
+    elif recording.is_refused:
+        record.settle(failed(recording.outcome, recording.body))
+    return record
+
+
+def _class_of(tool: Tool | None) -> dict[str, Any]:
+    """The class of a command's effect, and the key by which an idempotent one is recognised when it comes again."""
+    if tool is None:
+        return {}
+    key = {KEY: secrets.token_hex(8)} if tool.effect_class is EffectClass.IDEMPOTENT else {}
+    return {EFFECT_CLASS: tool.effect_class.value, **key}
+
+
+def record_writes(records: Sequence[Record]) -> list[EntryWrite]:
+    """The writes that make new records durable."""
+    return [
+        EntryWrite(
+            record.path,
+            SetEntry(
+                body=record.body,
+                attributes_json=to_attributes_json(record.attributes),
+                visibility=Visibility.VISIBLE,
+                state=record.state,
+                outcome=record.outcome,
+            ),
+            writer=Tier.SYSTEM,
+        )
+        for record in records
+    ]

@@ -1,0 +1,191 @@
+"""Ending a loop from outside its turns: somebody aborted it, or it cannot go on.
+
+Everything that is open is settled in one write, whatever state the loop was left in; the text that the model had
+written so far is kept.
+Source: architecture 11; rows RU004, RU111, RU154, RU217, RU220; decisions C6, C27, C36; RC06.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, to_attributes_json
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.kit.logs import get_logger
+from turnwright_core.limits import REASON_BYTES_MAX
+from turnwright_core.runs import ABORTED, FAILED, PROPOSED, RUNNING, LoopEnd, TurnResult, run_status_after
+from turnwright_core.streams import channel_path
+from turnwright_core.text import cut_bytes
+from turnwright_core.values import frozen
+from turnwright_executor.domain.budgets import WORD as BUDGET_EXHAUSTED
+from turnwright_executor.domain.budgets import Exhaustion, reserved_tokens
+from turnwright_executor.domain.endings import GONE, is_passing, status_of_error
+from turnwright_executor.domain.records import error_path
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.ledger import Claim, Ledger
+from turnwright_executor.turn.generation import Draft
+from turnwright_executor.turn.model_call import ModelCallRecord, note_from_entry
+from turnwright_executor.turn.records import DISPATCHED, error_write, is_command
+
+CHANNELS: Final = (1, 2)
+
+_log = get_logger("settlement")
+
+
+@frozen
+class Ending:
+    """How a loop ends: its status, a word for it, and for a failure the sentence that the model reads next time."""
+
+    status: int
+    word: str
+    message: str = ""
+    kind: str = ""
+    """Which of several that the word can mean; the reason of the loop says it, entries do not."""
+
+    @property
+    def outcome(self) -> str:
+        """What the entries say that end with it."""
+        return f"{self.word}:{self.status}"
+
+    @property
+    def reason(self) -> str:
+        """What the loop says that ends with it: `word`, `word: message` or `word:kind: message`."""
+        word = f"{self.word}:{self.kind}" if self.kind else self.word
+        return f"{word}: {self.message}" if self.message else word
+
+
+ABORT: Final = Ending(ABORTED, "aborted")
+
+
+def ending_of(error: TurnwrightError | OSError) -> Ending:
+    """How a loop ends that ran into an error: 413 when the context was too long for the model, else 500."""
+    if isinstance(error, OSError):
+        return Ending(FAILED, "workspace_unavailable", f"The project's directory cannot be read: {error.strerror}.")
+    return Ending(status_of_error(error), error.reason.name.lower(), error.message)
+
+
+def crash_loop(losses: int) -> Ending:
+    """How a loop ends whose turn has ended the executors that worked on it."""
+    message = (
+        f"{losses} executors ended in the middle of this turn, one after the other, and it was given up: "
+        "what it does may be what ends them."
+    )
+    return Ending(FAILED, "crash_loop", message)
+
+
+async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft, ending: Ending) -> LoopEnd:
+    """End the active loop of a claim, and say with what. Raises TurnwrightError.
+
+    A draft of another turn is none. What the store does not take with the end is left out: the end comes first.
+    """
+    if claim.run.status == PROPOSED and run_status_after(ending.status, ending.word) == FAILED:
+        # Nothing fails while it waits: the run state machine has no way from 202 to 500.
+        await ledger.write(address, claim.epoch, [], run_status=RUNNING)
+    turn = claim.open_turn.number if claim.open_turn else 0
+    draft = draft if draft.turn == turn else Draft()
+    channels, reply = await _left(ledger, address, claim)
+    settled = [_settled(record, ending) for record in claim.records if not record.state.is_settled]
+    writes = [*closed_channels(channels, ending.outcome), *settled]
+    if turn and not reply:
+        writes += _unfinished_reply(turn, draft, ending)
+    if ending.message:
+        number = turn or claim.run.turn
+        writes.append(error_write(error_path(number, ending.word, frozenset()), ending.outcome, ending.message))
+    error = "" if ending is ABORT else ending.outcome
+    finish = "aborted" if ending is ABORT else "error"
+    called = _called(note_from_entry(reply)) if reply else await _unrecorded(ledger, address, claim, draft)
+    called = replace(called, work_ms=max(called.work_ms, draft.work_ms))
+    result = replace(called, finish=finish, error=error, status=ending.status, reason=ending.word)
+    end = LoopEnd(ending.status, cut_bytes(ending.reason, REASON_BYTES_MAX))
+    await _end_with(ledger, address, claim.epoch, turn, result, end, (writes, settled, ()))
+    return end
+
+
+async def _end_with(
+    ledger: Ledger,
+    address: RunAddress,
+    epoch: int,
+    turn: int,
+    result: TurnResult,
+    end: LoopEnd,
+    choices: Sequence[Sequence[EntryWrite]],
+) -> None:
+    """End the loop with the first of these writes that the store takes. Raises TurnwrightError."""
+    for writes in choices[:-1]:
+        try:
+            await ledger.end_turn(address, epoch, turn, result, writes, end)
+        except TurnwrightError as error:
+            if is_passing(error) or error.reason in GONE:
+                raise
+            _log.warning("end_refused", run=address.run, writes=len(writes), reason=error.reason.name)
+        else:
+            return
+    await ledger.end_turn(address, epoch, turn, result, choices[-1], end)
+
+
+def budget_exhausted(exhaustion: Exhaustion) -> Ending:
+    """How a loop ends that has spent what it or its run may spend."""
+    return Ending(ABORTED, BUDGET_EXHAUSTED, exhaustion.detail, exhaustion.kind.value)
+
+
+async def _left(ledger: Ledger, address: RunAddress, claim: Claim) -> tuple[list[Entry], Entry | None]:
+    """The channels that commands of the open turn began, and its reply where that is recorded."""
+    paths = channels_of(entry.path for entry in claim.records if entry.attributes.get(DISPATCHED))
+    is_recorded = claim.open_turn is not None and any(is_command(entry) for entry in claim.records)
+    reply = f"assistant://{claim.open_turn.number}" if claim.open_turn and is_recorded else ""
+    asked = [*paths, *filter(None, [reply])]
+    try:
+        found = await ledger.get_entries(address, asked) if asked else []
+    except TurnwrightError as error:
+        if error.reason is not Reason.LIMIT_EXCEEDED:
+            raise
+        # Together they are more than an answer carries.
+        found = [entry for path in asked for entry in await ledger.get_entries(address, [path])]
+    kept = {entry.path: entry for entry in found}
+    return [kept[path] for path in paths if path in kept], kept.get(reply)
+
+
+def _called(note: ModelCallRecord) -> TurnResult:
+    """What a turn's call took, whoever made it: the reply keeps it until the turn ends."""
+    return replace(note.result(), work_ms=note.model_ms, lost_tokens=note.lost_tokens, lost_cost_usd=note.lost_cost_usd)
+
+
+async def _unrecorded(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft) -> TurnResult:
+    """What the calls of a turn took whose reply is not recorded."""
+    lost_tokens = await _lost_tokens(ledger, address, claim, draft)
+    return TurnResult(usage=draft.usage, work_ms=draft.model_ms, lost_tokens=lost_tokens)
+
+
+async def _lost_tokens(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft) -> int:
+    """What was set aside for calls of the open turn whose reply nobody has, or whose usage nobody told."""
+    if claim.open_turn is None:
+        return 0
+    calls = max(0, claim.turn_calls - draft.unmade_calls - (draft.usage.total_tokens > 0))
+    packet = await ledger.read_packet(address, claim.open_turn.number) if calls else None
+    return calls * reserved_tokens(packet.tokens, 0) if packet else 0
+
+
+def _settled(record: Entry, ending: Ending) -> EntryWrite:
+    change = SetEntry(state=State.CANCELLED, outcome=ending.outcome)
+    return EntryWrite(record.path, change, Tier.SYSTEM)
+
+
+def _unfinished_reply(turn: int, draft: Draft, ending: Ending) -> Iterable[EntryWrite]:
+    if not draft.text:
+        return []
+    attributes = to_attributes_json({"finish": "aborted" if ending is ABORT else "error"})
+    change = SetEntry(body=draft.text, attributes_json=attributes, state=State.CANCELLED, outcome=ending.outcome)
+    return [EntryWrite(f"assistant://{turn}", change, Tier.SYSTEM, turn=turn)]
+
+
+def channels_of(records: Iterable[str]) -> list[str]:
+    """The paths at which commands with these records may have output."""
+    return [channel_path(path, channel) for path in records for channel in CHANNELS]
+
+
+def closed_channels(channels: Iterable[Entry], outcome: str) -> list[EntryWrite]:
+    """The writes that close channels which still stream although their producer is gone."""
+    change = SetEntry(state=State.CANCELLED, outcome=outcome)
+    return [EntryWrite(entry.path, change, Tier.PLUGIN) for entry in channels if entry.state is State.STREAMING]

@@ -1,0 +1,159 @@
+"""The spending of a loop: what it and its run may spend, what they have spent, and what the open turn has taken.
+
+Theory of operation. What was spent is in the store, turn by turn, and is read once, when a loop with limits is taken
+up; from then on the spending adds what it ends itself. What a call is expected to take is set aside before the call is
+made: the stored packet with its tokens is that reservation, so a call that was lost with its executor is charged by
+whoever sends the packet again. The time for work is a deadline over all that the loop does.
+Source: architecture 11; rows RU224, RU281.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
+
+from turnwright_core.limits import REPLY_RESERVE_TOKENS
+from turnwright_core.runs import Loop, Run, Spending, TurnResult
+from turnwright_executor.domain.budgets import (
+    Exhaustion,
+    Need,
+    after_turn,
+    before_call,
+    before_turn,
+    over_time,
+    price_of,
+    reserved_tokens,
+)
+from turnwright_executor.domain.tokens import token_count
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.ledger import Ledger
+from turnwright_executor.turn.generation import Draft
+
+
+class BudgetError(Exception):
+    """A limit is reached: the loop ends."""
+
+    def __init__(self, exhaustion: Exhaustion) -> None:
+        """Say which."""
+        super().__init__(exhaustion.detail)
+        self.exhaustion = exhaustion
+
+
+class SpendMeter:
+    """What one loop may spend, while one executor works on it."""
+
+    def __init__(self, ledger: Ledger, address: RunAddress, run: Run, loop: Loop, clock_s: Callable[[], float]) -> None:
+        """`clock_s` only grows."""
+        self._ledger = ledger
+        self._address = address
+        self._loop = loop
+        self._clock_s = clock_s
+        self._of_run, self._of_loop = run.settings.budget, loop.settings.budget
+        self._run_spent, self._loop_spent = Spending(), Spending()
+        self._turn_began_s = clock_s()
+        self._call_tokens = 0
+        self._lost_tokens = 0
+        self._lost_cost_usd = 0.0
+
+    @contextlib.asynccontextmanager
+    async def opened(self, draft: Draft) -> AsyncGenerator[None]:
+        """Read what was spent, and keep the time for work. Raises BudgetError at its end, and TurnwrightError.
+
+        The draft is told how long the open turn was worked on, for whoever has to end it.
+        """
+        if self._of_run or self._of_loop:
+            self._run_spent, self._loop_spent = await self._ledger.spending(self._address, self._loop.sequence)
+        left = min(self._times_left(), key=lambda each: each[0], default=None)
+        try:
+            async with asyncio.timeout(left[0] if left else None) as limit:
+                yield
+        except TimeoutError:
+            if left and limit.expired():
+                raise BudgetError(left[1]) from None
+            raise
+        finally:
+            draft.work_ms = self._work_ms()
+
+    def _times_left(self) -> list[tuple[float, Exhaustion]]:
+        pairs = ((self._of_run, self._run_spent, True), (self._of_loop, self._loop_spent, False))
+        return [
+            (max(0.0, budget.wall_s_max - spent.wall_s), over_time(budget, of_run=of_run))
+            for budget, spent, of_run in pairs
+            if budget and budget.wall_s_max
+        ]
+
+    def begin_turn(self) -> None:
+        """Another turn is to begin. Raises BudgetError."""
+        _refuse(before_turn(self._of_run, self._run_spent, of_run=True))
+        _refuse(before_turn(self._of_loop, self._loop_spent, of_run=False))
+        self._run_spent = replace(self._run_spent, turns=self._run_spent.turns + 1)
+        self._loop_spent = replace(self._loop_spent, turns=self._loop_spent.turns + 1)
+        self._open(0)
+
+    def resume_turn(self, model_ms: int, lost_tokens: int, lost_cost_usd: float) -> None:
+        """A turn that was left open goes on; its call took so many milliseconds, and others were lost before it."""
+        self._open(model_ms)
+        self._lost_tokens, self._lost_cost_usd = lost_tokens, lost_cost_usd
+
+    @property
+    def lost(self) -> tuple[int, float]:
+        """Tokens and US dollars of the calls that the open turn has lost."""
+        return self._lost_tokens, self._lost_cost_usd
+
+    def _open(self, worked_ms: int) -> None:
+        self._turn_began_s = self._clock_s() - worked_ms / 1000
+        self._lost_tokens, self._lost_cost_usd = 0, 0.0
+
+    def reserve(self, packet_tokens: int, calibration: float, lost_calls: int = 0) -> None:
+        """A call with this packet is to be made, after so many that were lost. Raises BudgetError."""
+        self._call_tokens = reserved_tokens(packet_tokens, calibration)
+        self._lose(lost_calls * self._call_tokens)
+        self._afford_call()
+
+    def lose_call(self) -> None:
+        """The call is lost, and to be made again. Raises BudgetError."""
+        self._lose(self._lost_tokens + self._call_tokens)
+        self._afford_call()
+
+    def reply(self, draft: Draft) -> None:
+        """The call is answered. What its vendor does not tell is charged as it was expected."""
+        if not draft.usage.total_tokens and draft.usage.cost_usd is None:
+            told = token_count(draft.text) + token_count(draft.thoughts)
+            self._lose(self._lost_tokens + self._call_tokens - REPLY_RESERVE_TOKENS + told)
+
+    def _lose(self, tokens: int) -> None:
+        self._lost_tokens, self._lost_cost_usd = tokens, price_of(tokens, self._run_spent)
+
+    def _afford_call(self) -> None:
+        tokens = self._call_tokens
+        need = Need(tokens + self._lost_tokens, price_of(tokens, self._run_spent) + self._lost_cost_usd)
+        _refuse(before_call(self._of_run, self._run_spent, need, of_run=True))
+        _refuse(before_call(self._of_loop, self._loop_spent, need, of_run=False))
+
+    def charged(self, result: TurnResult) -> TurnResult:
+        """The result of the open turn, with the time that was worked on it and the calls that it has lost."""
+        return replace(
+            result, work_ms=self._work_ms(), lost_tokens=self._lost_tokens, lost_cost_usd=self._lost_cost_usd
+        )
+
+    def _work_ms(self) -> int:
+        return max(1, round((self._clock_s() - self._turn_began_s) * 1000))
+
+    def exhausted_by(self, result: TurnResult) -> str:
+        """The reason why no turn may follow the open one if it ends so; empty where one may. For the verdict."""
+        charged = self.charged(result)
+        exhaustion = before_turn(self._of_run, after_turn(self._run_spent, charged), of_run=True)
+        exhaustion = exhaustion or before_turn(self._of_loop, after_turn(self._loop_spent, charged), of_run=False)
+        return exhaustion.reason if exhaustion else ""
+
+    def end_turn(self, result: TurnResult) -> None:
+        """The open turn has ended so."""
+        self._run_spent = after_turn(self._run_spent, result)
+        self._loop_spent = after_turn(self._loop_spent, result)
+
+
+def _refuse(exhaustion: Exhaustion | None) -> None:
+    if exhaustion:
+        raise BudgetError(exhaustion)

@@ -1,0 +1,67 @@
+"""After DISPATCH: what a turn brought is summarized where the next packet would not fit.
+
+The assembler knows, but it is asked only where the turn may have brought too much: what it wrote is counted from above
+as it is written, and what fits is known since its packet was made. What it summarizes is written with the turn's end.
+Source: architecture 2 (CheckBudget); rows RU142, RU143; decisions C4, C16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import isfinite
+
+from turnwright_core.entries import EntryWrite
+from turnwright_core.runs import Turn
+from turnwright_executor.domain.footprint import Footprint, chars_of, room_chars
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.packets import Packet, Packets
+from turnwright_executor.turn.model_call import ModelCallRecord
+from turnwright_executor.turn.records import Record
+from turnwright_executor.turn.write_buffer import WriteBuffer
+
+
+def room_left(packet: Packet, calibration: float, losses: Iterable[EntryWrite]) -> int | None:
+    """Code points that a turn may bring and that surely fit, beside what is written with its packet and its reply.
+
+    None: nobody knows here, as where plugins show entries in ways of their own.
+    """
+    if packet.plugins:
+        return None
+    chars = sum(len(piece) for message in packet.messages for piece in message.pieces)
+    room = room_chars(packet.tokens, chars, packet.ceiling, calibration)
+    written = chars_of((*packet.effects, *losses)) + packet.effects_chars
+    return int(room - written) if room is not None and isfinite(written) else None
+
+
+def overflow_reason(packet: Packet, calibration: float) -> str:
+    """Why a packet that does not fit ended its loop, and what helps where no summarizing ever could."""
+    expected = packet.tokens * (calibration or 1.0)
+    chars = [sum(map(len, message.pieces)) for message in packet.messages]
+    instructions = round(expected * chars[0] / sum(chars))
+    reason = f"context_exceeded: the packet is expected to take {round(expected)} tokens, {packet.ceiling} are allowed"
+    if instructions < packet.ceiling:
+        return reason
+    return f"{reason}; the instructions alone take {instructions}: choose a model with a larger context window"
+
+
+def may_exceed(note: ModelCallRecord, records: Sequence[Record], footprint: Footprint, *, is_left: bool) -> bool:
+    """Whether a turn may have brought more than fits.
+
+    `is_left`: an earlier owner carried out commands of it, and what they brought is not in the footprint.
+    """
+    if is_left:
+        footprint.miss()
+    for record in records:
+        footprint.record(record.path, record.body, record.attributes)
+    return bool(records) and (note.room_chars is None or footprint.chars > note.room_chars)
+
+
+async def demote_turn(
+    packets: Packets, address: RunAddress, turn: Turn, calibration: float, pending: WriteBuffer
+) -> bool:
+    """Summarize what a turn brought if it is too much, and tell whether it was. Raises TurnwrightError."""
+    # The assembler has to see it.
+    await pending.flush()
+    effects = await packets.check_budget(address, turn, pending.cursor, calibration)
+    pending.add(*effects)
+    return bool(effects)

@@ -1,0 +1,247 @@
+"""What the commands of a turn have written and the store has not yet: one write per phase, not one per command.
+
+Theory of operation. A settled command's record and the entries that changed with it form a group. Groups wait here
+until something must be durable (an effect on the world is next, a proposal is shown, the turn ends) or somebody
+needs to read what an earlier command of the turn wrote. When the store refuses a group, that command has failed:
+its record says so instead, and the other groups are not lost.
+Source: architecture 2 ("few, fat RPCs"), 12.1; rows RU157, RP04.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from typing import Final
+
+from turnwright_core.entries import Cursor, Entry, EntryWrite
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.schemes import Scheme
+from turnwright_core.text import scheme_of
+from turnwright_core.values import frozen
+from turnwright_executor.domain.endings import is_passing
+from turnwright_executor.domain.footprint import Footprint
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.ledger import Ledger, WriteAck
+from turnwright_executor.tools.contract import Done, failed
+from turnwright_executor.turn.records import Record, record_write
+
+REFUSALS = frozenset({Reason.WRITER_FORBIDDEN, Reason.LIMIT_EXCEEDED, Reason.INVALID_FIELD, Reason.REVISION_CONFLICT})
+"""Refusals that one write of a command earned; anything else is not the command's fault."""
+
+
+KEEP_TIMEOUT_S: Final = 2.0
+"""Seconds that the store may take for what commands have brought whose turn is being stopped."""
+
+PATHS_AHEAD_MAX: Final = 32
+"""Entries that are read ahead of the commands that will ask for them."""
+
+
+@frozen
+class _Group:
+    record: Record | None
+    writes: tuple[EntryWrite, ...]
+
+    @property
+    def paths(self) -> set[str]:
+        """What it writes."""
+        return {write.path for write in self.writes}
+
+
+class WriteBuffer:
+    """The unwritten groups of one turn."""
+
+    def __init__(self, ledger: Ledger, address: RunAddress, epoch: int, turn: int, loop: int) -> None:
+        """Write to this run under this claim; entries are stamped with the turn and the loop."""
+        self._ledger = ledger
+        self._address = address
+        self._epoch = epoch
+        self._turn = turn
+        self._loop = loop
+        self._groups: list[_Group] = []
+        self._flushing = asyncio.Lock()
+        self._foreseen: tuple[str, ...] = ()
+        self._ahead: dict[str, Entry | None] = {}
+        self._owned: tuple[str, int] | None = None
+        self.footprint = Footprint()
+        """What the commands brought so far, beside their records."""
+        self.cursor: Cursor | None = None
+        """The moment of the latest write."""
+        self.mirrored: list[EntryWrite] = []
+        """What was written of project files, or is going to be."""
+
+    def own(self, path: str, revision: int) -> None:
+        """Write this record only while nobody else has: each write of it needs the revision of the one before.
+
+        Where it has another one by now, nothing of a flush is written: that raises REVISION_CONFLICT.
+        """
+        self._owned = (path, revision)
+
+    async def touch(self, write: EntryWrite) -> None:
+        """Write the record that is owned, and nothing of what waits. Raises TurnwrightError."""
+        async with self._flushing:
+            await self._send((write,))
+
+    async def _send(self, writes: Sequence[EntryWrite], *, full: bool = False, run_status: int = 0) -> WriteAck:
+        path, revision = self._owned or ("", 0)
+        if path:
+            writes = [replace(one, expected_revision=revision) if one.path == path else one for one in writes]
+        ack = await self._ledger.write(self._address, self._epoch, writes, full=full, run_status=run_status)
+        if path:
+            made = [now for one, now in zip(writes, ack.revisions, strict=True) if one.path == path]
+            self._owned = (path, max([revision, *made]))
+        return ack
+
+    def settle(self, record: Record, done: Done) -> None:
+        """The record's outcome, and what changes with it."""
+        record.settle(done)
+        self.footprint.wrote(done.writes)
+        self.mirrored += [write for write in done.writes if not scheme_of(write.path)]
+        self._groups.append(_Group(record, (record_write(record), *map(self._stamped, done.writes))))
+
+    def add(self, *writes: EntryWrite) -> None:
+        """Writes that belong to no command."""
+        self.footprint.wrote(writes)
+        self._groups.append(_Group(None, tuple(map(self._stamped, writes))))
+
+    def _stamped(self, write: EntryWrite) -> EntryWrite:
+        if write.turn is not None:
+            return write
+        return replace(write, turn=self._turn, loop=self._loop)
+
+    def writes(self) -> tuple[EntryWrite, ...]:
+        """All that waits, for a call that carries it itself."""
+        return tuple(write for group in self._groups for write in group.writes)
+
+    async def flush(self, *, full: bool = False, run_status: int = 0) -> None:
+        """Write everything now. Raises TurnwrightError."""
+        # One at a time: the two channels of a command grow at once, and nothing may be written twice.
+        async with self._flushing:
+            self._ahead = {}
+            while self._groups or run_status:
+                written = list(map(id, self._groups))
+                try:
+                    ack = await self._send(self.writes(), full=full, run_status=run_status)
+                except TurnwrightError as error:
+                    if not self.blame(error):
+                        raise
+                    continue
+                self._ahead = {}
+                self.cursor = ack.cursor
+                self._groups = [group for group in self._groups if id(group) not in written]
+                run_status = 0
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Work that may be stopped: what had ended by then is written as it ended.
+
+        Whoever settles the turn or goes on with it would take it for unfinished.
+        """
+        try:
+            yield
+        except (asyncio.CancelledError, TurnwrightError) as error:
+            # If the store does not answer, or the run is somebody else's by now, the ledger stays as it is.
+            with suppress(TurnwrightError, TimeoutError):
+                async with asyncio.timeout(KEEP_TIMEOUT_S):
+                    await self._keep(error)
+            raise
+
+    async def _keep(self, error: BaseException) -> None:
+        """Write what waits; where the store refuses that for good, at least how commands ended."""
+        try:
+            if not isinstance(error, TurnwrightError):
+                await self.flush(full=True)
+        except TurnwrightError as refusal:
+            error = refusal
+        if isinstance(error, TurnwrightError) and not is_passing(error):
+            ended = [record_write(group.record) for group in self._groups if group.record]
+            await self._send(ended, full=True)
+
+    def blame(self, error: TurnwrightError) -> bool:
+        """Turn the group that earned a refusal into a failure of its command; False when there is none."""
+        path = error.metadata.get("path")
+        if error.reason not in REFUSALS or path is None:
+            return False
+        for index, group in enumerate(self._groups):
+            if group.record and any(write.path == path for write in group.writes[1:]):
+                group.record.settle(failed(error.metadata.get("outcome", "invalid:400"), error.message))
+                self.mirrored = [write for write in self.mirrored if write.path not in group.paths]
+                self._groups[index] = _Group(group.record, (record_write(group.record),))
+                return True
+        return False
+
+    def _unwritten_paths(self) -> set[str]:
+        """What a reader would miss; records of commands are of no interest to other commands."""
+        return {write.path for group in self._groups for write in group.writes[1 if group.record else 0 :]}
+
+    # ports for tools (tools.contract.Entries) ---------------------------------------------------------------------
+
+    async def get(self, paths: Sequence[str]) -> list[Entry]:
+        """The entries that exist among these paths, with what earlier commands wrote."""
+        if not self._unwritten_paths().isdisjoint(paths):
+            await self.flush()
+        if set(self._foreseen).isdisjoint(paths):
+            found = await self._ledger.get_entries(self._address, paths)
+        else:
+            found = await self._read_ahead(paths)
+        self.footprint.read(found)
+        return found
+
+    def foresee(self, paths: Iterable[str]) -> None:
+        """Paths that commands to come will ask for: they are read with the first of them, in one call.
+
+        What was read so is forgotten with the next write, so an effect on the world never stands between.
+        """
+        self._foreseen = tuple(dict.fromkeys(paths))[:PATHS_AHEAD_MAX]
+
+    def know(self, ahead: Mapping[str, Entry | None]) -> None:
+        """What was read of foreseen paths with the latest write; None for those that are not there."""
+        self._ahead = dict(ahead)
+
+    async def _read_ahead(self, paths: Sequence[str]) -> list[Entry]:
+        known = self._ahead
+        if not known.keys() >= set(paths):
+            wanted = tuple(dict.fromkeys((*paths, *self._foreseen)))
+            try:
+                found = {entry.path: entry for entry in await self._ledger.get_entries(self._address, wanted)}
+            except TurnwrightError as error:
+                if error.reason is not Reason.LIMIT_EXCEEDED:
+                    raise
+                # Together they are more than an answer carries: each command reads its own.
+                self._foreseen = ()
+                return await self._ledger.get_entries(self._address, paths)
+            ahead = {path: found.get(path) for path in wanted}
+            if self._ahead is known:
+                # Nothing was written meanwhile.
+                self._ahead = ahead
+            known = ahead
+        return [entry for path in paths if (entry := known[path])]
+
+    async def find(
+        self, pattern: str, body_pattern: str = "", *, limit: int = 1000, bodies: bool = True, files_only: bool = False
+    ) -> list[Entry]:
+        """The entries that match, with what earlier commands wrote."""
+        if self._unwritten_paths():
+            await self.flush()
+        found = await self._ledger.find_entries(
+            self._address, pattern, body_pattern, limit, bodies=bodies, files_only=files_only
+        )
+        self.footprint.read(found)
+        return found
+
+    def scheme(self, name: str) -> Scheme:
+        """The rules of a scheme."""
+        return self._ledger.scheme(name)
+
+    async def write(self, writes: Sequence[EntryWrite]) -> None:
+        """Write at once: for output that grows while a command runs. What is refused does not stay behind."""
+        self.footprint.wrote(writes)
+        group = _Group(None, tuple(map(self._stamped, writes)))
+        self._groups.append(group)
+        try:
+            await self.flush()
+        except BaseException:
+            # Another flush may have written it all the same.
+            self._groups = [one for one in self._groups if one is not group]
+            raise

@@ -1,0 +1,146 @@
+"""Events for watchers, built from what happened. One function each; a hub numbers and sends them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from turnwright.executor.v1 import event_pb2
+from turnwright.executor.v1.executor_service_pb2 import EventBatch, WatchRunResponse
+from turnwright.types.v1 import delta_pb2, entry_pb2
+
+from turnwright_core.entries import Entry
+from turnwright_core.limits import CHUNK_BYTES
+from turnwright_core.runs import Loop, Run, Turn, Usage
+from turnwright_core.wire.entries import entry_to_pb
+from turnwright_core.wire.proposals import decision_to_pb
+from turnwright_core.wire.runs import loop_to_pb, run_to_pb, turn_to_pb, usage_to_pb
+from turnwright_executor.domain.budgets import exhaustion_in
+from turnwright_executor.watching.proposals import proposal_of
+
+PARTIAL_CHARS: Final = CHUNK_BYTES // 4
+"""Longest piece of a message that is being streamed, in code points, which have four bytes at most."""
+
+
+def turn_moved(turn: Turn) -> WatchRunResponse:
+    """A turn has begun, or ended."""
+    message = turn_to_pb(turn)
+    if turn.result is None:
+        return WatchRunResponse(turn_started=event_pb2.TurnStarted(turn=message))
+    return WatchRunResponse(turn_finished=event_pb2.TurnFinished(turn=message))
+
+
+def stream_started(turn: int) -> WatchRunResponse:
+    """The model begins to answer."""
+    return WatchRunResponse(stream_started=event_pb2.StreamStarted(turn=turn))
+
+
+def stream_delta(turn: int, delta: delta_pb2.Delta) -> WatchRunResponse:
+    """The answer grows."""
+    return WatchRunResponse(stream_delta=event_pb2.StreamDelta(turn=turn, delta=delta))
+
+
+def stream_finished(turn: int, finish: str, usage: Usage) -> WatchRunResponse:
+    """The answer is complete."""
+    event = event_pb2.StreamFinished(turn=turn, finish=finish, usage=usage_to_pb(usage))
+    return WatchRunResponse(stream_finished=event)
+
+
+def stream_cancelled(turn: int, reason: str) -> WatchRunResponse:
+    """The answer ended before its end."""
+    return WatchRunResponse(stream_cancelled=event_pb2.StreamCancelled(turn=turn, reason=reason))
+
+
+def entry_moved(entry: Entry, *, is_new: bool) -> WatchRunResponse:
+    """An entry of the timeline appeared or changed."""
+    message = entry_to_pb(entry)
+    if is_new:
+        return WatchRunResponse(message_added=event_pb2.MessageAdded(entry=message))
+    return WatchRunResponse(message_updated=event_pb2.MessageUpdated(entry=message))
+
+
+def entry_removed(path: str) -> WatchRunResponse:
+    """An entry left the timeline."""
+    return WatchRunResponse(message_removed=event_pb2.MessageRemoved(path=path))
+
+
+def proposal_pending(entry: Entry) -> WatchRunResponse:
+    """A proposal waits."""
+    return WatchRunResponse(proposal_pending=event_pb2.ProposalPending(proposal=proposal_of(entry)))
+
+
+def proposal_resolved(entry: Entry) -> WatchRunResponse:
+    """A proposal was decided."""
+    state = entry_pb2.State.ValueType(int(entry.state))
+    event = event_pb2.ProposalResolved(
+        path=entry.path, state=state, outcome=entry.outcome, decision=decision_to_pb(entry.path, entry)
+    )
+    return WatchRunResponse(proposal_resolved=event)
+
+
+def run_moved(run: Run, loop: Loop | None) -> WatchRunResponse:
+    """The run or its loop moved."""
+    event = event_pb2.RunState(run=run_to_pb(run), loop=loop_to_pb(loop) if loop else None)
+    return WatchRunResponse(run_state=event)
+
+
+def budget_exhausted(loop: Loop) -> WatchRunResponse | None:
+    """A loop ended at a limit; None for one that ended otherwise, or has not."""
+    found = exhaustion_in(loop.reason) if loop.end_ms else None
+    if found is None:
+        return None
+    event = event_pb2.BudgetExhausted(
+        loop=loop.sequence, kind=found.kind.value, of_run=found.of_run, detail=found.detail
+    )
+    return WatchRunResponse(budget_exhausted=event)
+
+
+def told(message: event_pb2.Notice | event_pb2.Rendering) -> WatchRunResponse:
+    """Somebody tells the watchers something that is not stored."""
+    if isinstance(message, event_pb2.Notice):
+        return WatchRunResponse(notice=message)
+    return WatchRunResponse(rendering=message)
+
+
+def progress(
+    phase: event_pb2.RunProgress.Phase.ValueType, turn: int, detail: str, wait_s: float = 0.0
+) -> WatchRunResponse:
+    """Something is going on that leaves no trace in the store."""
+    event = event_pb2.RunProgress(phase=phase, turn=turn, detail=detail, wait_s=wait_s)
+    return WatchRunResponse(run_progress=event)
+
+
+def add_partial(parts: list[event_pb2.Snapshot], turn: int, content: Sequence[str], reasoning: Sequence[str]) -> None:
+    """Put the message that is being streamed into the last part of a snapshot; a long one into more parts."""
+    parts[-1].partial.turn = turn
+    for name, texts in (("reasoning", reasoning), ("content", content)):
+        text = "".join(texts)
+        for begin in range(0, len(text), PARTIAL_CHARS):
+            if getattr(parts[-1].partial, name):
+                parts.append(event_pb2.Snapshot(part=len(parts), run=parts[-1].run))
+            parts[-1].partial.turn = turn
+            setattr(parts[-1].partial, name, text[begin : begin + PARTIAL_CHARS])
+
+
+def in_batches(events: Sequence[WatchRunResponse]) -> Iterator[WatchRunResponse]:
+    """Events in as few messages as it takes: what a message costs on its way is many times what an event does."""
+    together: list[WatchRunResponse] = []
+    size = 0
+    for event in events:
+        event_bytes = event.ByteSize()
+        if together and size + event_bytes > CHUNK_BYTES:
+            yield _as_one(together)
+            together, size = [], 0
+        together.append(event)
+        size += event_bytes
+    if together:
+        yield _as_one(together)
+
+
+def _as_one(events: Sequence[WatchRunResponse]) -> WatchRunResponse:
+    last = events[-1]
+    return (
+        last
+        if len(events) == 1
+        else WatchRunResponse(cursor=last.cursor, time=last.time, batch=EventBatch(events=events))
+    )

@@ -1,0 +1,398 @@
+"""The events of one run, numbered once, for any number of watchers.
+
+Theory of operation. A hub folds what it publishes into a state, so that a snapshot taken at seq N is exactly the
+fold of the events up to N. Stored facts come from the store's change feed only, in revision order; deltas and
+progress come from the worker directly and are never stored. The newest events stay in a tail bounded by count and
+bytes. A watcher holds nothing but its position in that tail: one that falls out of it gets a snapshot instead, so no
+watcher can make the hub keep more.
+Source: architecture 7; rows RE01-RE08, RU242-RU248.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import field
+from typing import Final
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from turnwright.executor.v1 import event_pb2, task_pb2
+from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
+from turnwright.types.v1 import entry_pb2, run_pb2
+
+from turnwright_core.entries import Cursor, Entry, State
+from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.kit.logs import get_logger
+from turnwright_core.kit.scope import detached
+from turnwright_core.limits import CHUNK_BYTES, EVENT_BODY_BYTES_MAX
+from turnwright_core.runs import Loop, Run
+from turnwright_core.values import mutable
+from turnwright_core.wire.entries import entry_from_pb, entry_to_pb
+from turnwright_core.wire.runs import run_to_pb
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.domain.endings import AWAY, EXPIRED_OUTCOME
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.ledger import Changes, Ledger
+from turnwright_executor.watching import events
+from turnwright_executor.watching import output_pieces as growth
+from turnwright_executor.watching.proposals import proposal_of
+from turnwright_executor.watching.tail import Tail, TailBounds
+
+FEED_BACKOFF_S: Final = (0.1, 0.5, 2.0, 5.0)
+"""Seconds before the change feed is opened again after each failure in a row."""
+
+FEED_CRASHES_MAX: Final = 2
+"""Times in a row that a feed which crashed is opened again; once more ends the hub."""
+
+Told = Callable[["RunHub"], bool]
+"""Whether a hub tells by now what somebody waits for."""
+
+_log = get_logger("hub")
+
+
+class HubEndedError(Exception):
+    """A hub tells nothing any more; what is waited for may be told by the one that follows it."""
+
+
+@mutable
+class _Partial:
+    """The message being streamed; kept in pieces, because a long one grows by thousands of them."""
+
+    turn: int
+    content: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+
+
+class RunHub:
+    """Events of one run within one epoch."""
+
+    def __init__(
+        self,
+        address: RunAddress,
+        epoch: str,
+        ledger: Ledger,
+        settings: ExecutorSettings,
+        elsewhere: Callable[[Told], Awaitable[None]],
+    ) -> None:
+        """Prepare; `open` loads the state and starts the feed.
+
+        `elsewhere` waits on for those who wait here when the hub ends; it raises TurnwrightError where it cannot.
+        """
+        self.address = address
+        self.epoch = epoch
+        self.holders = 0
+        self._ledger = ledger
+        self._settings = settings
+        self._elsewhere = elsewhere
+        self._run = run_pb2.Run()
+        self._entries: dict[str, entry_pb2.Entry] = {}
+        self._partial: _Partial | None = None
+        self._tail = Tail(TailBounds(settings.tail_events, settings.tail_bytes))
+        self._changed = asyncio.Event()
+        self._cursor = Cursor("", 0, 0, 0)
+        self._feed: asyncio.Task[None] | None = None
+        self._closed = False
+        self._crashes = 0
+        """Times in a row that the feed crashed."""
+        self._aborting = 0
+        """Sequence of the loop that shall end, as the store told it last; 0: none."""
+
+    async def open(self, fresh: tuple[Run, Cursor] | None = None) -> None:
+        """Load the state and follow the store from there.
+
+        For a run that was just created `fresh` is the run and the cursor before it had anything: there is nothing to
+        load then, and every event of its life is numbered. Raises TurnwrightError; DRAINING when closed meanwhile.
+        """
+        if fresh:
+            self._run, self._cursor = run_to_pb(fresh[0]), fresh[1]
+        else:
+            await self._load()
+        if self._closed:
+            raise draining()
+        self._start(is_stale=False)
+
+    def _start(self, *, is_stale: bool) -> None:
+        self._feed = detached(self._follow(is_stale=is_stale), name=f"feed {self.address.run}")
+        self._feed.add_done_callback(self._fed)
+
+    async def _load(self) -> None:
+        entries, cursor = await self._ledger.read_view(self.address, files=False, body_bytes_max=EVENT_BODY_BYTES_MAX)
+        self._run = run_to_pb(await self._ledger.get_run(self.address))
+        self._entries, self._cursor = {}, cursor
+        for entry in entries:
+            self._keep(entry_to_pb(entry))
+
+    async def close(self) -> None:
+        """Stop following; watchers end, and those who wait are sent elsewhere."""
+        self._end()
+        if self._feed:
+            self._feed.cancel()
+            await asyncio.gather(self._feed, return_exceptions=True)
+
+    # Writing side ---------------------------------------------------------------------------------------------
+
+    def publish(self, event: WatchRunResponse) -> None:
+        """Number an event, fold it, keep it, wake the watchers."""
+        event.cursor.epoch = self.epoch
+        event.cursor.seq = self._tail.seq + 1
+        event.time.CopyFrom(_now())
+        self._fold(event)
+        self._tail.add(event)
+        self._wake()
+
+    def cursor(self) -> task_pb2.EventCursor:
+        """The moment now."""
+        return task_pb2.EventCursor(epoch=self.epoch, seq=self._tail.seq)
+
+    async def caught_up(self, cursor: Cursor, timeout_s: float = 1.0) -> None:
+        """Wait until the facts up to a moment of the store are events, so that what is published next follows them."""
+        with contextlib.suppress(TimeoutError, HubEndedError):
+            async with asyncio.timeout(timeout_s):
+                await self.until(lambda hub: hub._cursor.run_revision >= cursor.run_revision)  # noqa: SLF001 - a hub's own
+
+    async def abort_requested(self, sequence: int) -> None:
+        """Wait until the store tells that somebody has asked for the end of this loop. Raises TurnwrightError."""
+        await self._until(lambda hub: hub._aborting == sequence)  # noqa: SLF001
+
+    async def ended(self, paths: Sequence[str]) -> None:
+        """Wait until one of some entries has ended, as the store tells it: how it had ended before does not count.
+
+        Raises TurnwrightError when the run has ended itself.
+        """
+        before = {path: self._entries[path].revision if path in self._entries else 0 for path in paths}
+        await self._until(lambda hub: any(hub._has_ended(path, revision) for path, revision in before.items()))  # noqa: SLF001
+
+    @property
+    def moment(self) -> int:
+        """The revision of the run up to which the store has told all."""
+        return self._cursor.run_revision
+
+    async def expired(self, since: int) -> None:
+        """Wait until the time for the decision on a proposal has passed after a moment, as the store tells it.
+
+        Raises TurnwrightError.
+        """
+        await self._until(lambda hub: hub._has_expired(since))  # noqa: SLF001
+
+    async def until(self, is_told: Told) -> None:
+        """Wait until this hub tells something. Raises HubEndedError when it tells nothing any more."""
+        while not is_told(self):
+            if self._closed:
+                raise HubEndedError
+            await self._changed.wait()
+
+    async def _until(self, is_told: Told) -> None:
+        """Wait until this hub tells something, or one that follows it."""
+        try:
+            await self.until(is_told)
+        except HubEndedError:
+            await self._elsewhere(is_told)
+
+    def _has_expired(self, since: int) -> bool:
+        return any(one.outcome == EXPIRED_OUTCOME and one.revision > since for one in self._entries.values())
+
+    def _has_ended(self, path: str, after: int) -> bool:
+        entry = self._entries.get(path)
+        return entry is not None and entry.revision > after and State(entry.state).is_settled
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def _follow(self, *, is_stale: bool) -> None:
+        """Tell what the store tells; where what is known is stale, all who watch get a snapshot before."""
+        failures = self._crashes
+        while True:
+            if failures:
+                await asyncio.sleep(FEED_BACKOFF_S[min(failures, len(FEED_BACKOFF_S)) - 1])
+            try:
+                if is_stale:
+                    await self._load()
+                    self._tail.forget()
+                    self._wake()
+                    is_stale = False
+                feed = self._ledger.watch(self.address, self._cursor, EVENT_BODY_BYTES_MAX)
+                async with contextlib.aclosing(feed) as told:
+                    async for changes in told:
+                        await self._publish_changes(changes)
+                        failures = self._crashes = 0
+            except TurnwrightError as error:
+                if error.reason is Reason.RUN_NOT_FOUND:
+                    _log.warning("feed_ended", run=self.address.run, reason=error.reason.name)
+                    return self._end()
+                is_stale = is_stale or error.reason is Reason.CURSOR_FOREIGN
+                if error.reason not in AWAY:
+                    _log.warning("feed_failed", run=self.address.run, reason=error.reason.name)
+            failures += 1
+
+    def _fed(self, feed: asyncio.Task[None]) -> None:
+        """A feed that crashed begins anew in this hub, because a worker tells in it too. One that stays so ends it."""
+        if feed.cancelled() or not (error := feed.exception()):
+            return
+        _log.error("feed_crashed", run=self.address.run, exc_info=error)
+        self._crashes += 1
+        if self._crashes > FEED_CRASHES_MAX:
+            self._end()
+        elif not self._closed:
+            self._start(is_stale=True)
+
+    def _end(self) -> None:
+        self._closed = True
+        self._wake()
+
+    async def _publish_changes(self, changes: Changes) -> None:
+        """Facts as events: each turn with its entries, and the run last: it tells that all came.
+
+        One write may end a turn and begin the next one: what belongs to the first is told before the second.
+        """
+        ended = max((turn.number for turn in changes.turns if turn.result), default=0)
+        for path in changes.removed_paths:
+            if path in self._entries:
+                self.publish(events.entry_removed(path))
+        if ended:
+            await self._publish_entries(entry for entry in changes.entries if entry.turn <= ended)
+        for turn in sorted(changes.turns, key=lambda turn: turn.number):
+            self.publish(events.turn_moved(turn))
+        await self._publish_entries(entry for entry in changes.entries if entry.turn > ended or not ended)
+        if changes.run:
+            self._publish_run(changes.run, changes.loops)
+            self._aborting = changes.run.loop.sequence if changes.run.loop and changes.abort_requested else 0
+        self._cursor = changes.cursor
+        self._wake()
+
+    async def _publish_entries(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            await self._publish_entry(entry)
+
+    async def _publish_entry(self, entry: Entry) -> None:
+        before = self._entries.get(entry.path)
+        if before and before.revision >= entry.revision:
+            return
+        if before and growth.has_grown(before, entry):
+            is_all = growth.is_growth_only(before, entry)
+            if is_all or entry.body_size_bytes > before.body_size_bytes:
+                async for piece in growth.pieces(before, entry, self._read_body):
+                    self.publish(WatchRunResponse(output_appended=piece))
+            if is_all:
+                return
+        self.publish(events.entry_moved(entry, is_new=before is None))
+        if (cancelled := growth.cancellation(entry)) and (before is None or not State(before.state).is_settled):
+            self.publish(WatchRunResponse(output_cancelled=cancelled))
+        was_pending = before is not None and before.state == entry_pb2.STATE_PROPOSED
+        if entry.state is State.PROPOSED and not was_pending:
+            self.publish(events.proposal_pending(entry))
+        elif was_pending and entry.state is not State.PROPOSED:
+            self.publish(events.proposal_resolved(entry))
+
+    async def _read_body(self, path: str, offset: int, bytes_max: int) -> str:
+        return await self._ledger.read_body(self.address, path, offset, bytes_max)
+
+    def _publish_run(self, run: Run, loops: tuple[Loop, ...]) -> None:
+        """The run with each other loop that moved, then with the one that is active or latest."""
+        latest = run.loop.sequence if run.loop else 0
+        for loop in loops:
+            if event := events.budget_exhausted(loop):
+                self.publish(event)
+            if loop.sequence != latest:
+                self.publish(events.run_moved(run, loop))
+        self.publish(events.run_moved(run, run.loop))
+
+    # The state at the end of the tail -------------------------------------------------------------------------
+
+    def _fold(self, event: WatchRunResponse) -> None:
+        match event.WhichOneof("event"):
+            case "message_added":
+                self._keep(event.message_added.entry)
+            case "message_updated":
+                self._keep(event.message_updated.entry)
+            case "output_appended":
+                path = event.output_appended.path
+                if path in self._entries:
+                    self._entries[path] = growth.grown(self._entries[path], event.output_appended)
+            case "message_removed":
+                self._entries.pop(event.message_removed.path, None)
+            case "run_state":
+                self._run = event.run_state.run
+            case "stream_started":
+                self._partial = _Partial(event.stream_started.turn)
+            case "stream_delta":
+                self._grow(event.stream_delta)
+            case "stream_cancelled":
+                self._partial = None
+
+    def _keep(self, entry: entry_pb2.Entry) -> None:
+        self._entries[entry.path] = entry
+        if self._partial and entry.path == f"assistant://{self._partial.turn}":
+            self._partial = None
+
+    def _grow(self, event: event_pb2.StreamDelta) -> None:
+        if self._partial:
+            self._partial.content.append(event.delta.append_content)
+            self._partial.reasoning.append(event.delta.append_reasoning)
+
+    def _snapshot(self) -> list[WatchRunResponse]:
+        """The state in parts of about CHUNK_BYTES, all under the present seq."""
+        parts = [event_pb2.Snapshot(run=self._run)]
+        size = 0
+        for entry in sorted(self._entries.values(), key=lambda entry: entry.position):
+            entry_size = entry.ByteSize()
+            if size and size + entry_size > CHUNK_BYTES:
+                parts.append(event_pb2.Snapshot(part=len(parts), run=self._run))
+                size = 0
+            parts[-1].entries.append(entry)
+            size += entry_size
+        if self._partial:
+            events.add_partial(parts, self._partial.turn, self._partial.content, self._partial.reasoning)
+        last = parts[-1]
+        last.last = True
+        proposed = (entry for entry in self._entries.values() if entry.state == entry_pb2.STATE_PROPOSED)
+        last.proposals.extend(proposal_of(entry_from_pb(entry)) for entry in proposed)
+        return [WatchRunResponse(cursor=self.cursor(), time=_now(), snapshot=part) for part in parts]
+
+    # Reading side ---------------------------------------------------------------------------------------------
+
+    async def watch(
+        self, after: task_pb2.EventCursor | None, *, batched: bool = False
+    ) -> AsyncGenerator[WatchRunResponse, None]:
+        """The events after a cursor while the tail has them, else a snapshot first; ends when the hub closes.
+
+        `batched`: what is there at the same time comes in one message.
+        """
+        position = after.seq if after and self._retains(after) else -1
+        while not self._closed:
+            changed = self._changed
+            if position < self._tail.base:
+                snapshot, position = self._snapshot(), self._tail.seq
+                for part in snapshot:
+                    yield part
+            coming = self._tail.after(position)
+            for message in events.in_batches(coming) if batched else coming:
+                yield message
+                position = message.cursor.seq
+            if position < self._tail.seq:
+                continue
+            try:
+                async with asyncio.timeout(self._settings.event_heartbeat_s):
+                    await changed.wait()
+            except TimeoutError:
+                yield WatchRunResponse(cursor=self.cursor(), time=_now(), heartbeat=event_pb2.Heartbeat())
+
+    def _retains(self, after: task_pb2.EventCursor) -> bool:
+        return after.epoch == self.epoch and self._tail.base <= after.seq <= self._tail.seq
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the hub has ended, by itself or by `close`."""
+        return self._closed
+
+
+def draining() -> TurnwrightError:
+    """What those hear who come while the executor ends."""
+    return fault(Reason.DRAINING, "The executor is shutting down: call again.")
+
+
+def _now() -> Timestamp:
+    seconds, nanos = divmod(time.time_ns(), 1_000_000_000)
+    return Timestamp(seconds=seconds, nanos=nanos)

@@ -1,0 +1,126 @@
+"""The hubs of the runs that somebody works on or looks at."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import field
+from functools import partial
+
+from turnwright_core.entries import Cursor
+from turnwright_core.errors import TurnwrightError
+from turnwright_core.runs import Run
+from turnwright_core.values import mutable
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.domain.endings import AWAY
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.ledger import Ledger
+from turnwright_executor.watching.hub import FEED_BACKOFF_S, HubEndedError, RunHub, Told, draining
+
+
+@mutable
+class _Line:
+    """Those who want the hub of one run at once: the first opens it."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    callers: int = 0
+
+
+class Hubs:
+    """Opens a hub for the first who holds it, closes it when nobody has held it for a while."""
+
+    def __init__(self, owner: str, ledger: Ledger, settings: ExecutorSettings) -> None:
+        """`owner` names this executor's time in the epochs of its hubs."""
+        self._owner = owner
+        self._ledger = ledger
+        self._settings = settings
+        self._opened = 0
+        self._hubs: dict[RunAddress, RunHub] = {}
+        self._unready: set[RunHub] = set()
+        self._opening: dict[RunAddress, _Line] = {}
+        self._lingering: dict[RunAddress, asyncio.TimerHandle] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    @contextlib.asynccontextmanager
+    async def hold(self, address: RunAddress, fresh: tuple[Run, Cursor] | None = None) -> AsyncIterator[RunHub]:
+        """The hub of a run, kept open meanwhile and a little longer.
+
+        Raises TurnwrightError when the run is unknown, DRAINING when all hubs are closed.
+        """
+        hub = await self._get(address, fresh)
+        hub.holders += 1
+        try:
+            yield hub
+        finally:
+            hub.holders -= 1
+            if hub.holders == 0 and self._hubs.get(address) is hub:
+                loop = asyncio.get_running_loop()
+                self._lingering[address] = loop.call_later(self._settings.linger_s, self._evict, address, hub)
+
+    async def _get(self, address: RunAddress, fresh: tuple[Run, Cursor] | None) -> RunHub:
+        line = self._opening.setdefault(address, _Line())
+        line.callers += 1
+        try:
+            async with line.lock:
+                return await self._open(address, fresh)
+        finally:
+            line.callers -= 1
+            if not line.callers:
+                del self._opening[address]
+
+    async def _open(self, address: RunAddress, fresh: tuple[Run, Cursor] | None) -> RunHub:
+        if self._is_closed:
+            raise draining()
+        if timer := self._lingering.pop(address, None):
+            timer.cancel()
+        hub = self._hubs.get(address)
+        if hub is None or hub.is_closed:
+            # The one that has ended goes even if there is none to follow it.
+            self._hubs.pop(address, None)
+            self._hubs[address] = hub = await self._opened_hub(address, fresh)
+        return hub
+
+    async def _opened_hub(self, address: RunAddress, fresh: tuple[Run, Cursor] | None) -> RunHub:
+        self._opened += 1
+        epoch = f"{self._owner}-{self._opened}"
+        hub = RunHub(address, epoch, self._ledger, self._settings, partial(self._wait_on, address))
+        self._unready.add(hub)
+        try:
+            await hub.open(fresh)
+        finally:
+            self._unready.discard(hub)
+        return hub
+
+    async def _wait_on(self, address: RunAddress, is_told: Told) -> None:
+        """Wait for what a hub did not tell before it ended, on the next one, and so on. Raises TurnwrightError."""
+        tries = 0
+        while True:
+            try:
+                async with self.hold(address) as hub:
+                    return await hub.until(is_told)
+            except HubEndedError:
+                pass
+            except TurnwrightError as error:
+                if self._is_closed or error.reason not in AWAY:
+                    raise
+            await asyncio.sleep(FEED_BACKOFF_S[min(tries, len(FEED_BACKOFF_S) - 1)])
+            tries += 1
+
+    def _evict(self, address: RunAddress, hub: RunHub) -> None:
+        self._lingering.pop(address, None)
+        if hub.holders == 0 and self._hubs.get(address) is hub:
+            del self._hubs[address]
+            task = asyncio.create_task(hub.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Close all hubs, those that are just being opened too: every watcher's stream ends. None is opened again."""
+        self._is_closed = True
+        for timer in self._lingering.values():
+            timer.cancel()
+        self._lingering.clear()
+        hubs, self._hubs = [*self._hubs.values(), *self._unready], {}
+        await asyncio.gather(*(hub.close() for hub in hubs), *self._closing)

@@ -1,0 +1,279 @@
+"""Workers whose runs cannot be worked on, because of a fault of ours: nobody else may have to wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+import pytest
+from turnwright.store.v1 import lease_pb2, read_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.types.v1 import entry_pb2, run_pb2
+
+from log_lines import logged
+from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.kit.peer import Peer
+from turnwright_core.kit.server import RunningServer, Service
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.domain.endings import is_of_store, is_passing
+from turnwright_executor.edge.store import StoreLedger
+from turnwright_executor.hooks.chains import Hooks
+from turnwright_executor.hooks.rules import new_registry
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.runs.leases import Leases
+from turnwright_executor.runs.scheduler import Scheduler
+from turnwright_executor.turn.loop import Services
+from turnwright_executor.watching.hubs import Hubs
+
+pytestmark = pytest.mark.asyncio
+
+RUN = RunAddress("p", "r")
+
+
+class OddStore(store_service_pb2_grpc.StoreServiceServicer):
+    """A store with a run whose loop is to be aborted, and that tells of states that there are not."""
+
+    def __init__(self) -> None:
+        self.released = asyncio.Event()
+        self.looks = 0
+        self.looked_again = asyncio.Event()
+
+    async def GetRun(self, request, context):
+        return registry_pb2.GetRunResponse(run=run_pb2.Run(project="p", run="r", status=102))
+
+    async def ReadView(self, request, context):
+        yield read_pb2.ReadViewResponse(cursor={"incarnation": "i", "run_revision": 1})
+
+    async def WatchChanges(self, request, context):
+        await asyncio.Event().wait()
+        yield read_pb2.WatchChangesResponse()
+
+    async def ClaimWork(self, request, context):
+        self.looks += 1
+        if self.looks == 1:
+            odd = {"path": "log://turn_1/sh/x", "state": 77, "attributes_json": "{}"}
+            return lease_pb2.ClaimWorkResponse(claims=[{"run": {"project": "p", "run": "odd"}, "records": [odd]}])
+        self.looked_again.set()
+        return lease_pb2.ClaimWorkResponse()
+
+    async def ClaimRun(self, request, context):
+        mark = '{"tool": "sh", "dispatched": true}'
+        record = {"path": "log://turn_1/sh/x", "state": entry_pb2.STATE_RECORDED, "attributes_json": mark}
+        return lease_pb2.ClaimRunResponse(
+            fence={"epoch": 1},
+            run=run_pb2.Run(project="p", run="r", status=102),
+            loop={"sequence": 1, "status": 102},
+            open_turn={"number": 1},
+            records=[record],
+            abort_requested=True,
+            lease_ms=60_000,
+        )
+
+    async def GetEntries(self, request, context):
+        return read_pb2.GetEntriesResponse(entries=[{"path": path, "state": 77} for path in request.paths])
+
+    async def ReleaseRun(self, request, context):
+        self.released.set()
+        return lease_pb2.ReleaseRunResponse()
+
+
+@contextlib.asynccontextmanager
+async def over(store, tmp_path):
+    """The ledger that this store keeps."""
+
+    def register(server) -> None:
+        store_service_pb2_grpc.add_StoreServiceServicer_to_server(store, server)
+
+    service = Service("store", "turnwright.store.v1.StoreService", register)
+    server = RunningServer(service, f"unix:{tmp_path}/s.sock", "secret", 0.1)
+    await server.start()
+    peer = Peer("store", server.address, "secret", 10.0)
+    try:
+        yield StoreLedger(peer, "o", "")
+    finally:
+        await peer.close()
+        await server.stop()
+
+
+@contextlib.asynccontextmanager
+async def runner_over(store, tmp_path, *, seek=False, **more):
+    """A runner that works against this store, and its leases."""
+    async with over(store, tmp_path) as ledger, running_over(ledger, seek=seek, **more) as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def running_over(ledger, *, seek, **more):
+    settings = ExecutorSettings(work_poll_s=0.1)
+    hubs, leases = Hubs("o", ledger, settings), Leases(ledger, time.monotonic, (), registers=False)
+    runner = Scheduler(
+        Services(ledger, None, None, {}, {}, {}, settings, Hooks(new_registry())), hubs, leases, None, **more
+    )
+    runner.start(seek=seek)
+    try:
+        yield runner, leases
+    finally:
+        await runner.drain()
+        await hubs.close()
+
+
+async def test_a_run_whose_worker_crashes_is_given_back(tmp_path) -> None:
+    store = OddStore()
+    with logged() as lines:
+        async with runner_over(store, tmp_path) as (runner, leases), asyncio.timeout(60):
+            runner.kick(RUN)
+            await asyncio.gather(runner._workers[RUN].task)
+            assert (store.released.is_set(), leases.holds(RUN)) == (True, False)
+    assert [(line["event"], line["run"]) for line in lines if "run" in line] == [("worker_crashed", "r")]
+
+
+async def test_a_run_that_waits_for_a_decision_again_is_looked_after_once(tmp_path) -> None:
+    async with runner_over(OddStore(), tmp_path) as (runner, _):
+        for _ in range(3):
+            runner._expect_expiry(RUN, 1)
+        await asyncio.sleep(0.05)
+        assert [task.get_name() for task in asyncio.all_tasks() if "expiry" in task.get_name()] == ["expiry in r"]
+
+
+async def test_a_run_that_cannot_be_read_does_not_end_the_search_for_work(tmp_path) -> None:
+    store = OddStore()
+    with logged() as lines:
+        async with runner_over(store, tmp_path, seek=True), asyncio.timeout(60):
+            await store.looked_again.wait()
+    assert [line["event"] for line in lines if line["logger"] == "scheduler"] == ["seeking_crashed"]
+
+
+class HalfReadable(OddStore):
+    """A store that grants two runs; the record of one came without its attributes, and cannot be read by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given_back = []
+
+    def _claim(self, run, epoch, **record):
+        record = {"path": "log://turn_1/think/x", "state": entry_pb2.STATE_RECORDED, **record}
+        return {"fence": {"epoch": epoch}, "run": {"project": "p", "run": run}, "records": [record], "lease_ms": 60_000}
+
+    async def ClaimWork(self, request, context):
+        self.looks += 1
+        if self.looks > 1:
+            return lease_pb2.ClaimWorkResponse()
+        whole = self._claim("r", 4, attributes_json='{"tool": "think"}')
+        return lease_pb2.ClaimWorkResponse(claims=[self._claim("odd", 3), whole])
+
+    async def ClaimRun(self, request, context):
+        return lease_pb2.ClaimRunResponse(**self._claim(request.run, 5))
+
+    async def GetEntries(self, request, context):
+        raise fault(Reason.LIMIT_EXCEEDED, "Too much.")
+
+    async def ReleaseRun(self, request, context):
+        self.given_back.append((request.run, request.fence.epoch))
+        return lease_pb2.ReleaseRunResponse()
+
+
+async def test_a_claimed_run_that_cannot_be_read_is_given_back_and_the_others_are_worked_on(tmp_path) -> None:
+    store = HalfReadable()
+    async with over(store, tmp_path) as ledger:
+        claims = await ledger.claim_work(2, ())
+        with pytest.raises(TurnwrightError) as unreadable:
+            await ledger.claim(RunAddress("p", "alone"))
+    assert ([claim.run.run for claim in claims], unreadable.value.reason) == (["r"], Reason.LIMIT_EXCEEDED)
+    assert store.given_back == [("odd", 3), ("alone", 5)]
+
+
+class RefusingAtFirst(OddStore):
+    """A store that refuses a run at first, for a reason that nobody expects to pass."""
+
+    def __init__(self, *refusals) -> None:
+        super().__init__()
+        self._refusals = list(refusals)
+
+    async def ClaimRun(self, request, context):
+        if self._refusals:
+            raise self._refusals.pop(0)
+        self.looked_again.set()
+        return lease_pb2.ClaimRunResponse(fence={"epoch": 1}, run={"project": "p", "run": "r"}, lease_ms=60_000)
+
+
+@pytest.mark.parametrize(
+    "reason", [Reason.INTERNAL, Reason.LIMIT_EXCEEDED, Reason.LEASE_LOST], ids=lambda reason: reason.name
+)
+async def test_a_run_whose_worker_stopped_is_looked_at_again_where_nobody_seeks_work(tmp_path, reason) -> None:
+    """An embedded stack has nobody else who would look, and somebody waits for the end of the loop."""
+    store = RefusingAtFirst(*[fault(reason, "Not now.")] * 2)
+    async with runner_over(store, tmp_path) as (runner, _), asyncio.timeout(60):
+        runner.kick(RUN)
+        assert await store.looked_again.wait()
+
+
+async def test_a_run_whose_worker_crashed_is_looked_at_again_where_nobody_seeks_work(tmp_path) -> None:
+    store = OddStore()
+    async with runner_over(store, tmp_path) as (runner, _), asyncio.timeout(60):
+        runner.kick(RUN)
+        await asyncio.gather(runner._workers[RUN].task)
+        store.released.clear()
+        assert await store.released.wait()
+
+
+async def test_a_run_that_is_gone_is_not_looked_at_again(tmp_path) -> None:
+    store = RefusingAtFirst(fault(Reason.RUN_NOT_FOUND, "There is no such run."))
+    async with runner_over(store, tmp_path) as (runner, _), asyncio.timeout(60):
+        runner.kick(RUN)
+        await asyncio.gather(runner._workers[RUN].task)
+        assert runner._waiting == {}
+
+
+class AwayStore(OddStore):
+    """A store whose database is away for a while, in the middle of a loop."""
+
+    def __init__(self, refusals: int, reason: Reason) -> None:
+        super().__init__()
+        self._refusals, self._reason = refusals, reason
+        self.ended = []
+        self.has_end = asyncio.Event()
+
+    async def ClaimRun(self, request, context):
+        if self._refusals:
+            self._refusals -= 1
+            raise fault(self._reason, "Not now.")
+        return await super().ClaimRun(request, context)
+
+    async def EndTurn(self, request, context):
+        self.ended.append((request.loop_end.status, request.loop_end.reason))
+        self.has_end.set()
+        raise fault(Reason.RUN_NOT_FOUND, "It is enough.")
+
+    async def GetEntries(self, request, context):
+        return read_pb2.GetEntriesResponse()
+
+
+async def test_a_loop_does_not_fail_because_the_store_was_away_for_long(tmp_path) -> None:
+    """Its end is what the run had come to, here an abort, as soon as the store is back."""
+    store = AwayStore(3, Reason.DATABASE_UNAVAILABLE)
+    async with runner_over(store, tmp_path, backoff_s=(0.0, 0.0)) as (runner, _), asyncio.timeout(60):
+        runner.kick(RUN)
+        await store.has_end.wait()
+    assert store.ended == [(499, "aborted")]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_it"),
+    [
+        (fault(Reason.SERVICE_UNAVAILABLE, "x", service="store"), True),
+        (fault(Reason.SERVICE_UNAVAILABLE, "x", service="provider"), False),
+        (fault(Reason.DATABASE_UNAVAILABLE, "x"), True),
+        (fault(Reason.QUEUE_FULL, "x", queue="writer"), True),
+        (fault(Reason.DRAINING, "x"), False),
+    ],
+    ids=["store", "provider", "database", "busy", "draining"],
+)
+async def test_only_another_service_than_the_store_fails_a_loop_by_being_away(error, is_it) -> None:
+    assert (is_passing(error), is_of_store(error)) == (True, is_it)
+
+
+async def test_a_store_that_has_too_much_to_do_is_asked_again(tmp_path) -> None:
+    """It has done nothing: what a command brought is stored by the next try, and not by a new life of the turn."""
+    store = AwayStore(2, Reason.QUEUE_FULL)
+    async with over(store, tmp_path) as ledger:
+        assert (await ledger.claim(RUN)).epoch == 1
