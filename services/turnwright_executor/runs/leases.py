@@ -65,8 +65,8 @@ class _Held:
     term_s: float
     until_s: float
     """When work must stop, by the executor's clock."""
-    is_leaving: bool = False
-    """Whether it is being given back: that the store has heard of it already is no loss."""
+    is_changing: bool = False
+    """Whether it is being given back, or claimed once more: that the store has heard of it already is no loss."""
 
 
 class Leases:
@@ -124,8 +124,14 @@ class Leases:
 
     async def claim(self, address: RunAddress) -> Claim:
         """Take a run. Raises LEASE_HELD while another executor has it, and other TurnwrightErrors."""
-        asked_s = self._clock_s()
-        claim = await self._granted(self._ledger.claim(address), lambda claim: [claim])
+        asked_s, before = self._clock_s(), self._held.get(address)
+        if before:
+            before.is_changing = True
+        try:
+            claim = await self._granted(self._ledger.claim(address), lambda claim: [claim])
+        finally:
+            if before:
+                before.is_changing = False
         self._hold(address, claim, asked_s)
         return claim
 
@@ -201,7 +207,7 @@ class Leases:
         held = self._held.get(address)
         if held is None:
             return
-        held.is_leaving = True
+        held.is_changing = True
         try:
             await self._ledger.release(address, held.epoch)
         except TurnwrightError as error:
@@ -265,7 +271,7 @@ class Leases:
         self._term_s = renewal.lease_ms / 1000
         for (address, epoch), state in zip(asked.items(), renewal.states, strict=True):
             held = self._held.get(address)
-            if held is None or held.epoch != epoch or held.is_leaving:
+            if held is None or held.epoch != epoch or held.is_changing:
                 continue
             if not state.held:
                 self._lose(holder, address, to_other=True)

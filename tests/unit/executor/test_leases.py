@@ -113,6 +113,15 @@ async def test_what_is_given_back_meanwhile_is_not_lost_with_a_renewal(held):
     assert (worker.lost, leases.holds(address)) == ([], False)
 
 
+async def test_what_is_claimed_once_more_meanwhile_is_not_lost_with_a_renewal(held):
+    leases, worker, address = held
+    leases._ledger.answers_after_s = TERM_S / 2
+    before = leases._ledger.renewals
+    claim = await leases.claim(address)
+    assert (claim.epoch, leases._ledger.renewals > before) == (3, True)
+    assert (worker.lost, leases.holds(address)) == ([], True)
+
+
 async def test_what_another_has_claimed_is_lost_with_the_next_renewal(store, held):
     _, worker, address = held
     other = StoreLedger(store, "other", "there:1")
