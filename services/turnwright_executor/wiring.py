@@ -62,7 +62,7 @@ from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.offering import Offered
 from turnwright_executor.tools.registry import build_tools, texts_of, with_offered
 from turnwright_executor.turn.generation import Generation
-from turnwright_executor.turn.loop import Services
+from turnwright_executor.turn.loop_scope import Services
 from turnwright_executor.turn.recording import reply_reader
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.watching.tail import TailBounds

@@ -30,11 +30,12 @@ DOCUMENTED_ELSEWHERE = {"overload", "override", "setter", "deleter"}
 # Where everything may be caught, and why. A path that no longer needs its place is warned about.
 CATCH_ALL_ALLOWED = {
     "services/turnwright_core/kit/guard.py": "the wrapper of every handler: an error becomes one status with one reason",
-    "services/turnwright_executor/turn/dispatch.py": "tool dispatch: a crash of a tool is data in its entry",
+    "services/turnwright_executor/turn/commands.py": "tool dispatch: a crash of a tool is data in its entry",
     "services/turnwright_core/kit/threads.py": "a thread's exception belongs to the caller, who waits in the event loop",
     "services/turnwright_core/kit/readiness.py": "a look that fails in any way must not be the last one",
     "services/turnwright_core/kit/calling.py": "calls of plugins: a fault of one comes back as one error",
-    "services/turnwright_executor/runs/scheduler.py": "the loop: whatever happens, the run ends with a reason",
+    "services/turnwright_executor/runs/scheduler.py": "the search for work: one run that cannot be read keeps no other waiting",
+    "services/turnwright_executor/turn/driver.py": "the loop: whatever happens, the run ends with a reason",
 }
 
 POSSESSIVE_GROUP = re.compile(r"(?<![\\(])\)(?:[*+?]|\{[\d,]+\})\+")

@@ -17,18 +17,18 @@ from turnwright.executor.v1 import executor_service_pb2 as pb
 from turnwright.executor.v1 import proposal_pb2
 from turnwright.types.v1 import proposal_pb2 as types_pb2
 
-from turnwright_core.entries import Entry, State
+from turnwright_core.entries import State
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX
 from turnwright_core.values import frozen
 from turnwright_executor.domain.amending import check_contents, contents_in
-from turnwright_executor.domain.effects import CommandEffect, Effect, QuestionEffect, effect_from_json
+from turnwright_executor.domain.effects import CommandEffect, Effect, QuestionEffect
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.inbox import Inbox, Ruling
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.runs.scheduler import Scheduler
-from turnwright_executor.turn.records import EFFECT
+from turnwright_executor.turn.records import effect_of
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.watching.proposals import proposal_of
 
@@ -62,7 +62,7 @@ class Decisions:
     async def _waiting_effect(self, address: RunAddress, path: str) -> Effect | None:
         """What would be accepted; None where the store will say why nothing can be."""
         found = await self.ledger.get_entries(address, [path])
-        return _effect_of(found[0]) if found and found[0].state is State.PROPOSED else None
+        return effect_of(found[0]) if found and found[0].state is State.PROPOSED else None
 
     async def get(self, request: proposal_pb2.GetProposalRequest) -> proposal_pb2.GetProposalResponse:
         """A proposal with all that it would write."""
@@ -75,7 +75,7 @@ class Decisions:
             state = record.state.name.lower()
             message = f"{request.path} is {state}: it does not wait for a decision."
             raise fault(Reason.NOT_PROPOSED, message, path=request.path, state=state)
-        effect = _effect_of(record)
+        effect = effect_of(record)
         contents = contents_in(effect) if effect else {}
         return proposal_pb2.GetProposalResponse(
             proposal=proposal_of(record, whole=True),
@@ -123,14 +123,6 @@ def _ruling_of(request: pb.ResolveRequest) -> Ruling:
             return Ruling(accept=False, comment=request.reject.comment)
         case _:
             raise _invalid("decision", "Say accept or reject.")
-
-
-def _effect_of(record: Entry) -> Effect | None:
-    """What a record proposes; None for a plugin's own words."""
-    try:
-        return effect_from_json(record.attributes[EFFECT])
-    except (KeyError, TypeError, ValueError):
-        return None
 
 
 def _check_acceptance(effect: Effect, ruling: Ruling) -> None:

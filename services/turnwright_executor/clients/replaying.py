@@ -9,7 +9,7 @@ Source: rows RU010, RU041; architecture 2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Final
 
 from turnwright_core.entries import Entry, State
@@ -17,13 +17,14 @@ from turnwright_core.runs import Turn, TurnResult
 from turnwright_core.values import frozen, mutable
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.budgets import WORD as BUDGET_EXHAUSTED
+from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.domain.verdict import REFUTED_OUTCOME, Limits, TurnFacts
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.turn.judging import facts_of, judge
 from turnwright_executor.turn.model_call import note_from_entry
-from turnwright_executor.turn.records import ORDINAL, Record, is_command, record_from_entry
+from turnwright_executor.turn.records import is_command, record_from_entry
 
 BUDGET_TURN: Final = "error/budget_turn"
 """Where the error of a turn stands whose results did not fit, below the turn's records."""
@@ -123,7 +124,7 @@ def _facts(
     records = [_as_judged(record_from_entry(entry)) for entry in entries if is_command(entry)]
     if len(records) != note.commands:
         return None
-    records.sort(key=lambda record: int(record.attributes[ORDINAL]))
+    records.sort(key=lambda record: record.ordinal or 0)
     narration = read_reply(reply.body, known_tools=tools, is_cut=note.is_cut).narration.strip()
     # What was spent is not in the turn; that it was too much is.
     exhausted = result.reason if result.reason.startswith(BUDGET_EXHAUSTED) else ""
@@ -131,10 +132,10 @@ def _facts(
     return facts_of(at, records, note, narration, tuple(recent), len(recent) + 1, limits, exhausted, is_demoted=demoted)
 
 
-def _as_judged(record: Record) -> Record:
+def _as_judged(record: CommandRecord) -> CommandRecord:
     """The record as the verdict saw it: an update that it refuted was carried out before."""
     if record.tool == _UPDATE and record.outcome == REFUTED_OUTCOME:
-        record.state, record.outcome = State.RESOLVED, ""
+        return replace(record, state=State.RESOLVED, outcome="")
     return record
 
 

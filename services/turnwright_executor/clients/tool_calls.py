@@ -25,14 +25,15 @@ from itertools import count
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from turnwright_core.entries import Entry, EntryWrite, RemoveEntry, SetEntry, State, Tier, to_attributes_json
+from turnwright_core.entries import Entry, EntryWrite, RemoveEntry, State, Tier
 from turnwright_core.errors import ConflictError, Reason, TurnwrightError, fault
 from turnwright_core.kit.scope import detached
 from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode, Run
 from turnwright_core.text import slugify
 from turnwright_core.values import frozen
+from turnwright_executor.domain.command_record import ClientCall, CommandRecord, Stage
 from turnwright_executor.domain.effect_class import EffectClass
-from turnwright_executor.domain.endings import AWAY
+from turnwright_executor.domain.endings import AWAY, Ending
 from turnwright_executor.domain.records import target_of
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.ports.address import RunAddress
@@ -40,10 +41,20 @@ from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.tools.contract import Done, Tool
 from turnwright_executor.tools.ports import Shell, Workspace
 from turnwright_executor.turn.accepting import Proposals
-from turnwright_executor.turn.dispatch import DispatchScope, dispatch
+from turnwright_executor.turn.commands import CommandSteps, DispatchScope
+from turnwright_executor.turn.driver import Driver
 from turnwright_executor.turn.hook_events import HookEvents
-from turnwright_executor.turn.recording import Gate, new_record, record_writes
-from turnwright_executor.turn.records import OWNER, Record, is_ours, record_from_entry, record_write
+from turnwright_executor.turn.machine import Action, Step, TurnState
+from turnwright_executor.turn.recording import Gate, new_record
+from turnwright_executor.turn.records import (
+    beat_write,
+    is_ours,
+    new_record_write,
+    record_from_entry,
+    record_write,
+    released_write,
+    settled,
+)
 from turnwright_executor.turn.write_buffer import KEEP_TIMEOUT_S, WriteBuffer
 from turnwright_executor.watching.hub import RunHub
 from turnwright_executor.watching.hubs import Hubs
@@ -51,9 +62,6 @@ from turnwright_grammar import Command
 
 CALL_BYTES_MAX: Final = 512 * 1024
 """Longest command of a client, in bytes of its attributes and its body."""
-
-REQUEST: Final = "request"
-"""Attribute of a client's record: SHA-256 of the command as it was sent, whatever filters made of it."""
 
 BEAT_S: Final = 2.0
 """Seconds between two signs of life of a call's owner."""
@@ -180,17 +188,19 @@ class ToolCalls:
             return await self._carried_out(call, folder, hub)
 
     async def _carried_out(self, call: Call, folder: str, hub: RunHub) -> Entry:
-        tool_host = await self._tool_host(call.address.project)
+        host = await self._tool_host(call.address.project)
         while True:
             run = await self._ledger.get_run(call.address)
             loop = _loop_of(run)
-            announcer = HookEvents(self._hooks, call.address, loop)
-            record, revision = await self._taken(call, folder, announcer, run.turn)
-            if not record.state.is_settled:
-                room = self._room(call, tool_host, hub, loop, run.turn, announcer)
-                room.pending.own(record.path, revision)
+            events = HookEvents(self._hooks, call.address, loop)
+            record, revision = await self._taken(call, folder, events, run.turn)
+            if record.stage is not Stage.SETTLED:
+                state = TurnState(is_call=True, is_recorded=True, records={record.path: record})
+                buffer = WriteBuffer(self._ledger, call.address, 0, run.turn, loop.sequence, state.records)
+                buffer.own(record.path, revision)
+                steps = CallSteps(state, self._scope(host, hub, loop, run.turn, events, buffer))
                 try:
-                    await self._dispatched(call, room, record)
+                    await self._driven(call, Driver(state, steps), buffer, state)
                 except ConflictError as error:
                     if error.metadata.get("path") != record.path:
                         raise
@@ -199,10 +209,11 @@ class ToolCalls:
             (entry,) = await self._ledger.get_entries(call.address, [record.path])
             return entry
 
-    async def _dispatched(self, call: Call, room: DispatchScope, record: Record) -> None:
+    async def _driven(self, call: Call, driver: Driver, buffer: WriteBuffer, state: TurnState) -> None:
         """Carry out a command that is ours, and show meanwhile that we live. Raises TurnwrightError."""
-        working = asyncio.create_task(_worked(room, record), name=f"work on {record.path}")
-        beating = asyncio.create_task(_beat(room.pending, record.path), name=f"beat of {record.path}")
+        [path] = state.records
+        working = asyncio.create_task(driver.drive(), name=f"work on {path}")
+        beating = asyncio.create_task(_beat(buffer, path), name=f"beat of {path}")
         try:
             await asyncio.wait((working, beating), return_when=asyncio.FIRST_COMPLETED)
             if working.done():
@@ -212,61 +223,59 @@ class ToolCalls:
         except (asyncio.CancelledError, TurnwrightError) as error:
             await _ended(working, beating)
             is_abandoned = isinstance(error, asyncio.CancelledError) and not self._stopping
-            await self._left(call, room.pending, record, is_abandoned=is_abandoned)
+            await self._left(call, buffer, state.records[path], is_abandoned=is_abandoned)
             raise
         finally:
             await _ended(working, beating)
 
-    async def _left(self, call: Call, pending: WriteBuffer, record: Record, *, is_abandoned: bool) -> None:
+    async def _left(self, call: Call, buffer: WriteBuffer, record: CommandRecord, *, is_abandoned: bool) -> None:
         """It is left before its end: to a repeated call, or for good where its caller has gone and none could go on."""
-        if record.state.is_settled and not pending.writes():
+        if record.stage is Stage.SETTLED and not buffer.writes():
             return
         is_last = not call.request_id or record.effect_class is EffectClass.OUTSIDE
-        write = _merged(record.path, {OWNER: ""})
-        if is_abandoned and is_last and not record.state.is_settled:
-            record.settle(GONE)
-            write = record_write(record)
+        write = released_write(record.path)
+        if is_abandoned and is_last and record.stage is not Stage.SETTLED:
+            write = record_write(settled(record, GONE))
         with suppress(TurnwrightError, TimeoutError):
             async with asyncio.timeout(KEEP_TIMEOUT_S):
-                await pending.touch(write)
+                await buffer.touch(write)
 
-    def _room(
-        self, call: Call, tool_host: ToolHost, hub: RunHub, loop: Loop, turn: int, announcer: HookEvents
+    def _scope(
+        self, host: ToolHost, hub: RunHub, loop: Loop, turn: int, events: HookEvents, buffer: WriteBuffer
     ) -> DispatchScope:
         return DispatchScope(
             turn=turn,
             loop=loop,
-            hub=hub,
-            pending=WriteBuffer(self._ledger, call.address, 0, turn, loop.sequence),
-            workspace=tool_host.workspace,
-            shell=tool_host.shell,
+            publisher=hub,
+            buffer=buffer,
+            workspace=host.workspace,
+            shell=host.shell,
             tools=self._tools,
-            proposals=Proposals(self._hooks, announcer.at(turn), yolo=False),
+            proposals=Proposals(self._hooks, events.at(turn), yolo=False),
             epoch=0,
             confirm=_confirmed,
             asks_indeterminate=False,
-            is_decided=True,
+            is_call=True,
         )
 
-    async def _taken(self, call: Call, folder: str, announcer: HookEvents, turn: int) -> tuple[Record, int]:
+    async def _taken(self, call: Call, folder: str, events: HookEvents, turn: int) -> tuple[CommandRecord, int]:
         """The record of the call and its revision, once it is ours or settled."""
         known, looks, is_taken = 0, 0, False
         while True:
             try:
                 found = await self._found(call, folder)
                 if found is None:
-                    if (recorded := await self._recorded(call, folder, announcer, turn)) is not None:
+                    if (recorded := await self._recorded(call, folder, events, turn)) is not None:
                         return recorded
                     continue
                 is_taken = False
                 record, revision = found
                 known, looks = revision, looks + 1 if revision == known else 0
-                owner = record.attributes.get(OWNER)
-                if record.state.is_settled:
+                if record.call is None or record.stage is Stage.SETTLED:
                     return found
                 # What was ours is left: calls that repeat it here wait for each other.
-                if owner in (None, "", self._owner) or looks >= SILENT_LOOKS:
-                    record.attributes = {**record.attributes, OWNER: self._owner}
+                if record.call.owner in ("", self._owner) or looks >= SILENT_LOOKS:
+                    record = replace(record, call=replace(record.call, owner=self._owner))
                     return record, await self._put(call, record_write(record), revision)
             except ConflictError as error:
                 # Somebody was quicker; that the path of the record is another entry's does not pass.
@@ -281,25 +290,26 @@ class ToolCalls:
         ack = await self._ledger.write(call.address, 0, [write], full=True)
         return ack.revisions[0] or revision
 
-    async def _recorded(self, call: Call, folder: str, announcer: HookEvents, turn: int) -> tuple[Record, int] | None:
+    async def _recorded(
+        self, call: Call, folder: str, events: HookEvents, turn: int
+    ) -> tuple[CommandRecord, int] | None:
         """A new record, and its revision; None where another command was recorded under the request id before it.
 
         Raises REVISION_CONFLICT where somebody was quicker with the same one.
         """
-        gate = Gate(self._hooks, self._tools, announcer.at(turn), Mode.ACT, tuple(self._tools), call.principal)
+        gate = Gate(self._hooks, self._tools, events.at(turn), Mode.ACT, tuple(self._tools), call.principal)
         recording = await gate.passed(call.command, 0)
         command = recording.command
         target = target_of(command, gate.target_attribute(command.name))
         path = f"{folder}/{slugify(command.name)}/{slugify(target) or 'call'}"
-        kept = {"principal": call.principal, REQUEST: call.digest(), OWNER: self._owner}
-        record = new_record(gate, recording, path, kept)
-        revision = await self._put(call, record_writes([record])[0], 0)
+        record = new_record(gate, recording, path, call=ClientCall(call.principal, call.digest(), self._owner))
+        revision = await self._put(call, new_record_write(record), 0)
         # Other commands have other paths, so writing it does not collide with theirs; the first one written counts.
         first = await self._first(call, folder)
         if first is not None and first.path != path:
             await self._put(call, EntryWrite(path, RemoveEntry(), Tier.SYSTEM), revision)
             return None
-        announcer.recorded(turn, [record])
+        events.recorded(turn, [record])
         return record, revision
 
     async def _first(self, call: Call, folder: str) -> Entry | None:
@@ -309,39 +319,55 @@ class ToolCalls:
         found = await self._ledger.find_entries(call.address, f"{folder}/**", "", RECORDS_MAX, bodies=True)
         return min(filter(is_ours, found), key=lambda entry: entry.position, default=None)
 
-    async def _found(self, call: Call, folder: str) -> tuple[Record, int] | None:
+    async def _found(self, call: Call, folder: str) -> tuple[CommandRecord, int] | None:
         entry = await self._first(call, folder)
         if entry is None:
             return None
         record = record_from_entry(entry)
-        if record.attributes.get(REQUEST) != call.digest():
+        if record.call is None or record.call.request != call.digest():
             message = f"The request id {call.request_id!r} was used with another command: choose another id."
             raise fault(Reason.REQUEST_ID_REUSED, message, request_id=call.request_id)
         return record, entry.revision
 
 
-async def _worked(room: DispatchScope, record: Record) -> None:
-    async with room.pending.kept():
-        await dispatch(room, [record])
-        await room.pending.flush(full=True)
+class CallSteps:
+    """Carries out the steps of a client's command. Its faults are the caller's: they end no loop."""
+
+    def __init__(self, state: TurnState, scope: DispatchScope) -> None:
+        """Move this state."""
+        self._commands = CommandSteps(scope, state)
+        self._buffer = scope.buffer
+
+    async def perform(self, state: TurnState, step: Step) -> None:
+        """See Steps."""
+        if step.path:
+            await self._commands.perform(step.action, step.path)
+        elif step.action is Action.FLUSH:
+            await self._buffer.flush(full=True)
+            state.is_over = True
+
+    async def left(self, error: BaseException) -> None:
+        """See Steps."""
+        if isinstance(error, asyncio.CancelledError | TurnwrightError):
+            await self._buffer.keep(error)
+
+    def ending_of(self, _error: Exception) -> Ending | None:
+        """See Steps."""
+        return None
 
 
-async def _beat(pending: WriteBuffer, path: str) -> None:
+async def _beat(buffer: WriteBuffer, path: str) -> None:
     """Show again and again that the owner of a call lives. Raises REVISION_CONFLICT once it is no owner any more."""
     for number in count(1):
         await asyncio.sleep(BEAT_S)
         try:
-            await pending.touch(_merged(path, {"beat": number}))
+            await buffer.touch(beat_write(path, number))
         except TurnwrightError as error:
             if error.reason not in AWAY:
                 raise
 
 
-def _merged(path: str, attributes: dict[str, Any]) -> EntryWrite:
-    return EntryWrite(path, SetEntry(merge_attributes_json=to_attributes_json(attributes)), Tier.SYSTEM)
-
-
-async def _ended(*tasks: asyncio.Task[None]) -> None:
+async def _ended(*tasks: asyncio.Task[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

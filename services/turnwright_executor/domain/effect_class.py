@@ -6,13 +6,6 @@ Source: architecture 11.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final
-
-EFFECT_CLASS: Final = "effect_class"
-"""Attribute of a record that holds the class of its command."""
-
-KEY: Final = "key"
-"""Attribute of a record whose command is idempotent: 16 hexadecimal digits, the same at every attempt."""
 
 
 class EffectClass(Enum):

@@ -1,6 +1,6 @@
-"""How an error ends a loop: its status, and the outcome that entries carry.
+"""How a loop ends from outside of its turns, and what an error says of that: the status, and what entries carry.
 
-Source: architecture 8; rows RU217, RU220; decisions C6, C26.
+Source: architecture 8, 11; rows RU217, RU220; decisions C6, C26, C27, C36.
 """
 
 from __future__ import annotations
@@ -8,7 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.runs import FAILED, TOO_LARGE
+from turnwright_core.runs import ABORTED, FAILED, TOO_LARGE
+from turnwright_core.values import frozen
+from turnwright_executor.domain.budgets import WORD as BUDGET_EXHAUSTED
+from turnwright_executor.domain.budgets import Exhaustion
 
 AWAY: Final = (Reason.SERVICE_UNAVAILABLE, Reason.DATABASE_UNAVAILABLE, Reason.DRAINING, Reason.QUEUE_FULL)
 """Why a call failed that may succeed in a moment: nothing is wrong with the loop."""
@@ -40,3 +43,56 @@ def status_of_error(error: TurnwrightError) -> int:
 def outcome_of(error: TurnwrightError) -> str:
     """`word:code`, as entries carry it."""
     return f"{error.reason.name.lower()}:{status_of_error(error)}"
+
+
+@frozen
+class Ending:
+    """How a loop ends: its status, a word for it, and for a failure the sentence that the model reads next time."""
+
+    status: int
+    word: str
+    message: str = ""
+    kind: str = ""
+    """Which of several that the word can mean; the reason of the loop says it, entries do not."""
+
+    @property
+    def outcome(self) -> str:
+        """What the entries say that end with it."""
+        return f"{self.word}:{self.status}"
+
+    @property
+    def reason(self) -> str:
+        """What the loop says that ends with it: `word`, `word: message` or `word:kind: message`."""
+        word = f"{self.word}:{self.kind}" if self.kind else self.word
+        return f"{word}: {self.message}" if self.message else word
+
+
+ABORT: Final = Ending(ABORTED, "aborted")
+
+
+def ending_of(error: TurnwrightError | OSError) -> Ending:
+    """How a loop ends that ran into an error: 413 when the context was too long for the model, else 500."""
+    if isinstance(error, OSError):
+        return Ending(FAILED, "workspace_unavailable", f"The project's directory cannot be read: {error.strerror}.")
+    return Ending(status_of_error(error), error.reason.name.lower(), error.message)
+
+
+def crash_loop(losses: int) -> Ending:
+    """How a loop ends whose turn has ended the executors that worked on it."""
+    message = (
+        f"{losses} executors ended in the middle of this turn, one after the other, and it was given up: "
+        "what it does may be what ends them."
+    )
+    return Ending(FAILED, "crash_loop", message)
+
+
+def crashed(error_id: str) -> Ending:
+    """How a loop ends that ran into a fault of the runtime."""
+    return Ending(
+        FAILED, "internal", f"A fault of the runtime ended the loop. Look for {error_id} in the executor's log."
+    )
+
+
+def budget_exhausted(exhaustion: Exhaustion) -> Ending:
+    """How a loop ends that has spent what it or its run may spend."""
+    return Ending(ABORTED, BUDGET_EXHAUSTED, exhaustion.detail, exhaustion.kind.value)

@@ -5,8 +5,8 @@ Source: rows RU081, RU128, RU129, RU153; architecture 3 (slugs get a suffix, nev
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
-from typing import Any, Final
+from collections.abc import Container
+from typing import Final
 
 from turnwright_core.text import slugify
 from turnwright_grammar import Command
@@ -67,18 +67,3 @@ def free_path(path: str, taken: Container[str]) -> str:
         suffix += 1
         candidate = f"{path}+{suffix}"
     return candidate
-
-
-def record_attributes(command: Command, attribute: str | None = None) -> dict[str, Any]:
-    """What a record says of its command; `attribute` as in `target_of`."""
-    return {
-        "tool": command.name,
-        "target": target_of(command, attribute),
-        "command": {"name": command.name, "attributes": dict(command.attributes), "body": command.body},
-    }
-
-
-def command_from_record(attributes: Mapping[str, Any]) -> Command:
-    """The command of a record, as any executor may have to dispatch it. Raises KeyError for another record."""
-    stored = attributes["command"]
-    return Command(stored["name"], dict(stored["attributes"]), stored["body"])

@@ -26,9 +26,8 @@ from turnwright_executor.edge.workspace_marker import find_workspace
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger
 from turnwright_executor.ports.workspaces import FoundWorkspace
-from turnwright_executor.turn.loop import Place
+from turnwright_executor.turn.loop_scope import Placement
 from turnwright_executor.turn.project_files import FileSync
-from turnwright_executor.watching.hub import RunHub
 
 SYNCS_MAX: Final = 64
 """Runs whose knowledge of the project's files is kept in memory; another one reads it anew."""
@@ -61,12 +60,11 @@ class Places:
         """End what goes on in the background."""
         await self._sweeper.close()
 
-    async def find(self, address: RunAddress, claim: Claim, loop: Loop, hub: RunHub) -> Place:
+    async def find(self, address: RunAddress, claim: Claim, loop: Loop) -> Placement:
         """The place of a loop. Raises OSError when the project's directory is not there."""
         root = Path(claim.project_root)
         constraints, workspace, shell = await self._tool_host(address.project, root)
-        return Place(
-            hub=hub,
+        return Placement(
             workspace=workspace,
             shell=replace(shell, ends_s=partial(self._ends_s, address)),
             files=None if loop.settings.no_repo else await self._sync(address, root, constraints),

@@ -9,7 +9,6 @@ Source: architecture 3, 11; rows RU109-RU111, RU255; docs/adr/0002.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -18,18 +17,17 @@ from typing import Final
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.scope import detached
-from turnwright_core.runs import FAILED, Loop
+from turnwright_core.runs import Loop
 from turnwright_core.values import mutable
-from turnwright_executor.domain.endings import AWAY, GONE, is_of_store, is_passing
+from turnwright_executor.domain.endings import ABORT, AWAY, GONE, ending_of, is_of_store
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Claim
 from turnwright_executor.runs.leases import Leases
-from turnwright_executor.runs.unstored import Unstored
-from turnwright_executor.turn.generation import Draft
-from turnwright_executor.turn.hook_events import HookEvents
-from turnwright_executor.turn.loop import LoopDriver, LoopOutcome, Place, Services
-from turnwright_executor.turn.settlement import ABORT, Ending, budget_exhausted, crash_loop, ending_of, settle
-from turnwright_executor.turn.spend_meter import BudgetError
+from turnwright_executor.turn.driver import Driver
+from turnwright_executor.turn.known import Known, state_of
+from turnwright_executor.turn.loop_scope import Lease, LoopScope, Placement, Services
+from turnwright_executor.turn.loop_steps import LoopSteps
+from turnwright_executor.turn.machine import Action
 from turnwright_executor.watching.hub import RunHub
 from turnwright_executor.watching.hubs import Hubs
 
@@ -47,14 +45,14 @@ RETRY_S_MORE: Final = 0.05
 
 _log = get_logger("scheduler")
 
-Placing = Callable[[RunAddress, Claim, Loop, RunHub], Awaitable[Place]]
+Placing = Callable[[RunAddress, Claim, Loop], Awaitable[Placement]]
 
 
 @mutable
 class _Worker:
     task: asyncio.Task[None] | None = None
     again: bool = False
-    step: asyncio.Task[LoopOutcome] | None = None
+    driver: Driver | None = None
     aborting: bool = False
     is_placed: bool = False
     """Whether it has one of the slots."""
@@ -85,7 +83,7 @@ class Scheduler:
         self._place = place
         self._backoff_s = backoff_s
         self._workers: dict[RunAddress, _Worker] = {}
-        self._unstored: dict[RunAddress, Unstored] = {}
+        self._known: dict[RunAddress, Known] = {}
         self._slots = asyncio.Semaphore(services.settings.loops_max)
         self._draining = False
         self._seeking: asyncio.Task[None] | None = None
@@ -180,7 +178,7 @@ class Scheduler:
         elif error.reason not in GONE:
             self._look_again(address)
         else:
-            self._unstored.pop(address, None)
+            self._known.pop(address, None)
 
     def _look_again(self, address: RunAddress) -> None:
         """A run was left for a reason that may stay: where nobody looks for work, look as those who do."""
@@ -197,7 +195,7 @@ class Scheduler:
         if worker and worker.task:
             worker.task.cancel()
         if to_other:
-            self._unstored.pop(address, None)
+            self._known.pop(address, None)
         else:
             self._kick_later(address, self._services.settings.work_poll_s)
 
@@ -211,8 +209,8 @@ class Scheduler:
             return
         if worker:
             worker.aborting = worker.again = True
-            if worker.step:
-                worker.step.cancel()
+            if worker.driver:
+                worker.driver.interrupt(ABORT)
             elif worker.task and not worker.is_placed:
                 # It waits for others to end: the next one settles the abort before it does.
                 worker.task.cancel()
@@ -263,8 +261,9 @@ class Scheduler:
         """Settle an abort without a slot: nothing is carried out for it. Where that fails the worker does it later."""
         with suppress(TurnwrightError):
             claim = await self._leases.claim(address)
-            if claim.abort_requested:
-                await self._settle(address, claim, ABORT)
+            if claim.loop and claim.abort_requested:
+                async with self._hubs.hold(address) as hub:
+                    await self._driver(address, claim, claim.loop, hub)[1].drive()
         await self._leases.give_back(address)
 
     async def _work(self, address: RunAddress, worker: _Worker) -> None:
@@ -276,17 +275,17 @@ class Scheduler:
                     worker.aborting, since = False, hub.moment
                     claim = await self._claim(address, worker)
                     if claim.loop is None or not self._leases.has_workspace(claim):
-                        self._unstored.pop(address, None)
+                        self._known.pop(address, None)
                         return
                     outcome = await self._loop(address, worker, claim, claim.loop, hub)
-                    self._unstored.pop(address, None)
-                    if outcome is LoopOutcome.PARKED:
+                    self._known.pop(address, None)
+                    if outcome is Action.PARK:
                         self._expect_expiry(address, since)
                         return
                 failures = 0
             except TurnwrightError as error:
                 if error.reason is Reason.LEASE_HELD:
-                    self._unstored.pop(address, None)
+                    self._known.pop(address, None)
                     self._kick_later(address, self._retry_s(error))
                     return
                 # A loop is not failed for want of the store: that end could not be stored, and it may be back by then.
@@ -295,7 +294,7 @@ class Scheduler:
                     self._stopped(address, error)
                     return
                 if failures == len(self._backoff_s):
-                    self._unstored[address].ending = ending_of(error)
+                    self._known[address].ending = ending_of(error)
                 else:
                     await asyncio.sleep(self._backoff_s[failures])
                 failures += 1
@@ -310,87 +309,39 @@ class Scheduler:
         expires_s = int(error.metadata.get("expires_in_ms", "0")) / 1000
         return min(expires_s + RETRY_S_MORE, self._services.settings.work_poll_s)
 
-    async def _loop(self, address: RunAddress, worker: _Worker, claim: Claim, loop: Loop, hub: RunHub) -> LoopOutcome:
-        known = self._unstored.get(address)
+    def _driver(self, address: RunAddress, claim: Claim, loop: Loop, hub: RunHub) -> tuple[LoopSteps, Driver]:
+        """What drives a loop from where its ledger says that it stands."""
+        known = self._known.get(address)
         if known is None or known.loop != loop.sequence:
-            known = self._unstored[address] = Unstored(loop.sequence)
-        if ending := _decided(claim, known, self._services.settings.turn_losses_max):
-            await self._settle(address, claim, ending)
-            return LoopOutcome.ENDED
-        try:
-            place = await self._place(address, claim, loop, hub)
-            confirm = partial(self._leases.confirm, address)
-            driver = LoopDriver(self._services, address, claim, loop, place, known.draft, confirm, known.came)
-            return await self._driven(address, worker, driver, loop, hub)
-        except TurnwrightError as error:
-            if is_passing(error):
-                raise
-            await self._end(address, loop, ending_of(error))
-        except OSError as error:
-            await self._end(address, loop, ending_of(error))
-        except BudgetError as error:
-            await self._end(address, loop, budget_exhausted(error.exhaustion))
-        except Exception as error:  # noqa: BLE001 - a fault of ours ends one loop, not the executor
-            error_id = secrets.token_hex(8)
-            _log.error("loop_crashed", run=address.run, error_id=error_id, exc_info=error)
-            text = f"A fault of the runtime ended the loop. Look for {error_id} in the executor's log."
-            await self._end(address, loop, Ending(FAILED, "internal", text))
-        return LoopOutcome.ENDED
+            known = self._known[address] = Known(loop.sequence)
+        lease = Lease(partial(self._leases.confirm, address), partial(self._leases.claim, address))
+        place = partial(self._place, address, claim, loop)
+        steps = LoopSteps(LoopScope(self._services, address, claim, loop, known, hub, lease), place)
+        driver = Driver(state_of(claim, known, self._services.settings.turn_losses_max), steps)
+        steps.interrupt = driver.interrupt
+        return steps, driver
 
-    async def _settle(self, address: RunAddress, claim: Claim, ending: Ending) -> None:
-        """End the active loop from outside of its turns, and tell the observers."""
-        known = self._unstored.get(address)
-        draft = known.draft if known and claim.loop and known.loop == claim.loop.sequence else Draft()
-        end = await settle(self._services.ledger, address, claim, draft, ending)
-        if claim.loop:
-            HookEvents(self._services.hooks, address, claim.loop).ended(claim.run.turn, end)
-
-    async def _driven(
-        self, address: RunAddress, worker: _Worker, driver: LoopDriver, loop: Loop, hub: RunHub
-    ) -> LoopOutcome:
-        """Drive in a task of its own, which an abort can cancel without ending the worker."""
-        step = worker.step = asyncio.create_task(driver.drive(), name=f"loop {address.run}")
-        worker.sequence = loop.sequence
+    async def _loop(self, address: RunAddress, worker: _Worker, claim: Claim, loop: Loop, hub: RunHub) -> Action:
+        """Drive a loop until it ends or waits for a decision. Raises TurnwrightError where it is left as it is."""
+        steps, driver = self._driver(address, claim, loop, hub)
+        worker.driver, worker.sequence = driver, loop.sequence
         # An abort may be asked of another executor, or of the store: its feed tells it at once, a renewal later.
         heard = asyncio.create_task(hub.abort_requested(loop.sequence), name=f"abort of {address.run}")
         heard.add_done_callback(partial(self._heard, address, loop.sequence))
         if worker.aborting:
-            step.cancel()
+            driver.interrupt(ABORT)
         try:
-            return await step
-        except asyncio.CancelledError:
-            if _is_cancelled() or not (worker.aborting and step.cancelled()):
-                step.cancel()
-                await asyncio.gather(step, return_exceptions=True)
-                raise
+            return await driver.drive()
         finally:
-            worker.step, worker.sequence = None, 0
+            worker.driver, worker.sequence = None, 0
+            steps.close()
             heard.cancel()
             await asyncio.gather(heard, return_exceptions=True)
-        await self._end(address, loop, ABORT)
-        return LoopOutcome.ENDED
 
     def _heard(self, address: RunAddress, sequence: int, task: asyncio.Task[None]) -> None:
         """An abort that the store told; where it cannot tell any more, a renewal of the lease does."""
         if not task.cancelled() and task.exception() is None:
             self.abort(address, sequence)
-
-    async def _end(self, address: RunAddress, loop: Loop, ending: Ending) -> None:
-        """End this loop from whatever state the ledger has it in; leave alone another that has begun since."""
-        known = self._unstored.get(address)
-        if known and ending is not ABORT:
-            known.ending = ending
-        claim = await self._leases.claim(address)
-        is_same = claim.loop is not None and claim.loop.sequence == loop.sequence
-        if is_same and (claim.abort_requested or ending is not ABORT):
-            await self._settle(address, claim, ending)
-
-
-def _decided(claim: Claim, known: Unstored, losses_max: int) -> Ending | None:
-    """How a loop ends on which nobody is to work any more; None: somebody is."""
-    if claim.abort_requested:
-        return ABORT
-    return crash_loop(claim.turn_losses) if claim.turn_losses >= losses_max else known.ending
 
 
 def _is_cancelled() -> bool:

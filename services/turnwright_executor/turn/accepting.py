@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Final
 
-from turnwright_core.entries import to_attributes_json
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX
 from turnwright_core.values import mutable
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.amending import AMENDED_PATCH_BYTES_MAX, amended_command, amended_edit, edited_text
+from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.effects import (
     CallEffect,
     CommandEffect,
@@ -24,20 +24,12 @@ from turnwright_executor.domain.effects import (
     FileEdit,
     FileEffect,
     QuestionEffect,
-    effect_from_json,
-    effect_to_json,
 )
 from turnwright_executor.hooks import points
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.payloads import Acceptance, Content, Proposal, ProposalDecided, ProposedFile
 from turnwright_executor.tools.contract import Done, failed
-from turnwright_executor.turn.records import CONTENTS, DECISION, EFFECT, Record
-
-CLIENT_RUNS: Final = "client_runs"
-"""Field of a decision whose author runs the command."""
-
-EDITED: Final = "edited"
-"""Field of a decision: the paths whose content somebody gave; the empty one is the only one there was."""
+from turnwright_executor.turn.records import attributes_bytes
 
 RECORD_BYTES_MAX: Final = ATTRIBUTES_BYTES_MAX - 1024
 """Longest attributes of a record whose content was amended, in bytes; the mark of its effect has to fit as well."""
@@ -52,19 +44,23 @@ class Proposals:
     yolo: bool
     _vetoed: list[ProposalDecided] = field(default_factory=list)
 
-    def pending(self, record: Record) -> None:
+    def pending(self, record: CommandRecord) -> None:
         """A proposal waits, and that is stored."""
-        self.hooks.emit(points.PROPOSAL_PENDING, self._proposal(record, effect_from_json(record.attributes[EFFECT])))
+        if record.effect:
+            self.hooks.emit(points.PROPOSAL_PENDING, self._proposal(record, record.effect))
 
-    async def accept(self, record: Record, effect: Effect) -> Effect | Done:
+    async def accept(self, record: CommandRecord) -> Effect | Done:
         """What shall happen, or how a veto settles the record. Never raises for a fault of a plugin."""
+        effect = record.effect
+        if effect is None:
+            raise AssertionError("only an effect is accepted")
         proposal = self._proposal(record, effect)
         accepting = await self.hooks.apply(points.PROPOSAL_ACCEPTING, Acceptance(), proposal)
         if not accepting.allow:
             return self._veto(proposal, accepting.outcome, accepting.body)
         return await self._amended(proposal, record, effect)
 
-    async def _amended(self, proposal: Proposal, record: Record, effect: Effect) -> Effect | Done:
+    async def _amended(self, proposal: Proposal, record: CommandRecord, effect: Effect) -> Effect | Done:
         """The effect with what somebody wants instead, and with what plugins make of that (RU253)."""
         contents = contents_of(record)
         if isinstance(effect, CommandEffect):
@@ -92,15 +88,16 @@ class Proposals:
         self._vetoed.append(ProposalDecided(proposal, outcome))
         return failed(outcome, body)
 
-    def accepted(self, record: Record, effect: Effect) -> None:
+    def accepted(self, record: CommandRecord) -> None:
         """The acceptance of an effect is stored."""
-        decided = ProposalDecided(self._proposal(record, effect), comment=comment_of(record))
-        self.hooks.emit(points.PROPOSAL_ACCEPTED, decided)
+        if record.effect:
+            decided = ProposalDecided(self._proposal(record, record.effect), comment=comment_of(record))
+            self.hooks.emit(points.PROPOSAL_ACCEPTED, decided)
 
-    def rejected(self, record: Record) -> None:
+    def rejected(self, record: CommandRecord) -> None:
         """Somebody rejected a proposal, and that is stored; told again where the turn is taken up again."""
-        if EFFECT in record.attributes:
-            proposal = self._proposal(record, effect_from_json(record.attributes[EFFECT]))
+        if record.effect:
+            proposal = self._proposal(record, record.effect)
             decided = ProposalDecided(proposal, record.outcome, comment_of(record))
             self.hooks.emit(points.PROPOSAL_REJECTED, decided)
 
@@ -115,39 +112,36 @@ class Proposals:
             self.hooks.emit(points.PROPOSAL_REJECTED, decided)
         self._vetoed.clear()
 
-    def _proposal(self, record: Record, effect: Effect) -> Proposal:
+    def _proposal(self, record: CommandRecord, effect: Effect) -> Proposal:
         return Proposal(self.at, record.path, record.tool, record.command, effect, self.yolo)
 
 
-def comment_of(record: Record) -> str:
+def comment_of(record: CommandRecord) -> str:
     """What somebody said with a decision: a comment, or the answer to a question."""
-    return str((record.attributes.get(DECISION) or {}).get("comment", ""))
+    return record.decision.comment if record.decision else ""
 
 
-def runner_of(record: Record) -> str:
+def runner_of(record: CommandRecord) -> str:
     """Who accepted a command in order to run it; empty where the executor runs it."""
-    decision = record.attributes.get(DECISION) or {}
-    return str(decision.get("principal", "")) if decision.get(CLIENT_RUNS) else ""
+    return record.decision.principal if record.decision and record.decision.client_runs else ""
 
 
-def contents_of(record: Record) -> Mapping[str, str]:
+def contents_of(record: CommandRecord) -> Mapping[str, str]:
     """What somebody wants to be written instead of what was proposed, by path."""
-    contents = (record.attributes.get(DECISION) or {}).get(CONTENTS)
-    return contents if isinstance(contents, dict) else {}
+    return record.decision.contents if record.decision else {}
 
 
-def keep_amended(record: Record, effect: Effect) -> None:
-    """Have the record hold what shall happen; what somebody wanted to be written is in there from now on."""
-    contents = contents_of(record)
-    record.attributes = {**record.attributes, EFFECT: effect_to_json(effect)}
-    if contents:
-        kept = {name: value for name, value in record.attributes[DECISION].items() if name != CONTENTS}
-        record.attributes[DECISION] = {**kept, EDITED: sorted(contents)}
+def amended(record: CommandRecord, effect: Effect) -> CommandRecord:
+    """The record with what shall happen; what somebody wanted to be written is in there from now on."""
+    decision = record.decision
+    if decision and decision.contents:
+        decision = replace(decision, contents={}, edited=tuple(sorted(decision.contents)))
+    return replace(record, effect=effect, decision=decision)
 
 
-def attributes_too_large(record: Record) -> Done | None:
+def attributes_too_large(record: CommandRecord) -> Done | None:
     """The end of a command whose content was amended to more than a record holds."""
-    size = len(to_attributes_json(record.attributes).encode(errors="replace"))
+    size = attributes_bytes(record)
     if size <= RECORD_BYTES_MAX:
         return None
     return failed("too_large:413", f"The accepted content has {size} bytes; at most {RECORD_BYTES_MAX} are kept.")

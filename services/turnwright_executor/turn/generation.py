@@ -11,19 +11,14 @@ from contextlib import aclosing
 from dataclasses import field
 from typing import TYPE_CHECKING, Final, assert_never
 
-from turnwright.executor.v1.event_pb2 import RunProgress
-from turnwright.types.v1 import delta_pb2
-
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.errors import ANSWERED
 from turnwright_core.runs import Model, Turn, Usage
 from turnwright_core.values import mutable
-from turnwright_core.wire.runs import usage_to_pb
 from turnwright_executor.domain.endings import AWAY, outcome_of
 from turnwright_executor.ports.models import CallsDelta, Finished, ModelEvent, Models, RetryNotice, TextDelta, ToolCall
 from turnwright_executor.ports.packets import PacketMessage
-from turnwright_executor.watching import events
-from turnwright_executor.watching.hub import RunHub
+from turnwright_executor.ports.publishing import Activity, Publisher, StreamBegan, StreamBroke, StreamEnded
 
 if TYPE_CHECKING:
     from turnwright_grammar import ReplyReader
@@ -109,7 +104,7 @@ class Generation:
 
     async def run(
         self,
-        hub: RunHub,
+        publisher: Publisher,
         turn: Turn,
         model: Model,
         messages: Sequence[PacketMessage],
@@ -125,36 +120,42 @@ class Generation:
             empty(draft, turn.number)
             draft.reader = self._reader()
             try:
-                await self._stream(hub, turn, model, messages, call_index, draft)
+                await self._stream(publisher, turn, model, messages, call_index, draft)
             except TurnwrightError as error:
                 draft.unmade_calls += not _may_cost(draft, error)
-                hub.publish(events.stream_cancelled(turn.number, outcome_of(error)))
+                publisher.stream(turn.number, StreamBroke(outcome_of(error)))
                 if error.reason is not Reason.STREAM_INTERRUPTED or attempt == self._attempts:
                     raise
                 await again()
                 wait_s = RESTART_WAIT_S * attempt
-                hub.publish(events.progress(RunProgress.PHASE_RETRYING, turn.number, error.message, wait_s))
+                publisher.progress(Activity.RETRYING, turn.number, error.message, wait_s)
                 await asyncio.sleep(wait_s)
             else:
                 return
 
     async def _stream(
-        self, hub: RunHub, turn: Turn, model: Model, messages: Sequence[PacketMessage], call_index: int, draft: Draft
+        self,
+        publisher: Publisher,
+        turn: Turn,
+        model: Model,
+        messages: Sequence[PacketMessage],
+        call_index: int,
+        draft: Draft,
     ) -> None:
         begin_s = self._clock_s()
-        hub.publish(events.progress(RunProgress.PHASE_THINKING, turn.number, model.vendor_model))
-        hub.publish(events.stream_started(turn.number))
+        publisher.progress(Activity.THINKING, turn.number, model.vendor_model)
+        publisher.stream(turn.number, StreamBegan())
         call = self._models.generate(model, messages, turn.request.temperature, call_index)
         async with aclosing(call) as stream:
             async for event in stream:
                 if not draft.first_delta_ms and isinstance(event, TextDelta | CallsDelta):
                     draft.first_delta_ms = _elapsed_ms(begin_s, self._clock_s())
-                _publish(hub, turn.number, event)
+                _publish(publisher, turn.number, event)
                 _fold(draft, event)
                 self._check_length(draft)
         draft.model_ms = _elapsed_ms(begin_s, self._clock_s())
         draft.is_whole = True
-        hub.publish(events.stream_finished(turn.number, draft.finish, draft.usage))
+        publisher.stream(turn.number, StreamEnded(draft.finish, draft.usage))
 
     def _check_length(self, draft: Draft) -> None:
         called = sum(len(call.arguments) for call in draft.calls)
@@ -223,23 +224,8 @@ def _fold(draft: Draft, event: ModelEvent) -> None:
             assert_never(event)
 
 
-def _publish(hub: RunHub, turn: int, event: ModelEvent) -> None:
-    match event:
-        case TextDelta(text, is_reasoning):
-            delta = delta_pb2.Delta(append_reasoning=text) if is_reasoning else delta_pb2.Delta(append_content=text)
-        case CallsDelta(calls):
-            listed = [
-                delta_pb2.ToolCall(index=index, name=call.name, arguments=call.arguments)
-                for index, call in enumerate(calls)
-            ]
-            delta = delta_pb2.Delta(set_tool_calls=delta_pb2.ToolCalls(calls=listed))
-        case Usage():
-            delta = delta_pb2.Delta(set_usage=usage_to_pb(event))
-        case RetryNotice(wait_s, error_class, detail):
-            hub.publish(events.progress(RunProgress.PHASE_RETRYING, turn, f"{error_class}: {detail}", wait_s))
-            return
-        case Finished():
-            return
-        case _:
-            assert_never(event)
-    hub.publish(events.stream_delta(turn, delta))
+def _publish(publisher: Publisher, turn: int, event: ModelEvent) -> None:
+    if isinstance(event, RetryNotice):
+        publisher.progress(Activity.RETRYING, turn, f"{event.error_class}: {event.detail}", event.wait_s)
+    elif not isinstance(event, Finished):
+        publisher.stream(turn, event)

@@ -6,11 +6,12 @@ Source: rows RU041, RU142, RU148.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from types import MappingProxyType
 
 from turnwright_core.runs import Loop, LoopEnd, TurnResult
 from turnwright_executor.domain.addresses import TurnAddress
+from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.hooks import points
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.payloads import (
@@ -24,7 +25,6 @@ from turnwright_executor.hooks.payloads import (
 )
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.turn.generation import Draft
-from turnwright_executor.turn.records import Record
 
 
 class HookEvents:
@@ -52,13 +52,13 @@ class HookEvents:
         reply = TurnResponse(self.at(turn), draft.text, draft.finish, draft.usage)
         self._hooks.emit(points.TURN_RESPONSE, reply)
 
-    def recorded(self, turn: int, records: Sequence[Record]) -> None:
+    def recorded(self, turn: int, records: Iterable[CommandRecord]) -> None:
         """The records of the reply's commands are durable."""
         for record in records:
             created = EntryCreated(self.at(turn), record.path, record.tool, record.state, record.outcome)
             self._hooks.emit(points.ENTRY_CREATED, created)
 
-    def dispatched(self, turn: int, records: Sequence[Record]) -> None:
+    def dispatched(self, turn: int, records: Iterable[CommandRecord]) -> None:
         """Every command of the turn is settled."""
         states = MappingProxyType({record.path: record.state for record in records})
         self._hooks.emit(points.TURN_DISPATCHED, TurnDispatched(self.at(turn), states))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from turnwright_core.runs import RUNNING, TurnResult
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import TurnAddress
+from turnwright_executor.domain.command_record import CommandRecord, Ruling
 from turnwright_executor.domain.verdict import (
     GO_ON,
     Limits,
@@ -20,7 +21,6 @@ from turnwright_executor.domain.verdict import (
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.points import TURN_VERDICT
 from turnwright_executor.turn.model_call import ModelCallRecord
-from turnwright_executor.turn.records import Record
 
 
 async def judge(hooks: Hooks, facts: TurnFacts) -> Verdict:
@@ -40,7 +40,7 @@ def limits_of(settings: ExecutorSettings) -> Limits:
 
 def facts_of(
     at: TurnAddress,
-    records: Sequence[Record],
+    records: Sequence[CommandRecord],
     note: ModelCallRecord,
     narration: str,
     recent: Sequence[TurnResult],
@@ -69,7 +69,7 @@ def facts_of(
     )
 
 
-def _record_facts(record: Record) -> RecordFacts:
+def _record_facts(record: CommandRecord) -> RecordFacts:
     status = record.attributes.get("status", RUNNING) if record.tool == "update" else RUNNING
     return RecordFacts(
         path=record.path,
@@ -77,14 +77,14 @@ def _record_facts(record: Record) -> RecordFacts:
         state=record.state,
         body=record.body,
         update_status=status if isinstance(status, int) else RUNNING,
-        rejected=record.rejection_comment is not None,
+        rejected=record.rejection is not None,
     )
 
 
-def _rejection(records: Sequence[Record]) -> Rejection:
-    if any(record.is_expired for record in records):
+def _rejection(records: Sequence[CommandRecord]) -> Rejection:
+    decisions = [record.rejection for record in records if record.rejection]
+    if any(decision.ruling is Ruling.EXPIRED for decision in decisions):
         return Rejection.EXPIRED
-    comments = [comment for record in records if (comment := record.rejection_comment) is not None]
-    if not comments:
+    if not decisions:
         return Rejection.NONE
-    return Rejection.COMMENTED if any(comments) else Rejection.SILENT
+    return Rejection.COMMENTED if any(decision.comment for decision in decisions) else Rejection.SILENT

@@ -13,16 +13,17 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
+from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, to_attributes_json
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, NAME_CHARS_MAX
 from turnwright_core.runs import Mode
 from turnwright_core.values import frozen
 from turnwright_executor.domain.addresses import TurnAddress
-from turnwright_executor.domain.effect_class import EFFECT_CLASS, KEY, EffectClass
+from turnwright_executor.domain.command_record import ClientCall, CommandRecord
+from turnwright_executor.domain.effect_class import EffectClass
 from turnwright_executor.domain.policy import refusal
-from turnwright_executor.domain.records import record_attributes, record_path
+from turnwright_executor.domain.records import record_path, target_of
 from turnwright_executor.domain.toolset import TOOL_ORDER, Offer
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.payloads import Recording, RecordingContext
@@ -32,7 +33,7 @@ from turnwright_executor.tools.contract import Tool, failed
 from turnwright_executor.tools.offering import Offered
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.model_call import CALL, ModelCallRecord
-from turnwright_executor.turn.records import ORDINAL, Record, error_write
+from turnwright_executor.turn.records import attributes_bytes, error_write, settled
 from turnwright_grammar import Command, ReadWarning
 
 if TYPE_CHECKING:
@@ -222,54 +223,36 @@ class Gate:
         return tool.offer.target if isinstance(tool, Offered) else None
 
 
-async def new_records(gate: Gate, reading: Reading) -> list[Record]:
+async def new_records(gate: Gate, reading: Reading) -> list[CommandRecord]:
     """The records of the commands; one that is refused is failed before anything is dispatched (RU155)."""
-    records: list[Record] = []
+    records: list[CommandRecord] = []
     taken: set[str] = set()
     for ordinal, written in enumerate(reading.commands):
         recording = await gate.passed(written, ordinal)
         command = recording.command
         path = record_path(gate.at.turn, command, ordinal, taken, gate.target_attribute(command.name))
         taken.add(path)
-        records.append(new_record(gate, recording, path, {ORDINAL: ordinal}))
+        records.append(new_record(gate, recording, path, ordinal=ordinal))
     return records
 
 
-def new_record(gate: Gate, recording: Recording, path: str, kept: Mapping[str, Any]) -> Record:
-    """The record of a command that has gone through the gate; `kept` are attributes that it has whatever comes."""
-    command = recording.command
-    told = record_attributes(command, gate.target_attribute(command.name))
-    attributes = {**told, **kept, **_class_of(gate.tools.get(command.name))}
-    record = Record(path, command.name, command, attributes, State.RECORDED)
-    if len(to_attributes_json(attributes).encode()) > COMMAND_BYTES_MAX:
-        record.attributes = {"tool": command.name[:NAME_CHARS_MAX], "target": attributes["target"][:200], **kept}
-        record.settle(TOO_LARGE)
-    elif recording.is_refused:
-        record.settle(failed(recording.outcome, recording.body))
-    return record
-
-
-def _class_of(tool: Tool | None) -> dict[str, Any]:
-    """The class of a command's effect, and the key by which an idempotent one is recognised when it comes again."""
-    if tool is None:
-        return {}
-    key = {KEY: secrets.token_hex(8)} if tool.effect_class is EffectClass.IDEMPOTENT else {}
-    return {EFFECT_CLASS: tool.effect_class.value, **key}
-
-
-def record_writes(records: Sequence[Record]) -> list[EntryWrite]:
-    """The writes that make new records durable."""
-    return [
-        EntryWrite(
-            record.path,
-            SetEntry(
-                body=record.body,
-                attributes_json=to_attributes_json(record.attributes),
-                visibility=Visibility.VISIBLE,
-                state=record.state,
-                outcome=record.outcome,
-            ),
-            writer=Tier.SYSTEM,
-        )
-        for record in records
-    ]
+def new_record(
+    gate: Gate, recording: Recording, path: str, *, ordinal: int | None = None, call: ClientCall | None = None
+) -> CommandRecord:
+    """The record of a command that has gone through the gate: one of a reply, or of a client's call."""
+    command, tool = recording.command, gate.tools.get(recording.command.name)
+    effect_class = tool.effect_class if tool else EffectClass.OUTSIDE
+    record = CommandRecord(
+        path=path,
+        tool=command.name,
+        target=target_of(command, gate.target_attribute(command.name)),
+        command=command,
+        ordinal=ordinal,
+        effect_class=effect_class,
+        key=secrets.token_hex(8) if effect_class is EffectClass.IDEMPOTENT else "",
+        call=call,
+    )
+    if attributes_bytes(record) > COMMAND_BYTES_MAX:
+        name = command.name[:NAME_CHARS_MAX]
+        return settled(replace(record, tool=name, target=record.target[:200], command=Command(name)), TOO_LARGE)
+    return settled(record, failed(recording.outcome, recording.body)) if recording.is_refused else record

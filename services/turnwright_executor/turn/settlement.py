@@ -15,64 +15,21 @@ from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, to
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.limits import REASON_BYTES_MAX
-from turnwright_core.runs import ABORTED, FAILED, PROPOSED, RUNNING, LoopEnd, TurnResult, run_status_after
+from turnwright_core.runs import FAILED, PROPOSED, RUNNING, LoopEnd, TurnResult, run_status_after
 from turnwright_core.streams import channel_path
 from turnwright_core.text import cut_bytes
-from turnwright_core.values import frozen
-from turnwright_executor.domain.budgets import WORD as BUDGET_EXHAUSTED
-from turnwright_executor.domain.budgets import Exhaustion, reserved_tokens
-from turnwright_executor.domain.endings import GONE, is_passing, status_of_error
+from turnwright_executor.domain.budgets import reserved_tokens
+from turnwright_executor.domain.endings import ABORT, GONE, Ending, is_passing
 from turnwright_executor.domain.records import error_path
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.model_call import ModelCallRecord, note_from_entry
-from turnwright_executor.turn.records import DISPATCHED, error_write, is_command
+from turnwright_executor.turn.records import error_write, is_command, is_dispatched
 
 CHANNELS: Final = (1, 2)
 
 _log = get_logger("settlement")
-
-
-@frozen
-class Ending:
-    """How a loop ends: its status, a word for it, and for a failure the sentence that the model reads next time."""
-
-    status: int
-    word: str
-    message: str = ""
-    kind: str = ""
-    """Which of several that the word can mean; the reason of the loop says it, entries do not."""
-
-    @property
-    def outcome(self) -> str:
-        """What the entries say that end with it."""
-        return f"{self.word}:{self.status}"
-
-    @property
-    def reason(self) -> str:
-        """What the loop says that ends with it: `word`, `word: message` or `word:kind: message`."""
-        word = f"{self.word}:{self.kind}" if self.kind else self.word
-        return f"{word}: {self.message}" if self.message else word
-
-
-ABORT: Final = Ending(ABORTED, "aborted")
-
-
-def ending_of(error: TurnwrightError | OSError) -> Ending:
-    """How a loop ends that ran into an error: 413 when the context was too long for the model, else 500."""
-    if isinstance(error, OSError):
-        return Ending(FAILED, "workspace_unavailable", f"The project's directory cannot be read: {error.strerror}.")
-    return Ending(status_of_error(error), error.reason.name.lower(), error.message)
-
-
-def crash_loop(losses: int) -> Ending:
-    """How a loop ends whose turn has ended the executors that worked on it."""
-    message = (
-        f"{losses} executors ended in the middle of this turn, one after the other, and it was given up: "
-        "what it does may be what ends them."
-    )
-    return Ending(FAILED, "crash_loop", message)
 
 
 async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft, ending: Ending) -> LoopEnd:
@@ -125,14 +82,9 @@ async def _end_with(
     await ledger.end_turn(address, epoch, turn, result, choices[-1], end)
 
 
-def budget_exhausted(exhaustion: Exhaustion) -> Ending:
-    """How a loop ends that has spent what it or its run may spend."""
-    return Ending(ABORTED, BUDGET_EXHAUSTED, exhaustion.detail, exhaustion.kind.value)
-
-
 async def _left(ledger: Ledger, address: RunAddress, claim: Claim) -> tuple[list[Entry], Entry | None]:
     """The channels that commands of the open turn began, and its reply where that is recorded."""
-    paths = channels_of(entry.path for entry in claim.records if entry.attributes.get(DISPATCHED))
+    paths = channels_of(entry.path for entry in claim.records if is_dispatched(entry))
     is_recorded = claim.open_turn is not None and any(is_command(entry) for entry in claim.records)
     reply = f"assistant://{claim.open_turn.number}" if claim.open_turn and is_recorded else ""
     asked = [*paths, *filter(None, [reply])]

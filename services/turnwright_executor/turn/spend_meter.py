@@ -9,9 +9,7 @@ Source: architecture 11; rows RU224, RU281.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from dataclasses import replace
 
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
@@ -57,24 +55,14 @@ class SpendMeter:
         self._lost_tokens = 0
         self._lost_cost_usd = 0.0
 
-    @contextlib.asynccontextmanager
-    async def opened(self, draft: Draft) -> AsyncGenerator[None]:
-        """Read what was spent, and keep the time for work. Raises BudgetError at its end, and TurnwrightError.
+    async def open(self) -> tuple[float, Exhaustion] | None:
+        """Read what was spent. The seconds that are left for work and what their end means; None: no limit.
 
-        The draft is told how long the open turn was worked on, for whoever has to end it.
+        Raises TurnwrightError.
         """
         if self._of_run or self._of_loop:
             self._run_spent, self._loop_spent = await self._ledger.spending(self._address, self._loop.sequence)
-        left = min(self._times_left(), key=lambda each: each[0], default=None)
-        try:
-            async with asyncio.timeout(left[0] if left else None) as limit:
-                yield
-        except TimeoutError:
-            if left and limit.expired():
-                raise BudgetError(left[1]) from None
-            raise
-        finally:
-            draft.work_ms = self._work_ms()
+        return min(self._times_left(), key=lambda each: each[0], default=None)
 
     def _times_left(self) -> list[tuple[float, Exhaustion]]:
         pairs = ((self._of_run, self._run_spent, True), (self._of_loop, self._loop_spent, False))
@@ -134,11 +122,11 @@ class SpendMeter:
 
     def charged(self, result: TurnResult) -> TurnResult:
         """The result of the open turn, with the time that was worked on it and the calls that it has lost."""
-        return replace(
-            result, work_ms=self._work_ms(), lost_tokens=self._lost_tokens, lost_cost_usd=self._lost_cost_usd
-        )
+        return replace(result, work_ms=self.work_ms, lost_tokens=self._lost_tokens, lost_cost_usd=self._lost_cost_usd)
 
-    def _work_ms(self) -> int:
+    @property
+    def work_ms(self) -> int:
+        """Milliseconds that were worked on the open turn."""
         return max(1, round((self._clock_s() - self._turn_began_s) * 1000))
 
     def exhausted_by(self, result: TurnResult) -> str:

@@ -7,16 +7,16 @@ Source: architecture 2 (CheckBudget); rows RU142, RU143; decisions C4, C16.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from math import isfinite
 
 from turnwright_core.entries import EntryWrite
 from turnwright_core.runs import Turn
+from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.footprint import Footprint, chars_of, room_chars
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.packets import Packet, Packets
 from turnwright_executor.turn.model_call import ModelCallRecord
-from turnwright_executor.turn.records import Record
 from turnwright_executor.turn.write_buffer import WriteBuffer
 
 
@@ -44,16 +44,18 @@ def overflow_reason(packet: Packet, calibration: float) -> str:
     return f"{reason}; the instructions alone take {instructions}: choose a model with a larger context window"
 
 
-def may_exceed(note: ModelCallRecord, records: Sequence[Record], footprint: Footprint, *, is_left: bool) -> bool:
+def may_exceed(note: ModelCallRecord, records: Iterable[CommandRecord], footprint: Footprint, *, is_left: bool) -> bool:
     """Whether a turn may have brought more than fits.
 
     `is_left`: an earlier owner carried out commands of it, and what they brought is not in the footprint.
     """
     if is_left:
         footprint.miss()
+    has_records = False
     for record in records:
-        footprint.record(record.path, record.body, record.attributes)
-    return bool(records) and (note.room_chars is None or footprint.chars > note.room_chars)
+        has_records = True
+        footprint.record(record.path, record.body, {**record.attributes, "target": record.target})
+    return has_records and (note.room_chars is None or footprint.chars > note.room_chars)
 
 
 async def demote_turn(

@@ -10,8 +10,8 @@ Source: architecture 2 ("few, fat RPCs"), 12.1; rows RU157, RP04.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -20,12 +20,13 @@ from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.schemes import Scheme
 from turnwright_core.text import scheme_of
 from turnwright_core.values import frozen
+from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.endings import is_passing
 from turnwright_executor.domain.footprint import Footprint
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Ledger, WriteAck
 from turnwright_executor.tools.contract import Done, failed
-from turnwright_executor.turn.records import Record, record_write
+from turnwright_executor.turn.records import record_write, settled
 
 REFUSALS = frozenset({Reason.WRITER_FORBIDDEN, Reason.LIMIT_EXCEEDED, Reason.INVALID_FIELD, Reason.REVISION_CONFLICT})
 """Refusals that one write of a command earned; anything else is not the command's fault."""
@@ -40,7 +41,8 @@ PATHS_AHEAD_MAX: Final = 32
 
 @frozen
 class _Group:
-    record: Record | None
+    record: str
+    """The record of the command that they belong to; empty: none."""
     writes: tuple[EntryWrite, ...]
 
     @property
@@ -52,8 +54,20 @@ class _Group:
 class WriteBuffer:
     """The unwritten groups of one turn."""
 
-    def __init__(self, ledger: Ledger, address: RunAddress, epoch: int, turn: int, loop: int) -> None:
-        """Write to this run under this claim; entries are stamped with the turn and the loop."""
+    def __init__(
+        self,
+        ledger: Ledger,
+        address: RunAddress,
+        epoch: int,
+        turn: int,
+        loop: int,
+        records: dict[str, CommandRecord] | None = None,
+    ) -> None:
+        """Write to this run under this claim; entries are stamped with the turn and the loop.
+
+        `records` are the turn's by their paths: they are moved on here as their commands end.
+        """
+        self._records: dict[str, CommandRecord] = {} if records is None else records
         self._ledger = ledger
         self._address = address
         self._epoch = epoch
@@ -93,17 +107,22 @@ class WriteBuffer:
             self._owned = (path, max([revision, *made]))
         return ack
 
-    def settle(self, record: Record, done: Done) -> None:
+    def settle(self, record: CommandRecord, done: Done) -> None:
         """The record's outcome, and what changes with it."""
-        record.settle(done)
+        record = self._records[record.path] = settled(record, done)
         self.footprint.wrote(done.writes)
         self.mirrored += [write for write in done.writes if not scheme_of(write.path)]
-        self._groups.append(_Group(record, (record_write(record), *map(self._stamped, done.writes))))
+        self._groups.append(_Group(record.path, (record_write(record), *map(self._stamped, done.writes))))
+
+    def move(self, record: CommandRecord, *writes: EntryWrite) -> None:
+        """Where a record stands that is not settled, and what is written with it."""
+        self._records[record.path] = record
+        self.add(record_write(record), *writes)
 
     def add(self, *writes: EntryWrite) -> None:
         """Writes that belong to no command."""
         self.footprint.wrote(writes)
-        self._groups.append(_Group(None, tuple(map(self._stamped, writes))))
+        self._groups.append(_Group("", tuple(map(self._stamped, writes))))
 
     def _stamped(self, write: EntryWrite) -> EntryWrite:
         if write.turn is not None:
@@ -132,20 +151,15 @@ class WriteBuffer:
                 self._groups = [group for group in self._groups if id(group) not in written]
                 run_status = 0
 
-    @asynccontextmanager
-    async def kept(self) -> AsyncIterator[None]:
-        """Work that may be stopped: what had ended by then is written as it ended.
+    async def keep(self, error: BaseException) -> None:
+        """Work was stopped by this: what had ended by then is written as it ended. Never raises TurnwrightError.
 
         Whoever settles the turn or goes on with it would take it for unfinished.
         """
-        try:
-            yield
-        except (asyncio.CancelledError, TurnwrightError) as error:
-            # If the store does not answer, or the run is somebody else's by now, the ledger stays as it is.
-            with suppress(TurnwrightError, TimeoutError):
-                async with asyncio.timeout(KEEP_TIMEOUT_S):
-                    await self._keep(error)
-            raise
+        # If the store does not answer, or the run is somebody else's by now, the ledger stays as it is.
+        with suppress(TurnwrightError, TimeoutError):
+            async with asyncio.timeout(KEEP_TIMEOUT_S):
+                await self._keep(error)
 
     async def _keep(self, error: BaseException) -> None:
         """Write what waits; where the store refuses that for good, at least how commands ended."""
@@ -155,7 +169,7 @@ class WriteBuffer:
         except TurnwrightError as refusal:
             error = refusal
         if isinstance(error, TurnwrightError) and not is_passing(error):
-            ended = [record_write(group.record) for group in self._groups if group.record]
+            ended = [record_write(self._records[group.record]) for group in self._groups if group.record]
             await self._send(ended, full=True)
 
     def blame(self, error: TurnwrightError) -> bool:
@@ -165,9 +179,10 @@ class WriteBuffer:
             return False
         for index, group in enumerate(self._groups):
             if group.record and any(write.path == path for write in group.writes[1:]):
-                group.record.settle(failed(error.metadata.get("outcome", "invalid:400"), error.message))
+                done = failed(error.metadata.get("outcome", "invalid:400"), error.message)
+                record = self._records[group.record] = settled(self._records[group.record], done)
                 self.mirrored = [write for write in self.mirrored if write.path not in group.paths]
-                self._groups[index] = _Group(group.record, (record_write(group.record),))
+                self._groups[index] = _Group(record.path, (record_write(record),))
                 return True
         return False
 
@@ -237,7 +252,7 @@ class WriteBuffer:
     async def write(self, writes: Sequence[EntryWrite]) -> None:
         """Write at once: for output that grows while a command runs. What is refused does not stay behind."""
         self.footprint.wrote(writes)
-        group = _Group(None, tuple(map(self._stamped, writes)))
+        group = _Group("", tuple(map(self._stamped, writes)))
         self._groups.append(group)
         try:
             await self.flush()

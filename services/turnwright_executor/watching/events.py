@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, assert_never
 
 from turnwright.executor.v1 import event_pb2
 from turnwright.executor.v1.executor_service_pb2 import EventBatch, WatchRunResponse
@@ -16,6 +16,8 @@ from turnwright_core.wire.entries import entry_to_pb
 from turnwright_core.wire.proposals import decision_to_pb
 from turnwright_core.wire.runs import loop_to_pb, run_to_pb, turn_to_pb, usage_to_pb
 from turnwright_executor.domain.budgets import exhaustion_in
+from turnwright_executor.ports.models import CallsDelta, Finished, RetryNotice, TextDelta
+from turnwright_executor.ports.publishing import Activity, StreamBegan, StreamBroke, StreamEnded, StreamEvent
 from turnwright_executor.watching.proposals import proposal_of
 
 PARTIAL_CHARS: Final = CHUNK_BYTES // 4
@@ -30,25 +32,31 @@ def turn_moved(turn: Turn) -> WatchRunResponse:
     return WatchRunResponse(turn_finished=event_pb2.TurnFinished(turn=message))
 
 
-def stream_started(turn: int) -> WatchRunResponse:
-    """The model begins to answer."""
-    return WatchRunResponse(stream_started=event_pb2.StreamStarted(turn=turn))
-
-
-def stream_delta(turn: int, delta: delta_pb2.Delta) -> WatchRunResponse:
-    """The answer grows."""
+def stream_moved(turn: int, event: StreamEvent) -> WatchRunResponse:
+    """The model's answer begins, grows or ends."""
+    match event:
+        case StreamBegan():
+            return WatchRunResponse(stream_started=event_pb2.StreamStarted(turn=turn))
+        case StreamEnded(finish, usage):
+            ended = event_pb2.StreamFinished(turn=turn, finish=finish, usage=usage_to_pb(usage))
+            return WatchRunResponse(stream_finished=ended)
+        case StreamBroke(reason):
+            return WatchRunResponse(stream_cancelled=event_pb2.StreamCancelled(turn=turn, reason=reason))
+        case TextDelta(text, is_reasoning):
+            delta = delta_pb2.Delta(append_reasoning=text) if is_reasoning else delta_pb2.Delta(append_content=text)
+        case CallsDelta(calls):
+            listed = [
+                delta_pb2.ToolCall(index=index, name=call.name, arguments=call.arguments)
+                for index, call in enumerate(calls)
+            ]
+            delta = delta_pb2.Delta(set_tool_calls=delta_pb2.ToolCalls(calls=listed))
+        case Usage():
+            delta = delta_pb2.Delta(set_usage=usage_to_pb(event))
+        case RetryNotice() | Finished():
+            raise AssertionError("told as progress, and as the end")
+        case _:
+            assert_never(event)
     return WatchRunResponse(stream_delta=event_pb2.StreamDelta(turn=turn, delta=delta))
-
-
-def stream_finished(turn: int, finish: str, usage: Usage) -> WatchRunResponse:
-    """The answer is complete."""
-    event = event_pb2.StreamFinished(turn=turn, finish=finish, usage=usage_to_pb(usage))
-    return WatchRunResponse(stream_finished=event)
-
-
-def stream_cancelled(turn: int, reason: str) -> WatchRunResponse:
-    """The answer ended before its end."""
-    return WatchRunResponse(stream_cancelled=event_pb2.StreamCancelled(turn=turn, reason=reason))
 
 
 def entry_moved(entry: Entry, *, is_new: bool) -> WatchRunResponse:
@@ -102,10 +110,9 @@ def told(message: event_pb2.Notice | event_pb2.Rendering) -> WatchRunResponse:
     return WatchRunResponse(rendering=message)
 
 
-def progress(
-    phase: event_pb2.RunProgress.Phase.ValueType, turn: int, detail: str, wait_s: float = 0.0
-) -> WatchRunResponse:
+def progress(activity: Activity, turn: int, detail: str, wait_s: float) -> WatchRunResponse:
     """Something is going on that leaves no trace in the store."""
+    phase = event_pb2.RunProgress.Phase.ValueType(int(activity))
     event = event_pb2.RunProgress(phase=phase, turn=turn, detail=detail, wait_s=wait_s)
     return WatchRunResponse(run_progress=event)
 

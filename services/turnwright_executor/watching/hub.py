@@ -12,41 +12,44 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import field
 from typing import Final
 
-from google.protobuf.timestamp_pb2 import Timestamp
 from turnwright.executor.v1 import event_pb2, task_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
-from turnwright.types.v1 import entry_pb2, run_pb2
+from turnwright.types.v1 import entry_pb2
 
 from turnwright_core.entries import Cursor, Entry, State
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.scope import detached
-from turnwright_core.limits import CHUNK_BYTES, EVENT_BODY_BYTES_MAX
+from turnwright_core.limits import EVENT_BODY_BYTES_MAX
 from turnwright_core.runs import Loop, Run
-from turnwright_core.values import mutable
-from turnwright_core.wire.entries import entry_from_pb, entry_to_pb
+from turnwright_core.wire.entries import entry_to_pb
 from turnwright_core.wire.runs import run_to_pb
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.endings import AWAY, EXPIRED_OUTCOME
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Changes, Ledger
+from turnwright_executor.ports.publishing import Activity, StreamEvent
 from turnwright_executor.watching import events
 from turnwright_executor.watching import output_pieces as growth
-from turnwright_executor.watching.proposals import proposal_of
+from turnwright_executor.watching.run_fold import RunFold, now
 from turnwright_executor.watching.tail import Tail, TailBounds
 
 FEED_BACKOFF_S: Final = (0.1, 0.5, 2.0, 5.0)
 """Seconds before the change feed is opened again after each failure in a row."""
 
+GATHER_S: Final = 0.01
+"""Seconds after a message in which events wait for each other, for a watcher that takes several in one."""
+
+CAUGHT_UP_TIMEOUT_S: Final = 1.0
+"""Seconds that a turn waits at most for its facts to be told."""
+
 FEED_CRASHES_MAX: Final = 2
 """Times in a row that a feed which crashed is opened again; once more ends the hub."""
 
-Told = Callable[["RunHub"], bool]
+Predicate = Callable[["RunHub"], bool]
 """Whether a hub tells by now what somebody waits for."""
 
 _log = get_logger("hub")
@@ -54,15 +57,6 @@ _log = get_logger("hub")
 
 class HubEndedError(Exception):
     """A hub tells nothing any more; what is waited for may be told by the one that follows it."""
-
-
-@mutable
-class _Partial:
-    """The message being streamed; kept in pieces, because a long one grows by thousands of them."""
-
-    turn: int
-    content: list[str] = field(default_factory=list)
-    reasoning: list[str] = field(default_factory=list)
 
 
 class RunHub:
@@ -74,21 +68,19 @@ class RunHub:
         epoch: str,
         ledger: Ledger,
         settings: ExecutorSettings,
-        elsewhere: Callable[[Told], Awaitable[None]],
+        next_hub: Callable[[Predicate], Awaitable[None]],
     ) -> None:
         """Prepare; `open` loads the state and starts the feed.
 
-        `elsewhere` waits on for those who wait here when the hub ends; it raises TurnwrightError where it cannot.
+        `next_hub` waits on for those who wait here when the hub ends; it raises TurnwrightError where it cannot.
         """
         self.address = address
         self.epoch = epoch
         self.holders = 0
         self._ledger = ledger
         self._settings = settings
-        self._elsewhere = elsewhere
-        self._run = run_pb2.Run()
-        self._entries: dict[str, entry_pb2.Entry] = {}
-        self._partial: _Partial | None = None
+        self._next_hub = next_hub
+        self._known = RunFold()
         self._tail = Tail(TailBounds(settings.tail_events, settings.tail_bytes))
         self._changed = asyncio.Event()
         self._cursor = Cursor("", 0, 0, 0)
@@ -106,7 +98,7 @@ class RunHub:
         load then, and every event of its life is numbered. Raises TurnwrightError; DRAINING when closed meanwhile.
         """
         if fresh:
-            self._run, self._cursor = run_to_pb(fresh[0]), fresh[1]
+            self._known.run, self._cursor = run_to_pb(fresh[0]), fresh[1]
         else:
             await self._load()
         if self._closed:
@@ -119,13 +111,12 @@ class RunHub:
 
     async def _load(self) -> None:
         entries, cursor = await self._ledger.read_view(self.address, files=False, body_bytes_max=EVENT_BODY_BYTES_MAX)
-        self._run = run_to_pb(await self._ledger.get_run(self.address))
-        self._entries, self._cursor = {}, cursor
-        for entry in entries:
-            self._keep(entry_to_pb(entry))
+        run = run_to_pb(await self._ledger.get_run(self.address))
+        self._cursor = cursor
+        self._known.load(run, map(entry_to_pb, entries))
 
     async def close(self) -> None:
-        """Stop following; watchers end, and those who wait are sent elsewhere."""
+        """Stop following; watchers end, and those who wait are sent next_hub."""
         self._end()
         if self._feed:
             self._feed.cancel()
@@ -137,19 +128,27 @@ class RunHub:
         """Number an event, fold it, keep it, wake the watchers."""
         event.cursor.epoch = self.epoch
         event.cursor.seq = self._tail.seq + 1
-        event.time.CopyFrom(_now())
-        self._fold(event)
+        event.time.CopyFrom(now())
+        self._known.fold(event)
         self._tail.add(event)
         self._wake()
+
+    def progress(self, activity: Activity, turn: int, detail: str, wait_s: float = 0.0) -> None:
+        """See Publisher."""
+        self.publish(events.progress(activity, turn, detail, wait_s))
+
+    def stream(self, turn: int, event: StreamEvent) -> None:
+        """See Publisher."""
+        self.publish(events.stream_moved(turn, event))
 
     def cursor(self) -> task_pb2.EventCursor:
         """The moment now."""
         return task_pb2.EventCursor(epoch=self.epoch, seq=self._tail.seq)
 
-    async def caught_up(self, cursor: Cursor, timeout_s: float = 1.0) -> None:
+    async def caught_up(self, cursor: Cursor) -> None:
         """Wait until the facts up to a moment of the store are events, so that what is published next follows them."""
         with contextlib.suppress(TimeoutError, HubEndedError):
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(CAUGHT_UP_TIMEOUT_S):
                 await self.until(lambda hub: hub._cursor.run_revision >= cursor.run_revision)  # noqa: SLF001 - a hub's own
 
     async def abort_requested(self, sequence: int) -> None:
@@ -161,7 +160,7 @@ class RunHub:
 
         Raises TurnwrightError when the run has ended itself.
         """
-        before = {path: self._entries[path].revision if path in self._entries else 0 for path in paths}
+        before = {path: self._known.entries[path].revision if path in self._known.entries else 0 for path in paths}
         await self._until(lambda hub: any(hub._has_ended(path, revision) for path, revision in before.items()))  # noqa: SLF001
 
     @property
@@ -176,25 +175,25 @@ class RunHub:
         """
         await self._until(lambda hub: hub._has_expired(since))  # noqa: SLF001
 
-    async def until(self, is_told: Told) -> None:
+    async def until(self, is_told: Predicate) -> None:
         """Wait until this hub tells something. Raises HubEndedError when it tells nothing any more."""
         while not is_told(self):
             if self._closed:
                 raise HubEndedError
             await self._changed.wait()
 
-    async def _until(self, is_told: Told) -> None:
+    async def _until(self, is_told: Predicate) -> None:
         """Wait until this hub tells something, or one that follows it."""
         try:
             await self.until(is_told)
         except HubEndedError:
-            await self._elsewhere(is_told)
+            await self._next_hub(is_told)
 
     def _has_expired(self, since: int) -> bool:
-        return any(one.outcome == EXPIRED_OUTCOME and one.revision > since for one in self._entries.values())
+        return any(one.outcome == EXPIRED_OUTCOME and one.revision > since for one in self._known.entries.values())
 
     def _has_ended(self, path: str, after: int) -> bool:
-        entry = self._entries.get(path)
+        entry = self._known.entries.get(path)
         return entry is not None and entry.revision > after and State(entry.state).is_settled
 
     def _wake(self) -> None:
@@ -249,7 +248,7 @@ class RunHub:
         """
         ended = max((turn.number for turn in changes.turns if turn.result), default=0)
         for path in changes.removed_paths:
-            if path in self._entries:
+            if path in self._known.entries:
                 self.publish(events.entry_removed(path))
         if ended:
             await self._publish_entries(entry for entry in changes.entries if entry.turn <= ended)
@@ -267,7 +266,7 @@ class RunHub:
             await self._publish_entry(entry)
 
     async def _publish_entry(self, entry: Entry) -> None:
-        before = self._entries.get(entry.path)
+        before = self._known.entries.get(entry.path)
         if before and before.revision >= entry.revision:
             return
         if before and growth.has_grown(before, entry):
@@ -299,58 +298,6 @@ class RunHub:
                 self.publish(events.run_moved(run, loop))
         self.publish(events.run_moved(run, run.loop))
 
-    # The state at the end of the tail -------------------------------------------------------------------------
-
-    def _fold(self, event: WatchRunResponse) -> None:
-        match event.WhichOneof("event"):
-            case "message_added":
-                self._keep(event.message_added.entry)
-            case "message_updated":
-                self._keep(event.message_updated.entry)
-            case "output_appended":
-                path = event.output_appended.path
-                if path in self._entries:
-                    self._entries[path] = growth.grown(self._entries[path], event.output_appended)
-            case "message_removed":
-                self._entries.pop(event.message_removed.path, None)
-            case "run_state":
-                self._run = event.run_state.run
-            case "stream_started":
-                self._partial = _Partial(event.stream_started.turn)
-            case "stream_delta":
-                self._grow(event.stream_delta)
-            case "stream_cancelled":
-                self._partial = None
-
-    def _keep(self, entry: entry_pb2.Entry) -> None:
-        self._entries[entry.path] = entry
-        if self._partial and entry.path == f"assistant://{self._partial.turn}":
-            self._partial = None
-
-    def _grow(self, event: event_pb2.StreamDelta) -> None:
-        if self._partial:
-            self._partial.content.append(event.delta.append_content)
-            self._partial.reasoning.append(event.delta.append_reasoning)
-
-    def _snapshot(self) -> list[WatchRunResponse]:
-        """The state in parts of about CHUNK_BYTES, all under the present seq."""
-        parts = [event_pb2.Snapshot(run=self._run)]
-        size = 0
-        for entry in sorted(self._entries.values(), key=lambda entry: entry.position):
-            entry_size = entry.ByteSize()
-            if size and size + entry_size > CHUNK_BYTES:
-                parts.append(event_pb2.Snapshot(part=len(parts), run=self._run))
-                size = 0
-            parts[-1].entries.append(entry)
-            size += entry_size
-        if self._partial:
-            events.add_partial(parts, self._partial.turn, self._partial.content, self._partial.reasoning)
-        last = parts[-1]
-        last.last = True
-        proposed = (entry for entry in self._entries.values() if entry.state == entry_pb2.STATE_PROPOSED)
-        last.proposals.extend(proposal_of(entry_from_pb(entry)) for entry in proposed)
-        return [WatchRunResponse(cursor=self.cursor(), time=_now(), snapshot=part) for part in parts]
-
     # Reading side ---------------------------------------------------------------------------------------------
 
     async def watch(
@@ -364,20 +311,23 @@ class RunHub:
         while not self._closed:
             changed = self._changed
             if position < self._tail.base:
-                snapshot, position = self._snapshot(), self._tail.seq
+                snapshot, position = self._known.snapshot(self.cursor()), self._tail.seq
                 for part in snapshot:
                     yield part
             coming = self._tail.after(position)
             for message in events.in_batches(coming) if batched else coming:
                 yield message
                 position = message.cursor.seq
+            if coming and batched:
+                # What follows at once goes together: a message costs many times what an event does.
+                await asyncio.sleep(GATHER_S)
             if position < self._tail.seq:
                 continue
             try:
                 async with asyncio.timeout(self._settings.event_heartbeat_s):
                     await changed.wait()
             except TimeoutError:
-                yield WatchRunResponse(cursor=self.cursor(), time=_now(), heartbeat=event_pb2.Heartbeat())
+                yield WatchRunResponse(cursor=self.cursor(), time=now(), heartbeat=event_pb2.Heartbeat())
 
     def _retains(self, after: task_pb2.EventCursor) -> bool:
         return after.epoch == self.epoch and self._tail.base <= after.seq <= self._tail.seq
@@ -391,8 +341,3 @@ class RunHub:
 def draining() -> TurnwrightError:
     """What those hear who come while the executor ends."""
     return fault(Reason.DRAINING, "The executor is shutting down: call again.")
-
-
-def _now() -> Timestamp:
-    seconds, nanos = divmod(time.time_ns(), 1_000_000_000)
-    return Timestamp(seconds=seconds, nanos=nanos)

@@ -16,7 +16,7 @@ from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Ledger
-from turnwright_executor.watching.hub import FEED_BACKOFF_S, HubEndedError, RunHub, Told, draining
+from turnwright_executor.watching.hub import FEED_BACKOFF_S, HubEndedError, Predicate, RunHub, draining
 
 
 @mutable
@@ -93,7 +93,7 @@ class Hubs:
             self._unready.discard(hub)
         return hub
 
-    async def _wait_on(self, address: RunAddress, is_told: Told) -> None:
+    async def _wait_on(self, address: RunAddress, is_told: Predicate) -> None:
         """Wait for what a hub did not tell before it ended, on the next one, and so on. Raises TurnwrightError."""
         tries = 0
         while True:

@@ -23,8 +23,10 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
 from turnwright_core.packet_digest import packet_digest
+from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.effects import CommandEffect, FileEdit, FileEffect, effect_to_json
-from turnwright_executor.domain.records import record_attributes
+from turnwright_executor.domain.records import target_of
+from turnwright_executor.turn.records import kept_attributes
 from turnwright_grammar import Command
 
 pytestmark = pytest.mark.asyncio
@@ -50,8 +52,9 @@ class Left:
     async def record(self, tool, attributes=None, body="", target="", ordinal=0, state=State.RECORDED, **more):
         """RECORD one command; `more` are attributes of its record."""
         command = Command(tool, attributes or {}, body)
-        stored = {**record_attributes(command), "ordinal": ordinal, **more}
         path = f"log://turn_1/{tool}/{target or ordinal + 1}"
+        record = CommandRecord(path, tool, target_of(command), command, ordinal)
+        stored = {**kept_attributes(record), **more}
         await self.run.write(
             set_(path, "", json.dumps(stored), writer=Tier.SYSTEM, turn=1, loop=1, state=state),
         )

@@ -261,7 +261,7 @@ async def test_a_recording_filter_may_give_a_command_another_form():
     registry.of("p").filter(ENTRY_RECORDING, renaming(".md"))
     [record] = await recorded(registry, GET)
     assert (record.state, record.path) == (State.RECORDED, "log://turn_1/get/a.txt.md")
-    assert record.attributes["command"]["attributes"] == {"path": "a.txt.md"}
+    assert dict(record.command.attributes) == {"path": "a.txt.md"}
 
 
 @pytest.mark.parametrize("priority", [-1, 10, 1000])
@@ -288,8 +288,8 @@ async def test_each_record_says_what_an_interruption_of_its_command_means():
         Command("update", {"status": "200"}, "Done."),
     ]
     records = await recorded(new_registry(), *commands)
-    assert [record.attributes["effect_class"] for record in records] == ["pure", "idempotent", "outside", "pure"]
-    assert [len(record.attributes.get("key", "")) for record in records] == [0, 16, 0, 0]
+    assert [record.effect_class.value for record in records] == ["pure", "idempotent", "outside", "pure"]
+    assert [len(record.key) for record in records] == [0, 16, 0, 0]
 
 
 # ---- Events
@@ -422,7 +422,7 @@ async def test_halves_of_characters_that_a_model_names_are_replaced_and_those_of
     draft = Draft(calls=(ToolCall("get", '{"path": "a\\ud800b"}'),))
     reading = read_draft(draft, 9)
     [record] = await recorded(new_registry(), *reading.commands)
-    assert (record.state, record.attributes["target"]) == (State.RECORDED, "a\N{REPLACEMENT CHARACTER}b")
+    assert (record.state, record.target) == (State.RECORDED, "a\N{REPLACEMENT CHARACTER}b")
 
     registry = new_registry()
     registry.of("p").filter(ENTRY_RECORDING, lambda value, _: value.with_command(Command("get", {"path": "\udfff"})))

@@ -5,7 +5,7 @@ import pytest
 from cases import load_cases
 from turnwright_core.runs import LoopSettings, Mode
 from turnwright_executor.domain.policy import refusal
-from turnwright_executor.domain.records import has_target, record_attributes, target_attribute, target_of
+from turnwright_executor.domain.records import has_target, target_attribute, target_of
 from turnwright_executor.domain.toolset import TOOL_ORDER, resolve_tools
 
 from .commands import built, command
@@ -109,7 +109,7 @@ def test_an_unknown_tool_is_not_found():
 def test_a_command_without_its_target_is_recorded_with_an_empty_one_and_refused(tool):
     # RU129
     bare = built(tool, {})
-    assert record_attributes(bare)["target"] == ""
+    assert target_of(bare) == ""
     assert refusal(bare, Mode.ACT, TOOL_ORDER).outcome == "invalid:400"
     assert f"<{tool}> needs " in refusal(bare, Mode.ACT, TOOL_ORDER).body
 

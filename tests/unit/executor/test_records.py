@@ -4,15 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turnwright_core.entries import Entry, State, Tier, Visibility
 from turnwright_core.limits import PATH_CHARS_MAX
 from turnwright_core.streams import channel_base, channel_path, record_of_channel
-from turnwright_executor.domain.records import (
-    command_from_record,
-    error_path,
-    record_attributes,
-    record_path,
-    target_of,
-)
+from turnwright_executor.domain.command_record import CommandRecord
+from turnwright_executor.domain.effect_class import EffectClass
+from turnwright_executor.domain.records import error_path, record_path, target_of
+from turnwright_executor.turn.records import new_record_write, record_from_entry
 from turnwright_grammar import Command
 
 from .commands import built, command
@@ -71,7 +69,16 @@ def test_any_command_has_a_path_that_a_store_takes(name, target, turn, ordinal):
 
 def test_a_command_comes_back_from_its_record():
     sent = command('<set path="a" summary="s">body</set>')
-    attributes = record_attributes(sent)
-    assert (attributes["tool"], attributes["target"]) == ("set", "a")
-    back = command_from_record(attributes)
-    assert (back.name, dict(back.attributes), back.body) == (sent.name, dict(sent.attributes), sent.body)
+    write = new_record_write(CommandRecord("log://turn_1/set/a", "set", "a", sent, 2, EffectClass.IDEMPOTENT, "k"))
+    kept = Entry(
+        "log://turn_1/set/a", "log", "run:1", "", 0, write.change.attributes_json, Visibility.VISIBLE, State.RECORDED,
+        "", Tier.SYSTEM, 1, 1, 1, 1, 1, "", 0,
+    )  # fmt: skip
+    back = record_from_entry(kept)
+    assert (back.tool, back.target, back.ordinal, back.effect_class, back.key) == (
+        "set", "a", 2, EffectClass.IDEMPOTENT, "k",
+    )  # fmt: skip
+    command_back = back.command
+    assert (command_back.name, dict(command_back.attributes), command_back.body) == (
+        sent.name, dict(sent.attributes), sent.body,
+    )  # fmt: skip

@@ -22,7 +22,7 @@ from turnwright_executor.hooks.rules import new_registry
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.runs.scheduler import Scheduler
-from turnwright_executor.turn.loop import Services
+from turnwright_executor.turn.loop_scope import Placement, Services
 from turnwright_executor.watching.hubs import Hubs
 
 pytestmark = pytest.mark.asyncio
@@ -102,12 +102,16 @@ async def runner_over(store, tmp_path, *, seek=False, **more):
         yield made
 
 
+async def nowhere(*_: object) -> Placement:
+    raise AssertionError("no loop comes so far")
+
+
 @contextlib.asynccontextmanager
 async def running_over(ledger, *, seek, **more):
     settings = ExecutorSettings(work_poll_s=0.1)
     hubs, leases = Hubs("o", ledger, settings), Leases(ledger, time.monotonic, (), registers=False)
     runner = Scheduler(
-        Services(ledger, None, None, {}, {}, {}, settings, Hooks(new_registry())), hubs, leases, None, **more
+        Services(ledger, None, None, {}, {}, {}, settings, Hooks(new_registry())), hubs, leases, nowhere, **more
     )
     runner.start(seek=seek)
     try:

@@ -5,7 +5,7 @@ import pytest
 from log_lines import logged
 from turnwright_core.entries import State
 from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode
-from turnwright_executor.clients.tool_calls import Call, ToolCalls, ToolHost
+from turnwright_executor.clients.tool_calls import Call, CallSteps, ToolCalls, ToolHost
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.effect_class import EffectClass
@@ -16,9 +16,13 @@ from turnwright_executor.hooks.rules import new_registry
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.tools.registry import TOOLS
 from turnwright_executor.turn.accepting import Proposals
-from turnwright_executor.turn.dispatch import DispatchScope, Progress, dispatch
-from turnwright_executor.turn.recording import Gate, Reading, new_records, record_writes
-from turnwright_executor.watching.hub import RunHub, Told
+from turnwright_executor.turn.commands import DispatchScope
+from turnwright_executor.turn.driver import Driver
+from turnwright_executor.turn.machine import Action, TurnState
+from turnwright_executor.turn.recording import Gate, Reading, new_records
+from turnwright_executor.turn.records import new_record_write
+from turnwright_executor.turn.write_buffer import WriteBuffer
+from turnwright_executor.watching.hub import Predicate, RunHub
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_grammar import Command
 
@@ -44,7 +48,7 @@ async def confirmed() -> None:
     """The run is still ours."""
 
 
-async def nowhere(is_told: Told) -> None:
+async def nowhere(is_told: Predicate) -> None:
     """Nobody waits here."""
 
 
@@ -56,13 +60,16 @@ async def test_a_crash_fails_its_command_with_an_error_entry_and_aborts_those_af
         Command("update", {"status": "102"}, "On."),
     )
     records = await new_records(Gate(hooks, tools, at, Mode.ACT, TOOL_ORDER), Reading(commands))
-    await bench.entries.write(record_writes(records))
+    await bench.entries.write([new_record_write(record) for record in records])
+    state = TurnState(is_call=True, is_recorded=True, records={record.path: record for record in records})
+    written = bench.entries
+    buffer = WriteBuffer(written._ledger, written._address, written._epoch, TURN, 1, state.records)
     context = bench.context(commands[0])
-    room = DispatchScope(
+    scope = DispatchScope(
         turn=TURN,
         loop=Loop(1, LoopSettings(Mode.ACT), "go", RUNNING),
-        hub=RunHub(RunAddress("p", "bench"), "e", bench.entries._ledger, ExecutorSettings(), nowhere),
-        pending=bench.entries,
+        publisher=RunHub(RunAddress("p", "bench"), "e", bench.entries._ledger, ExecutorSettings(), nowhere),
+        buffer=buffer,
         workspace=context.workspace,
         shell=context.shell,
         tools=tools,
@@ -72,9 +79,9 @@ async def test_a_crash_fails_its_command_with_an_error_entry_and_aborts_those_af
         asks_indeterminate=False,
     )
     with logged() as lines:
-        assert await dispatch(room, records) is Progress.SETTLED
-    await bench.entries.flush()
+        assert await Driver(state, CallSteps(state, scope)).drive() is Action.STOP
 
+    records = list(state.records.values())
     ended = [(record.state, record.outcome) for record in records]
     assert ended == [(State.FAILED, "crash:500"), (State.CANCELLED, "aborted:499"), (State.RESOLVED, "")]
     error = await bench.entry(f"log://turn_{TURN}/error/think/1")

@@ -1,0 +1,162 @@
+"""What a command has come through, from RECORD to its outcome: the value that the ledger keeps of it.
+
+A record only moves by the methods below, each of which gives another record. Where it stands is its `stage`:
+
+    recorded    durable, and nothing has happened
+    proposed    its effect, or what became of that, waits for a decision
+    answered    somebody has said what became of an effect that was interrupted
+    accepted    somebody accepted its effect, and nobody has carried it out
+    dispatched  its effect may have begun
+    settled     it is over: resolved, failed or cancelled
+
+Source: architecture 11; rows RU128-RU138, RU149, RU249-RU255; decisions C10, C12, C20, C26.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field, replace
+from enum import Enum
+from typing import Any
+
+from turnwright_core.entries import State
+from turnwright_core.values import frozen
+from turnwright_executor.domain.effect_class import EffectClass
+from turnwright_executor.domain.effects import Effect, QuestionEffect
+from turnwright_grammar import Command
+
+
+class Stage(Enum):
+    """How far a command came."""
+
+    RECORDED = "recorded"
+    PROPOSED = "proposed"
+    ANSWERED = "answered"
+    ACCEPTED = "accepted"
+    DISPATCHED = "dispatched"
+    SETTLED = "settled"
+
+
+class Ruling(Enum):
+    """What was decided on a proposal. EXPIRED: nobody decided in time."""
+
+    ACCEPTED = "accept"
+    REJECTED = "reject"
+    EXPIRED = "expire"
+
+
+@frozen
+class Decision:
+    """What somebody decided on a proposal: `comment` is the answer to a question."""
+
+    ruling: Ruling
+    comment: str = ""
+    principal: str = ""
+    time_ms: int = 0
+    contents: Mapping[str, str] = field(default_factory=dict)
+    """What shall be written instead of what was proposed, by path, until the effect has it."""
+    edited: tuple[str, ...] = ()
+    """The paths whose content somebody gave; the empty one is the only one there was."""
+    client_runs: bool = False
+    """Whether who decided carries the command out."""
+
+
+@frozen
+class ClientCall:
+    """Whose command it is, where a client called it instead of a model."""
+
+    principal: str
+    request: str
+    """SHA-256 of the command as it was sent, whatever filters made of it."""
+    owner: str = ""
+    """The executor that carries it out, until it has ended; empty: none does."""
+
+
+@frozen
+class CommandRecord:
+    """One command. `attributes` are what tools say of it; the other fields are the runtime's."""
+
+    path: str
+    tool: str
+    target: str
+    command: Command
+    ordinal: int | None = None
+    """Its place in the reply, from 0; None for a client's command."""
+    effect_class: EffectClass = EffectClass.OUTSIDE
+    """What it means that it was interrupted; a record that does not say so is not tried again."""
+    key: str = ""
+    """Of an idempotent command: the same at every attempt."""
+    state: State = State.RECORDED
+    outcome: str = ""
+    body: str = ""
+    effect: Effect | None = None
+    """What it wants to do, until that is over."""
+    is_dispatched: bool = False
+    interrupted: Effect | None = None
+    """An effect of which nobody knows whether it happened, while somebody is asked."""
+    decision: Decision | None = None
+    call: ClientCall | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def stage(self) -> Stage:
+        """How far it came."""
+        if self.state.is_settled:
+            return Stage.SETTLED
+        if self.state is State.PROPOSED:
+            return Stage.PROPOSED
+        if self.is_dispatched:
+            return Stage.DISPATCHED
+        if self.effect is None or self.decision is None or self.decision.ruling is not Ruling.ACCEPTED:
+            return Stage.RECORDED
+        return Stage.ACCEPTED if self.interrupted is None else Stage.ANSWERED
+
+    @property
+    def rejection(self) -> Decision | None:
+        """The decision by which nothing happened; somebody's silence is one."""
+        is_rejected = self.decision is not None and self.decision.ruling is not Ruling.ACCEPTED
+        return self.decision if is_rejected else None
+
+    def prepared(self, effect: Effect, body: str, attributes: Mapping[str, Any]) -> CommandRecord:
+        """What it wants to do is known."""
+        return replace(self, effect=effect, body=body, attributes={**self.attributes, **attributes})
+
+    def proposed(self) -> CommandRecord:
+        """Its effect waits for a decision."""
+        return replace(self, state=State.PROPOSED)
+
+    def dispatched(self) -> CommandRecord:
+        """Its effect may have begun."""
+        return replace(self, is_dispatched=True)
+
+    def questioned(self, question: QuestionEffect) -> CommandRecord:
+        """Somebody is asked what became of its effect; that stands by until it is answered."""
+        return replace(
+            self,
+            state=State.PROPOSED,
+            body=question.question,
+            effect=question,
+            interrupted=self.effect,
+            is_dispatched=False,
+            decision=None,
+        )
+
+    def retried(self) -> CommandRecord:
+        """The answer is to carry its effect out once more."""
+        return replace(self, effect=self.interrupted, interrupted=None)
+
+    def settled(
+        self, state: State, outcome: str, body: str, attributes: Mapping[str, Any] | None = None
+    ) -> CommandRecord:
+        """It is over. The effect has been carried out or will not be: it goes."""
+        return replace(
+            self,
+            state=state,
+            outcome=outcome,
+            body=body,
+            effect=None,
+            is_dispatched=False,
+            interrupted=None,
+            call=replace(self.call, owner="") if self.call else None,
+            attributes={**self.attributes, **(attributes or {})},
+        )

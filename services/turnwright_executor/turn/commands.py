@@ -1,0 +1,261 @@
+"""The steps of one command: how it is prepared, accepted, carried out and settled.
+
+An effect on the world has a mark before it, which is durable: whoever finds the mark without an outcome knows that the
+effect may have happened.
+Source: architecture 2, 11; rows RU128-RU138, RU149-RU157; decisions C20, C26.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import field, replace
+from typing import Final
+
+from turnwright_core.entries import State
+from turnwright_core.errors import TurnwrightError
+from turnwright_core.kit.logs import get_logger
+from turnwright_core.patterns import Shape, shape_of
+from turnwright_core.runs import PROPOSED, Loop
+from turnwright_core.streams import PRODUCER_LOST
+from turnwright_core.values import frozen
+from turnwright_executor.domain.command_record import CommandRecord
+from turnwright_executor.domain.effect_class import EffectClass
+from turnwright_executor.domain.effects import FileEffect
+from turnwright_executor.domain.endings import is_passing, outcome_of
+from turnwright_executor.domain.records import error_path_of
+from turnwright_executor.ports.publishing import Activity, Publisher
+from turnwright_executor.tools.contract import Context, Done, Proposed, Tool, failed
+from turnwright_executor.tools.ports import Shell, Workspace
+from turnwright_executor.turn import indeterminate
+from turnwright_executor.turn.accepting import Proposals, amended, attributes_too_large
+from turnwright_executor.turn.machine import Action, Here, TurnState
+from turnwright_executor.turn.records import error_write
+from turnwright_executor.turn.settlement import channels_of, closed_channels
+from turnwright_executor.turn.write_buffer import REFUSALS, WriteBuffer
+
+_log = get_logger("dispatch")
+
+FILES_WAIT_S: Final = 5.0
+"""Seconds that a turn that is stopped waits for a change of files which is under way."""
+
+ABORTED: Final = Done(
+    "Not carried out: an earlier command of the turn did not succeed.", State.CANCELLED, "aborted:499"
+)
+
+
+@frozen
+class DispatchScope:
+    """Where commands are carried out: those of a turn, or one of a client."""
+
+    turn: int
+    loop: Loop
+    publisher: Publisher
+    buffer: WriteBuffer
+    workspace: Workspace
+    shell: Shell
+    tools: Mapping[str, Tool]
+    proposals: Proposals
+    epoch: int
+    confirm: Callable[[], Awaitable[None]]
+    """Makes sure that the run is still this executor's; raises LEASE_LOST."""
+    asks_indeterminate: bool
+    """Whether somebody is asked what became of an interrupted command."""
+    is_call: bool = False
+    """Whether a client called the command: that is its decision."""
+    outside_results: dict[str, Done] = field(default_factory=dict)
+    """What came of outside effects, by record: the store may not have been told when it was away."""
+
+    @property
+    def asks_nobody(self) -> bool:
+        """Whether effects happen without a decision of somebody else."""
+        return self.is_call or self.loop.settings.yolo
+
+
+class CommandSteps:
+    """Carries out the steps of a turn's commands, and moves their records."""
+
+    def __init__(self, scope: DispatchScope, state: TurnState) -> None:
+        """Move the records of this state."""
+        self._scope = scope
+        self._state = state
+        self._accepted: set[str] = set()
+        """Commands whose acceptance is told once it is stored."""
+        self._steps: Mapping[Action, Callable[[CommandRecord], Awaitable[None]]] = {
+            Action.PREPARE: self._prepare,
+            Action.PROPOSE: self._propose,
+            Action.ACCEPT: self._accept,
+            Action.MARK: self._mark,
+            Action.PERFORM: self._perform,
+            Action.SETTLE: self._settle_known,
+            Action.INDETERMINATE: self._indeterminate,
+            Action.ANSWER: self._answer,
+            Action.REJECT: self._reject,
+            Action.CANCEL: self._cancel,
+            Action.PARK: self._park,
+        }
+        scope.buffer.foresee(named_paths(state.records.values()))
+
+    async def perform(self, action: Action, path: str) -> None:
+        """Carry out a step of one command. Raises TurnwrightError when the store does."""
+        await self._steps[action](self._state.records[path])
+
+    async def _settle(self, record: CommandRecord, done: Done) -> None:
+        self._scope.buffer.settle(record, done)
+        self._state.here.pop(record.path, None)
+        if self._scope.proposals.has_vetoed:
+            # They are told once their records are stored; they are rare.
+            await self._scope.buffer.flush(full=True)
+            self._scope.proposals.tell_vetoes()
+
+    async def _prepare(self, record: CommandRecord) -> None:
+        prepared = await self._prepared(record)
+        if isinstance(prepared, Done):
+            return await self._settle(record, prepared)
+        record = record.prepared(prepared.effect, prepared.body, prepared.attributes)
+        self._state.records[record.path] = record
+        here = Here.GRANTED if self._scope.asks_nobody else Here.UNDECIDED
+        self._state.here[record.path] = here if prepared.needs_decision else Here.CLEARED
+        return None
+
+    async def _prepared(self, record: CommandRecord) -> Done | Proposed:
+        tool = self._scope.tools.get(record.tool)
+        if tool is None:
+            return _uninstalled(record)
+        try:
+            return await tool.prepare(record.command, self._context(record))
+        except Exception as error:  # noqa: BLE001 - a tool that crashes fails its command, not the loop
+            return self._failure(record, error)
+
+    async def _propose(self, record: CommandRecord) -> None:
+        self._state.here.pop(record.path, None)
+        self._scope.buffer.move(record.proposed())
+
+    async def _park(self, record: CommandRecord) -> None:
+        await self._scope.buffer.flush(full=True, run_status=PROPOSED)
+        self._scope.proposals.pending(record)
+
+    async def _accept(self, record: CommandRecord) -> None:
+        """Hear those who may amend or veto what was accepted."""
+        accepted = await self._scope.proposals.accept(record)
+        if isinstance(accepted, Done):
+            return await self._settle(record, accepted)
+        record = amended(record, accepted)
+        if too_large := attributes_too_large(record):
+            return await self._settle(record, too_large)
+        self._state.records[record.path] = record
+        self._state.here[record.path] = Here.CLEARED
+        self._accepted.add(record.path)
+        return None
+
+    async def _mark(self, record: CommandRecord) -> None:
+        """Make durable that the effect may begin: it happens at most once, or is told apart by its hashes."""
+        scope, record = self._scope, record.dispatched()
+        scope.buffer.move(record)
+        await scope.buffer.flush(full=True)
+        await scope.confirm()
+        if record.path in self._accepted:
+            self._accepted.discard(record.path)
+            scope.proposals.accepted(record)
+        self._state.here[record.path] = Here.MARKED
+
+    async def _perform(self, record: CommandRecord) -> None:
+        scope = self._scope
+        if not scope.is_call:
+            # What a client does is no progress of the run's loop.
+            scope.publisher.progress(Activity.PROCESSING, scope.turn, f"{record.tool} {record.target}".strip())
+        done = await self._performed(record)
+        if record.effect_class is EffectClass.OUTSIDE:
+            scope.outside_results[record.path] = done
+        await self._settle(record, done)
+
+    async def _performed(self, record: CommandRecord) -> Done:
+        tool, effect = self._scope.tools.get(record.tool), record.effect
+        if tool is None or effect is None:
+            return _uninstalled(record)
+        try:
+            performing = tool.perform(effect, record.command, self._context(record))
+            return await (self._to_the_end(record, performing) if isinstance(effect, FileEffect) else performing)
+        except Exception as error:  # noqa: BLE001 - the same
+            if isinstance(error, TurnwrightError) and error.reason in REFUSALS:
+                return failed(outcome_of(error), error.message)
+            return self._failure(record, error)
+
+    async def _to_the_end(self, record: CommandRecord, performing: Awaitable[Done]) -> Done:
+        """A change of files, which cannot be stopped in the middle: whoever stops the turn waits, and is told of it."""
+        task = asyncio.ensure_future(performing)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.wait((task,), timeout=FILES_WAIT_S)
+            if not task.done():
+                task.cancel()
+            elif not task.cancelled() and task.exception() is None:
+                self._scope.buffer.settle(record, task.result())
+            raise
+
+    async def _settle_known(self, record: CommandRecord) -> None:
+        await self._settle(record, self._scope.outside_results[record.path])
+
+    async def _indeterminate(self, record: CommandRecord) -> None:
+        """Nobody knows whether an outside effect happened: the model is told, or a person is asked."""
+        scope = self._scope
+        closing = closed_channels(await scope.buffer.get(channels_of([record.path])), PRODUCER_LOST)
+        if record.effect is None or scope.asks_nobody or not scope.asks_indeterminate:
+            return await self._settle(record, replace(indeterminate.UNKNOWN, writes=tuple(closing)))
+        return scope.buffer.move(record.questioned(indeterminate.ASKED), *closing)
+
+    async def _answer(self, record: CommandRecord) -> None:
+        if done := indeterminate.answered(record):
+            return await self._settle(record, done)
+        self._state.records[record.path] = record.retried()
+        self._state.here[record.path] = Here.CLEARED
+        return None
+
+    async def _reject(self, record: CommandRecord) -> None:
+        self._scope.proposals.rejected(record)
+        self._state.heard.add(record.path)
+        if record.interrupted:
+            await self._settle(record, indeterminate.given_up(record))
+
+    async def _cancel(self, record: CommandRecord) -> None:
+        await self._settle(record, ABORTED)
+
+    def _context(self, record: CommandRecord) -> Context:
+        scope = self._scope
+        return Context(
+            turn=scope.turn,
+            loop=scope.loop.sequence,
+            mode=scope.loop.settings.mode,
+            yolo=scope.loop.settings.yolo,
+            record_path=record.path,
+            entries=scope.buffer,
+            workspace=scope.workspace,
+            shell=scope.shell,
+            ended=scope.publisher.ended,
+            key=record.key,
+            epoch=scope.epoch,
+            no_web=scope.loop.settings.no_web,
+        )
+
+    def _failure(self, record: CommandRecord, error: Exception) -> Done:
+        """A tool that crashed. Raises what says nothing of the tool: whoever goes on finds how far the command came."""
+        if is_passing(error):
+            raise error
+        error_id = secrets.token_hex(8)
+        _log.error("tool_crashed", tool=record.tool, path=record.path, error_id=error_id, exc_info=error)
+        text = f"The tool {record.tool} crashed (error {error_id}). This is a fault of the runtime, not of the command."
+        self._scope.buffer.add(error_write(error_path_of(record.path), "crash:500", text))
+        return failed("crash:500", text)
+
+
+def named_paths(records: Iterable[CommandRecord]) -> list[str]:
+    """What the commands that are left name by its very path."""
+    left = (record.command.attributes.get("path", "") for record in records if not record.state.is_settled)
+    return list(dict.fromkeys(path for path in left if path and shape_of(path) is Shape.LITERAL))
+
+
+def _uninstalled(record: CommandRecord) -> Done:
+    """The end of a command that an executor recorded which had more plugins than this one."""
+    return failed("not_found:404", f"The tool {record.tool} is not installed where this run is worked on now.")

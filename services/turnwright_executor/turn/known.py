@@ -1,0 +1,55 @@
+"""What is known here of a loop and is not in the store, because the store is away or takes nothing of it.
+
+A reply that was paid for is not asked for again, an outside effect is not told as indeterminate, and a loop whose end
+the store did not take only ends: its model is not called any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+
+from turnwright_core.values import mutable
+from turnwright_executor.domain.command_record import Stage
+from turnwright_executor.domain.endings import ABORT, Ending, crash_loop
+from turnwright_executor.ports.ledger import Claim
+from turnwright_executor.tools.contract import Done
+from turnwright_executor.turn.generation import Draft
+from turnwright_executor.turn.machine import Here, TurnState
+from turnwright_executor.turn.records import is_command, record_from_entry
+
+
+@mutable
+class Known:
+    """Of one loop, by its number."""
+
+    loop: int
+    draft: Draft = field(default_factory=Draft)
+    """The reply of the open turn, as far as it has come."""
+    outside_results: dict[str, Done] = field(default_factory=dict)
+    """What came of outside effects of the open turn, by record."""
+    ending: Ending | None = None
+    """How it ends, once that is decided from outside of its turns."""
+
+
+def state_of(claim: Claim, known: Known, losses_max: int) -> TurnState:
+    """Where a loop stands, by its ledger and by what is known here. `losses_max`: owners that a turn may have lost."""
+    records = {entry.path: record_from_entry(entry) for entry in claim.records if is_command(entry)}
+    turn = claim.open_turn.number if claim.open_turn else 0
+    ending = known.ending
+    if claim.abort_requested:
+        ending = ABORT
+    elif claim.turn_losses >= losses_max:
+        ending = crash_loop(claim.turn_losses)
+    return TurnState(
+        ending=ending,
+        is_over=claim.loop is None,
+        turn=turn,
+        is_replied=bool(turn) and known.draft.turn == turn and known.draft.is_whole,
+        is_recorded=bool(records),
+        records=records,
+        here={
+            path: Here.DONE
+            for path, record in records.items()
+            if record.stage is Stage.DISPATCHED and path in known.outside_results
+        },
+    )

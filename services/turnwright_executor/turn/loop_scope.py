@@ -1,0 +1,153 @@
+"""What the steps of one claimed loop share: who it is, where it works, and what is held of its open turn."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import field, replace
+
+from turnwright_core.entries import Cursor, Entry, EntryWrite
+from turnwright_core.runs import Loop, Model, Turn, TurnResult, Usage
+from turnwright_core.values import frozen, mutable
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.domain.tokens import calibration_of
+from turnwright_executor.domain.toolset import resolve_tools
+from turnwright_executor.hooks.chains import Hooks
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.ledger import Claim, Ledger
+from turnwright_executor.ports.packets import Packet, Packets
+from turnwright_executor.ports.publishing import Publisher
+from turnwright_executor.tools.contract import Tool
+from turnwright_executor.tools.ports import Shell, Workspace
+from turnwright_executor.turn.commands import CommandSteps
+from turnwright_executor.turn.generation import Generation, empty
+from turnwright_executor.turn.hook_events import HookEvents
+from turnwright_executor.turn.known import Known
+from turnwright_executor.turn.machine import TurnState
+from turnwright_executor.turn.model_call import ModelCallRecord
+from turnwright_executor.turn.project_files import FileSync
+from turnwright_executor.turn.recording import Reading
+from turnwright_executor.turn.spend_meter import SpendMeter
+from turnwright_executor.turn.write_buffer import WriteBuffer
+
+
+@frozen
+class Services:
+    """What every loop uses."""
+
+    ledger: Ledger
+    packets: Packets
+    generation: Generation
+    tools: Mapping[str, Tool]
+    tool_docs: Mapping[str, str]
+    tool_docs_brief: Mapping[str, str]
+    """What models with a small window read about tools."""
+    settings: ExecutorSettings
+    hooks: Hooks
+
+
+@frozen
+class Placement:
+    """Where a loop works on this host. `files` is None without the project's files."""
+
+    workspace: Workspace
+    shell: Shell
+    files: FileSync | None
+
+
+@frozen
+class Lease:
+    """The hold on a run, as whoever works on it has it."""
+
+    confirm: Callable[[], Awaitable[None]]
+    """Makes sure of it before an effect on the world; raises LEASE_LOST."""
+    reclaim: Callable[[], Awaitable[Claim]]
+    """Takes the run over again, as its ledger has it now."""
+
+
+@mutable
+class OpenTurn:
+    """What is held of a turn between its begin and its verdict."""
+
+    turn: Turn
+    at_least: Cursor | None
+    note: ModelCallRecord = field(default_factory=ModelCallRecord)
+    reading: Reading = field(default_factory=Reading)
+    packet: Packet | None = None
+    unwritten: list[EntryWrite] = field(default_factory=list)
+    is_left: bool = False
+    """Whether an earlier owner carried out commands of which this one does not know what they brought."""
+    is_demoted: bool = False
+    """Whether what it brought did not fit and was summarized."""
+    ahead: dict[str, Entry | None] = field(default_factory=dict)
+    """What was read with the records: entries that the commands name, None for those that are not there."""
+    commands: CommandSteps | None = None
+    buffer: WriteBuffer | None = None
+
+
+class LoopScope:
+    """One claimed loop, while one executor works on it. Mutable: its turns move on."""
+
+    def __init__(
+        self,
+        services: Services,
+        address: RunAddress,
+        claim: Claim,
+        loop: Loop,
+        known: Known,
+        publisher: Publisher,
+        lease: Lease,
+    ) -> None:
+        """Take up what the ledger says of the loop, and what is known of it here."""
+        self.services = services
+        self.address = address
+        self.claim = claim
+        self.loop = loop
+        self.known = known
+        self.publisher = publisher
+        self.lease = lease
+        self.model: Model
+        self.placement: Placement
+        self.tools = resolve_tools(loop.settings, services.hooks.offers, services.settings.unconfigured_tools)
+        self.recent = [turn.result for turn in claim.recent_turns if turn.result]
+        """The results of the loop's latest turns."""
+        self.turns_ended = loop.turns
+        self.events = HookEvents(services.hooks, address, loop)
+        self.spending = SpendMeter(services.ledger, address, claim.run, loop, time.monotonic)
+        self.held: OpenTurn | None = None
+
+    @property
+    def open(self) -> OpenTurn:
+        """The turn that is open."""
+        if self.held is None:
+            raise AssertionError("a turn is open in every step between its begin and its end")
+        return self.held
+
+    def begun(self, state: TurnState, turn: Turn, cursor: Cursor) -> None:
+        """A turn has begun."""
+        empty(self.known.draft, turn.number)
+        self.known.outside_results.clear()
+        self.events.begun(turn.number, first=not self.turns_ended)
+        self.held = OpenTurn(turn, cursor)
+        state.begin(turn.number)
+
+    def calibration(self) -> float:
+        """Reported over estimated tokens of the previous turn (C16); 0 when unknown."""
+        last = self.recent[-1] if self.recent else None
+        return calibration_of(last.usage, last.packet_tokens) if last else 0.0
+
+    def calibration_now(self, usage: Usage, tokens: int) -> float:
+        """Reported over estimated tokens of this turn's call; those of the turn before where nobody told them."""
+        return calibration_of(usage, tokens) or self.calibration()
+
+    def concluded(self, result: TurnResult) -> None:
+        """The open turn has ended so."""
+        self.recent.append(result)
+        self.spending.end_turn(result)
+        self.turns_ended += 1
+        self.held = None
+
+
+def in_turn(write: EntryWrite, turn: Turn) -> EntryWrite:
+    """The write, stamped with a turn."""
+    return replace(write, turn=turn.number, loop=turn.loop)

@@ -1,0 +1,276 @@
+"""The steps of a loop around its turns: where it works, begin, verdict, and the end from outside of its turns.
+
+Which one comes next is not known here: see machine.py. Everything that a step leaves behind is in the store before the
+next one needs it.
+Source: architecture 2, 11; rows RU005, RU007, RU127-RU142, RU199; decisions C3, C20, C27, C29, C36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+
+from turnwright_core.entries import EntryWrite
+from turnwright_core.errors import TurnwrightError
+from turnwright_core.kit.logs import get_logger
+from turnwright_core.runs import PROPOSED, RUNNING, LoopEnd, Turn
+from turnwright_executor.domain.command_record import CommandRecord
+from turnwright_executor.domain.endings import ABORT, Ending, budget_exhausted, crashed, ending_of, is_passing
+from turnwright_executor.domain.footprint import QUIET_TOOLS
+from turnwright_executor.domain.verdict import REFUTED_OUTCOME, Verdict
+from turnwright_executor.tools.contract import failed
+from turnwright_executor.turn.accepting import Proposals
+from turnwright_executor.turn.commands import CommandSteps, DispatchScope
+from turnwright_executor.turn.generation import empty
+from turnwright_executor.turn.judging import facts_of, judge, limits_of
+from turnwright_executor.turn.loop_scope import LoopScope, OpenTurn, Placement
+from turnwright_executor.turn.machine import Action, Step, TurnState
+from turnwright_executor.turn.model_call import ModelCallRecord, note_from_entry
+from turnwright_executor.turn.model_steps import ModelSteps
+from turnwright_executor.turn.opener import TurnOpener, begun_with, instructions_write, model_of, turn_request
+from turnwright_executor.turn.records import record_write, settled
+from turnwright_executor.turn.settlement import settle
+from turnwright_executor.turn.spend_meter import BudgetError
+from turnwright_executor.turn.turn_budget import demote_turn, may_exceed
+from turnwright_executor.turn.write_buffer import WriteBuffer
+
+_log = get_logger("loop")
+
+
+class LoopSteps:
+    """Carries out the steps of one claimed loop."""
+
+    def __init__(self, scope: LoopScope, place: Callable[[], Awaitable[Placement]]) -> None:
+        """`place` finds where it works on this host; it raises OSError where it cannot."""
+        self._scope = scope
+        self._place = place
+        self._opener: TurnOpener
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_fresh = True
+        """Whether the claim still says where the loop stands."""
+        self.interrupt: Callable[[Ending], None] = lambda _: None
+        """Ends the loop while a step of it is under way: the driver's."""
+        model = ModelSteps(scope)
+        self._steps: Mapping[Action, Callable[[TurnState], Awaitable[None]]] = {
+            Action.PLACE: self._placed,
+            Action.BEGIN: self._begin,
+            Action.ASSEMBLE: model.assemble,
+            Action.GENERATE: model.generate,
+            Action.RECORD: model.record,
+            Action.JUDGE: self._judge,
+            Action.END: self._end,
+        }
+
+    async def perform(self, state: TurnState, step: Step) -> None:
+        """Carry out one step. Raises TurnwrightError when a service fails, OSError, and BudgetError."""
+        if step.action is Action.STOP:
+            return
+        if step.action in self._steps:
+            await self._steps[step.action](state)
+        else:
+            await self._commands(state).perform(step.action, step.path)
+
+    async def left(self, error: BaseException) -> None:
+        """A step was stopped: keep how commands had ended by then."""
+        buffer = self._scope.held.buffer if self._scope.held else None
+        if buffer and isinstance(error, asyncio.CancelledError | TurnwrightError):
+            await buffer.keep(error)
+
+    def ending_of(self, error: Exception) -> Ending | None:
+        """How the loop ends by an error; None where it is no fault of the loop, which another owner goes on with."""
+        if is_passing(error):
+            return None
+        if isinstance(error, TurnwrightError | OSError):
+            return ending_of(error)
+        if isinstance(error, BudgetError):
+            return budget_exhausted(error.exhaustion)
+        error_id = secrets.token_hex(8)
+        _log.error("loop_crashed", run=self._scope.address.run, error_id=error_id, exc_info=error)
+        return crashed(error_id)
+
+    def close(self) -> None:
+        """Nobody works on the loop any more."""
+        if self._timer:
+            self._timer.cancel()
+        self._keep_time()
+
+    def _keep_time(self) -> None:
+        """Have the draft say how long the open turn was worked on, for whoever has to end it."""
+        if not self._is_fresh:
+            self._scope.known.draft.work_ms = self._scope.spending.work_ms
+
+    # Begin ------------------------------------------------------------------------------------------------------
+
+    async def _placed(self, state: TurnState) -> None:
+        """Find where the loop works, and take up the turn that was left open, if there is one."""
+        scope = self._scope
+        self._is_fresh = False
+        services, claim, loop = scope.services, scope.claim, scope.loop
+        scope.model = model_of(claim, loop)
+        scope.placement = await self._place()
+        request = turn_request(
+            claim.run, scope.model, scope.tools, services.settings.temperature, begun_with(claim, loop)
+        )
+        is_brief = request.context_length < services.settings.brief_below
+        docs = services.tool_docs_brief if is_brief else services.tool_docs
+        instructions = instructions_write(claim.run, {name: docs[name] for name in scope.tools}, is_brief=is_brief)
+        self._opener = TurnOpener(
+            services.ledger, scope.address, claim, loop, request, instructions, scope.placement.files
+        )
+        if left := await scope.spending.open():
+            ending = budget_exhausted(left[1])
+            self._timer = asyncio.get_running_loop().call_later(left[0], lambda: self.interrupt(ending))
+        if claim.open_turn:
+            await self._take_up(state, claim.open_turn)
+        state.is_placed = True
+
+    async def _take_up(self, state: TurnState, turn: Turn) -> None:
+        """The turn that an earlier owner, or this one before a decision, left open."""
+        scope = self._scope
+        if scope.known.draft.turn != turn.number:
+            empty(scope.known.draft, turn.number)
+        records = state.records.values()
+        note = ModelCallRecord()
+        if records:
+            replies = await scope.services.ledger.get_entries(scope.address, [f"assistant://{turn.number}"])
+            note = note_from_entry(replies[0]) if replies else note
+        scope.spending.resume_turn(note.model_ms, note.lost_tokens, note.lost_cost_usd)
+        if scope.loop.status == PROPOSED and state.is_decided:
+            await scope.services.ledger.write(scope.address, scope.claim.epoch, [], run_status=RUNNING)
+        is_left = any(record.state.is_settled and record.tool not in QUIET_TOOLS for record in records)
+        scope.held = OpenTurn(turn, None, note, is_left=is_left)
+
+    async def _begin(self, state: TurnState) -> None:
+        """Open the next turn by itself."""
+        scope = self._scope
+        scope.spending.begin_turn()
+        turn, cursor = await self._opener.begin(is_first=not scope.turns_ended)
+        scope.begun(state, turn, cursor)
+
+    # Commands and verdict -----------------------------------------------------------------------------------------
+
+    def _buffer(self, state: TurnState) -> WriteBuffer:
+        """What waits to be written of the open turn."""
+        scope = self._scope
+        open_turn = scope.open
+        if open_turn.buffer is None:
+            ledger, number = scope.services.ledger, open_turn.turn.number
+            open_turn.buffer = WriteBuffer(
+                ledger, scope.address, scope.claim.epoch, number, scope.loop.sequence, state.records
+            )
+            open_turn.buffer.add(*open_turn.unwritten)
+            open_turn.buffer.know(open_turn.ahead)
+        return open_turn.buffer
+
+    def _commands(self, state: TurnState) -> CommandSteps:
+        scope = self._scope
+        if scope.open.commands is None:
+            number, services, loop = scope.open.turn.number, scope.services, scope.loop
+            dispatch_scope = DispatchScope(
+                turn=number,
+                loop=loop,
+                publisher=scope.publisher,
+                buffer=self._buffer(state),
+                workspace=scope.placement.workspace,
+                shell=scope.placement.shell,
+                tools=services.tools,
+                proposals=Proposals(services.hooks, scope.events.at(number), loop.settings.yolo),
+                epoch=scope.claim.epoch,
+                confirm=scope.lease.confirm,
+                asks_indeterminate=services.settings.indeterminate == "ask",
+                outside_results=scope.known.outside_results,
+            )
+            scope.open.commands = CommandSteps(dispatch_scope, state)
+        return scope.open.commands
+
+    async def _judge(self, state: TurnState) -> None:
+        """Give the verdict and end the turn; the next one is opened with its end, or begins by itself."""
+        scope = self._scope
+        number, buffer = scope.open.turn.number, self._buffer(state)
+        scope.events.dispatched(number, state.records.values())
+        await self._check_budget(state, buffer)
+        while True:
+            verdict = await self._verdict(state)
+            result = replace(
+                scope.open.note.result(), status=verdict.status, reason=verdict.reason, strikes=verdict.strikes
+            )
+            result = scope.spending.charged(result)
+            loop_end = None if verdict.continue_ else LoopEnd(verdict.status, verdict.reason, verdict.summary)
+            self._opener.mirrored(buffer.mirrored)
+            goes_on = loop_end is None and not scope.spending.exhausted_by(result)
+            next_turn = await self._opener.with_end() if goes_on else None
+            writes = (*buffer.writes(), *_refuted(state.records, verdict))
+            try:
+                opened, ack = await scope.services.ledger.end_turn(
+                    scope.address, scope.claim.epoch, number, result, writes, loop_end, next_turn
+                )
+            except TurnwrightError as error:
+                # A command whose write the store refuses has failed, and the verdict has to hear of it.
+                if not buffer.blame(error):
+                    raise
+                self._opener.doubt()
+                continue
+            break
+        scope.concluded(result)
+        scope.events.concluded(number, result, loop_end)
+        state.begin(0)
+        state.is_over = loop_end is not None
+        if opened:
+            scope.spending.begin_turn()
+            self._opener.begun()
+            scope.begun(state, opened, ack.cursor)
+
+    async def _check_budget(self, state: TurnState, buffer: WriteBuffer) -> None:
+        """Turn demotion where what the turn brought does not fit (RU142)."""
+        scope = self._scope
+        open_turn, note = scope.open, scope.open.note
+        if may_exceed(note, state.records.values(), buffer.footprint, is_left=open_turn.is_left):
+            calibration = scope.calibration_now(note.usage, note.packet_tokens)
+            open_turn.is_demoted = await demote_turn(
+                scope.services.packets, scope.address, open_turn.turn, calibration, buffer
+            )
+
+    async def _verdict(self, state: TurnState) -> Verdict:
+        scope = self._scope
+        open_turn = scope.open
+        facts = facts_of(
+            scope.events.at(open_turn.turn.number),
+            tuple(state.records.values()),
+            open_turn.note,
+            open_turn.reading.narration,
+            scope.recent,
+            scope.turns_ended + 1,
+            limits_of(scope.services.settings),
+            scope.spending.exhausted_by(open_turn.note.result()),
+            is_demoted=open_turn.is_demoted,
+        )
+        return await judge(scope.services.hooks, facts)
+
+    # End from outside -------------------------------------------------------------------------------------------
+
+    async def _end(self, state: TurnState) -> None:
+        """End this loop from whatever state the ledger has it in; leave alone another that has begun since."""
+        scope = self._scope
+        ending = state.ending
+        if ending is None:
+            raise AssertionError("a loop ends in some way")
+        if ending is not ABORT:
+            scope.known.ending = ending
+        self._keep_time()
+        is_known = self._is_fresh and (scope.claim.abort_requested or ending is not ABORT)
+        claim = scope.claim if is_known else await scope.lease.reclaim()
+        is_same = claim.loop is not None and claim.loop.sequence == scope.loop.sequence
+        if is_same and (claim.abort_requested or ending is not ABORT):
+            end = await settle(scope.services.ledger, scope.address, claim, scope.known.draft, ending)
+            scope.events.ended(claim.run.turn, end)
+        state.is_over = True
+
+
+def _refuted(records: dict[str, CommandRecord], verdict: Verdict) -> list[EntryWrite]:
+    """The write that refutes an update which claims to be done (RU140)."""
+    record = records.get(verdict.update_override or "")
+    if record is None:
+        return []
+    return [record_write(settled(record, failed(REFUTED_OUTCOME, record.body)))]

@@ -1,0 +1,128 @@
+"""The steps of a turn up to its records: assemble what the model reads, ask the model, RECORD what it replied.
+
+Source: architecture 2, 11; rows RU128-RU131, RU142, RU199, RU224; decisions C16, C36.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from turnwright_core.entries import EntryWrite
+from turnwright_core.runs import LoopEnd, TurnResult
+from turnwright_executor.domain.command_record import CommandRecord
+from turnwright_executor.domain.fingerprint import fingerprint
+from turnwright_executor.ports.packets import Packet, StoredPacket
+from turnwright_executor.turn.commands import named_paths
+from turnwright_executor.turn.loop_scope import LoopScope, in_turn
+from turnwright_executor.turn.machine import TurnState
+from turnwright_executor.turn.model_call import note_of
+from turnwright_executor.turn.recording import Gate, loss_writes, new_records, read_aside, reply_writes
+from turnwright_executor.turn.records import new_record_write
+from turnwright_executor.turn.turn_budget import overflow_reason, room_left
+from turnwright_executor.turn.write_buffer import PATHS_AHEAD_MAX
+
+
+class ModelSteps:
+    """Carries out the steps around a model call."""
+
+    def __init__(self, scope: LoopScope) -> None:
+        """Of this loop."""
+        self._scope = scope
+        self._stored_packet: StoredPacket | None = None
+
+    async def assemble(self, state: TurnState) -> None:
+        """What the model reads: what is stored of a turn that was left, else what is assembled and stored now.
+
+        Never assembled again: a model that was sent one packet may have been answering it when its reply was lost.
+        """
+        scope, open_turn, ledger = self._scope, self._scope.open, self._scope.services.ledger
+        number, draft, epoch = open_turn.turn.number, scope.known.draft, scope.claim.epoch
+        if open_turn.at_least is None and (stored := await ledger.read_packet(scope.address, number)):
+            lost = scope.claim.turn_calls - draft.unmade_calls - draft.is_whole
+            scope.spending.reserve(stored.tokens, scope.calibration(), max(0, lost))
+            if not draft.is_whole:
+                await ledger.call_again(scope.address, epoch, number)
+            open_turn.packet = stored
+            state.is_assembled = True
+            return
+        calibration, base = scope.calibration(), self._stored_packet
+        packet = await scope.services.packets.assemble(
+            scope.address, open_turn.turn, open_turn.at_least, calibration, base
+        )
+        if packet.overflow:
+            await self._overflow(state, packet)
+            return
+        scope.spending.reserve(packet.tokens, calibration)
+        await ledger.write_packet(scope.address, epoch, number, packet, base.turn if base else 0)
+        open_turn.packet, self._stored_packet = packet, StoredPacket.of(number, packet)
+        if open_turn.at_least:
+            await scope.publisher.caught_up(open_turn.at_least)
+        state.is_assembled = True
+
+    async def _overflow(self, state: TurnState, packet: Packet) -> None:
+        """The packet does not fit, and cannot be made to: the loop ends."""
+        scope, number = self._scope, self._scope.open.turn.number
+        result = TurnResult(
+            error="context_exceeded:413", status=413, reason="context_exceeded", packet_digest=packet.digest,
+            packet_tokens=packet.tokens, cursor=packet.cursor,
+        )  # fmt: skip
+        end = LoopEnd(413, overflow_reason(packet, scope.calibration()))
+        ledger = scope.services.ledger
+        await ledger.end_turn(scope.address, scope.claim.epoch, number, result, packet.effects, end)
+        scope.events.concluded(number, result, end)
+        state.is_over = True
+
+    async def generate(self, state: TurnState) -> None:
+        """Ask the model."""
+        scope, turn, draft = self._scope, self._scope.open.turn, self._scope.known.draft
+        await scope.services.generation.run(
+            scope.publisher, turn, scope.model, self._packet.messages, scope.turns_ended, draft, self._again
+        )
+        scope.spending.reply(draft)
+        scope.events.replied(turn.number, draft)
+        state.is_replied = True
+
+    @property
+    def _packet(self) -> Packet:
+        packet = self._scope.open.packet
+        if packet is None:
+            raise AssertionError("a packet is assembled before it is sent")
+        return packet
+
+    async def _again(self) -> None:
+        """A call is lost and shall be made again. Raises BudgetError, TurnwrightError."""
+        scope = self._scope
+        scope.spending.lose_call()
+        await scope.services.ledger.call_again(scope.address, scope.claim.epoch, scope.open.turn.number)
+
+    async def record(self, state: TurnState) -> None:
+        """Make the reply and its commands durable. A reply without commands is written with the verdict."""
+        scope, services, open_turn, draft = self._scope, self._scope.services, self._scope.open, self._scope.known.draft
+        turn, packet = open_turn.turn, self._packet
+        open_turn.reading = reading = await read_aside(draft, services.settings.max_commands, services.tools)
+        mark, lost = fingerprint(reading.commands), loss_writes(turn.number, reading)
+        room = room_left(packet, scope.calibration_now(draft.usage, packet.tokens), lost)
+        open_turn.note = note_of(
+            packet, draft, mark, len(reading.losses), scope.spending.lost, len(reading.commands), room
+        )
+        mode = scope.loop.settings.mode
+        gate = Gate(services.hooks, services.tools, scope.events.at(turn.number), mode, scope.tools)
+        records = await new_records(gate, reading)
+        writes = [*reply_writes(turn.number, draft, reading, open_turn.note), *lost]
+        writes = [in_turn(write, turn) for write in (*writes, *map(new_record_write, records))]
+        if records:
+            records = await self._written(records, writes)
+            scope.events.recorded(turn.number, records)
+        else:
+            open_turn.unwritten = writes
+        state.records = {record.path: record for record in records}
+        state.is_recorded = True
+
+    async def _written(self, records: list[CommandRecord], writes: list[EntryWrite]) -> list[CommandRecord]:
+        """The records under the paths that the store has given them."""
+        scope, paths = self._scope, named_paths(records)[:PATHS_AHEAD_MAX]
+        ack = await scope.services.ledger.write(scope.address, scope.claim.epoch, writes, full=True, read_paths=paths)
+        if ack.read is not None:
+            scope.open.ahead = dict.fromkeys(paths) | {entry.path: entry for entry in ack.read}
+        stored = zip(records, ack.paths[-len(records) :], strict=True)
+        return [record if record.path == path else replace(record, path=path) for record, path in stored]

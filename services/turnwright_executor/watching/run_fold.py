@@ -1,0 +1,99 @@
+"""What is known of a run at the end of its events, folded from them: what a snapshot tells."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import field
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from turnwright.executor.v1 import event_pb2, task_pb2
+from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
+from turnwright.types.v1 import entry_pb2, run_pb2
+
+from turnwright_core.limits import CHUNK_BYTES
+from turnwright_core.values import mutable
+from turnwright_core.wire.entries import entry_from_pb
+from turnwright_executor.watching import events, output_pieces
+from turnwright_executor.watching.proposals import proposal_of
+
+
+@mutable
+class _Partial:
+    """The message being streamed; kept in pieces, because a long one grows by thousands of them."""
+
+    turn: int
+    content: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+
+
+@mutable
+class RunFold:
+    """A run, the entries of its timeline by their paths, and the message that is being streamed."""
+
+    run: run_pb2.Run = field(default_factory=run_pb2.Run)
+    entries: dict[str, entry_pb2.Entry] = field(default_factory=dict)
+    _partial: _Partial | None = None
+
+    def load(self, run: run_pb2.Run, entries: Iterable[entry_pb2.Entry]) -> None:
+        """Take what the store has now; the message that is being streamed goes on."""
+        self.run, self.entries = run, {}
+        for entry in entries:
+            self._keep(entry)
+
+    def fold(self, event: WatchRunResponse) -> None:
+        """Take the next event."""
+        match event.WhichOneof("event"):
+            case "message_added":
+                self._keep(event.message_added.entry)
+            case "message_updated":
+                self._keep(event.message_updated.entry)
+            case "output_appended":
+                path = event.output_appended.path
+                if path in self.entries:
+                    self.entries[path] = output_pieces.grown(self.entries[path], event.output_appended)
+            case "message_removed":
+                self.entries.pop(event.message_removed.path, None)
+            case "run_state":
+                self.run = event.run_state.run
+            case "stream_started":
+                self._partial = _Partial(event.stream_started.turn)
+            case "stream_delta":
+                self._grow(event.stream_delta)
+            case "stream_cancelled":
+                self._partial = None
+
+    def _keep(self, entry: entry_pb2.Entry) -> None:
+        self.entries[entry.path] = entry
+        if self._partial and entry.path == f"assistant://{self._partial.turn}":
+            self._partial = None
+
+    def _grow(self, event: event_pb2.StreamDelta) -> None:
+        if self._partial:
+            self._partial.content.append(event.delta.append_content)
+            self._partial.reasoning.append(event.delta.append_reasoning)
+
+    def snapshot(self, cursor: task_pb2.EventCursor) -> list[WatchRunResponse]:
+        """The state in parts of about CHUNK_BYTES, all under one moment."""
+        parts = [event_pb2.Snapshot(run=self.run)]
+        size = 0
+        for entry in sorted(self.entries.values(), key=lambda entry: entry.position):
+            entry_size = entry.ByteSize()
+            if size and size + entry_size > CHUNK_BYTES:
+                parts.append(event_pb2.Snapshot(part=len(parts), run=self.run))
+                size = 0
+            parts[-1].entries.append(entry)
+            size += entry_size
+        if self._partial:
+            events.add_partial(parts, self._partial.turn, self._partial.content, self._partial.reasoning)
+        last = parts[-1]
+        last.last = True
+        proposed = (entry for entry in self.entries.values() if entry.state == entry_pb2.STATE_PROPOSED)
+        last.proposals.extend(proposal_of(entry_from_pb(entry)) for entry in proposed)
+        return [WatchRunResponse(cursor=cursor, time=now(), snapshot=part) for part in parts]
+
+
+def now() -> Timestamp:
+    """The time of an event."""
+    seconds, nanos = divmod(time.time_ns(), 1_000_000_000)
+    return Timestamp(seconds=seconds, nanos=nanos)
