@@ -4,13 +4,18 @@ Architecture 6 (confinement); rows RU114, RU115, RU165.
 """
 
 import os
+import resource
 import socket
+import sys
 import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from turnwright_core.constraints import Constraints, FileConstraint
+from turnwright_executor.edge import listing
+from turnwright_executor.edge.git_work_tree import MEMORY_KIB_MAX
 from turnwright_executor.edge.scan import DiskScanner
 
 from .hostile_git import GITLINK, git, promising, write_index
@@ -135,6 +140,34 @@ async def test_a_name_with_control_characters_is_no_path(root, name):
     (root / name).write_text("x")
     write_index(root, name, "ok.txt")
     assert await found(root) == {"ok.txt": "ok"}
+
+
+@pytest.mark.asyncio
+async def test_names_of_folders_in_folders_without_end_cost_a_scan_no_memory(root):
+    write_index(root, *(f"{number}/{'a/' * 2000}f" for number in range(30)), "ok.txt")
+    tracemalloc.start()
+    try:
+        assert await found(root) == {"ok.txt": "ok"}
+        assert tracemalloc.get_traced_memory()[1] < 32 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.asyncio
+async def test_a_project_in_whose_index_folders_stand_without_files_is_walked(root, monkeypatch):
+    monkeypatch.setattr(listing, "SAID_BYTES_MAX", 10_000)
+    write_index(root, *(f"{number}/{'a/' * 100}f" for number in range(30)))
+    assert await found(root) == {"ok.txt": "ok"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not bound the memory of a process")
+@pytest.mark.asyncio
+async def test_git_does_not_take_the_memory_that_a_long_list_of_what_is_ignored_asks_for(root):
+    # Of zeros, which cost nothing on a disk. One that git could still read, so that a fault here costs seconds only.
+    with (root / ".git" / "info" / "exclude").open("wb") as rules:
+        rules.truncate(MEMORY_KIB_MAX * 1024 + 256 * 1024 * 1024)
+    assert await found(root) == {"ok.txt": "ok"}
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < MEMORY_KIB_MAX
 
 
 @pytest.mark.asyncio
