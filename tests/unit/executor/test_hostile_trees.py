@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from turnwright_core.constraints import Constraints, FileConstraint
-from turnwright_executor.edge import listing
 from turnwright_executor.edge.git_work_tree import MEMORY_KIB_MAX
 from turnwright_executor.edge.scan import DiskScanner
 
@@ -142,22 +141,16 @@ async def test_a_name_with_control_characters_is_no_path(root, name):
     assert await found(root) == {"ok.txt": "ok"}
 
 
+@pytest.mark.parametrize(("names", "folders", "mib_max"), [(30, "a/" * 2000, 16), (2500, f"{'a' * 18}/" * 100, 160)])
 @pytest.mark.asyncio
-async def test_names_of_folders_in_folders_without_end_cost_a_scan_no_memory(root):
-    write_index(root, *(f"{number}/{'a/' * 2000}f" for number in range(30)), "ok.txt")
+async def test_what_an_index_lists_of_folders_without_files_costs_a_scan_bounded_memory(root, names, folders, mib_max):
+    write_index(root, *(f"{number}/{folders}f" for number in range(names)), "ok.txt")
     tracemalloc.start()
     try:
         assert await found(root) == {"ok.txt": "ok"}
-        assert tracemalloc.get_traced_memory()[1] < 32 * 1024 * 1024
+        assert tracemalloc.get_traced_memory()[1] < mib_max * 1024 * 1024
     finally:
         tracemalloc.stop()
-
-
-@pytest.mark.asyncio
-async def test_a_project_in_whose_index_folders_stand_without_files_is_walked(root, monkeypatch):
-    monkeypatch.setattr(listing, "SAID_BYTES_MAX", 10_000)
-    write_index(root, *(f"{number}/{'a/' * 100}f" for number in range(30)))
-    assert await found(root) == {"ok.txt": "ok"}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not bound the memory of a process")
