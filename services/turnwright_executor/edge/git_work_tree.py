@@ -7,6 +7,7 @@ somebody promised. What it lists is taken for names of which nothing is known.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import subprocess
@@ -20,7 +21,11 @@ from turnwright_core.values import frozen
 from turnwright_executor.edge.environment import allowed_environment
 from turnwright_executor.edge.file_threads import Check
 
+MEMORY_KIB_MAX: Final = 1024 * 1024
+"""Memory that git gets, in KiB: it reads whole lists of what is ignored, and a file of 200 GiB may be all zeros."""
+
 _GIT: Final = (
+    *("sh", "-c", f'ulimit -v {MEMORY_KIB_MAX} 2>/dev/null; exec "$0" "$@"'),
     "git",
     "--no-pager",
     *("-c", "core.fsmonitor=false"),
@@ -39,6 +44,8 @@ _ENVIRONMENT: Final = {
 }
 _ANSWERS: Final = (0, 1)
 """Exit codes of an answer; `check-ignore` says 1 where nothing is ignored."""
+_NOT_FOUND: Final = 127
+"""Exit code of the shell where there is no such program."""
 
 
 @frozen
@@ -125,6 +132,8 @@ class GitWorkTree:
                 said = self._said(process)
             finally:
                 process.kill()
+        if process.returncode == _NOT_FOUND:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "git")
         return said if process.returncode in _ANSWERS else None
 
     def _said(self, process: subprocess.Popen[bytes]) -> bytes:

@@ -22,9 +22,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Final
 
+from turnwright_core.limits import PATH_CHARS_MAX
 from turnwright_core.values import frozen, mutable
-from turnwright_executor.edge.confinement import Tree
-from turnwright_executor.edge.git_work_tree import GitWorkTree, Inputs, entries_above
+from turnwright_executor.edge.confinement import DEPTH_MAX, Tree
+from turnwright_executor.edge.git_work_tree import SAID_BYTES_MAX, GitWorkTree, Inputs, entries_above
 from turnwright_executor.tools.ports import OutsideProjectError, TooMuchError
 
 SKIPPED_FOLDERS: Final = frozenset({"node_modules", "__pycache__", "venv", "site-packages"})
@@ -154,8 +155,8 @@ class ProjectListing:
         look.depend_on(*(look.full(path, IGNORE_FILE) for path in _with_rules(look.folders)))
         try:
             listed = self._by_git(look) if look.now_ns >= self._silent_until_ns else None
-        except (OSError, subprocess.SubprocessError) as error:
-            # No git, or none that answers: a later scan tries again.
+        except (OSError, subprocess.SubprocessError, TooMuchError) as error:
+            # No git, or none that answers as real trees make it answer: a later scan tries again.
             listed = None
             if isinstance(error, subprocess.TimeoutExpired):
                 self._silent_until_ns = look.now_ns + SILENCE_NS
@@ -174,7 +175,7 @@ class ProjectListing:
             look.is_settled = False
             return []
         look.depend_on(self._inputs.index, *self._inputs.rules)
-        listed = self._git.files() or []
+        listed = [path for path in self._git.files() or [] if _is_within_reach(path)]
         kept = self._looked_through(look, listed)
         look.folders = {path: look.folders[path] for path in kept if path in look.folders}
         return listed
@@ -256,13 +257,23 @@ def _with_rules(folders: Mapping[str, Folder]) -> set[str]:
     return {path for path, folder in folders.items() if IGNORE_FILE in folder.names}
 
 
+def _is_within_reach(path: str) -> bool:
+    """Whether there can be such a file for us: an index may name folders in folders without end."""
+    return len(path) <= PATH_CHARS_MAX and path.count("/") <= DEPTH_MAX
+
+
 def _folders_of(paths: Iterable[str]) -> set[str]:
-    """The folders that hold the paths, and those above, the root as the empty text."""
-    folders = {""}
+    """The folders that hold the paths, and those above, the root as the empty text.
+
+    Raises TooMuchError where they take more characters than any list of paths: those of real files take fewer.
+    """
+    folders, chars = {""}, 0
     for path in paths:
         folder = os.path.dirname(path)  # noqa: PTH120
         while folder not in folders:
             folders.add(folder)
+            if (chars := chars + len(folder)) > SAID_BYTES_MAX:
+                raise TooMuchError("git lists more folders than files could have")
             folder = os.path.dirname(folder)  # noqa: PTH120
     return folders
 

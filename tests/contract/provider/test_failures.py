@@ -75,7 +75,7 @@ async def test_tls_to_a_server_without_it_fails_at_once(provider):
         pytest.param(plain("<html><title>Log in</title></html>"), "VENDOR_PROTOCOL", "Log in", id="html"),
         pytest.param(plain("<html><title>Log in</title></html>", "text/event-stream"), "VENDOR_PROTOCOL", "Log in", id="html-as-events"),
         pytest.param(plain("welcome to my server", "text/plain"), "VENDOR_PROTOCOL", "welcome", id="text"),
-        pytest.param(json_answer({"status": "ok"}), "VENDOR_PROTOCOL", "no chat completion", id="other-json"),
+        pytest.param(json_answer({"status": "ok"}), "VENDOR_PROTOCOL", "not a chat completion", id="other-json"),
         pytest.param(plain("{half a json", "application/json"), "VENDOR_PROTOCOL", "half", id="broken-json"),
         pytest.param(Answer(chunks=[b"data: hello\n\n"]), "VENDOR_PROTOCOL", "not JSON", id="not-json-events"),
         pytest.param(json_answer({"error": {"message": "no such model", "code": 404}}), "VENDOR_REJECTED", "no such model", id="error-as-200"),

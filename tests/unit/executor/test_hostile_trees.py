@@ -4,13 +4,17 @@ Architecture 6 (confinement); rows RU114, RU115, RU165.
 """
 
 import os
+import resource
 import socket
+import sys
 import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from turnwright_core.constraints import Constraints, FileConstraint
+from turnwright_executor.edge.git_work_tree import MEMORY_KIB_MAX
 from turnwright_executor.edge.scan import DiskScanner
 
 from .hostile_git import GITLINK, git, promising, write_index
@@ -135,6 +139,28 @@ async def test_a_name_with_control_characters_is_no_path(root, name):
     (root / name).write_text("x")
     write_index(root, name, "ok.txt")
     assert await found(root) == {"ok.txt": "ok"}
+
+
+@pytest.mark.parametrize(("names", "folders", "mib_max"), [(30, "a/" * 2000, 16), (2500, f"{'a' * 18}/" * 100, 160)])
+@pytest.mark.asyncio
+async def test_what_an_index_lists_of_folders_without_files_costs_a_scan_bounded_memory(root, names, folders, mib_max):
+    write_index(root, *(f"{number}/{folders}f" for number in range(names)), "ok.txt")
+    tracemalloc.start()
+    try:
+        assert await found(root) == {"ok.txt": "ok"}
+        assert tracemalloc.get_traced_memory()[1] < mib_max * 1024 * 1024
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not bound the memory of a process")
+@pytest.mark.asyncio
+async def test_git_does_not_take_the_memory_that_a_long_list_of_what_is_ignored_asks_for(root):
+    # Of zeros, which cost nothing on a disk. One that git could still read, so that a fault here costs seconds only.
+    with (root / ".git" / "info" / "exclude").open("wb") as rules:
+        rules.truncate(MEMORY_KIB_MAX * 1024 + 256 * 1024 * 1024)
+    assert await found(root) == {"ok.txt": "ok"}
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < MEMORY_KIB_MAX
 
 
 @pytest.mark.asyncio

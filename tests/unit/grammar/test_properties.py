@@ -92,6 +92,9 @@ def is_complete(text: str, reply: Reply) -> bool:
     balanced = all(text.count(opener) == text.count(closer) for opener, closer in ("{}", "[]", "()"))
     if reply.warnings or not balanced or "```" in text or "~~~" in text:
         return False
+    # A turn of somebody else that the reply invents ends with the reply, whatever stands in it.
+    if any(warning.kind == "invented" for warning in read_reply(f'{text}\n\n<get path="a"/>').warnings):
+        return False
     probes = [read_reply(f"{text}\n\n{end}Done.\n") for end in ("", "}}}}]]]]))))\n", '"\n}}}}\n', "'\n}}}}\n")]
     same = all((probe.commands, probe.warnings) == (reply.commands, ()) for probe in probes)
     return same and all(probe.narration.endswith("Done.") for probe in probes)
