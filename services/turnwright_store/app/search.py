@@ -69,7 +69,7 @@ def read_piece(connection: Connection, last: int, places: dict[int, Place]) -> P
         if documents and total > PIECE_BYTES_MAX:
             break
         body = rows.read_body(connection, head.entry, head.revision)
-        documents.append(rows.document(behind.scope, head, indexed_text(body)))
+        documents.append(rows.document(connection, head, indexed_text(body)))
     if len(heads) < PIECE_ENTRIES_MAX and len(documents) == len(heads):
         return Piece(behind, documents, behind.revision, None)
     end = documents[-1].head
@@ -83,7 +83,7 @@ def indexed_text(body: str) -> str:
 
 def write_piece(tx: Transaction, piece: Piece) -> None:
     """Bring a piece into the index; entries that were written meanwhile come with a later one."""
-    rows.put_documents(tx.connection, rows.still_heads(tx.connection, piece.documents))
+    rows.put_documents(tx.connection, piece.behind.scope, rows.still_heads(tx.connection, piece.documents))
     rows.raise_mark(tx.connection, piece.behind.scope, piece.reached)
 
 
@@ -139,7 +139,7 @@ def search_entries(connection: Connection, project: str, query: str, schemes: Se
     narrowed = [scheme for scheme in schemes if "\x00" not in scheme]
     is_possible = words and (narrowed or not schemes)
     size = limit or SEARCH_HITS_DEFAULT
-    found = rows.find_hits(connection, owner, words, narrowed, size, TEXT_BYTES_MAX) if is_possible else []
+    found = rows.find_hits(connection, owner.scope, words, narrowed, size) if is_possible else []
     return Found([(hit, _snippet(connection, hit, words)) for hit in found], mark, revision)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -29,7 +29,6 @@ _ACCENTED: Final = re.compile("[^\\W_][\u0300-\u036f]{1,8}")
 _NAME: Final = re.compile(r"[A-Za-z0-9]+")
 _HUMP: Final = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
 _SPACE: Final = re.compile(r"\s")
-_PLAIN: Final = re.compile(r"[a-z]+|[0-9]+").fullmatch
 _PART: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 
 
@@ -57,19 +56,11 @@ def lexemes_of(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(folded(word)[:WORD_CHARS_MAX] for word in (name, *parts)))
 
 
-def count_lexemes(text: str, wanted: Collection[str] = ()) -> Counter[str]:
-    """How often each word stands in a text; only those that are wanted, where some are."""
-    found: Counter[str] = Counter()
-    if wanted and text.isascii() and not any(map(text.lower().__contains__, wanted)):
-        # Most texts that are asked for a word have none of it: there it is said soonest.
-        return found
-    for word, times in Counter(_WORD.findall(_composed(text))).items():
-        if wanted and word.isascii() and not any(map(word.lower().__contains__, wanted)):
-            continue
-        for lexeme in (word[:WORD_CHARS_MAX],) if _PLAIN(word) else lexemes_of(word):
-            if not wanted or lexeme in wanted:
-                found[lexeme] += times
-    return found
+def odd_lexemes(text: str) -> Iterator[str]:
+    """The lexemes of the words that are more than letters of ASCII in either case, or longer than what counts."""
+    for word in words_of(text):
+        if len(word) > WORD_CHARS_MAX or not word.isascii():
+            yield from lexemes_of(word)
 
 
 def words_of(text: str) -> Iterator[str]:

@@ -32,6 +32,12 @@ _FORBIDDEN: Final = """NEW.status <> OLD.status AND NOT (
 
 _IMMUTABLE: Final = f"CREATE TRIGGER version_immutable BEFORE UPDATE OF {', '.join(_FIXED)} ON versions"
 
+# The row's number is the id of the entry.
+SEARCH_ON_SQLITE: Final = """
+CREATE VIRTUAL TABLE search USING fts5 (path, body, scope_id UNINDEXED, scheme UNINDEXED, revision UNINDEXED,
+tokenize = 'unicode61 remove_diacritics 2')
+"""
+
 _OWN: Final = {
     SQLITE: (
         f"""
@@ -39,11 +45,7 @@ _OWN: Final = {
         BEGIN SELECT RAISE(ABORT, 'run status transition forbidden'); END
         """,
         f"{_IMMUTABLE} BEGIN SELECT RAISE(ABORT, 'versions are immutable'); END",
-        # The row's number is the id of the entry.
-        """
-        CREATE VIRTUAL TABLE search USING fts5
-        (codes, content = '', columnsize = 0, detail = none, tokenize = 'ascii')
-        """,
+        SEARCH_ON_SQLITE,
     ),
     POSTGRESQL: (
         """
@@ -56,9 +58,16 @@ _OWN: Final = {
         """,
         f"{_IMMUTABLE} FOR EACH ROW EXECUTE FUNCTION turnwright_refuse('versions are immutable')",
         """
-        CREATE TABLE search (entry_id BIGINT CONSTRAINT pk_search PRIMARY KEY, codes integer[] NOT NULL)
+        CREATE TABLE search (
+            entry_id BIGINT CONSTRAINT pk_search PRIMARY KEY,
+            scope_id BIGINT NOT NULL,
+            scheme TEXT COLLATE "C" NOT NULL,
+            path TEXT COLLATE "C" NOT NULL,
+            revision BIGINT NOT NULL,
+            document tsvector NOT NULL
+        )
         """,
-        "CREATE INDEX ix_search_codes ON search USING gin (codes)",
+        "CREATE INDEX ix_search_document ON search USING gin (document)",
     ),
 }
 

@@ -1,49 +1,44 @@
-"""The full-text index: what is to be indexed, which entries may hold a word, and the best of those that do.
+"""The full-text index: what is to be indexed, the index of either database, and its best hits.
 
-Theory of operation. The index is a filter. It knows a word by a code of 14 bits, which other words share, and says
-which entries may hold it; what they really hold is counted in their bodies, which are stored anyway. So it takes a
-fraction of what an index of words with their places does, finds the same on both databases, and nothing needs to be
-taken out of it: an entry that no longer holds a word is only looked at once more. On SQLite it is a contentless table
-of FTS5, on PostgreSQL a column of codes with a GIN index.
+SQLite has a table of FTS5, whose row number is the id of the entry; PostgreSQL has a column of lexemes. Both get the
+words of the same rules, so that they find the same entries; how they rank differs a little.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
-from math import log
+from collections.abc import Sequence
+from itertools import count
 from typing import Final
-from zlib import crc32
 
-from sqlalchemy import Connection, bindparam, exists, func, insert, literal_column, select, text, tuple_, update
+from sqlalchemy import (
+    Connection,
+    TextClause,
+    bindparam,
+    func,
+    insert,
+    literal_column,
+    select,
+    text,
+    tuple_,
+    update,
+)
 
 from turnwright_core.values import frozen
-from turnwright_store.domain.words import count_lexemes, lexemes_of
+from turnwright_store.domain.words import lexemes_of, odd_lexemes, parts_of, words_of
 from turnwright_store.sql.dialect import POSTGRESQL
 from turnwright_store.sql.entries import HEAD, parts
 from turnwright_store.sql.keys import version_key
-from turnwright_store.sql.registry import ProjectRow
-from turnwright_store.sql.tables import entries, projects, runs, scopes, search_marks, versions, views
-from turnwright_store.sql.views import cut
+from turnwright_store.sql.tables import entries, projects, scopes, search_marks, versions
 
 Place = tuple[int, int]
 """Revision and entry id: how far the heads of a scope are read, in this order."""
 
-CODES: Final = 2**14
-"""More of them are better told apart, and make an index of rare words larger."""
+POSITION_MAX: Final = 16_383
+"""Last position of a word that PostgreSQL keeps."""
 
-_COMPARED_AT_ONCE: Final = 32
-"""Entries whose bodies are read together."""
-
-_COMPARED_MAX: Final = 128
-"""Entries that are compared at most, once as many as wanted were found: of words that nearly all entries hold."""
-
-_PATH_WEIGHT: Final = 4
-"""A word in the path counts like so many in the body."""
-
-_USUAL_BYTES: Final = 4000
-"""Size of a body in which a word counts neither more nor less."""
+POSITIONS_MAX: Final = 255
+"""Most positions of one word that PostgreSQL keeps."""
 
 
 @frozen
@@ -72,10 +67,10 @@ class Head:
 
 @frozen
 class Document:
-    """An entry, and the codes of its words."""
+    """An entry, and its text as the index takes it."""
 
     head: Head
-    codes: Sequence[int]
+    text: str
 
 
 @frozen
@@ -126,39 +121,70 @@ _MARK_RAISE: Final = (
     update(search_marks).where(search_marks.c.scope_id == bindparam("scope")).values(revision=bindparam("reached"))
 )
 
-_PUT: Final = {
-    # An entry that is indexed again adds to what is there of it.
-    False: text("INSERT INTO search (rowid, codes) VALUES (:entry, :codes)"),
-    True: text(
-        "INSERT INTO search (entry_id, codes) VALUES (:entry, CAST(CAST(:codes AS bigint[]) AS integer[])) "
-        "ON CONFLICT (entry_id) DO UPDATE SET codes = excluded.codes"
+_FTS5_DROP: Final = text("DELETE FROM search WHERE rowid = :entry")
+_FTS5_ADD: Final = text(
+    "INSERT INTO search (rowid, path, body, scope_id, scheme, revision) "
+    "VALUES (:entry, :path, :body, :scope, :scheme, :revision)"
+)
+_LEXEMES_PUT: Final = text(
+    """
+    INSERT INTO search (entry_id, scope_id, scheme, path, revision, document)
+    VALUES (:entry, :scope, :scheme, :path, :revision, CAST(:document AS tsvector))
+    ON CONFLICT (entry_id) DO UPDATE SET revision = excluded.revision, document = excluded.document
+    """
+)
+
+_FTS5_RANKED: Final = """
+    SELECT rowid AS entry_id, path, revision, -bm25(search, 4.0, 1.0) AS score
+    FROM search
+    WHERE search MATCH :words AND scope_id = :scope {narrowed}
+    ORDER BY score DESC, path
+    LIMIT -1
+"""
+# ts_rank_cd knows nothing of how rare a word is: the weight of each word is counted here.
+_LEXEMES_RANKED: Final = """
+    WITH wanted AS (
+        SELECT CAST('''' || word || '''' AS tsquery) AS word FROM unnest(CAST(:words AS text[])) AS word
     ),
-}
-_WITH_CODE: Final = {
-    False: text("SELECT rowid FROM search WHERE search MATCH :code"),
-    True: text("SELECT entry_id FROM search WHERE codes @> ARRAY[CAST(:code AS integer)]"),
-}
-_IS_SEEN: Final = exists(
-    select(literal_column("1"))
-    .select_from(runs)
-    # From the runs to the path that each may see: never from all views to their runs.
-    .join(views, (views.c.run_id == runs.c.id + literal_column("0")) & (views.c.path == entries.c.path))
-    .where(
-        runs.c.project_id == bindparam("project"),
-        runs.c.removed_ms == literal_column("0"),
-        views.c.to_rev.is_(None),
-        views.c.entry_id == entries.c.id,
+    found AS (
+        SELECT wanted.word, search.entry_id,
+               4 * ts_rank_cd('{{0.25, 0.25, 0.25, 1}}', search.document, wanted.word, 1) AS fit,
+               count(*) OVER (PARTITION BY wanted.word) AS entries
+        FROM wanted JOIN search ON search.document @@ wanted.word
+        WHERE search.scope_id = :scope {narrowed}
     )
-)
-# No planner is to go through the index of a scope instead.
-_OF_SCOPE: Final = entries.c.scope_id + literal_column("0") == bindparam("scope")
-_COMPARED: Final = (
-    select(entries.c.id, entries.c.path, entries.c.head_rev, versions.c.body)
-    .select_from(entries)
-    .join(versions, HEAD)
-    .where(entries.c.id.in_(bindparam("ids", expanding=True)), _OF_SCOPE, _IS_SEEN)
-)
-_COMPARED_OF: Final = _COMPARED.where(entries.c.scheme.in_(bindparam("schemes", expanding=True)))
+    SELECT search.entry_id, search.path, search.revision,
+           sum(ln(1 + 1000000.0 / found.entries) * found.fit / (found.fit + 1)) AS score
+    FROM found JOIN search ON search.entry_id = found.entry_id
+    GROUP BY search.entry_id
+    ORDER BY score DESC, search.path
+    OFFSET 0
+"""
+_SEEN: Final = """
+    SELECT entry_id, path, revision, score FROM ({ranked}) AS ranked
+    WHERE EXISTS (
+        SELECT 1 FROM projects
+        JOIN runs ON runs.project_id = projects.id AND runs.removed_ms = 0
+        JOIN views ON views.run_id = runs.id AND views.path = ranked.path AND views.to_rev IS NULL
+        WHERE projects.scope_id = :scope AND views.entry_id = ranked.entry_id
+    )
+    LIMIT :hits
+"""
+"""Of what is ranked, the first that some run sees. Looked at one by one: what is asked for is found among the first."""
+
+
+def _hits(ranked: str, *, is_narrowed: bool) -> TextClause:
+    statement = _SEEN.replace("{ranked}", ranked)
+    if not is_narrowed:
+        return text(statement.format(narrowed=""))
+    return text(statement.format(narrowed="AND scheme IN :schemes")).bindparams(bindparam("schemes", expanding=True))
+
+
+_HITS: Final = {
+    (is_postgresql, is_narrowed): _hits(_LEXEMES_RANKED if is_postgresql else _FTS5_RANKED, is_narrowed=is_narrowed)
+    for is_postgresql in (False, True)
+    for is_narrowed in (False, True)
+}
 
 
 def next_behind(connection: Connection, last: int) -> Behind | None:
@@ -188,26 +214,55 @@ def still_heads(connection: Connection, documents: Sequence[Document]) -> list[D
     return [document for document in documents if now.get(document.head.entry) == document.head.revision]
 
 
-def document(scope: int, head: Head, body: str) -> Document:
+def document(connection: Connection, head: Head, body: str) -> Document:
     """Make an entry ready for the index, which is most of the work: no writer need wait for it."""
-    words = count_lexemes(f"{head.path} {body}")
-    return Document(head, sorted({_code(scope, lexeme) for lexeme in words}))
+    return Document(
+        head, lexemes(head.path, body) if connection.dialect.name == POSTGRESQL else _with_parts(head.path, body)
+    )
 
 
-def _code(scope: int, lexeme: str) -> int:
-    """What the index knows a word by; another one in each project, so that few entries of others are found."""
-    return crc32(lexeme.encode(), scope) % CODES
+def put_documents(connection: Connection, scope: int, documents: Sequence[Document]) -> None:
+    """Index entries, in place of what was indexed of them."""
+    if not documents:
+        return
+    if connection.dialect.name == POSTGRESQL:
+        connection.execute(_LEXEMES_PUT, [{**_columns(scope, one), "document": one.text} for one in documents])
+        return
+    connection.execute(_FTS5_DROP, [{"entry": one.head.entry} for one in documents])
+    connection.execute(_FTS5_ADD, [{**_columns(scope, one), "body": one.text} for one in documents])
 
 
-def put_documents(connection: Connection, documents: Sequence[Document]) -> None:
-    """Index entries. What FTS5 gets in the order of its rows, it writes together."""
-    is_postgresql = connection.dialect.name == POSTGRESQL
-    rows = [
-        {"entry": one.head.entry, "codes": list(one.codes) if is_postgresql else " ".join(map(str, one.codes))}
-        for one in sorted(documents, key=lambda one: one.head.entry)
-    ]
-    if rows:
-        connection.execute(_PUT[is_postgresql], rows)
+def _columns(scope: int, one: Document) -> dict[str, object]:
+    head = one.head
+    return {
+        "entry": head.entry,
+        "scope": scope,
+        "scheme": head.scheme,
+        "path": head.path,
+        "revision": head.revision,
+    }
+
+
+def _with_parts(path: str, body: str) -> str:
+    """What FTS5 would not find by itself stands behind the body: its own rules end where letters are not plain.
+
+    Of the odd words once each: most of them it finds itself.
+    """
+    odd = dict.fromkeys(odd_lexemes(f"{path} {body}"))
+    return "\n".join([body, " ".join(parts_of(body)), " ".join(odd)])
+
+
+def lexemes(path: str, body: str) -> str:
+    """The words of an entry as PostgreSQL writes them: each with its positions, those of the path marked A."""
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    position = count(1)
+    for source, mark in ((path, "A"), (body, "")):
+        for word in words_of(source):
+            place = f"{min(next(position), POSITION_MAX)}{mark}"
+            for lexeme in lexemes_of(word):
+                if len(places[lexeme]) < POSITIONS_MAX:
+                    places[lexeme].append(place)
+    return " ".join(f"'{lexeme}':{','.join(found)}" for lexeme, found in places.items())
 
 
 def find_state(connection: Connection, scope: int) -> tuple[int, int]:
@@ -225,62 +280,15 @@ def raise_mark(connection: Connection, scope: int, reached: int) -> None:
         connection.execute(_MARK_RAISE, {"scope": scope, "reached": reached})
 
 
-def find_hits(
-    connection: Connection,
-    project: ProjectRow,
-    words: Sequence[str],
-    schemes: Sequence[str],
-    wanted: int,
-    bytes_max: int,
-) -> list[Hit]:
-    """The entries of a project that hold some of the words and that some run sees, best first.
-
-    `bytes_max` is how much of a body is looked at.
-    """
-    lexemes = list(dict.fromkeys(lexeme for word in words for lexeme in lexemes_of(word)))
-    found = {lexeme: _with_code(connection, _code(project.scope, lexeme)) for lexeme in lexemes}
-    weights = {lexeme: log(1 + 1_000_000 / len(ids)) for lexeme, ids in found.items() if ids}
-    # No entry can score more than the weights of the words that it may hold.
-    bounds: defaultdict[int, float] = defaultdict(float)
-    for lexeme, weight in weights.items():
-        for entry in found[lexeme]:
-            bounds[entry] += weight
-    hits: list[Hit] = []
-    likeliest = iter(sorted(bounds, key=lambda entry: (-bounds[entry], entry)))
-    for compared in range(0, len(bounds), _COMPARED_AT_ONCE):
-        ids = list(islice(likeliest, _COMPARED_AT_ONCE))
-        if len(hits) >= wanted and (compared >= _COMPARED_MAX or hits[wanted - 1].score >= bounds[ids[0]]):
-            break
-        hits += _compared(connection, project, ids, schemes, weights, bytes_max)
-        hits.sort(key=lambda hit: (-hit.score, hit.path))
-    return hits[:wanted]
-
-
-def _with_code(connection: Connection, code: int) -> list[int]:
+def find_hits(connection: Connection, scope: int, words: Sequence[str], schemes: Sequence[str], hits: int) -> list[Hit]:
+    """The entries of a scope that hold some of the words and that some run sees, best first."""
     is_postgresql = connection.dialect.name == POSTGRESQL
-    return [entry for (entry,) in connection.execute(_WITH_CODE[is_postgresql], {"code": code})]
-
-
-def _compared(
-    connection: Connection,
-    project: ProjectRow,
-    ids: list[int],
-    schemes: Sequence[str],
-    weights: Mapping[str, float],
-    bytes_max: int,
-) -> Iterator[Hit]:
-    """Those of some entries that really hold some of the words."""
-    values: dict[str, object] = {"ids": ids, "scope": project.scope, "project": project.id}
+    wanted = list(dict.fromkeys(lexeme for word in words for lexeme in lexemes_of(word)))
+    if not wanted:
+        return []
+    # Quoted, words are words: nothing that somebody looks for is an operator of the query language.
+    query: object = wanted if is_postgresql else " OR ".join(f'"{lexeme}"' for lexeme in wanted)
+    values: dict[str, object] = {"words": query, "scope": scope, "hits": hits}
     if schemes:
         values["schemes"] = list(schemes)
-    for entry, path, revision, body in connection.execute(_COMPARED_OF if schemes else _COMPARED, values):
-        in_path, in_body = count_lexemes(path, weights), count_lexemes(cut(body, bytes_max), weights)
-        length = 0.3 + 0.9 * len(body) / _USUAL_BYTES
-        # BM25: a word that stands there often counts more, but ever less so, and less in a long text.
-        score = sum(
-            weight * times / (times + length)
-            for lexeme, weight in weights.items()
-            if (times := _PATH_WEIGHT * in_path[lexeme] + in_body[lexeme])
-        )
-        if score:
-            yield Hit(entry, path, revision, score)
+    return [Hit(*row) for row in connection.execute(_HITS[is_postgresql, bool(schemes)], values)]

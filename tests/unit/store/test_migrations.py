@@ -133,8 +133,8 @@ def test_an_empty_database_gets_what_the_migrations_make(tmp_path):
         with opened(tmp_path / name) as (raw, core):
             bring(raw, core)
             return {
-                table: (sqls, raw.execute(f"SELECT * FROM {table}").fetchall() if table in metadata.tables else ())
-                for table, sqls in raw.execute("SELECT name, lower(sql) FROM sqlite_master").fetchall()
+                table: (sqls, raw.execute(f"SELECT * FROM {table}").fetchall() if kind == "table" else ())
+                for kind, table, sqls in raw.execute("SELECT type, name, lower(sql) FROM sqlite_master").fetchall()
                 if table != "alembic_version"
             }
 

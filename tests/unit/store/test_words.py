@@ -8,14 +8,15 @@ from turnwright_core.limits import SNIPPET_CHARS_MAX
 from turnwright_store.domain.words import (
     QUERY_WORDS_MAX,
     WORD_CHARS_MAX,
-    count_lexemes,
     folded,
     lexemes_of,
+    odd_lexemes,
     parts_of,
     query_words,
     snippet,
     words_of,
 )
+from turnwright_store.sql.search import lexemes
 
 
 @pytest.mark.parametrize(
@@ -71,6 +72,10 @@ def test_a_long_run_of_accents_is_read_in_linear_time():
     assert list(words_of("a" + "\u0301\u0327" * 500_000 + "b")) == ["\u00e1", "b"]
 
 
+def test_odd_words_are_those_that_are_not_plain():
+    assert list(odd_lexemes(f"plain Words caf\u00e9 {'x' * 65}")) == ["cafe", "x" * 64]
+
+
 def test_a_query_is_its_words_and_their_parts_each_once():
     assert query_words('parseReply "reply" AND src/a.py parsereply') == [
         "parsereply",
@@ -89,21 +94,11 @@ def test_the_words_of_a_query_are_bounded():
     ]
 
 
-def test_words_and_their_parts_are_counted():
-    text = "src/parseReply.py reply to caf\u00e9 src"
-    counted = count_lexemes(text)
-    assert counted == {"src": 2, "parsereply": 1, "parse": 1, "reply": 2, "py": 1, "to": 1, "cafe": 1}
-    assert count_lexemes(text, {"reply", "cafe", "rep"}) == {"reply": 2, "cafe": 1}
-
-
-@given(st.text(), st.sets(st.text(min_size=1), min_size=1))
-def test_what_is_wanted_is_counted_as_among_all(text, words):
-    wanted = {lexeme for word in words for lexeme in lexemes_of(word)}
-    if wanted:
-        counted = count_lexemes(f"{text} {' '.join(words)}")
-        assert count_lexemes(f"{text} {' '.join(words)}", wanted) == {
-            one: counted[one] for one in wanted & set(counted)
-        }
+def test_lexemes_have_their_positions_and_those_of_the_path_a_mark():
+    assert (
+        lexemes("src/parseReply.py", "reply to src")
+        == "'src':1A,6 'parsereply':2A 'parse':2A 'reply':2A,4 'py':3A 'to':5"
+    )
 
 
 @given(st.text())
