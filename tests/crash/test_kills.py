@@ -5,6 +5,7 @@ a watcher that comes back with its last cursor misses nothing and is told nothin
 """
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -92,7 +93,9 @@ class Store:
         waiting = asyncio.ensure_future(asyncio.to_thread(self.lives.stdout.readline))
         await asyncio.wait([waiting], timeout=within_s)
         if not waiting.done():
-            os.kill(self.process, signal.SIGKILL)
+            # It may come to its point, and so to its end, in this very moment.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process, signal.SIGKILL)
         self._is_over(await waiting)
 
     def kill(self):

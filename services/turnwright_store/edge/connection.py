@@ -81,6 +81,14 @@ class SqliteLink:
             # The event loop uses it too, while the thread has nothing to do.
             check_same_thread=False,
         )
+        try:
+            self._prepare()
+        except BaseException:
+            # A file that SQLite cannot read is opened all the same.
+            self.raw.close()
+            raise
+
+    def _prepare(self) -> None:
         for pragma in self._pragmas:
             self.raw.execute(f"PRAGMA {pragma}").close()
         engine = sqlalchemy.create_engine(

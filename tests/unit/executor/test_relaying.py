@@ -177,4 +177,6 @@ async def test_a_relay_that_crashes_ends_its_watches_and_says_so() -> None:
             owner.send(event(1), ValueError("This is no event."))
             async with asyncio.timeout(60):
                 seen = [one.cursor.seq async for one in relay.watch(0)]
+            # What a task leaves behind it is said in the next round of the event loop.
+            await asyncio.sleep(0)
     assert (seen, [(line["event"], line["relay"]) for line in lines]) == ([1], [("relay_crashed", "relay r")])
