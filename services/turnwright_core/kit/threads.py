@@ -1,7 +1,7 @@
 """Threads for what may block: at most so many at the same time, apart from all others, and no exit waits for them.
 
 A thread cannot be stopped from outside. One that does not come back is left alone: it is a daemon, and holds one of a
-bounded number of places until it does.
+bounded number of places until it does. (A ThreadPoolExecutor joins its threads when the process ends.)
 """
 
 from __future__ import annotations
@@ -10,22 +10,29 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import ParamSpec, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Final, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_Job = Callable[[], None]
+
+IDLE_S: Final = 5.0
+"""A thread that had nothing to do for so long ends."""
 
 
 class Threads:
     """Places for threads of one kind. For one event loop."""
 
-    def __init__(self, name: str, most: int) -> None:
+    def __init__(self, name: str, most: int, idle_s: float = IDLE_S) -> None:
         """At most so many run at the same time; further calls wait for a place."""
-        self._name = name
+        self._name, self._idle_s = name, idle_s
         self._places = asyncio.Semaphore(most)
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
 
     async def run(self, function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        """What a function returns that is called in a thread of its own; raises what it raises.
+        """What a function returns that is called in a thread; raises what it raises.
 
         A caller that is cancelled does not wait; the place is taken until the function has returned.
         """
@@ -33,7 +40,7 @@ class Threads:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
 
-        def settle(settled: Callable[[], None]) -> None:
+        def settle(settled: _Job) -> None:
             self._places.release()
             if not answer.done():
                 settled()
@@ -41,15 +48,27 @@ class Threads:
         def run() -> None:
             try:
                 result = function(*arguments, **options)
-                settled: Callable[[], None] = lambda: answer.set_result(result)  # noqa: E731
+                settled: _Job = lambda: answer.set_result(result)  # noqa: E731
             except BaseException as raised:  # noqa: BLE001 - a thread's exception belongs to its caller
                 error = _carried(raised)
                 settled = lambda: answer.set_exception(error)  # noqa: E731
+            self._idle.release()
             with suppress(RuntimeError):  # the loop may have ended since
                 loop.call_soon_threadsafe(settle, settled)
 
-        threading.Thread(target=run, name=self._name, daemon=True).start()
+        self._jobs.put(run)
+        if not self._idle.acquire(blocking=False):
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
         return await answer
+
+    def _work(self) -> None:
+        """Do jobs until none has come for a while. An idle thread stands in the semaphore until a job is put for it."""
+        while True:
+            try:
+                self._jobs.get(timeout=self._idle_s)()
+            except Empty:
+                if self._idle.acquire(blocking=False):
+                    return
 
 
 def _carried(error: BaseException) -> BaseException:
