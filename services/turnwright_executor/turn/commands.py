@@ -124,7 +124,7 @@ class CommandSteps:
         if tool is None:
             return _uninstalled(record)
         try:
-            return await tool.prepare(record.command, self._context(record))
+            return await self._scope.buffer.beside(tool.prepare(record.command, self._context(record)))
         except Exception as error:  # noqa: BLE001 - a tool that crashes fails its command, not the loop
             return self._failure(record, error)
 

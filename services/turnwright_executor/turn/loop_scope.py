@@ -75,6 +75,7 @@ class OpenTurn:
     reading: Reading = field(default_factory=Reading)
     packet: Packet | None = None
     unwritten: list[EntryWrite] = field(default_factory=list)
+    """The reply, and its commands if all are pure: they are written with what the commands bring."""
     is_left: bool = False
     """Whether an earlier owner carried out commands of which this one does not know what they brought."""
     is_demoted: bool = False
@@ -122,6 +123,22 @@ class LoopScope:
         if self.held is None:
             raise AssertionError("a turn is open in every step between its begin and its end")
         return self.held
+
+    def buffer(self, state: TurnState) -> WriteBuffer:
+        """What waits to be written of the open turn."""
+        open_turn = self.open
+        if open_turn.buffer is None:
+            open_turn.buffer = WriteBuffer(
+                self.services.ledger,
+                self.address,
+                self.claim.epoch,
+                open_turn.turn.number,
+                self.loop.sequence,
+                state.records,
+            )
+            open_turn.buffer.hold(open_turn.unwritten)
+            open_turn.buffer.know(open_turn.ahead)
+        return open_turn.buffer
 
     def begun(self, state: TurnState, turn: Turn, cursor: Cursor) -> None:
         """A turn has begun."""

@@ -151,19 +151,6 @@ class LoopSteps:
 
     # Commands and verdict -----------------------------------------------------------------------------------------
 
-    def _buffer(self, state: TurnState) -> WriteBuffer:
-        """What waits to be written of the open turn."""
-        scope = self._scope
-        open_turn = scope.open
-        if open_turn.buffer is None:
-            ledger, number = scope.services.ledger, open_turn.turn.number
-            open_turn.buffer = WriteBuffer(
-                ledger, scope.address, scope.claim.epoch, number, scope.loop.sequence, state.records
-            )
-            open_turn.buffer.add(*open_turn.unwritten)
-            open_turn.buffer.know(open_turn.ahead)
-        return open_turn.buffer
-
     def _commands(self, state: TurnState) -> CommandSteps:
         scope = self._scope
         if scope.open.commands is None:
@@ -172,7 +159,7 @@ class LoopSteps:
                 turn=number,
                 loop=loop,
                 publisher=scope.publisher,
-                buffer=self._buffer(state),
+                buffer=scope.buffer(state),
                 workspace=scope.placement.workspace,
                 shell=scope.placement.shell,
                 tools=services.tools,
@@ -188,7 +175,7 @@ class LoopSteps:
     async def _judge(self, state: TurnState) -> None:
         """Give the verdict and end the turn; the next one is opened with its end, or begins by itself."""
         scope = self._scope
-        number, buffer = scope.open.turn.number, self._buffer(state)
+        number, buffer = scope.open.turn.number, scope.buffer(state)
         scope.events.dispatched(number, state.records.values())
         await self._check_budget(state, buffer)
         while True:
@@ -201,7 +188,7 @@ class LoopSteps:
             self._opener.mirrored(buffer.mirrored)
             goes_on = loop_end is None and not scope.spending.exhausted_by(result)
             next_turn = await self._opener.with_end() if goes_on else None
-            writes = (*buffer.writes(), *_refuted(state.records, verdict))
+            writes = (*buffer.writes(), *map(buffer.placed, _refuted(state.records, verdict)))
             try:
                 opened, ack = await scope.services.ledger.end_turn(
                     scope.address, scope.claim.epoch, number, result, writes, loop_end, next_turn
@@ -259,6 +246,9 @@ class LoopSteps:
         if ending is not ABORT:
             scope.known.ending = ending
         self._keep_time()
+        if scope.held and scope.held.buffer and scope.held.buffer.holds_reply:
+            # The ledger has to know the commands that are to be settled.
+            await scope.held.buffer.keep()
         is_known = self._is_fresh and (scope.claim.abort_requested or ending is not ABORT)
         claim = scope.claim if is_known else await scope.lease.reclaim()
         is_same = claim.loop is not None and claim.loop.sequence == scope.loop.sequence

@@ -10,6 +10,7 @@ from dataclasses import replace
 from turnwright_core.entries import EntryWrite
 from turnwright_core.runs import LoopEnd, TurnResult
 from turnwright_executor.domain.command_record import CommandRecord
+from turnwright_executor.domain.effect_class import EffectClass
 from turnwright_executor.domain.fingerprint import fingerprint
 from turnwright_executor.ports.packets import Packet, StoredPacket
 from turnwright_executor.turn.commands import named_paths
@@ -96,7 +97,10 @@ class ModelSteps:
         await scope.services.ledger.call_again(scope.address, scope.claim.epoch, scope.open.turn.number)
 
     async def record(self, state: TurnState) -> None:
-        """Make the reply and its commands durable. A reply without commands is written with the verdict."""
+        """Make the reply and its commands durable.
+
+        Where all commands are pure it is written with their results: nothing outside of the store can tell (C58).
+        """
         scope, services, open_turn, draft = self._scope, self._scope.services, self._scope.open, self._scope.known.draft
         turn, packet = open_turn.turn, self._packet
         open_turn.reading = reading = await read_aside(draft, services.settings.max_commands, services.tools)
@@ -110,13 +114,14 @@ class ModelSteps:
         records = await new_records(gate, reading)
         writes = [*reply_writes(turn.number, draft, reading, open_turn.note), *lost]
         writes = [in_turn(write, turn) for write in (*writes, *map(new_record_write, records))]
-        if records:
-            records = await self._written(records, writes)
-            scope.events.recorded(turn.number, records)
-        else:
+        if all(record.effect_class is EffectClass.PURE for record in records):
             open_turn.unwritten = writes
+        else:
+            records = await self._written(records, writes)
+        scope.events.recorded(turn.number, records)
         state.records = {record.path: record for record in records}
         state.is_recorded = True
+        scope.buffer(state)
 
     async def _written(self, records: list[CommandRecord], writes: list[EntryWrite]) -> list[CommandRecord]:
         """The records under the paths that the store has given them."""

@@ -10,10 +10,10 @@ Source: architecture 2 ("few, fat RPCs"), 12.1; rows RU157, RP04.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from turnwright_core.entries import Cursor, Entry, EntryWrite
 from turnwright_core.errors import Reason, TurnwrightError
@@ -23,6 +23,7 @@ from turnwright_core.values import frozen
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.endings import is_passing
 from turnwright_executor.domain.footprint import Footprint
+from turnwright_executor.domain.records import free_path
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Ledger, WriteAck
 from turnwright_executor.tools.contract import Done, failed
@@ -35,8 +36,14 @@ REFUSALS = frozenset({Reason.WRITER_FORBIDDEN, Reason.LIMIT_EXCEEDED, Reason.INV
 KEEP_TIMEOUT_S: Final = 2.0
 """Seconds that the store may take for what commands have brought whose turn is being stopped."""
 
+RECORD_AFTER_S: Final = 0.05
+"""Seconds after which the reply is made durable while one of its commands is still carried out."""
+
 PATHS_AHEAD_MAX: Final = 32
 """Entries that are read ahead of the commands that will ask for them."""
+
+
+T = TypeVar("T")
 
 
 @frozen
@@ -78,12 +85,46 @@ class WriteBuffer:
         self._foreseen: tuple[str, ...] = ()
         self._ahead: dict[str, Entry | None] = {}
         self._owned: tuple[str, int] | None = None
+        self.holds_reply = False
+        """Whether the reply waits here, and with it all that came of it."""
+        self._renamed: dict[str, str] = {}
+        """Records that wait with the reply and whose paths somebody else has taken, and where they go instead."""
+        self._taken: set[str] = set()
         self.footprint = Footprint()
         """What the commands brought so far, beside their records."""
         self.cursor: Cursor | None = None
         """The moment of the latest write."""
         self.mirrored: list[EntryWrite] = []
         """What was written of project files, or is going to be."""
+
+    def hold(self, writes: Sequence[EntryWrite]) -> None:
+        """The reply and its commands, as the first writes of the turn: nothing of it is durable before."""
+        if writes:
+            self.add(*(replace(one, expected_revision=0) if one.path in self._records else one for one in writes))
+            self.holds_reply = True
+
+    async def beside(self, work: Awaitable[T]) -> T:
+        """What a command's work comes to. Where it takes long, a reply that waits here is made durable meanwhile.
+
+        A model that was paid is not asked again because of a slow page.
+        """
+        if not self.holds_reply:
+            return await work
+        writing: list[asyncio.Task[None]] = []
+        later = asyncio.get_running_loop().call_later(
+            RECORD_AFTER_S, lambda: writing.append(asyncio.ensure_future(self._try_flush()))
+        )
+        try:
+            return await work
+        finally:
+            later.cancel()
+            for task in writing:
+                await task
+
+    async def _try_flush(self) -> None:
+        # What the store refuses now it refuses again, to somebody who can tell whose fault it is.
+        with suppress(TurnwrightError):
+            await self.flush(full=True)
 
     def own(self, path: str, revision: int) -> None:
         """Write this record only while nobody else has: each write of it needs the revision of the one before.
@@ -131,7 +172,12 @@ class WriteBuffer:
 
     def writes(self) -> tuple[EntryWrite, ...]:
         """All that waits, for a call that carries it itself."""
-        return tuple(write for group in self._groups for write in group.writes)
+        return tuple(self.placed(write) for group in self._groups for write in group.writes)
+
+    def placed(self, write: EntryWrite) -> EntryWrite:
+        """The write of a record under the path that it goes to."""
+        path = self._renamed.get(write.path)
+        return replace(write, path=path) if path else write
 
     async def flush(self, *, full: bool = False, run_status: int = 0) -> None:
         """Write everything now. Raises TurnwrightError."""
@@ -147,11 +193,12 @@ class WriteBuffer:
                         raise
                     continue
                 self._ahead = {}
+                self.holds_reply = False
                 self.cursor = ack.cursor
                 self._groups = [group for group in self._groups if id(group) not in written]
                 run_status = 0
 
-    async def keep(self, error: BaseException) -> None:
+    async def keep(self, error: BaseException | None = None) -> None:
         """Work was stopped by this: what had ended by then is written as it ended. Never raises TurnwrightError.
 
         Whoever settles the turn or goes on with it would take it for unfinished.
@@ -161,7 +208,7 @@ class WriteBuffer:
             async with asyncio.timeout(KEEP_TIMEOUT_S):
                 await self._keep(error)
 
-    async def _keep(self, error: BaseException) -> None:
+    async def _keep(self, error: BaseException | None) -> None:
         """Write what waits; where the store refuses that for good, at least how commands ended."""
         try:
             if not isinstance(error, TurnwrightError):
@@ -173,10 +220,19 @@ class WriteBuffer:
             await self._send(ended, full=True)
 
     def blame(self, error: TurnwrightError) -> bool:
-        """Turn the group that earned a refusal into a failure of its command; False when there is none."""
+        """Turn the group that earned a refusal into a failure of its command; False when there is none.
+
+        Where the path of a new record is taken, the record gets the next one.
+        """
         path = error.metadata.get("path")
         if error.reason not in REFUSALS or path is None:
             return False
+        if self.holds_reply and error.reason is Reason.REVISION_CONFLICT:
+            record = next((one for one in self._records if self._renamed.get(one, one) == path), None)
+            if record:
+                self._taken.add(path)
+                self._renamed[record] = free_path(record, self._taken | self._records.keys())
+                return True
         for index, group in enumerate(self._groups):
             if group.record and any(write.path == path for write in group.writes[1:]):
                 done = failed(error.metadata.get("outcome", "invalid:400"), error.message)

@@ -67,6 +67,13 @@ def entry_moved(entry: Entry, *, is_new: bool) -> WatchRunResponse:
     return WatchRunResponse(message_updated=event_pb2.MessageUpdated(entry=message))
 
 
+def as_recorded(moved: WatchRunResponse) -> WatchRunResponse:
+    """A command's record as it was before its end, which may be stored with the record in one write (C58)."""
+    entry = moved.message_added.entry
+    entry.state, entry.outcome, entry.body, entry.body_size_bytes = entry_pb2.STATE_RECORDED, "", "", 0
+    return moved
+
+
 def entry_removed(path: str) -> WatchRunResponse:
     """An entry left the timeline."""
     return WatchRunResponse(message_removed=event_pb2.MessageRemoved(path=path))

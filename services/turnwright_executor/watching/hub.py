@@ -276,7 +276,16 @@ class RunHub:
                     self.publish(WatchRunResponse(output_appended=piece))
             if is_all:
                 return
-        self.publish(events.entry_moved(entry, is_new=before is None))
+        moved = events.entry_moved(entry, is_new=before is None)
+        if (
+            before is None
+            and entry.state.is_settled
+            and entry.path.startswith("log://")
+            and "ordinal" in entry.attributes
+        ):
+            self.publish(events.as_recorded(moved))
+            moved = events.entry_moved(entry, is_new=False)
+        self.publish(moved)
         if (cancelled := growth.cancellation(entry)) and (before is None or not State(before.state).is_settled):
             self.publish(WatchRunResponse(output_cancelled=cancelled))
         was_pending = before is not None and before.state == entry_pb2.STATE_PROPOSED
