@@ -228,10 +228,9 @@ class WriteBuffer:
         if error.reason not in REFUSALS or path is None:
             return False
         if self.holds_reply and error.reason is Reason.REVISION_CONFLICT:
-            record = next((one for one in self._records if self._renamed.get(one, one) == path), None)
-            if record:
+            if own := next((one for one in self._records if self._renamed.get(one, one) == path), None):
                 self._taken.add(path)
-                self._renamed[record] = free_path(record, self._taken | self._records.keys())
+                self._renamed[own] = free_path(own, self._taken | self._records.keys())
                 return True
         for index, group in enumerate(self._groups):
             if group.record and any(write.path == path for write in group.writes[1:]):
