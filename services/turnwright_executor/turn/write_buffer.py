@@ -227,17 +227,23 @@ class WriteBuffer:
         path = error.metadata.get("path")
         if error.reason not in REFUSALS or path is None:
             return False
-        if self.holds_reply and error.reason is Reason.REVISION_CONFLICT:
-            if own := next((one for one in self._records if self._renamed.get(one, one) == path), None):
-                self._taken.add(path)
-                self._renamed[own] = free_path(own, self._taken | self._records.keys())
-                return True
+        if self.holds_reply and error.reason is Reason.REVISION_CONFLICT and self._rename(path):
+            return True
         for index, group in enumerate(self._groups):
             if group.record and any(write.path == path for write in group.writes[1:]):
                 done = failed(error.metadata.get("outcome", "invalid:400"), error.message)
                 record = self._records[group.record] = settled(self._records[group.record], done)
                 self.mirrored = [write for write in self.mirrored if write.path not in group.paths]
                 self._groups[index] = _Group(record.path, (record_write(record),))
+                return True
+        return False
+
+    def _rename(self, path: str) -> bool:
+        """Have the record that was to stand at a path stand at the next one; False when none was."""
+        for record in self._records:
+            if self._renamed.get(record, record) == path:
+                self._taken.add(path)
+                self._renamed[record] = free_path(record, self._taken | self._records.keys())
                 return True
         return False
 

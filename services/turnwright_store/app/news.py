@@ -55,13 +55,13 @@ def _slot_bytes(slot: Slot) -> int:
 def tell(tx: Transaction, before: int, run: Standing, turns: Sequence[Turn] = ()) -> None:
     """Say that a transaction has changed this of a run since a revision of it, and nothing else of anything.
 
-    Nothing is said of what only a look at the database can tell: contents that were not written, shared scopes.
+    Nothing is said of what only a look at the database can tell: shared scopes.
     """
     scope = run.scope
     if not tx.is_followed(scope) or tx.all_raised() != {scope}:
         return
     stored = [moment for moment in tx.stored if moment.scope == scope]
-    if len(stored) != len(tx.stored) or not all(_is_whole(slot) for moment in stored for slot in moment.slots):
+    if len(stored) != len(tx.stored):
         return
     weight = sum(_slot_bytes(slot) for moment in stored for slot in moment.slots) + sum(map(turn_bytes, turns))
     if isinstance(run, RunRow):
@@ -70,9 +70,8 @@ def tell(tx: Transaction, before: int, run: Standing, turns: Sequence[Turn] = ()
         tx.told[scope] = RunNews(before, run, stored, turns, weight)
 
 
-def _is_whole(slot: Slot) -> bool:
-    """Whether a slot holds all that is shown of its path."""
-    return slot.sight is None or (slot.draft is not None and not slot.appended)
+class _UnknownError(Exception):
+    """A follower wants to see a content that the commit did not write: only the database has it."""
 
 
 @mutable
@@ -97,7 +96,10 @@ def gather(news: Sequence[RunNews], after: Cursor, wanted: Wanted, hidden: Colle
         return None
     last = fresh[-1]
     gathered = Gathered(last.run.cursor(after.incarnation), _last_row(fresh))
-    _gather_views(gathered, fresh, wanted, hidden)
+    try:
+        _gather_views(gathered, fresh, wanted, hidden)
+    except _UnknownError:
+        return None
     turns = {turn.number: turn for one in fresh for turn in one.turns}
     gathered.turns = sorted(turns.values(), key=lambda turn: (turn.revision, turn.number))
     loop = gathered.row.run.loop if gathered.row else None
@@ -155,14 +157,15 @@ def _left_at(
 
 
 def _entry(slot: Slot, run: Standing, moment: Stored, wanted: Wanted, hidden: Collection[str]) -> Entry | None:
-    """What the run sees of a path after a write, where the follower wants to see it."""
+    """What the run sees of a path after a write, where the follower wants to see it. Raises _UnknownError."""
     sight, made, content = slot.sight, slot.draft, slot.content
     if sight is None:
         return None
-    assert made
     assert content
     if not is_wanted(wanted.filter, run, hidden, slot.scheme, content.scope, sight.visibility, sight.state):
         return None
+    if made is None or slot.appended:
+        raise _UnknownError
     bytes_max = wanted.body_bytes_max
     body = cut(made.body, bytes_max) if bytes_max and made.body_size_bytes > bytes_max else made.body
     return Entry(

@@ -258,7 +258,7 @@ def known(number, size=10):
 
 async def statements_of_a_round(store, run, act):
     """How many statements a watcher's message takes after something was done, and the message."""
-    watch = run.watch(Wanted(), hears=True)
+    watch = run.watch(Wanted(ViewFilter.TIMELINE), hears=True)
     try:
         await anext(watch)
         await act()
@@ -277,7 +277,10 @@ async def test_a_turn_is_followed_without_a_statement(tmp_path, request):
         async def turn():
             await run.begin(known(1))
             await run.write(known(2))
-            await run.end(known(3), known(4))
+            # Where a file is shown from now on is told to those who want to see files.
+            await run.end(
+                [*known(3), EntryWrite(FILES[0], SetEntry(visibility=Visibility.VISIBLE), Tier.PLUGIN)], known(4)
+            )
 
         statements, message = await statements_of_a_round(store, run, turn)
         assert (statements, [entry.path for entry in message.entries]) == (0, [f"known://n{n}" for n in (1, 2, 3, 4)])
