@@ -113,6 +113,8 @@ class Entry:
     revision: int
     hash: str
     update_ms: int
+    record: bytes = b""
+    """What a command has come through, a serialized turnwright.types.v1.CommandRecord; empty for all other entries."""
 
     @property
     def status(self) -> int:
@@ -138,6 +140,8 @@ class SetEntry:
     outcome: str | None = None
     merge_attributes_json: str | None = None
     """A JSON merge patch for the attributes; applied after `attributes_json`."""
+    record: bytes | None = None
+    """What a command has come through, as in Entry; empty: none. Written by the runtime only."""
 
 
 @frozen

@@ -23,6 +23,9 @@ BODY_BYTES_MAX: Final = 16 * 1024 * 1024
 ATTRIBUTES_BYTES_MAX: Final = 1024 * 1024
 """Longest attributes of an entry, in bytes of JSON text."""
 
+RECORD_BYTES_MAX: Final = 1024 * 1024
+"""Longest record of a command, in bytes of protobuf."""
+
 COMMENT_BYTES_MAX: Final = 64 * 1024
 """Longest comment of a decision, in bytes of UTF-8."""
 

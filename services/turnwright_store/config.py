@@ -143,7 +143,7 @@ class StoreSettings(Settings):
         default=ATTRIBUTES_BYTES_MAX,
         ge=1024,
         le=ATTRIBUTES_BYTES_MAX,
-        description="Maximum size of an entry's attributes, in bytes of JSON.",
+        description="Maximum size of an entry's attributes, and of the record of a command, in bytes each.",
     )
     entry_path_chars_max: int = setting(
         default=PATH_CHARS_MAX,

@@ -46,7 +46,7 @@ def cursor_from_pb(cursor: cursor_pb2.Cursor) -> Cursor:
 
 def entry_to_pb(entry: Entry) -> entry_pb2.Entry:
     """An entry for the wire, with its derived status."""
-    return entry_pb2.Entry(
+    message = entry_pb2.Entry(
         path=entry.path,
         scheme=entry.scheme,
         scope=entry.scope,
@@ -66,6 +66,9 @@ def entry_to_pb(entry: Entry) -> entry_pb2.Entry:
         hash=entry.hash,
         update_time=time_to_pb(entry.update_ms),
     )
+    if entry.record:
+        message.record.MergeFromString(entry.record)
+    return message
 
 
 def entry_from_pb(entry: entry_pb2.Entry) -> Entry:
@@ -88,6 +91,7 @@ def entry_from_pb(entry: entry_pb2.Entry) -> Entry:
         revision=entry.revision,
         hash=entry.hash,
         update_ms=time_from_pb(entry.update_time),
+        record=entry.record.SerializeToString() if entry.HasField("record") else b"",
     )
 
 
@@ -113,6 +117,9 @@ def write_to_pb(write: EntryWrite) -> write_pb2.EntryWrite:
                     merge_attributes_json=change.merge_attributes_json,
                 )
             )
+            if change.record is not None:
+                message.set.record.SetInParent()
+                message.set.record.MergeFromString(change.record)
         case AppendEntry(text, offset):
             message.append.CopyFrom(write_pb2.AppendEntry(text=text, offset=offset))
         case RemoveEntry():
@@ -154,6 +161,7 @@ def _change_from_pb(message: write_pb2.EntryWrite) -> EntryChange:
                 known(State, state, "state") if state else State.UNSPECIFIED,
                 change.outcome if has("outcome") else None,
                 change.merge_attributes_json if has("merge_attributes_json") else None,
+                change.record.SerializeToString() if has("record") else None,
             )
         case "append":
             offset = message.append.offset if message.append.HasField("offset") else None

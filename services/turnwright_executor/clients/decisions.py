@@ -28,9 +28,9 @@ from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.inbox import Inbox, Ruling
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.runs.scheduler import Scheduler
-from turnwright_executor.turn.records import effect_of
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.watching.proposals import proposal_of
+from turnwright_executor.wire.command_records import effect_in
 
 
 @frozen
@@ -62,7 +62,7 @@ class Decisions:
     async def _waiting_effect(self, address: RunAddress, path: str) -> Effect | None:
         """What would be accepted; None where the store will say why nothing can be."""
         found = await self.ledger.get_entries(address, [path])
-        return effect_of(found[0]) if found and found[0].state is State.PROPOSED else None
+        return effect_in(found[0].record) if found and found[0].state is State.PROPOSED else None
 
     async def get(self, request: proposal_pb2.GetProposalRequest) -> proposal_pb2.GetProposalResponse:
         """A proposal with all that it would write."""
@@ -75,7 +75,7 @@ class Decisions:
             state = record.state.name.lower()
             message = f"{request.path} is {state}: it does not wait for a decision."
             raise fault(Reason.NOT_PROPOSED, message, path=request.path, state=state)
-        effect = effect_of(record)
+        effect = effect_in(record.record)
         contents = contents_in(effect) if effect else {}
         return proposal_pb2.GetProposalResponse(
             proposal=proposal_of(record, whole=True),

@@ -24,7 +24,7 @@ from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.turn.judging import facts_of, judge
 from turnwright_executor.turn.model_call import note_from_entry
-from turnwright_executor.turn.records import is_command, record_from_entry
+from turnwright_executor.wire.command_records import is_command, record_from_entry
 
 BUDGET_TURN: Final = "error/budget_turn"
 """Where the error of a turn stands whose results did not fit, below the turn's records."""

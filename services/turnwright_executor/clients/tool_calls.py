@@ -21,7 +21,6 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from itertools import count
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -48,16 +47,14 @@ from turnwright_executor.turn.machine import Action, Step, TurnState
 from turnwright_executor.turn.recording import Gate, new_record
 from turnwright_executor.turn.records import (
     beat_write,
-    is_ours,
     new_record_write,
-    record_from_entry,
     record_write,
-    released_write,
     settled,
 )
 from turnwright_executor.turn.write_buffer import KEEP_TIMEOUT_S, WriteBuffer
 from turnwright_executor.watching.hub import RunHub
 from turnwright_executor.watching.hubs import Hubs
+from turnwright_executor.wire.command_records import is_ours, record_from_entry
 from turnwright_grammar import Command
 
 CALL_BYTES_MAX: Final = 512 * 1024
@@ -233,12 +230,12 @@ class ToolCalls:
         if record.stage is Stage.SETTLED and not buffer.writes():
             return
         is_last = not call.request_id or record.effect_class is EffectClass.OUTSIDE
-        write = released_write(record.path)
-        if is_abandoned and is_last and record.stage is not Stage.SETTLED:
-            write = record_write(settled(record, GONE))
         with suppress(TurnwrightError, TimeoutError):
             async with asyncio.timeout(KEEP_TIMEOUT_S):
-                await buffer.touch(write)
+                if is_abandoned and is_last and record.stage is not Stage.SETTLED:
+                    await buffer.touch(record_write(settled(record, GONE)))
+                elif (stored := await self._found(call, call.record_folder())) is not None:
+                    await buffer.touch(record_write(_released(stored[0])))
 
     def _scope(
         self, host: ToolHost, hub: RunHub, loop: Loop, turn: int, events: HookEvents, buffer: WriteBuffer
@@ -356,12 +353,17 @@ class CallSteps:
         return None
 
 
+def _released(record: CommandRecord) -> CommandRecord:
+    """The record as it is left to another owner."""
+    return replace(record, call=replace(record.call, owner="")) if record.call else record
+
+
 async def _beat(buffer: WriteBuffer, path: str) -> None:
     """Show again and again that the owner of a call lives. Raises REVISION_CONFLICT once it is no owner any more."""
-    for number in count(1):
+    while True:
         await asyncio.sleep(BEAT_S)
         try:
-            await buffer.touch(beat_write(path, number))
+            await buffer.touch(beat_write(path))
         except TurnwrightError as error:
             if error.reason not in AWAY:
                 raise

@@ -19,6 +19,7 @@ from dataclasses import field, replace
 from enum import Enum
 from typing import Any
 
+from turnwright_core.decisions import Decision, Ruling
 from turnwright_core.entries import State
 from turnwright_core.values import frozen
 from turnwright_executor.domain.effect_class import EffectClass
@@ -35,30 +36,6 @@ class Stage(Enum):
     ACCEPTED = "accepted"
     DISPATCHED = "dispatched"
     SETTLED = "settled"
-
-
-class Ruling(Enum):
-    """What was decided on a proposal. EXPIRED: nobody decided in time."""
-
-    ACCEPTED = "accept"
-    REJECTED = "reject"
-    EXPIRED = "expire"
-
-
-@frozen
-class Decision:
-    """What somebody decided on a proposal: `comment` is the answer to a question."""
-
-    ruling: Ruling
-    comment: str = ""
-    principal: str = ""
-    time_ms: int = 0
-    contents: Mapping[str, str] = field(default_factory=dict)
-    """What shall be written instead of what was proposed, by path, until the effect has it."""
-    edited: tuple[str, ...] = ()
-    """The paths whose content somebody gave; the empty one is the only one there was."""
-    client_runs: bool = False
-    """Whether who decided carries the command out."""
 
 
 @frozen

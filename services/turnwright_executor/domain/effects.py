@@ -1,6 +1,6 @@
 """What a command wants to do to the world, as data: shown in a proposal, stored in its record, carried out later.
 
-An effect lives in the attributes of the command's record under `effect`, so that any executor can carry it out.
+An effect lives in the command's record, so that any executor can carry it out.
 File effects carry the hash of what they were made from and of what they make: whoever finds the file at the target
 knows that the work is done, and whoever finds something else knows that it is a conflict (architecture 6, 11).
 """
@@ -69,38 +69,3 @@ class CallEffect:
 
 
 Effect = FileEffect | CommandEffect | QuestionEffect | CallEffect
-
-
-def effect_to_json(effect: Effect) -> dict[str, Any]:
-    """The effect as it is kept in the attributes of a record."""
-    if isinstance(effect, CommandEffect):
-        told = {"kind": "command", "command": effect.command, "timeout_s": effect.timeout_s}
-        return told | {name: value for name in ("read_only", "producer") if (value := getattr(effect, name))}
-    if isinstance(effect, QuestionEffect):
-        answered = {"answer": effect.answer} if effect.answer else {}
-        return {"kind": "question", "question": effect.question, "options": list(effect.options)} | answered
-    if isinstance(effect, CallEffect):
-        return {"kind": "call", "data": dict(effect.data)}
-    return {"kind": "files", "edits": [_edit_to_json(edit) for edit in effect.edits]}
-
-
-def _edit_to_json(edit: FileEdit) -> dict[str, Any]:
-    told = {"path": edit.path, "base_hash": edit.base_hash, "content": edit.content, "patch": edit.patch}
-    return told | ({"amended": True} if edit.amended else {}) | ({"like": edit.like} if edit.like else {})
-
-
-def effect_from_json(value: dict[str, Any]) -> Effect:
-    """The effect from the attributes of a record. Raises KeyError for something that is none."""
-    if value["kind"] == "command":
-        read_only, producer = bool(value.get("read_only", False)), value.get("producer", "")
-        return CommandEffect(value["command"], value["timeout_s"], read_only, producer)
-    if value["kind"] == "question":
-        return QuestionEffect(value["question"], tuple(value["options"]), value.get("answer", ""))
-    if value["kind"] == "call":
-        return CallEffect(dict(value["data"]))
-    return FileEffect(tuple(map(_edit_from_json, value["edits"])))
-
-
-def _edit_from_json(value: dict[str, Any]) -> FileEdit:
-    more = {name: value[name] for name in ("amended", "like") if name in value}
-    return FileEdit(value["path"], value["base_hash"], value["content"], value["patch"], **more)

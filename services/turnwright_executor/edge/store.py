@@ -20,7 +20,7 @@ from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
-from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, PAGE_SIZE_MAX
+from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, PAGE_SIZE_MAX, RECORD_BYTES_MAX
 from turnwright_core.runs import Run, Spending
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, entry_from_pb
@@ -119,14 +119,14 @@ class StoreLedger(StoreWrites):
         )
 
     async def _whole(self, address: RunAddress, records: Sequence[Entry]) -> tuple[Entry, ...]:
-        """The records, those read that came without body and attributes because a message is too small for all."""
+        """The records, those read that came with nothing because a message is too small for all."""
         found: dict[str, Entry] = {}
         asked: list[str] = []
         total = 0
         for record in records:
             if record.attributes_json:
                 continue
-            more = record.body_size_bytes + ATTRIBUTES_BYTES_MAX
+            more = record.body_size_bytes + ATTRIBUTES_BYTES_MAX + RECORD_BYTES_MAX
             if asked and total + more > WHOLE_BYTES_MAX:
                 found |= {entry.path: entry for entry in await self.get_entries(address, asked)}
                 asked, total = [], 0

@@ -7,16 +7,15 @@ done. Source: rows RU009, RU204, RU205; architecture 6 and 11.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, cast
 
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
-from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, PATCH_BYTES_MAX
+from turnwright_core.limits import PATCH_BYTES_MAX, RECORD_BYTES_MAX
 from turnwright_core.patterns import unified_patch
 from turnwright_core.text import cut_bytes
-from turnwright_executor.domain.effects import Effect, FileEdit, FileEffect, effect_to_json
+from turnwright_executor.domain.effects import Effect, FileEdit, FileEffect
 from turnwright_executor.tools.attributes import summary_of, visibility_of
 from turnwright_executor.tools.contract import Context, Done, Proposed, failed
 from turnwright_executor.tools.listing import LISTED_MAX, changed_files, line_count, listed, plural
@@ -30,10 +29,11 @@ from turnwright_executor.tools.paths import (
     removal,
 )
 from turnwright_executor.tools.ports import FileText, OutsideProjectError
+from turnwright_executor.wire.effects import effect_bytes
 from turnwright_grammar import Command
 
-EFFECT_BYTES_MAX: Final = ATTRIBUTES_BYTES_MAX - 64 * 1024
-"""Longest effect together with its command, in bytes of JSON: both stand in the attributes of one record."""
+EFFECT_BYTES_MAX: Final = RECORD_BYTES_MAX - 64 * 1024
+"""Longest effect together with its command, in bytes: both stand in one record."""
 
 CONFLICT: Final = "conflict:409"
 INVALID: Final = "invalid:400"
@@ -71,8 +71,8 @@ def proposed(edits: Sequence[FileEdit], command: Command, notes: Sequence[str] =
     for edit in edits:
         _check_encodable(edit)
     effect = FileEffect(tuple(_shortened(edits)))
-    stored = [effect_to_json(effect), dict(command.attributes), command.body]
-    size = len(json.dumps(stored, ensure_ascii=False, separators=(",", ":")).encode(errors="replace"))
+    written = (command.body, *command.attributes, *command.attributes.values())
+    size = effect_bytes(effect) + sum(len(text.encode(errors="replace")) for text in written)
     if size > EFFECT_BYTES_MAX:
         advice = "Change it in smaller parts, or use <sh>."
         raise refused("too_large:413", f"The change has {size} bytes; at most {EFFECT_BYTES_MAX} are kept. {advice}")

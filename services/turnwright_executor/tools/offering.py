@@ -19,6 +19,7 @@ from turnwright_core.kit.calling import LateError, PluginCalls, PluginError
 from turnwright_core.limits import BODY_BYTES_MAX
 from turnwright_core.runs import Mode
 from turnwright_core.schemes import Scheme
+from turnwright_core.streams import PRODUCER
 from turnwright_executor.domain.effect_class import EffectClass
 from turnwright_executor.domain.effects import CallEffect, CommandEffect, Effect, FileEffect, QuestionEffect
 from turnwright_executor.domain.toolset import PHASES, Need, Offer
@@ -39,11 +40,8 @@ ANSWER_BYTES_MAX: Final = 64 * 1024
 PHASES_OPEN: Final = tuple(phase for phase, _ in PHASES if phase != "communicate")
 """Where tools of plugins may stand; the last words of a reply are the runtime's own."""
 
-KEPT: Final = frozenset(
-    {"tool", "target", "command", "ordinal", "effect", "dispatched", "decision", "effect_class", "key", "principal"}
-    | {"request", "producer"}
-)
-"""Attributes of a record by which the runtime knows what became of it: no tool sets them."""
+KEPT: Final = frozenset({"tool", "target", PRODUCER})
+"""Attributes of a record that the runtime sets: what its tag shows, and who brings the output of a stream."""
 
 _WRITERS: Final = {Tier.UNSPECIFIED: Tier.PLUGIN, Tier.PLUGIN: Tier.PLUGIN, Tier.MODEL: Tier.MODEL}
 

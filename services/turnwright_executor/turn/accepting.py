@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Final
 
-from turnwright_core.limits import ATTRIBUTES_BYTES_MAX
+from turnwright_core.limits import RECORD_BYTES_MAX
 from turnwright_core.values import mutable
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.amending import AMENDED_PATCH_BYTES_MAX, amended_command, amended_edit, edited_text
@@ -29,10 +29,10 @@ from turnwright_executor.hooks import points
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.payloads import Acceptance, Content, Proposal, ProposalDecided, ProposedFile
 from turnwright_executor.tools.contract import Done, failed
-from turnwright_executor.turn.records import attributes_bytes
+from turnwright_executor.turn.records import record_bytes
 
-RECORD_BYTES_MAX: Final = ATTRIBUTES_BYTES_MAX - 1024
-"""Longest attributes of a record whose content was amended, in bytes; the mark of its effect has to fit as well."""
+AMENDED_BYTES_MAX: Final = RECORD_BYTES_MAX - 1024
+"""Longest record whose content was amended, in bytes; the mark of its effect has to fit as well."""
 
 
 @mutable
@@ -139,9 +139,9 @@ def amended(record: CommandRecord, effect: Effect) -> CommandRecord:
     return replace(record, effect=effect, decision=decision)
 
 
-def attributes_too_large(record: CommandRecord) -> Done | None:
+def record_too_large(record: CommandRecord) -> Done | None:
     """The end of a command whose content was amended to more than a record holds."""
-    size = attributes_bytes(record)
-    if size <= RECORD_BYTES_MAX:
+    size = record_bytes(record)
+    if size <= AMENDED_BYTES_MAX:
         return None
-    return failed("too_large:413", f"The accepted content has {size} bytes; at most {RECORD_BYTES_MAX} are kept.")
+    return failed("too_large:413", f"The accepted content has {size} bytes; at most {AMENDED_BYTES_MAX} are kept.")

@@ -29,7 +29,7 @@ from turnwright_executor.ports.publishing import Activity, Publisher
 from turnwright_executor.tools.contract import Context, Done, Proposed, Tool, failed
 from turnwright_executor.tools.ports import Shell, Workspace
 from turnwright_executor.turn import indeterminate
-from turnwright_executor.turn.accepting import Proposals, amended, attributes_too_large
+from turnwright_executor.turn.accepting import Proposals, amended, record_too_large
 from turnwright_executor.turn.machine import Action, Here, TurnState
 from turnwright_executor.turn.records import error_write
 from turnwright_executor.turn.settlement import channels_of, closed_channels
@@ -142,7 +142,7 @@ class CommandSteps:
         if isinstance(accepted, Done):
             return await self._settle(record, accepted)
         record = amended(record, accepted)
-        if too_large := attributes_too_large(record):
+        if too_large := record_too_large(record):
             return await self._settle(record, too_large)
         self._state.records[record.path] = record
         self._state.here[record.path] = Here.CLEARED

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from turnwright_core.decisions import Ruling
 from turnwright_core.runs import RUNNING, TurnResult
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import TurnAddress
-from turnwright_executor.domain.command_record import CommandRecord, Ruling
+from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.verdict import (
     GO_ON,
     Limits,

@@ -15,7 +15,7 @@ from turnwright_executor.ports.ledger import Claim
 from turnwright_executor.tools.contract import Done
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.machine import Here, TurnState
-from turnwright_executor.turn.records import is_command, record_from_entry
+from turnwright_executor.wire.command_records import is_command, record_from_entry
 
 
 @mutable

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, to_attributes_json
-from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, NAME_CHARS_MAX
+from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, NAME_CHARS_MAX, RECORD_BYTES_MAX
 from turnwright_core.runs import Mode
 from turnwright_core.values import frozen
 from turnwright_executor.domain.addresses import TurnAddress
@@ -33,7 +33,7 @@ from turnwright_executor.tools.contract import Tool, failed
 from turnwright_executor.tools.offering import Offered
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.model_call import CALL, ModelCallRecord
-from turnwright_executor.turn.records import attributes_bytes, error_write, settled
+from turnwright_executor.turn.records import error_write, record_bytes, settled
 from turnwright_grammar import Command, ReadWarning
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ _DROPPED: Final = "Only the first {taken} commands were taken; {dropped} were dr
 
 _HALVES: Final = re.compile("[\ud800-\udfff]")
 
-COMMAND_BYTES_MAX: Final = ATTRIBUTES_BYTES_MAX // 2
-"""Longest command that a record keeps, in bytes of JSON: its effect has to fit beside it."""
+COMMAND_BYTES_MAX: Final = RECORD_BYTES_MAX // 2
+"""Longest command that a record keeps, in bytes: its effect has to fit beside it."""
 
 READ_ASIDE_CHARS: Final = 4 * 1024
 """Length from which a reply's reading ends in a thread, in code points: the worst costs 10 us each."""
@@ -252,7 +252,7 @@ def new_record(
         key=secrets.token_hex(8) if effect_class is EffectClass.IDEMPOTENT else "",
         call=call,
     )
-    if attributes_bytes(record) > COMMAND_BYTES_MAX:
+    if record_bytes(record) > COMMAND_BYTES_MAX:
         name = command.name[:NAME_CHARS_MAX]
         return settled(replace(record, tool=name, target=record.target[:200], command=Command(name)), TOO_LARGE)
     return settled(record, failed(recording.outcome, recording.body)) if recording.is_refused else record

@@ -25,7 +25,8 @@ from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.model_call import ModelCallRecord, note_from_entry
-from turnwright_executor.turn.records import error_write, is_command, is_dispatched
+from turnwright_executor.turn.records import error_write
+from turnwright_executor.wire.command_records import is_command, is_dispatched
 
 CHANNELS: Final = (1, 2)
 

@@ -71,6 +71,7 @@ def as_recorded(moved: WatchRunResponse) -> WatchRunResponse:
     """A command's record as it was before its end, which may be stored with the record in one write (C58)."""
     entry = moved.message_added.entry
     entry.state, entry.outcome, entry.body, entry.body_size_bytes = entry_pb2.STATE_RECORDED, "", "", 0
+    entry.record.recorded.SetInParent()
     return moved
 
 

@@ -36,6 +36,7 @@ from turnwright_executor.watching import events
 from turnwright_executor.watching import output_pieces as growth
 from turnwright_executor.watching.run_fold import RunFold, now
 from turnwright_executor.watching.tail import Tail, TailBounds
+from turnwright_executor.wire.command_records import is_command
 
 FEED_BACKOFF_S: Final = (0.1, 0.5, 2.0, 5.0)
 """Seconds before the change feed is opened again after each failure in a row."""
@@ -277,12 +278,7 @@ class RunHub:
             if is_all:
                 return
         moved = events.entry_moved(entry, is_new=before is None)
-        if (
-            before is None
-            and entry.state.is_settled
-            and entry.path.startswith("log://")
-            and "ordinal" in entry.attributes
-        ):
+        if before is None and entry.state.is_settled and is_command(entry):
             self.publish(events.as_recorded(moved))
             moved = events.entry_moved(entry, is_new=False)
         self.publish(moved)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
 
+from turnwright.types.v1 import command_record_pb2 as pb
 from turnwright.types.v1 import proposal_pb2
 
 from turnwright_core.entries import Entry
@@ -18,9 +17,9 @@ from turnwright_executor.domain.effects import (
     FileEdit,
     FileEffect,
     QuestionEffect,
-    effect_from_json,
 )
 from turnwright_executor.domain.toolset import TOOL_ORDER
+from turnwright_executor.wire.effects import effect_from_pb
 
 
 def proposal_of(entry: Entry, *, whole: bool = False) -> proposal_pb2.Proposal:
@@ -28,8 +27,8 @@ def proposal_of(entry: Entry, *, whole: bool = False) -> proposal_pb2.Proposal:
 
     An effect that cannot be read is left out: what is known of the record is told all the same.
     """
-    attributes = entry.attributes
-    tool = str(attributes.get("tool", ""))
+    message, attributes = pb.CommandRecord.FromString(entry.record), entry.attributes
+    tool = message.tool or str(attributes.get("tool", ""))
     proposal = proposal_pb2.Proposal(
         path=entry.path,
         tool=tool,
@@ -39,11 +38,9 @@ def proposal_of(entry: Entry, *, whole: bool = False) -> proposal_pb2.Proposal:
         body_size_bytes=entry.body_size_bytes,
     )
     if tool not in TOOL_ORDER:
-        proposal.command_written.CopyFrom(_written(attributes.get("command") or {}, whole=whole))
-    try:
-        _put_effect(proposal, effect_from_json(attributes["effect"]))
-    except (KeyError, TypeError, ValueError):
-        proposal.ClearField(proposal.WhichOneof("effect") or "files")
+        proposal.command_written.CopyFrom(_written(message.command, whole=whole))
+    if (effect := effect_from_pb(message.proposed.effect)) is not None:
+        _put_effect(proposal, effect)
     return proposal
 
 
@@ -61,12 +58,12 @@ def _put_effect(proposal: proposal_pb2.Proposal, effect: Effect) -> None:
             proposal.call.data_json = json.dumps(effect.data, ensure_ascii=False)
 
 
-def _written(command: Mapping[str, Any], *, whole: bool) -> proposal_pb2.WrittenCommand:
+def _written(command: pb.CommandText, *, whole: bool) -> proposal_pb2.WrittenCommand:
     """The command as the model wrote it; nothing of one that was too large to be kept."""
-    body = str(command.get("body", ""))
-    attributes = {str(name): str(value) for name, value in (command.get("attributes") or {}).items()}
     return proposal_pb2.WrittenCommand(
-        attributes=attributes, body=_shown(body, whole=whole), body_size_bytes=len(body.encode(errors="replace"))
+        attributes={attribute.name: attribute.value for attribute in command.attributes},
+        body=_shown(command.body, whole=whole),
+        body_size_bytes=len(command.body.encode()),
     )
 
 

@@ -158,7 +158,7 @@ def _cut(entry: Entry, wish: Wish) -> Got:
 def _within_limit(got: list[Got]) -> list[Got]:
     total = 0
     for one in got:
-        texts = len(one.entry.body.encode()) + len(one.entry.attributes_json.encode())
+        texts = len(one.entry.body.encode()) + len(one.entry.attributes_json.encode()) + len(one.entry.record)
         total += ENTRY_BYTES + 3 * len(one.entry.path) + texts
         _check_total(total)
     return got

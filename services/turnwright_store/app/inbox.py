@@ -204,4 +204,5 @@ def _told(one: Pending) -> _Told:
 
 
 def _bytes(one: Pending) -> int:
-    return len(one.entry.attributes_json) + one.entry.body_size_bytes + len(one.entry.path)
+    entry = one.entry
+    return len(entry.attributes_json) + len(entry.record) + entry.body_size_bytes + len(entry.path)

@@ -41,7 +41,7 @@ RECENT_TURNS_MAX: Final = 32
 """Ended turns that a claim returns: strikes and cycles are read off them."""
 
 RECORDS_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Bodies and attributes of records that a claim returns, in bytes; later records come without theirs."""
+"""What records that a claim returns hold, in bytes; later records come without theirs."""
 
 CLAIMS_MAX: Final = 100
 """Runs that one call claims at most."""
@@ -168,7 +168,7 @@ def _start_next(tx: Transaction, run: RunRow) -> RunRow:
 
 
 def _records(connection: Connection, run: RunRow) -> list[Entry]:
-    """The records of the open turn in the order of their recording; bodies and attributes as far as they fit."""
+    """The records of the open turn in the order of their recording; what they hold as far as it fits."""
     if not run.turn_open:
         return []
     shown, after = [], ""
@@ -180,7 +180,7 @@ def _records(connection: Connection, run: RunRow) -> list[Entry]:
     bare = load_entries(connection, run, shown[whole:], Wanted(bodies=False))
     return [
         *load_entries(connection, run, shown[:whole], Wanted()),
-        *(replace(one, attributes_json="") for one in bare),
+        *(replace(one, attributes_json="", record=b"") for one in bare),
     ]
 
 
@@ -258,7 +258,7 @@ def _free(tx: Transaction, basis: Basis, candidates: Sequence[Address]) -> Itera
 
 
 def _bytes(claimed: Claimed) -> int:
-    held = sum(len(one.body) + len(one.attributes_json) for one in claimed.records)
+    held = sum(len(one.body) + len(one.attributes_json) + len(one.record) for one in claimed.records)
     return run_bytes(claimed.run.run) * 2 + held + ROW_BYTES * (len(claimed.records) + len(claimed.recent_turns))
 
 

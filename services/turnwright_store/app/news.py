@@ -17,7 +17,7 @@ from turnwright_core.entries import Cursor, Entry
 from turnwright_core.runs import Loop, Turn
 from turnwright_core.values import frozen, mutable
 from turnwright_store.app.reading import ENTRY_BYTES
-from turnwright_store.domain.slots import Slot
+from turnwright_store.domain.slots import Draft, Slot
 from turnwright_store.domain.weights import run_bytes, turn_bytes
 from turnwright_store.ports import NEWS_BYTES_MAX, Stored, Transaction
 from turnwright_store.sql.runs import RunRow, Standing
@@ -49,7 +49,11 @@ class RunNews:
 
 def _slot_bytes(slot: Slot) -> int:
     made = slot.draft
-    return ENTRY_BYTES + 3 * len(slot.path) + (made.body_size_bytes + 4 * len(made.attributes) if made else 0)
+    return ENTRY_BYTES + 3 * len(slot.path) + (_draft_bytes(made) if made else 0)
+
+
+def _draft_bytes(made: Draft) -> int:
+    return made.body_size_bytes + 4 * len(made.attributes) + len(made.record)
 
 
 def tell(tx: Transaction, before: int, run: Standing, turns: Sequence[Turn] = ()) -> None:
@@ -186,4 +190,5 @@ def _entry(slot: Slot, run: Standing, moment: Stored, wanted: Wanted, hidden: Co
         revision=moment.revision,
         hash=made.hash,
         update_ms=moment.now_ms,
+        record=made.record,
     )

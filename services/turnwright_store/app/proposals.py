@@ -1,6 +1,6 @@
 """Decisions on proposals: each is made once, whoever makes it, and whoever comes too late hears of the one before.
 
-The record itself says what was decided: its attribute `decision` holds the word, who, when, and the comment. It is
+The record itself says what was decided, by whom, when, and with which comment. That is
 written in the transaction in which the record stops waiting, so of two that decide at once the second finds it.
 Source: architecture 6, 11; rows RU009, RU013, RU035, RU040, RU249-RU255; decisions C14, C20, C26.
 """
@@ -9,27 +9,24 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
+from turnwright_core.decisions import Decision, Ruling
 from turnwright_core.entries import Cursor, Entry, EntryWrite, SetEntry, State, Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX, PATH_CHARS_MAX
 from turnwright_core.runs import Run
 from turnwright_core.values import frozen
+from turnwright_core.wire.command_records import decided, decision_in
 from turnwright_store.app.reading import Address
 from turnwright_store.app.writing import apply_writes
 from turnwright_store.domain.basis import Basis
-from turnwright_store.domain.checks import check_attributes, check_bytes, check_chars, check_count, check_path, invalid
-from turnwright_store.domain.merging import attributes_text
+from turnwright_store.domain.checks import check_bytes, check_chars, check_count, check_path, check_record, invalid
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.ports import Transaction
 from turnwright_store.sql.runs import RunRow, get_run
 from turnwright_store.sql.views import Wanted, find_shown, load_entries
-
-ACCEPT: Final = "accept"
-REJECT: Final = "reject"
-EXPIRE: Final = "expire"
 
 REJECTED_OUTCOME: Final = "rejected:403"
 """Outcome of a record whose proposal was rejected (C20, C26)."""
@@ -37,19 +34,10 @@ REJECTED_OUTCOME: Final = "rejected:403"
 EXPIRED_OUTCOME: Final = "expired:499"
 """Outcome of a record that nobody decided in time."""
 
-DECISION: Final = "decision"
-"""Attribute of a record that holds the decision."""
-
-CLIENT_RUNS: Final = "client_runs"
-"""Field of a decision whose author carries the effect out."""
-
-CONTENTS: Final = "contents"
-"""Field of a decision that holds what is written instead of what was proposed, by path."""
-
 CONTENTS_MAX: Final = 1000
 """Most contents that come with a decision."""
 
-_PAST: Final = {ACCEPT: "accepted", REJECT: "rejected"}
+_PAST: Final = {Ruling.ACCEPTED: "accepted", Ruling.REJECTED: "rejected"}
 
 
 @frozen
@@ -104,35 +92,32 @@ def _check(resolution: Resolution) -> None:
 
 
 def _resolved(tx: Transaction, caller: Caller, record: Entry, resolution: Resolution) -> SetEntry:
-    word = ACCEPT if resolution.accept else REJECT
-    made = decision(word, resolution.comment, caller.principal, tx.now_ms)
-    if resolution.contents:
-        made[CONTENTS] = dict(resolution.contents)
-    if resolution.client_runs:
-        made[CLIENT_RUNS] = True
-    attributes = attributes_text(record.attributes | {DECISION: made})
+    made = Decision(
+        Ruling.ACCEPTED if resolution.accept else Ruling.REJECTED,
+        resolution.comment,
+        caller.principal,
+        tx.now_ms,
+        dict(resolution.contents),
+        client_runs=resolution.client_runs,
+    )
+    after = decided(record.record, made)
     if resolution.accept:
-        return SetEntry(attributes_json=attributes, state=State.RECORDED)
-    return SetEntry(resolution.comment or "Rejected.", attributes, state=State.FAILED, outcome=REJECTED_OUTCOME)
+        return SetEntry(state=State.RECORDED, record=after)
+    return SetEntry(resolution.comment or "Rejected.", state=State.FAILED, outcome=REJECTED_OUTCOME, record=after)
 
 
 def expired(record: Entry, wait_ms: int, now_ms: int) -> SetEntry:
     """What becomes of a record that nobody decided for so many milliseconds."""
-    attributes = record.attributes | {DECISION: decision(EXPIRE, "", "", now_ms)}
+    after = decided(record.record, Decision(Ruling.EXPIRED, time_ms=now_ms))
     body = f"Nobody decided within {wait_ms / 1000:g} s, so it was not carried out."
-    return SetEntry(body, attributes_text(attributes), state=State.CANCELLED, outcome=EXPIRED_OUTCOME)
-
-
-def decision(word: str, comment: str, principal: str, now_ms: int) -> dict[str, Any]:
-    """A decision as a record keeps it."""
-    return {"decision": word, "comment": comment, "principal": principal, "time_ms": now_ms}
+    return SetEntry(body, state=State.CANCELLED, outcome=EXPIRED_OUTCOME, record=after)
 
 
 def write_decision(
     tx: Transaction, basis: Basis, run: RunRow, record: Entry, change: SetEntry, principal: str
 ) -> RunRow:
     """Write a decision on its record; the run as it is then. Raises LIMIT_EXCEEDED."""
-    check_attributes(change.attributes_json or "", basis.limits.attributes_bytes_max)
+    check_record(change.record or b"", basis.limits.attributes_bytes_max)
     # The store itself writes the record, whatever the scheme grants to clients (RU035).
     write = EntryWrite(record.path, change, Tier.SYSTEM, expected_revision=record.revision)
     return apply_writes(tx, basis, run, [write], principal).run
@@ -152,24 +137,17 @@ def not_proposed(record: Entry) -> Exception:
     values = {"path": record.path, "state": state}
     if record.outcome:
         values["outcome"] = record.outcome
-    made = decision_of(record)
+    made = decision_in(record.record)
     if made is None:
         told = f"{record.path} is {state}, not a pending proposal: it needs no decision."
         return fault(Reason.NOT_PROPOSED, told, **values)
-    word, principal = str(made.get("decision", "")), str(made.get("principal", ""))
     time = _time(made)
-    values |= {"decision": word, "principal": principal, "time": time}
-    how = f"was {_PAST[word]} by {principal}" if word in _PAST else "expired"
+    values |= {"decision": made.ruling.value, "principal": made.principal, "time": time}
+    past = _PAST.get(made.ruling)
+    how = f"was {past} by {made.principal}" if past else "expired"
     return fault(Reason.NOT_PROPOSED, f"{record.path} {how} at {time}: it is {state} now.", **values)
 
 
-def decision_of(record: Entry) -> dict[str, Any] | None:
-    """The decision on a record; None when nobody made one."""
-    found = record.attributes.get(DECISION)
-    return found if isinstance(found, dict) else None
-
-
-def _time(made: dict[str, Any]) -> str:
-    time_ms = made.get("time_ms", 0)
-    moment = datetime.fromtimestamp((time_ms if isinstance(time_ms, int) else 0) / 1000, UTC)
+def _time(made: Decision) -> str:
+    moment = datetime.fromtimestamp(made.time_ms / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

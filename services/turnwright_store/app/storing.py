@@ -92,7 +92,7 @@ def _version(slot: Slot, actor: str, now_ms: int) -> tuple[object, ...]:
     attributes, size = made.attributes, made.body_size_bytes
     return (
         version_key(stored.entry, stored.rev), stored.entry, stored.rev, int(made.writer), actor, now_ms, made.hash,
-        size, size, len(attributes.encode()), attributes, made.body,
+        size, size, len(attributes.encode()) + len(made.record), attributes, made.record, made.body,
     )  # fmt: skip
 
 

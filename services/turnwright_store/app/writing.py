@@ -31,13 +31,14 @@ from turnwright_store.domain.checks import (
     check_bytes,
     check_count,
     check_path,
+    check_record,
     check_revision,
     check_words,
     invalid,
     over_limit,
 )
 from turnwright_store.domain.limits import WriteLimits
-from turnwright_store.domain.permissions import check_writer, writer_of
+from turnwright_store.domain.permissions import check_record_writer, check_writer, writer_of
 from turnwright_store.domain.scheme_rules import check_entry
 from turnwright_store.domain.slots import Content, Home, Slot, Stamp, gives_content
 from turnwright_store.ports import Transaction
@@ -94,6 +95,9 @@ def _checked(basis: Basis, caller: Caller, write: EntryWrite) -> EntryWrite:
         scheme = scheme_of(write.path) or ""
         check_writer(basis.scheme(scheme), writer, write.path)
         _check_set(basis.limits, write.path, scheme, write.change)
+        if write.change.record is not None:
+            check_record_writer(writer, write.path)
+            check_record(write.change.record, basis.limits.attributes_bytes_max)
         return write
     if isinstance(write.change, (CopyEntry, MoveEntry)):
         _check_target(basis.limits, write.path, write.change.to)

@@ -18,6 +18,7 @@ from turnwright_core.limits import (
     PAGE_SIZE_MAX,
     PATH_CHARS_MAX,
     PERSONA_BYTES_MAX,
+    RECORD_BYTES_MAX,
 )
 from turnwright_core.runs import Budget, Model, RunSettings
 
@@ -102,6 +103,12 @@ def check_revision(path: str, expected: int | None, actual: int) -> None:
             expected=expected,
             actual=actual,
         )
+
+
+def check_record(record: bytes, bytes_max: int = RECORD_BYTES_MAX) -> None:
+    """Refuse the record of a command that is too long."""
+    if len(record) > bytes_max:
+        raise over_limit("record", bytes_max, len(record), "bytes")
 
 
 def check_attributes(text: str, bytes_max: int = ATTRIBUTES_BYTES_MAX, field: str = "attributes_json") -> None:

@@ -27,6 +27,7 @@ class WriteLimits:
 
     body_bytes_max: int = BODY_BYTES_MAX
     attributes_bytes_max: int = ATTRIBUTES_BYTES_MAX
+    """Of attributes, and of a record."""
     path_chars_max: int = PATH_CHARS_MAX
     append_bytes_max: int = APPEND_BYTES_MAX
     writes_max: int = WRITES_MAX

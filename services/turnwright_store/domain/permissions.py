@@ -43,6 +43,18 @@ def check_writer(scheme: Scheme, writer: Tier, path: str) -> None:
     )
 
 
+def check_record_writer(writer: Tier, path: str) -> None:
+    """Refuse what a command has come through from anybody but the runtime: it says what was accepted, and by whom."""
+    if writer is not Tier.SYSTEM:
+        raise fault(
+            Reason.WRITER_FORBIDDEN,
+            f"{path}: the record of a command is written by system only, not by {writer.name.lower()}.",
+            path=path,
+            writer=writer.name.lower(),
+            outcome=PERMISSION,
+        )
+
+
 def check_floor(caller: Caller, floor: Tier, method: str) -> None:
     """Refuse a method to tiers below its floor."""
     if caller.tier < floor:

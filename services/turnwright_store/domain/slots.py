@@ -63,6 +63,7 @@ class Content(NamedTuple):
     """Without what was appended."""
     writer: Tier
     attributes: str
+    record: bytes
 
 
 @frozen
@@ -87,13 +88,14 @@ class Draft(NamedTuple):
     body_size_bytes: int
     hash: str
     attributes: str
+    record: bytes
     writer: Tier
 
 
-def draft(body: str, attributes: str, writer: Tier) -> Draft:
+def draft(body: str, attributes: str, record: bytes, writer: Tier) -> Draft:
     """A version with its digest."""
     data = body.encode()
-    return Draft(body, len(data), hashlib.sha256(data).hexdigest(), attributes, writer)
+    return Draft(body, len(data), hashlib.sha256(data).hexdigest(), attributes, record, writer)
 
 
 @frozen
@@ -168,6 +170,11 @@ class Slot:
         """The attributes as they are now."""
         return self.draft.attributes if self.draft else self.content.attributes if self.content else "{}"
 
+    @property
+    def record(self) -> bytes:
+        """What a command has come through, as it is now."""
+        return self.draft.record if self.draft else self.content.record if self.content else b""
+
     def body(self, read_body: ReadBody) -> str:
         """The body as it is now."""
         base = self.draft.body if self.draft else read_body(self.content, self.tail) if self.content else ""
@@ -187,7 +194,7 @@ class Slot:
     def copied(self, visibility: Visibility, read_body: ReadBody) -> SetEntry:
         """The write that makes another entry the same. Raises ENTRY_NOT_FOUND where the run does not see this one.
 
-        A copy is finished, whatever its source is: nobody goes on with it.
+        A copy is finished, whatever its source is: nobody goes on with it. That of a record is no command.
         """
         if self.sight is None:
             raise fault(Reason.ENTRY_NOT_FOUND, f"There is no entry {self.path} to copy.", path=self.path)
@@ -196,6 +203,7 @@ class Slot:
             self.attributes,
             visibility=visibility or self.sight.visibility,
             state=State.RESOLVED,
+            record=b"",
         )
 
     def settle(self, read_body: ReadBody) -> None:
@@ -204,14 +212,15 @@ class Slot:
         A shared body has several readers and perhaps several writers: its chunks would be nobody's own.
         """
         if self.appended and self.home.shared:
-            self._draft(self.body(read_body), self.attributes, self._writer)
+            self._draft(self.body(read_body), self.attributes, self.record, self._writer)
 
     def stored_as(self, entry: int, rev: int) -> None:
         """The draft is stored now, under this entry and revision of its scope."""
         assert self.draft
         made = self.draft
-        scope = self.home.scope
-        self.content = Content(entry, scope, 0, rev, made.hash, made.body_size_bytes, made.writer, made.attributes)
+        self.content = Content(
+            entry, self.home.scope, 0, rev, made.hash, made.body_size_bytes, made.writer, made.attributes, made.record
+        )
         self.tail = 0
 
     def _remove(self) -> bool:
@@ -262,22 +271,24 @@ class Slot:
             self.sight = Sight(0, old.revision, visibility, state, outcome, turn, loop, old.position, count)
 
     def _set_content(self, change: SetEntry, writer: Tier, read_body: ReadBody) -> None:
-        """Make a draft where the body or the attributes differ from what is there."""
-        attributes = self._attributes_after(change)
+        """Make a draft where the body, the attributes or the record differ from what is there."""
+        # A run that took its own entry away and writes another one: nobody sees what the old one said any more.
+        is_anew = change.body is not None and self.sight is None and not self.home.shared
+        attributes = self._attributes_after(change, "{}" if is_anew else self.attributes)
+        record = change.record
+        if record is None:
+            record = b"" if is_anew else self.record
         if change.body is None and self.is_taken:
-            if self.is_inherited or attributes != self.attributes:
-                self._draft(self.body(read_body), attributes, writer)
+            if self.is_inherited or (attributes, record) != (self.attributes, self.record):
+                self._draft(self.body(read_body), attributes, record, writer)
             return
-        new = draft(change.body or "", attributes, writer)
-        if self._is_whole and (new.hash, new.attributes) == (self._hash, self.attributes):
+        new = draft(change.body or "", attributes, record, writer)
+        if self._is_whole and (new.hash, attributes, record) == (self._hash, self.attributes, self.record):
             return
         self.draft = new
         self.appended, self.appended_bytes = [], 0
 
-    def _attributes_after(self, change: SetEntry) -> str:
-        # A run that took its own entry away and writes another one: nobody sees those of the old one any more.
-        is_anew = change.body is not None and self.sight is None and not self.home.shared
-        kept = "{}" if is_anew else self.attributes
+    def _attributes_after(self, change: SetEntry, kept: str) -> str:
         attributes = kept if change.attributes_json is None else change.attributes_json
         if change.merge_attributes_json is None:
             return attributes
@@ -320,14 +331,14 @@ class Slot:
             raise over_limit("body", self.limits.body_bytes_max, self.body_size_bytes + more, "bytes")
         if text and not self.draft and (self.home.shared or self.is_inherited):
             # Chunks of an inherited body would grow in the entry of another run, which may go on with it.
-            self._draft(self.body(read_body), self.attributes, stamp.writer)
+            self._draft(self.body(read_body), self.attributes, self.record, stamp.writer)
         if text:
             self.appended.append(text)
             self.appended_bytes += more
         self._see(stamp, sight.visibility, sight.state, sight.outcome)
 
-    def _draft(self, body: str, attributes: str, writer: Tier) -> None:
-        self.draft = draft(body, attributes, writer)
+    def _draft(self, body: str, attributes: str, record: bytes, writer: Tier) -> None:
+        self.draft = draft(body, attributes, record, writer)
         self.appended, self.appended_bytes = [], 0
 
     @property
@@ -348,7 +359,8 @@ class Slot:
 
 def gives_content(change: SetEntry) -> bool:
     """Whether a write changes more than the view."""
-    return change.body is not None or change.attributes_json is not None or change.merge_attributes_json is not None
+    given = (change.body, change.attributes_json, change.merge_attributes_json, change.record)
+    return any(one is not None for one in given)
 
 
 @frozen

@@ -19,6 +19,7 @@ _FIXED: Final = (
     "body_size_bytes",
     "attributes_bytes",
     "attributes",
+    "record",
 )
 """What never changes of a version. Folding brings what was appended into its body; what it says stays the same."""
 

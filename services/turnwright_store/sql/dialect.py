@@ -12,7 +12,14 @@ from typing import Any, Final
 from sqlalchemy import BigInteger, CheckConstraint, Dialect, Integer, LargeBinary, Text
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from turnwright_store.sql.packing import COMPRESSED_FROM_BYTES, is_compressed, packed, unpacked
+from turnwright_store.sql.packing import (
+    COMPRESSED_FROM_BYTES,
+    compressed,
+    decompressed,
+    is_compressed,
+    packed,
+    unpacked,
+)
 
 POSTGRESQL: Final = "postgresql"
 SQLITE: Final = "sqlite"
@@ -65,6 +72,24 @@ class Packed(Prose):
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:  # noqa: ARG002 - stored values say what they are
         """The bytes of what is stored."""
         return value.encode() if isinstance(value, str) else value if value is None else bytes(value)
+
+
+class Serialized(TypeDecorator[bytes]):
+    """A serialized protobuf message, compressed where that pays; NULL where there is none.
+
+    None begins like a compressed value as long as its field 5 is no number.
+    """
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: bytes | None, dialect: Dialect) -> bytes | None:  # noqa: ARG002
+        """What is stored of a message."""
+        return compressed(value) if value else None
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> bytes | None:  # noqa: ARG002
+        """The message of what is stored."""
+        return None if value is None else decompressed(bytes(value))
 
 
 _OF_NOTHING: Final = hashlib.sha256(b"").digest()

@@ -36,6 +36,7 @@ _CONTENT: Final = (
     versions.c.body_size_bytes,
     versions.c.writer,
     versions.c.attributes,
+    versions.c.record,
 )
 
 
@@ -109,7 +110,7 @@ _ENTRY: Final = ("id", "scope_id", "path", "scheme", "head_rev", "shared_rev", "
 _VERSIONS_ADD: Final = insert(versions)
 _VERSION: Final = (
     "id", "entry_id", "from_rev", "writer", "actor", "create_ms", "hash", "body_size_bytes", "stored_bytes",
-    "attributes_bytes", "attributes", "body",
+    "attributes_bytes", "attributes", "record", "body",
 )  # fmt: skip
 _HEADS_MOVE: Final = update(entries).where(entries.c.id == bindparam("entry")).values(head_rev=bindparam("new_head"))
 _SHARED_MOVE: Final = (
@@ -204,8 +205,8 @@ def unseen_own(
 
 
 def _content(row: Sequence[Any]) -> Content:
-    entry, scope, version, rev, digest, body_size_bytes, writer, attributes = row
-    return Content(entry, scope, version, rev, digest, body_size_bytes, TIERS[writer], attributes)
+    entry, scope, version, rev, digest, body_size_bytes, writer, attributes, record = row
+    return Content(entry, scope, version, rev, digest, body_size_bytes, TIERS[writer], attributes, record or b"")
 
 
 def load_bodies(connection: Connection, wanted: Mapping[Content, int]) -> dict[int, str]:

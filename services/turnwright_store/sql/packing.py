@@ -76,7 +76,11 @@ def is_compressed(stored: bytes) -> bool:
 
 def packed(text: str) -> bytes:
     """A text by itself."""
-    data = text.encode()
+    return compressed(text.encode())
+
+
+def compressed(data: bytes) -> bytes:
+    """Bytes that begin like no compressed value, as they are stored."""
     if len(data) < COMPRESSED_FROM_BYTES:
         return data
     shorter = _codecs.compressor.compress(data)
@@ -95,7 +99,12 @@ def packed_by(text: str, example: bytes = b"") -> bytes:
 
 def unpacked(stored: bytes) -> str:
     """The text of a value that was stored by itself."""
-    return (_codecs.decompressor.decompress(stored) if is_compressed(stored) else stored).decode()
+    return decompressed(stored).decode()
+
+
+def decompressed(stored: bytes) -> bytes:
+    """The bytes of a value that was stored by itself."""
+    return _codecs.decompressor.decompress(stored) if is_compressed(stored) else stored
 
 
 def unpacked_by(stored: bytes, example: bytes = b"") -> str:

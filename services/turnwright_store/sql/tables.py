@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 
 from turnwright_store.sql.columns import belongs, key, named, not_zero, number, partial, prose, refers, words
-from turnwright_store.sql.dialect import Digest, Key, Packed, Path, Prose, json_object
+from turnwright_store.sql.dialect import Digest, Key, Packed, Path, Prose, Serialized, json_object
 
 metadata: Final = named
 """All tables."""
@@ -247,8 +247,11 @@ versions = Table(
     number("body_size_bytes", None),
     # Bytes that `body` holds: more than `body_size_bytes` once chunks were folded into it.
     number("stored_bytes"),
+    # Of attributes and record.
     number("attributes_bytes", None),
     words("attributes", None),
+    # What a command has come through, where the entry is the record of one.
+    Column("record", Serialized),
     # Last, so that reading what stands before does not walk the pages of a long body.
     prose("body"),
     CheckConstraint(f"id = entry_id * {REVISIONS_OF_ENTRY} + from_rev", name="key"),

@@ -129,7 +129,7 @@ _SHOWN: Final = len(SHOWN_COLUMNS)
 
 # A tuple is made many times as fast as a frozen dataclass, and every row that is read becomes one of these two.
 class Shown(NamedTuple):
-    """An entry as a run sees it, without its body and attributes."""
+    """An entry as a run sees it, without its body, attributes and record."""
 
     path: str
     scheme: str
@@ -177,7 +177,7 @@ SNAPSHOT: Final = {kind: _CURRENT.where(fits(kind)).order_by(views.c.position) f
 SHORT_BYTES_MAX: Final = 64 * 1024
 """Bodies up to which they are read together with what shows them, where few are asked for."""
 
-_CONTENT: Final = (versions.c.id, versions.c.stored_bytes, versions.c.hash, versions.c.attributes)
+_CONTENT: Final = (versions.c.id, versions.c.stored_bytes, versions.c.hash, versions.c.attributes, versions.c.record)
 _SHORT_BODY: Final = case((versions.c.stored_bytes <= literal_column(str(SHORT_BYTES_MAX)), versions.c.body))
 _WHOLE_PATHS: Final = (
     select(*SHOWN_COLUMNS, *_CONTENT[1:], type_coerce(_SHORT_BODY, versions.c.body.type))
@@ -279,6 +279,7 @@ class Loaded(NamedTuple):
     stored_bytes: int
     hash: str
     attributes: str
+    record: bytes | None
     body: str = ""
 
 
@@ -323,6 +324,7 @@ def _entry(connection: Connection, run: Standing, one: Shown, content: Loaded, w
         # The digest of a body that still grows would have to be made anew for each piece; it comes with the fold.
         hash=content.hash if one.body_size_bytes == content.stored_bytes else "",
         update_ms=one.view_ms if one.chunk_bytes else one.version_ms,
+        record=content.record or b"",
     )
 
 

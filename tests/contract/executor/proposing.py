@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 
 from turnwright.store.v1 import (
     lease_pb2,
@@ -14,10 +13,11 @@ from turnwright.store.v1 import (
     store_service_pb2_grpc,
     write_pb2,
 )
+from turnwright.types.v1 import command_record_pb2
 
 from services import SECRET
 from turnwright_client import Client
-from turnwright_core.entries import EntryWrite, SetEntry, State, Tier
+from turnwright_core.entries import EntryWrite, SetEntry, Tier
 from turnwright_core.errors import PreconditionError
 from turnwright_core.kit.auth import derive_token
 from turnwright_core.kit.peer import Peer
@@ -84,8 +84,10 @@ class Another:
     async def mark(self, path: str = PROPOSAL) -> None:
         """What an owner writes just before the effect."""
         record = (await self.peer.call(self.stub.GetEntries, _get(self.key, path))).entries[0]
-        attributes = json.dumps({**json.loads(record.attributes_json), "dispatched": True})
-        write = EntryWrite(path, SetEntry(attributes_json=attributes, state=State.UNSPECIFIED), Tier.SYSTEM)
+        accepted = record.record.accepted
+        mark = command_record_pb2.DispatchedStage(effect=accepted.effect, decision=accepted.decision)
+        record.record.dispatched.CopyFrom(mark)
+        write = EntryWrite(path, SetEntry(record=record.record.SerializeToString()), Tier.SYSTEM)
         request = ledger_pb2.WriteEntriesRequest(
             **self.key, fence=self.fence, writes=[write_to_pb(write)], run_status=102
         )

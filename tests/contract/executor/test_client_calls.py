@@ -10,6 +10,7 @@ import sys
 import pytest
 from turnwright.executor.v1 import control_pb2, executor_service_pb2_grpc
 from turnwright.store.v1 import ledger_pb2, store_service_pb2_grpc, write_pb2
+from turnwright.types.v1 import command_record_pb2
 
 from services import SECRET, running
 from turnwright_core.entries import Tier
@@ -129,8 +130,8 @@ async def test_the_record_of_a_client_says_what_its_interruption_would_mean(serv
     call = services.client.call_tool
     shell = await call(services.project, "r", "sh", {"command": "true"})
     entry = await call(services.project, "r", "set", {"path": "known://a"}, "x")
-    classes = [json.loads(one.attributes_json)["effect_class"] for one in (shell, entry)]
-    assert classes == ["outside", "idempotent"]
+    classes = [one.record.effect_class for one in (shell, entry)]
+    assert classes == [command_record_pb2.EFFECT_CLASS_OUTSIDE, command_record_pb2.EFFECT_CLASS_IDEMPOTENT]
 
 
 async def test_a_command_of_a_client_that_is_longer_than_a_record_fails_as_data(services) -> None:

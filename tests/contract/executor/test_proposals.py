@@ -7,7 +7,7 @@ import json
 
 import pytest
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc
-from turnwright.types.v1 import proposal_pb2
+from turnwright.types.v1 import command_record_pb2, proposal_pb2
 
 from contract.executor.proposing import (
     ASK,
@@ -132,8 +132,9 @@ async def test_an_acceptance_may_bring_other_content_and_the_model_reads_what_is
     assert record.status == 200
     assert record.body.startswith("wrote a.txt with other content than you proposed; from yours to what is there now:")
     assert "-new\n+newer" in record.body
-    decision = json.loads(record.attributes_json)["decision"]
-    assert (decision["decision"], decision["principal"], decision["edited"]) == ("accept", "operator", [""])
+    decision = record.record.settled.decision
+    assert (decision.ruling, decision.principal) == (command_record_pb2.RULING_ACCEPTED, "operator")
+    assert (list(decision.edited_paths), list(decision.contents)) == ([""], [])
 
 
 async def test_content_that_is_as_proposed_amends_nothing(services):

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc
@@ -23,10 +23,12 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
 from turnwright_core.packet_digest import packet_digest
+from turnwright_core.wire.entries import write_to_pb
 from turnwright_executor.domain.command_record import CommandRecord
-from turnwright_executor.domain.effects import CommandEffect, FileEdit, FileEffect, effect_to_json
+from turnwright_executor.domain.effect_class import EffectClass
+from turnwright_executor.domain.effects import CommandEffect, FileEdit, FileEffect
 from turnwright_executor.domain.records import target_of
-from turnwright_executor.turn.records import kept_attributes
+from turnwright_executor.turn.records import new_record_write
 from turnwright_grammar import Command
 
 pytestmark = pytest.mark.asyncio
@@ -49,25 +51,24 @@ class Left:
     services: object
     run: Run
 
-    async def record(self, tool, attributes=None, body="", target="", ordinal=0, state=State.RECORDED, **more):
-        """RECORD one command; `more` are attributes of its record."""
+    async def record(
+        self, tool, attributes=None, body="", target="", ordinal=0, state=State.RECORDED, said=None, **more
+    ):
+        """RECORD one command, of which its tool says this; `more` are fields of its record."""
         command = Command(tool, attributes or {}, body)
         path = f"log://turn_1/{tool}/{target or ordinal + 1}"
-        record = CommandRecord(path, tool, target_of(command), command, ordinal)
-        stored = {**kept_attributes(record), **more}
-        await self.run.write(
-            set_(path, "", json.dumps(stored), writer=Tier.SYSTEM, turn=1, loop=1, state=state),
+        record = CommandRecord(
+            path, tool, target_of(command), command, ordinal, state=state, attributes=said or {}, **more
         )
+        await self.run.write(write_to_pb(replace(new_record_write(record), turn=1, loop=1)))
         return path
 
     async def reply(self):
         await self.run.write(set_("assistant://1", "The reply.", "{}", turn=1, loop=1, state=State.RESOLVED))
 
     async def sh(self, line, **more):
-        effect = effect_to_json(CommandEffect(f"echo {line} >> effects.txt", 5.0))
-        return await self.record(
-            "sh", {"command": f"echo {line} >> effects.txt"}, target=line, effect=effect, effect_class="outside", **more
-        )
+        effect = CommandEffect(f"echo {line} >> effects.txt", 5.0)
+        return await self.record("sh", {"command": effect.command}, target=line, effect=effect, **more)
 
     async def gone(self):
         """Give the run back, and have the executor look at it."""
@@ -194,7 +195,7 @@ async def test_an_owner_that_gave_the_run_back_is_not_lost(tmp_path):
 async def test_a_recorded_command_is_dispatched(tmp_path):
     async with left(tmp_path) as it:
         await it.reply()
-        path = await it.record("sh", {"command": "echo a >> effects.txt"}, target="a", effect_class="outside")
+        path = await it.record("sh", {"command": "echo a >> effects.txt"}, target="a")
         await it.record("update", {"status": "200"}, "Done.", ordinal=1)
         assert (await it.gone()).status == 200
         assert (it.effects, await it.state(path)) == (["a"], (State.RESOLVED, ""))
@@ -212,8 +213,8 @@ async def test_an_unfinished_file_effect_is_finished_by_what_the_file_holds(tmp_
         effect = FileEffect((FileEdit("a.txt", hashlib.sha256(b"old\n").hexdigest(), "new\n", ""),))
         await it.reply()
         path = await it.record(
-            "set", {"path": "a.txt"}, "new\n", target="a.txt", effect=effect_to_json(effect), dispatched=True,
-            effect_class="idempotent", key="0" * 16,
+            "set", {"path": "a.txt"}, "new\n", target="a.txt", effect=effect, is_dispatched=True,
+            effect_class=EffectClass.IDEMPOTENT, key="0" * 16,
         )  # fmt: skip
         await it.record("update", {"status": "200"}, "Done.", ordinal=1)
         await it.gone()
@@ -223,7 +224,7 @@ async def test_an_unfinished_file_effect_is_finished_by_what_the_file_holds(tmp_
 async def test_an_outside_effect_that_was_begun_is_not_repeated_and_the_model_is_told(tmp_path):
     async with left(tmp_path) as it:
         await it.reply()
-        path = await it.sh("a", dispatched=True)
+        path = await it.sh("a", is_dispatched=True)
         channel = set_("sh://turn_1/a_1", "half", "{}", turn=1, loop=1, state=State.STREAMING)
         await it.run.write(channel)
         await it.record("update", {"status": "200"}, "Done.", ordinal=1)
@@ -264,7 +265,7 @@ async def resolve(it, path, answer):
 async def test_whoever_decides_says_what_became_of_an_interrupted_command(tmp_path, answer, effects, state):
     async with asking(tmp_path) as it:
         await it.reply()
-        path = await it.sh("a", dispatched=True)
+        path = await it.sh("a", is_dispatched=True)
         await it.record("update", {"status": "200"}, "Done.", ordinal=1)
         assert (await it.gone()).status == 202
         assert (await it.state(path), it.effects) == ((State.PROPOSED, ""), [])
@@ -278,7 +279,7 @@ async def test_a_question_that_is_rejected_leaves_the_command_indeterminate(tmp_
     # architecture 11; C20
     async with asking(tmp_path) as it:
         await it.reply()
-        path = await it.sh("a", dispatched=True)
+        path = await it.sh("a", is_dispatched=True)
         await it.record("update", {"status": "200"}, "Done.", ordinal=1)
         assert (await it.gone()).status == 202
         await it.services.client.resolve(it.services.project, "r", path, accept=False, comment=comment)
@@ -292,7 +293,7 @@ async def test_a_question_that_nobody_answers_leaves_the_command_indeterminate(t
     monkeypatch.setenv("TURNWRIGHT_PROPOSAL_EXPIRE_S", "0.5")
     async with asking(tmp_path) as it:
         await it.reply()
-        path = await it.sh("a", dispatched=True)
+        path = await it.sh("a", is_dispatched=True)
         await it.gone()
         loop = await it.services.client.wait_loop(it.services.project, "r", 1)
         assert (loop.status, loop.reason) == (499, "expired")
@@ -302,7 +303,7 @@ async def test_a_question_that_nobody_answers_leaves_the_command_indeterminate(t
 async def test_the_question_is_announced_with_its_choices(tmp_path):
     async with asking(tmp_path) as it:
         await it.reply()
-        path = await it.sh("a", dispatched=True)
+        path = await it.sh("a", is_dispatched=True)
         await it.gone()
         async with contextlib.aclosing(it.services.client.watch(it.services.project, "r")) as events:
             snapshot = (await anext(events)).snapshot
@@ -313,7 +314,7 @@ async def test_the_question_is_announced_with_its_choices(tmp_path):
 async def test_a_yolo_run_asks_nobody(tmp_path):
     async with left(tmp_path, yolo=True, indeterminate="ask") as it:
         await it.reply()
-        path = await it.sh("a", dispatched=True)
+        path = await it.sh("a", is_dispatched=True)
         await it.record("update", {"status": "200"}, "Done.", ordinal=1)
         await it.gone()
         assert await it.state(path) == (State.FAILED, "indeterminate:500")
@@ -336,7 +337,7 @@ async def test_a_proposal_still_waits_and_is_announced_again(tmp_path):
 async def test_an_abort_settles_everything_and_resumes_nothing(tmp_path):
     async with left(tmp_path) as it:
         await it.reply()
-        begun = await it.sh("a", dispatched=True)
+        begun = await it.sh("a", is_dispatched=True)
         waiting = await it.sh("b", ordinal=1)
         await it.run.client.call("RequestAbort", **it.run.address)
         loop = await it.gone()
@@ -347,7 +348,7 @@ async def test_an_abort_settles_everything_and_resumes_nothing(tmp_path):
 async def test_a_turn_whose_commands_are_all_settled_gets_its_verdict(tmp_path):
     async with left(tmp_path) as it:
         await it.reply()
-        await it.record("sh", {"command": "true"}, target="a", state=State.RESOLVED, effect_class="outside")
-        await it.record("update", {"status": "200"}, "Done.", ordinal=1, state=State.RESOLVED, status=200)
+        await it.record("sh", {"command": "true"}, target="a", state=State.RESOLVED)
+        await it.record("update", {"status": "200"}, "Done.", ordinal=1, state=State.RESOLVED, said={"status": 200})
         loop = await it.gone()
         assert (loop.status, loop.turns, it.effects) == (200, 1, [])

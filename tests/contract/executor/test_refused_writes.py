@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 
 import grpc
 import pytest
@@ -138,7 +137,7 @@ def _has_reply(request):
 
 
 def _has_mark(request):
-    return any("dispatched" in json.loads(write.set.attributes_json or "{}") for write in request.writes)
+    return any(write.set.record.HasField("dispatched") for write in request.writes)
 
 
 def _goes_on(request):

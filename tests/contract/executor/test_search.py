@@ -10,6 +10,7 @@ import json
 
 import pytest
 import pytest_asyncio
+from turnwright.types.v1 import command_record_pb2
 
 from pages_server import PagesServer, Served, found, html, redirect, typed
 from services import running
@@ -308,9 +309,9 @@ async def test_a_search_is_repeated_by_whoever_goes_on(services) -> None:
     await services.restart("executor")
     assert (await services.until(queued)).status == 200
     entry = await record(services, "log://turn_1/search/*")
-    assert (entry.status, json.loads(entry.attributes_json)["effect_class"], services.web.targets.count(QUERY)) == (
+    assert (entry.status, entry.record.effect_class, services.web.targets.count(QUERY)) == (
         200,
-        "pure",
+        command_record_pb2.EFFECT_CLASS_PURE,
         2,
     )
 

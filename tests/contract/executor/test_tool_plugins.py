@@ -6,6 +6,7 @@ import json
 import sys
 
 import pytest
+from turnwright.types.v1 import command_record_pb2
 
 from services import running
 from turnwright_core.entries import Tier
@@ -50,7 +51,7 @@ class Weather(PluginTool):
             case "System":
                 return Done("", writes=(EntryWrite("instructions://system", SetEntry(body="x"), Tier.SYSTEM),))
             case "Broken":
-                return Done("", attributes={"ordinal": 7})
+                return Done("", attributes={"target": "x"})
         seen = await context.entries.get(["known://where"])
         change = SetEntry(body=f"Sun in {city}.", visibility=Visibility.VISIBLE)
         told = f"Sun in {city}, {seen[0].body}" if seen else f"Sun in {city}"
@@ -115,7 +116,8 @@ async def test_a_tool_is_offered_told_read_and_carried_out_like_a_built_in_one(p
         record = await services.entry("log://turn_1/weather/Bern")
         assert (record.status, record.body) == (200, "Sun in Bern, by the lake")
         kept = attributes_of(record)
-        assert (kept["target"], kept["degrees"], kept["effect_class"]) == ("Bern", 21, "pure")
+        assert (kept["target"], kept["degrees"]) == ("Bern", 21)
+        assert (record.record.tool, record.record.effect_class) == ("weather", command_record_pb2.EFFECT_CLASS_PURE)
 
         system = (await services.entry("system://1")).body
         assert "get, env, skill, weather, think" in system

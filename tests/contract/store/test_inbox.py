@@ -5,7 +5,7 @@ import json
 from contextlib import aclosing, asynccontextmanager
 
 import pytest
-from turnwright.types.v1 import proposal_pb2
+from turnwright.types.v1 import command_record_pb2, proposal_pb2
 
 from contract.store.harness import (
     CANCELLED,
@@ -320,13 +320,14 @@ async def test_a_run_whose_proposal_expired_has_work_again_without_any_executor(
 
 
 async def test_a_proposal_that_cannot_be_settled_keeps_no_other_from_its_end(impatient):
-    """A decision does not fit into the attributes of the elder one any more."""
+    """A decision does not fit into the record of the elder one any more."""
     async with impatient(proposal_expire_s=0.4, entry_attributes_bytes_max=1024) as client:
         project = await new_project(client)
         full = await working_run(client, project, "full")
         await full.begin()
-        no_room = json.dumps({"tool": "sh", "more": "x" * 980})
-        await full.write(set_(PATH, "run it", no_room, state=PROPOSED, turn=1), run_status=202)
+        no_room = command_record_pb2.CommandRecord(tool="x" * 1020).SerializeToString()
+        write = set_(PATH, "run it", state=PROPOSED, turn=1, record=no_room, writer=Tier.SYSTEM)
+        await full.write(write, run_status=202)
         other = await proposing(client, project, "other")
         assert (await settled(other)).outcome == "expired:499"
         assert (await full.entry(PATH)).state == PROPOSED

@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+from turnwright.types.v1 import command_record_pb2
 
 from cases import params
 from contract.store.harness import FAILED, PROPOSED, RECORDED, as_tier, set_
@@ -17,18 +18,25 @@ RECORD = "log://turn_1/sh/ls"
 
 @pytest.fixture
 def proposed():
-    return set_(RECORD, "ls", '{"tool":"sh","ordinal":0}', state=PROPOSED)
+    record = command_record_pb2.CommandRecord(tool="sh", ordinal=0)
+    record.proposed.effect.command.command = "ls"
+    return set_(RECORD, "ls", '{"tool":"sh"}', state=PROPOSED, record=record.SerializeToString(), writer=Tier.SYSTEM)
 
 
 async def resolve(client, run, decision=1, **fields):
     return await client.call("ResolveProposal", **run.address, **{"path": RECORD, "decision": decision} | fields)
 
 
-def decision_in(entry) -> dict:
+def decision_in(entry) -> command_record_pb2.CommandDecision:
     """The decision without its time, which is there."""
-    decision = json.loads(entry.attributes_json)["decision"]
-    assert decision.pop("time_ms") > 0
+    decision = getattr(entry.record, entry.record.WhichOneof("stage")).decision
+    assert decision.HasField("decide_time")
+    decision.ClearField("decide_time")
     return decision
+
+
+def decided(ruling, comment="", principal="operator"):
+    return command_record_pb2.CommandDecision(ruling=ruling, comment=comment, principal=principal)
 
 
 async def refused(call) -> TurnwrightError:
@@ -38,17 +46,20 @@ async def refused(call) -> TurnwrightError:
 
 
 async def test_an_accepted_record_goes_back_to_its_owner(server, run, proposed):
-    """RU040: the decision, and who made it, stand in the attributes."""
+    """RU040: the decision, and who made it, stand in the record, beside what shall happen."""
     await run.begin()
     before = await run.write(proposed, run_status=202)
     alice = as_tier(server.address, Tier.CLIENT)
     answer = await resolve(alice, run, comment="go on")
     assert (answer.entry.state, answer.entry.body, answer.entry.outcome) == (RECORDED, "ls", "")
-    assert decision_in(answer.entry) == {"decision": "accept", "comment": "go on", "principal": "alice"}
-    assert {"tool": "sh", "ordinal": 0}.items() <= json.loads(answer.entry.attributes_json).items()
+    assert answer.entry == await run.entry(RECORD)
+    assert answer.entry.record.WhichOneof("stage") == "accepted"
+    assert decision_in(answer.entry) == decided(command_record_pb2.RULING_ACCEPTED, "go on", "alice")
+    kept = answer.entry.record
+    assert (kept.tool, kept.ordinal, kept.accepted.effect.command.command) == ("sh", 0, "ls")
+    assert answer.entry.attributes_json == '{"tool":"sh"}'
     assert answer.cursor == before.cursor
     assert answer.run.status == 202
-    assert answer.entry == await run.entry(RECORD)
     await alice.close()
 
 
@@ -59,7 +70,17 @@ async def test_a_rejected_record_has_failed(client, run, proposed, comment, body
     await run.write(proposed, run_status=202)
     entry = (await resolve(client, run, decision=2, comment=comment)).entry
     assert (entry.state, entry.outcome, entry.status, entry.body) == (FAILED, "rejected:403", 403, body)
-    assert decision_in(entry) == {"decision": "reject", "comment": comment, "principal": "operator"}
+    assert decision_in(entry) == decided(command_record_pb2.RULING_REJECTED, comment)
+    assert entry.record.settled.effect.command.command == "ls"
+
+
+async def test_a_proposal_that_is_no_command_is_decided_too_and_nothing_is_carried_out(client, run):
+    await run.begin()
+    await run.write(set_(RECORD, "ls", '{"tool":"sh"}', state=PROPOSED), run_status=202)
+    entry = (await resolve(client, run)).entry
+    assert decision_in(entry) == decided(command_record_pb2.RULING_ACCEPTED)
+    kept = entry.record
+    assert (kept.tool, kept.HasField("ordinal"), kept.accepted.HasField("effect")) == ("", False, False)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +112,7 @@ async def test_two_that_decide_at_once_cannot_both_win(server, run, proposed):
         *(resolve(one, run, decision=number % 2 + 1) for number, one in enumerate(people)), return_exceptions=True
     )
     [won] = [answer for answer in answers if not isinstance(answer, TurnwrightError)]
-    winner = decision_in(won.entry)["principal"]
+    winner = decision_in(won.entry).principal
     assert {answer.metadata["principal"] for answer in answers if isinstance(answer, TurnwrightError)} == {winner}
     for one in people:
         await one.close()
@@ -111,7 +132,7 @@ async def test_an_acceptance_may_bring_other_content_which_is_kept_with_it(clien
     contents = [{"path": "a.txt", "content": "mine\n"}, {"path": "b.txt", "content": ""}]
     entry = (await resolve(client, run, contents=contents)).entry
     kept = decision_in(entry)
-    assert kept["contents"] == {"a.txt": "mine\n", "b.txt": ""}
+    assert [(one.path, one.content) for one in kept.contents] == [("a.txt", "mine\n"), ("b.txt", "")]
 
 
 MINE = {"path": "a.txt", "content": "x"}
@@ -135,7 +156,7 @@ async def test_other_content_that_means_nothing_is_refused(client, run, proposed
     [
         ([{"path": str(number), "content": ""} for number in range(1001)], "contents"),
         ([{"path": "x" * 2049, "content": ""}], "contents.path"),
-        ([{"path": "a.txt", "content": "x" * 1024 * 1024}], "attributes_json"),
+        ([{"path": "a.txt", "content": "x" * 1024 * 1024}], "record"),
     ],
     ids=["many", "a long path", "a long content"],
 )

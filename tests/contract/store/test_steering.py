@@ -118,7 +118,7 @@ async def test_a_state_on_a_proposal_decides_it(client, run, state, comment, lef
     answer = await client.call("WriteEntries", **run.address, writes=[set_(path, comment, state=state, writer=2)])
     entry = await run.entry(path)
     assert (entry.state, entry.status, entry.body) == left_at
-    assert '"decision"' in entry.attributes_json
+    assert getattr(entry.record, entry.record.WhichOneof("stage")).decision.principal
     assert list(answer.revisions) == [entry.revision]
     again = await refused(client.call("WriteEntries", **run.address, writes=[set_(path, state=state, writer=2)]))
     assert again.reason in (Reason.NOT_PROPOSED, Reason.WRITER_FORBIDDEN, Reason.TRANSITION_FORBIDDEN)

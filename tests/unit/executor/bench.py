@@ -1,6 +1,5 @@
 """Where the tests of tools work: a real project on disk, a real shell, and a run in a real store over a channel."""
 
-import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -9,6 +8,7 @@ from uuid import uuid4
 
 from turnwright.store.v1 import queue_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
+from turnwright.types.v1.command_record_pb2 import Effect
 
 from turnwright_core.constraints import Constraints
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, Visibility, to_attributes_json
@@ -17,7 +17,6 @@ from turnwright_core.kit.server import RunningServer
 from turnwright_core.runs import Mode
 from turnwright_core.schemes import BUILT_IN
 from turnwright_core.text import scheme_of
-from turnwright_executor.domain.effects import effect_from_json, effect_to_json
 from turnwright_executor.domain.records import record_path
 from turnwright_executor.edge.shell import LocalShell, ShellLimits
 from turnwright_executor.edge.store import StoreLedger
@@ -26,6 +25,7 @@ from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.tools.contract import Context, Done, Proposed, Tool
 from turnwright_executor.tools.registry import TOOLS
 from turnwright_executor.turn.write_buffer import WriteBuffer
+from turnwright_executor.wire.effects import effect_from_pb, effect_to_pb
 from turnwright_grammar import Command
 from turnwright_store.config import StoreSettings
 from turnwright_store.wiring import build
@@ -144,7 +144,8 @@ class Bench:
         """Carry out an accepted proposal, as another process would: from what its record holds."""
         assert isinstance(proposal, Proposed), proposal
         sent = command(text)
-        effect = effect_from_json(json.loads(json.dumps(effect_to_json(proposal.effect))))
+        effect = effect_from_pb(Effect.FromString(effect_to_pb(proposal.effect).SerializeToString()))
+        assert effect
         done = await self.tools[sent.name].perform(effect, sent, self.context(sent))
         await self.entries.write(done.writes)
         return done

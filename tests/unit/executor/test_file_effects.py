@@ -12,12 +12,11 @@ from turnwright_executor.domain.effects import (
     FileEdit,
     FileEffect,
     QuestionEffect,
-    effect_from_json,
-    effect_to_json,
 )
 from turnwright_executor.tools.ask_user import OPTIONS_MAX, options_of
 from turnwright_executor.tools.contract import Proposed
 from turnwright_executor.tools.files import CONFLICT_CHARS_MAX
+from turnwright_executor.wire.effects import effect_from_pb, effect_to_pb
 
 EDIT = '<set path="a.txt"><<SEARCH\ntwo\nSEARCH\n<<REPLACE\nzwei\ndrei\nREPLACE</set>'
 
@@ -164,10 +163,12 @@ GONE = FileEdit("c", "h", None, "pc")
         CommandEffect("ls", 3.0),
         QuestionEffect("q", ("x", "y")),
         QuestionEffect("q", (), "z"),
+        CommandEffect("ls", 3.0, read_only=True, producer="alice"),
+        FileEffect(()),
     ],
 )
 def test_an_effect_survives_being_kept(effect):
-    assert effect_from_json(effect_to_json(effect)) == effect
+    assert effect_from_pb(effect_to_pb(effect)) == effect
 
 
 @pytest.mark.parametrize(

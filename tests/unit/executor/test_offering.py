@@ -13,13 +13,14 @@ from turnwright_core.kit.calling import PluginCalls
 from turnwright_core.runs import Mode
 from turnwright_executor import plugins as executor_plugins
 from turnwright_executor.domain.amending import check_contents
-from turnwright_executor.domain.effects import CommandEffect, effect_from_json, effect_to_json
+from turnwright_executor.domain.effects import CommandEffect
 from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.plugins import CallEffect, Done, FileEdit, FileEffect, PluginTool, Proposed, QuestionEffect
 from turnwright_executor.ports.models import ToolCall
 from turnwright_executor.tools.offering import ANSWER_BYTES_MAX, Offered, as_plugin
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.recording import read_draft
+from turnwright_executor.wire.effects import effect_from_pb, effect_to_pb
 from turnwright_grammar import Command
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -65,7 +66,7 @@ async def test_what_a_record_can_hold_is_handed_on_and_written_at_plugin_tier(be
         Done("ok", State.PROPOSED),
         Done("ok", outcome="word"),
         Done("\ud800"),
-        Done("ok", attributes={"effect_class": "pure"}),
+        Done("ok", attributes={"target": "x"}),
         Done("ok", attributes={"a": object()}),
         Done("ok", attributes={"a": float("nan")}),
         Done("ok", attributes={"a": "x" * ANSWER_BYTES_MAX}),
@@ -74,7 +75,7 @@ async def test_what_a_record_can_hold_is_handed_on_and_written_at_plugin_tier(be
         Done("ok", writes=(EntryWrite("known://a", SetEntry(body="\ud800")),)),
         Proposed("effect", "do it"),
         Proposed(CallEffect({"a": object()}), "do it"),
-        Proposed(CallEffect(), "do it", attributes={"decision": {}}),
+        Proposed(CallEffect(), "do it", attributes={"tool": "x"}),
     ],
 )
 async def test_what_no_record_can_hold_is_a_crash_of_the_tool(bench, answer) -> None:
@@ -116,7 +117,7 @@ async def test_a_tool_that_proposes_nothing_carries_nothing_out(bench) -> None:
 
 async def test_an_effect_of_its_own_is_kept_as_data_and_has_no_other_content() -> None:
     effect = CallEffect({"to": "bob", "parts": [1, 2]})
-    assert effect_from_json(effect_to_json(effect)) == effect
+    assert effect_from_pb(effect_to_pb(effect)) == effect
     with pytest.raises(TurnwrightError, match="accept it as it is"):
         check_contents(effect, {"": "other"})
 

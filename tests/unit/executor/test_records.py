@@ -1,16 +1,23 @@
 """Where records and channels stand. Rows RU081, RU129, RU153, RU178."""
 
+import json
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from turnwright.types.v1 import command_record_pb2
 
+from turnwright_core.decisions import Decision, Ruling
 from turnwright_core.entries import Entry, State, Tier, Visibility
 from turnwright_core.limits import PATH_CHARS_MAX
 from turnwright_core.streams import channel_base, channel_path, record_of_channel
-from turnwright_executor.domain.command_record import CommandRecord
+from turnwright_executor.domain.command_record import ClientCall, CommandRecord, Stage
 from turnwright_executor.domain.effect_class import EffectClass
+from turnwright_executor.domain.effects import CallEffect, CommandEffect, FileEdit, FileEffect, QuestionEffect
 from turnwright_executor.domain.records import error_path, record_path, target_of
-from turnwright_executor.turn.records import new_record_write, record_from_entry
+from turnwright_executor.turn.records import new_record_write
+from turnwright_executor.wire.command_records import is_command, record_from_entry
 from turnwright_grammar import Command
 
 from .commands import built, command
@@ -67,18 +74,78 @@ def test_any_command_has_a_path_that_a_store_takes(name, target, turn, ordinal):
     assert path.isascii()
 
 
-def test_a_command_comes_back_from_its_record():
-    sent = command('<set path="a" summary="s">body</set>')
-    write = new_record_write(CommandRecord("log://turn_1/set/a", "set", "a", sent, 2, EffectClass.IDEMPOTENT, "k"))
-    kept = Entry(
-        "log://turn_1/set/a", "log", "run:1", "", 0, write.change.attributes_json, Visibility.VISIBLE, State.RECORDED,
-        "", Tier.SYSTEM, 1, 1, 1, 1, 1, "", 0,
+def kept(record: CommandRecord) -> Entry:
+    """The entry that a new record makes."""
+    change = new_record_write(record).change
+    return Entry(
+        record.path, "log", "run:1", change.body, 0, change.attributes_json, Visibility.VISIBLE, record.state,
+        record.outcome, Tier.SYSTEM, 1, 1, 1, 1, 1, "", 0, change.record,
     )  # fmt: skip
-    back = record_from_entry(kept)
-    assert (back.tool, back.target, back.ordinal, back.effect_class, back.key) == (
-        "set", "a", 2, EffectClass.IDEMPOTENT, "k",
-    )  # fmt: skip
-    command_back = back.command
-    assert (command_back.name, dict(command_back.attributes), command_back.body) == (
-        sent.name, dict(sent.attributes), sent.body,
-    )  # fmt: skip
+
+
+SENT = Command("set", {"path": "a", "summary": "s", "before": "1"}, "body\0")
+NEW = CommandRecord("log://turn_1/set/a", "set", "a", SENT, 2, EffectClass.IDEMPOTENT, "k", attributes={"notes": [1]})
+EDIT = FileEffect((FileEdit("a", None, "new", "+new"), FileEdit("b", "h", None, "-b", amended=True, like="a")))
+ACCEPTED = Decision(Ruling.ACCEPTED, "yes", "alice", 1234, {"a": "mine", "": "x"}, client_runs=True)
+ASKED = QuestionEffect("Did it happen?", ("yes", "no"))
+WAITING = NEW.prepared(EDIT, "do it", {}).proposed()
+GRANTED = replace(WAITING, state=State.RECORDED, decision=ACCEPTED)
+REJECTED = Decision(Ruling.REJECTED, "no", "bob", 1)
+
+
+@pytest.mark.parametrize(
+    ("record", "stage"),
+    [
+        (NEW, Stage.RECORDED),
+        (replace(NEW, ordinal=None, call=ClientCall("alice", "0" * 64, "here")), Stage.RECORDED),
+        (NEW.prepared(EDIT, "do it", {"more": 1}), Stage.RECORDED),
+        (WAITING, Stage.PROPOSED),
+        (GRANTED, Stage.ACCEPTED),
+        (replace(GRANTED, decision=replace(ACCEPTED, contents={}, edited=("", "a"))).dispatched(), Stage.DISPATCHED),
+        (NEW.prepared(CommandEffect("ls", 1.5, True, "bob"), "", {}).dispatched(), Stage.DISPATCHED),
+        (GRANTED.dispatched().questioned(ASKED), Stage.PROPOSED),
+        (replace(GRANTED.dispatched().questioned(ASKED), state=State.RECORDED, decision=ACCEPTED), Stage.ANSWERED),
+        (GRANTED.settled(State.RESOLVED, "", "done", {"exit_code": 0}), Stage.SETTLED),
+        (replace(WAITING, state=State.FAILED, outcome="rejected:403", decision=REJECTED), Stage.SETTLED),
+        (NEW.prepared(CallEffect({"to": ["b", None, 1.5]}), "", {}), Stage.RECORDED),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_a_record_is_read_as_it_was_written(record, stage):
+    # RU128
+    back = record_from_entry(kept(record))
+    assert (back, back.stage) == (record, stage)
+    assert list(back.command.attributes) == list(record.command.attributes)
+
+
+def test_a_command_that_is_stopped_from_outside_is_over_wherever_it_stood():
+    entry = replace(kept(GRANTED.dispatched()), state=State.CANCELLED, outcome="aborted:499")
+    assert record_from_entry(entry).stage is Stage.SETTLED
+
+
+def test_an_effect_that_this_version_does_not_know_is_prepared_again():
+    message = command_record_pb2.CommandRecord.FromString(kept(WAITING).record)
+    message.proposed.effect.Clear()
+    message.proposed.effect.SetInParent()
+    entry = replace(kept(WAITING), record=message.SerializeToString(), state=State.RECORDED)
+    back = record_from_entry(entry)
+    assert (back.effect, back.stage) == (None, Stage.RECORDED)
+
+
+@pytest.mark.parametrize(
+    ("entry", "found"),
+    [
+        (kept(NEW), True),
+        (replace(kept(NEW), writer=Tier.MODEL), False),
+        (replace(kept(NEW), writer=Tier.MODEL, state=State.RESOLVED), True),
+        (replace(kept(NEW), record=b""), False),
+        (replace(kept(NEW), attributes_json='{"ordinal":1}', record=b""), False),
+        (kept(replace(NEW, ordinal=None)), False),
+    ],
+)
+def test_only_what_the_runtime_recorded_is_a_command(entry, found):
+    assert is_command(entry) is found
+
+
+def test_what_a_tag_shows_stands_in_the_attributes_and_the_rest_in_the_record():
+    assert json.loads(kept(GRANTED).attributes_json) == {"tool": "set", "target": "a", "notes": [1]}

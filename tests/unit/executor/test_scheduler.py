@@ -57,8 +57,9 @@ class OddStore(store_service_pb2_grpc.StoreServiceServicer):
         return lease_pb2.ClaimWorkResponse()
 
     async def ClaimRun(self, request, context):
-        mark = '{"tool": "sh", "dispatched": true}'
-        record = {"path": "log://turn_1/sh/x", "state": entry_pb2.STATE_RECORDED, "attributes_json": mark}
+        mark = {"tool": "sh", "dispatched": {}}
+        path, state = "log://turn_1/sh/x", entry_pb2.STATE_RECORDED
+        record = {"path": path, "state": state, "attributes_json": "{}", "record": mark}
         return lease_pb2.ClaimRunResponse(
             fence={"epoch": 1},
             run=run_pb2.Run(project="p", run="r", status=102),

@@ -31,8 +31,9 @@ from turnwright_executor.turn.commands import CommandSteps, DispatchScope
 from turnwright_executor.turn.driver import Driver
 from turnwright_executor.turn.known import Known, state_of
 from turnwright_executor.turn.machine import COMMAND, Action, Here, Step, TurnState, next_step
-from turnwright_executor.turn.records import new_record_write, record_from_entry
+from turnwright_executor.turn.records import new_record_write
 from turnwright_executor.turn.write_buffer import WriteBuffer
+from turnwright_executor.wire.command_records import record_from_entry
 from turnwright_grammar import Command
 
 from .bench import served_store

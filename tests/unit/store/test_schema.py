@@ -148,7 +148,17 @@ def test_a_version_holds_json_and_a_tier(core, raw, fields):
 
 @pytest.mark.parametrize(
     "column",
-    ["entry_id", "from_rev", "writer", "actor", "create_ms", "body_size_bytes", "attributes_bytes", "attributes"],
+    [
+        "entry_id",
+        "from_rev",
+        "writer",
+        "actor",
+        "create_ms",
+        "body_size_bytes",
+        "attributes_bytes",
+        "attributes",
+        "record",
+    ],
 )
 def test_a_version_never_changes(core, raw, column):
     """But for where its body is: folding brings what was appended into it."""

@@ -530,7 +530,7 @@ class Accept(_message.Message):
     """
     @_builtins.property
     def contents(self) -> _containers.RepeatedCompositeFieldContainer[_proposal_pb2.EditedContent]:
-        """Contents that are written instead of the proposed ones; with the record's attributes at most 1 MiB. Empty: as
+        """Contents that are written instead of the proposed ones; with what the record holds already at most 1 MiB. Empty: as
         proposed. Each path once, and one that the proposal writes: else INVALID_ARGUMENT, reason INVALID_FIELD.
         """
 

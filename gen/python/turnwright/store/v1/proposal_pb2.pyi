@@ -37,7 +37,7 @@ class PendingProposal(_message.Message):
     """Alias of its run."""
     @_builtins.property
     def entry(self) -> _entry_pb2.Entry:
-        """The record, with its whole body and attributes."""
+        """The record, whole."""
 
     @_builtins.property
     def propose_time(self) -> _timestamp_pb2.Timestamp:

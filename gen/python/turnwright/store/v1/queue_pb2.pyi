@@ -290,7 +290,7 @@ class ResolveProposalRequest(_message.Message):
     @_builtins.property
     def contents(self) -> _containers.RepeatedCompositeFieldContainer[_proposal_pb2.EditedContent]:
         """What is written instead of what was proposed; kept with the decision until the effect has happened. Only with
-        DECISION_ACCEPT; each path once, at most 1000, and with the record's attributes at most 1 MiB.
+        DECISION_ACCEPT; each path once, at most 1000, and with what the record holds already at most 1 MiB.
         """
 
     def __init__(
@@ -315,7 +315,7 @@ Global___ResolveProposalRequest: _TypeAlias = ResolveProposalRequest  # noqa: Y0
 
 @_typing.final
 class ResolveProposalResponse(_message.Message):
-    """The decision is durable. An accepted record goes back to RECORDED with the decision in its attributes and
+    """The decision is durable. An accepted record goes back to RECORDED with the decision in it, at the stage `accepted`, and
     its owner carries it out; a rejected one is FAILED, `rejected:403`. Of two that decide at once one wins; the other is
     told NOT_PROPOSED, with what was decided and by whom.
     """

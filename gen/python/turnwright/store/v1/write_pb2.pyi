@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from turnwright.types.v1 import command_record_pb2 as _command_record_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import packet_pb2 as _packet_pb2
 import builtins as _builtins
@@ -156,8 +157,8 @@ Global___EntryWrite: _TypeAlias = EntryWrite  # noqa: Y015
 
 @_typing.final
 class SetEntry(_message.Message):
-    """Creates or updates an entry and the run's view of it. A write that gives neither body nor attributes
-    changes the view only.
+    """Creates or updates an entry and the run's view of it. A write that gives neither body, attributes
+    nor record changes the view only.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -169,6 +170,7 @@ class SetEntry(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
     MERGE_ATTRIBUTES_JSON_FIELD_NUMBER: _builtins.int
+    RECORD_FIELD_NUMBER: _builtins.int
     body: _builtins.str
     """New body. Absent: kept. At most 16 MiB."""
     attributes_json: _builtins.str
@@ -187,6 +189,12 @@ class SetEntry(_message.Message):
     """Attributes to merge into those that are there, one JSON object, as a JSON merge patch (RFC 7386): a null takes a
     member away. Applied after `attributes_json`, where both are given. At most 1 MiB.
     """
+    @_builtins.property
+    def record(self) -> _command_record_pb2.CommandRecord:
+        """What a command has come through. Absent: kept; none where the attributes would not be kept either. At most 1 MiB. Only the
+        runtime writes it: PERMISSION_DENIED, reason WRITER_FORBIDDEN, for a writer below SYSTEM.
+        """
+
     def __init__(
         self,
         *,
@@ -197,10 +205,11 @@ class SetEntry(_message.Message):
         state: _entry_pb2.State.ValueType = ...,
         outcome: _builtins.str | None = ...,
         merge_attributes_json: _builtins.str | None = ...,
+        record: _command_record_pb2.CommandRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_attributes_json", b"_attributes_json", "_body", b"_body", "_merge_attributes_json", b"_merge_attributes_json", "_outcome", b"_outcome", "attributes_json", b"attributes_json", "body", b"body", "merge_attributes_json", b"merge_attributes_json", "outcome", b"outcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_attributes_json", b"_attributes_json", "_body", b"_body", "_merge_attributes_json", b"_merge_attributes_json", "_outcome", b"_outcome", "attributes_json", b"attributes_json", "body", b"body", "merge_attributes_json", b"merge_attributes_json", "outcome", b"outcome", "record", b"record"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attributes_json", b"_attributes_json", "_body", b"_body", "_merge_attributes_json", b"_merge_attributes_json", "_outcome", b"_outcome", "attributes_json", b"attributes_json", "body", b"body", "initial_visibility", b"initial_visibility", "merge_attributes_json", b"merge_attributes_json", "outcome", b"outcome", "state", b"state", "visibility", b"visibility"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attributes_json", b"_attributes_json", "_body", b"_body", "_merge_attributes_json", b"_merge_attributes_json", "_outcome", b"_outcome", "attributes_json", b"attributes_json", "body", b"body", "initial_visibility", b"initial_visibility", "merge_attributes_json", b"merge_attributes_json", "outcome", b"outcome", "record", b"record", "state", b"state", "visibility", b"visibility"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__attributes_json: _TypeAlias = _typing.Literal["attributes_json"]  # noqa: Y015
     _WhichOneofArgType__attributes_json: _TypeAlias = _typing.Literal["_attributes_json", b"_attributes_json"]  # noqa: Y015
@@ -272,8 +281,8 @@ Global___RemoveEntry: _TypeAlias = RemoveEntry  # noqa: Y015
 
 @_typing.final
 class CopyEntry(_message.Message):
-    """Makes another entry with the same body and attributes; its state is RESOLVED, whatever that of the source. The source
-    must be in the run's view, else NOT_FOUND. Who may not write the destination is refused, as for any other write.
+    """Makes another entry with the same body and attributes, and no record; its state is RESOLVED, whatever that of the source.
+    The source must be in the run's view, else NOT_FOUND. Who may not write the destination is refused, as for any other write.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -7,6 +7,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from turnwright.types.v1 import command_record_pb2 as _command_record_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -147,6 +148,7 @@ class Entry(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     HASH_FIELD_NUMBER: _builtins.int
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
+    RECORD_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """Identity inside its scope: `scheme://locator`, or a bare path for a project file. 1 to 2048 characters."""
     scheme: _builtins.str
@@ -168,7 +170,7 @@ class Entry(_message.Message):
     status: _builtins.int
     """HTTP status derived from state and outcome."""
     writer: Global___Tier.ValueType
-    """Tier of the last writer of body or attributes."""
+    """Tier of the last writer of body, attributes or record."""
     turn: _builtins.int
     """Turn in which this run last touched it; 0 before the first turn."""
     loop: _builtins.int
@@ -183,7 +185,11 @@ class Entry(_message.Message):
     """SHA-256 of the body, lower-case hexadecimal; empty while a streaming body grows."""
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
-        """When the body or the attributes were last written."""
+        """When the body, the attributes or the record were last written."""
+
+    @_builtins.property
+    def record(self) -> _command_record_pb2.CommandRecord:
+        """What the command has come through that the entry is the record of. Absent for all other entries, and for copies."""
 
     def __init__(
         self,
@@ -206,10 +212,11 @@ class Entry(_message.Message):
         revision: _builtins.int = ...,
         hash: _builtins.str = ...,
         update_time: _timestamp_pb2.Timestamp | None = ...,
+        record: _command_record_pb2.CommandRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["record", b"record", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes_json", b"attributes_json", "body", b"body", "body_size_bytes", b"body_size_bytes", "hash", b"hash", "loop", b"loop", "outcome", b"outcome", "path", b"path", "position", b"position", "revision", b"revision", "scheme", b"scheme", "scope", b"scope", "state", b"state", "status", b"status", "turn", b"turn", "update_time", b"update_time", "visibility", b"visibility", "write_count", b"write_count", "writer", b"writer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes_json", b"attributes_json", "body", b"body", "body_size_bytes", b"body_size_bytes", "hash", b"hash", "loop", b"loop", "outcome", b"outcome", "path", b"path", "position", b"position", "record", b"record", "revision", b"revision", "scheme", b"scheme", "scope", b"scope", "state", b"state", "status", b"status", "turn", b"turn", "update_time", b"update_time", "visibility", b"visibility", "write_count", b"write_count", "writer", b"writer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,81 @@
+"""Decisions in the records of commands, which the store writes and everybody reads."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from turnwright.types.v1 import command_record_pb2
+from turnwright.types.v1.command_record_pb2 import (
+    CommandDecision,
+    CommandRecord,
+    DecidedContent,
+    ProposedStage,
+)
+
+from turnwright_core.decisions import Decision, Ruling
+from turnwright_core.wire.times import time_from_pb, time_to_pb
+
+_RULINGS: Final = {
+    command_record_pb2.RULING_ACCEPTED: Ruling.ACCEPTED,
+    command_record_pb2.RULING_REJECTED: Ruling.REJECTED,
+    command_record_pb2.RULING_EXPIRED: Ruling.EXPIRED,
+}
+_RULINGS_PB: Final = {ruling: number for number, ruling in _RULINGS.items()}
+
+
+def command_decision_to_pb(decision: Decision) -> CommandDecision:
+    """A decision for a record."""
+    return CommandDecision(
+        ruling=_RULINGS_PB[decision.ruling],
+        principal=decision.principal,
+        comment=decision.comment,
+        decide_time=time_to_pb(decision.time_ms),
+        contents=[DecidedContent(path=path, content=text) for path, text in decision.contents.items()],
+        edited_paths=decision.edited,
+        client_runs=decision.client_runs,
+    )
+
+
+def command_decision_from_pb(decision: CommandDecision) -> Decision | None:
+    """The decision in a record; None where there is none that this version knows."""
+    ruling = _RULINGS.get(decision.ruling)
+    if ruling is None:
+        return None
+    return Decision(
+        ruling,
+        decision.comment,
+        decision.principal,
+        time_from_pb(decision.decide_time),
+        {one.path: one.content for one in decision.contents},
+        tuple(decision.edited_paths),
+        decision.client_runs,
+    )
+
+
+def decision_in(record: bytes) -> Decision | None:
+    """The latest decision in a record; None where nobody made one."""
+    message = CommandRecord.FromString(record)
+    match message.WhichOneof("stage"):
+        case "accepted":
+            return command_decision_from_pb(message.accepted.decision)
+        case "dispatched":
+            return command_decision_from_pb(message.dispatched.decision)
+        case "settled":
+            return command_decision_from_pb(message.settled.decision)
+        case _:
+            return None
+
+
+def decided(record: bytes, decision: Decision) -> bytes:
+    """A record whose proposal was decided. `record` is empty where a proposal was no command."""
+    message = CommandRecord.FromString(record)
+    # A copy: a message has one stage, and what another one held is gone once it is given.
+    waited = ProposedStage()
+    waited.CopyFrom(message.proposed)
+    stage = message.accepted if decision.ruling is Ruling.ACCEPTED else message.settled
+    stage.decision.CopyFrom(command_decision_to_pb(decision))
+    if waited.HasField("effect"):
+        stage.effect.CopyFrom(waited.effect)
+    if waited.HasField("interrupted"):
+        stage.interrupted.CopyFrom(waited.interrupted)
+    return message.SerializeToString()

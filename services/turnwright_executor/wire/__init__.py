@@ -1,0 +1,1 @@
+"""Values of the executor as they go over the wire and into the store."""

@@ -1,0 +1,121 @@
+"""What a command has come through, as its entry keeps it.
+
+Its entry says the rest: state, outcome and body, and in its attributes what tags show of it (`tool`, `target`) and what
+tools say. Source: rows RU128, RU149; architecture 11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from turnwright.types.v1 import command_record_pb2 as pb
+
+from turnwright_core.entries import Entry, Tier
+from turnwright_core.wire.command_records import command_decision_from_pb, command_decision_to_pb
+from turnwright_executor.domain.command_record import ClientCall, CommandRecord, Stage
+from turnwright_executor.domain.effect_class import EffectClass
+from turnwright_executor.domain.effects import Effect
+from turnwright_executor.wire.effects import effect_from_pb, effect_to_pb
+from turnwright_grammar import Command
+
+_CLASSES_PB: Final = {
+    EffectClass.PURE: pb.EFFECT_CLASS_PURE,
+    EffectClass.IDEMPOTENT: pb.EFFECT_CLASS_IDEMPOTENT,
+    EffectClass.OUTSIDE: pb.EFFECT_CLASS_OUTSIDE,
+}
+_HELD: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "effect": effect_from_pb,
+    "interrupted": effect_from_pb,
+    "decision": command_decision_from_pb,
+}
+"""What stages hold."""
+_CLASSES: Final[Mapping[int, EffectClass]] = {number: effect_class for effect_class, number in _CLASSES_PB.items()}
+
+
+def command_record_to_pb(record: CommandRecord) -> pb.CommandRecord:
+    """A record for its entry."""
+    command, call = record.command, record.call
+    message = pb.CommandRecord(
+        tool=record.tool,
+        command=pb.CommandText(
+            attributes=[pb.CommandAttribute(name=name, value=value) for name, value in command.attributes.items()],
+            body=command.body,
+        ),
+        ordinal=record.ordinal,
+        effect_class=_CLASSES_PB[record.effect_class],
+        call=pb.ClientCall(principal=call.principal, request=call.request, owner=call.owner) if call else None,
+        key=record.key,
+    )
+    effect = effect_to_pb(record.effect) if record.effect else None
+    interrupted = effect_to_pb(record.interrupted) if record.interrupted else None
+    decision = command_decision_to_pb(record.decision) if record.decision else None
+    match record.stage:
+        case Stage.RECORDED:
+            message.recorded.CopyFrom(pb.RecordedStage(effect=effect))
+        case Stage.PROPOSED:
+            message.proposed.CopyFrom(pb.ProposedStage(effect=effect, interrupted=interrupted))
+        case Stage.ACCEPTED | Stage.ANSWERED:
+            stage = pb.AcceptedStage(effect=effect, interrupted=interrupted, decision=decision)
+            message.accepted.CopyFrom(stage)
+        case Stage.DISPATCHED:
+            message.dispatched.CopyFrom(pb.DispatchedStage(effect=effect, decision=decision))
+        case Stage.SETTLED:
+            message.settled.CopyFrom(pb.SettledStage(effect=effect, interrupted=interrupted, decision=decision))
+    return message
+
+
+def record_from_entry(entry: Entry) -> CommandRecord:
+    """The record that an entry keeps; one that was too large to be kept has an empty command and is settled."""
+    message = pb.CommandRecord.FromString(entry.record)
+    attributes = entry.attributes
+    target = str(attributes.pop("target", ""))
+    attributes.pop("tool", None)
+    command, call = message.command, message.call
+    return CommandRecord(
+        path=entry.path,
+        tool=message.tool,
+        target=target,
+        command=Command(message.tool, {one.name: one.value for one in command.attributes}, command.body),
+        ordinal=message.ordinal if message.HasField("ordinal") else None,
+        effect_class=_CLASSES.get(message.effect_class, EffectClass.OUTSIDE),
+        key=message.key,
+        state=entry.state,
+        outcome=entry.outcome,
+        body=entry.body,
+        call=ClientCall(call.principal, call.request, call.owner) if message.HasField("call") else None,
+        attributes=attributes,
+        is_dispatched=message.HasField("dispatched"),
+        **_stage_from_pb(message),
+    )
+
+
+def _stage_from_pb(message: pb.CommandRecord) -> dict[str, Any]:
+    """What the stage of a record holds, by the names that a record has for it."""
+    stage = message.WhichOneof("stage")
+    held = getattr(message, stage).ListFields() if stage else ()
+    return {field.name: _HELD[field.name](value) for field, value in held if field.name in _HELD}
+
+
+def effect_in(record: bytes) -> Effect | None:
+    """What a record wants to do; None where it says nothing that this version knows."""
+    effect: Effect | None = _stage_from_pb(pb.CommandRecord.FromString(record)).get("effect")
+    return effect
+
+
+def is_command(entry: Entry) -> bool:
+    """Whether an entry below a turn's records is that of a command; errors and messages stand there too."""
+    return bool(entry.record) and is_ours(entry) and pb.CommandRecord.FromString(entry.record).HasField("ordinal")
+
+
+def is_ours(entry: Entry) -> bool:
+    """Whether a record may be carried out, or is over.
+
+    `log://` is open to models and plugins too: what they write over an open record is nothing that anybody proposed.
+    """
+    return entry.state.is_settled or entry.writer is Tier.SYSTEM
+
+
+def is_dispatched(entry: Entry) -> bool:
+    """Whether the effect of a command may have begun, as its record says."""
+    return pb.CommandRecord.FromString(entry.record).HasField("dispatched")
