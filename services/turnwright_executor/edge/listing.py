@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Final
 
@@ -142,6 +142,17 @@ class ProjectListing:
             # With the times of folders in which files were only replaced.
             self._look = look
         return self._paths
+
+    @property
+    def folders(self) -> Collection[str]:
+        """The folders that the latest answer depends on; none where it was not kept."""
+        return self._look.folders.keys() if self._look else ()
+
+    def has_same_rules(self, now_ns: int) -> bool:
+        """Whether the latest answer is still one if nothing happened in its folders."""
+        if self._look is None or not self._look.is_settled:
+            return False
+        return all(signature_of(path, now_ns) == before != _YOUNG for path, before in self._look.files.items())
 
     def _has_rules_of(self, before: Look, look: Look) -> bool:
         """Whether nothing was said anew of what is ignored, and of where that is said."""

@@ -17,6 +17,7 @@ from turnwright_core.runs import Loop
 from turnwright_executor.clients.tool_calls import ToolHost
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.edge.file_threads import on_files
+from turnwright_executor.edge.folder_watch import FolderWatch
 from turnwright_executor.edge.leftovers import Sweeper
 from turnwright_executor.edge.sandbox import Sandbox
 from turnwright_executor.edge.scan import DiskScanner
@@ -95,7 +96,7 @@ class Places:
         files = self._scanner(root, constraints)
         return constraints, workspace, LocalShell(root, limits, sandbox=self._sandbox, files=files)
 
-    def _scanner(self, root: Path, constraints: Constraints) -> DiskScanner:
+    def _scanner(self, root: Path, constraints: Constraints, watch: FolderWatch | None = None) -> DiskScanner:
         settings = self._settings
         return DiskScanner(
             root,
@@ -103,6 +104,7 @@ class Places:
             files_max=settings.files_max,
             constraints=constraints,
             home=settings.home,
+            watch=watch,
         )
 
     async def _sync(self, address: RunAddress, root: Path, constraints: Constraints) -> FileSync:
@@ -110,7 +112,11 @@ class Places:
         if sync is None or sync.is_spoiled or before != constraints:
             entries, _ = await self._ledger.read_view(address, files=True, body_bytes_max=None)
             known = {entry.path: entry.hash for entry in entries}
-            sync = FileSync(self._scanner(root, constraints), known, self._settings.token_divisor)
+            sync = FileSync(
+                self._scanner(root, constraints, FolderWatch(str(root))),
+                known,
+                self._settings.token_divisor,
+            )
         self._syncs[address] = constraints, sync
         while len(self._syncs) > SYNCS_MAX:
             self._syncs.popitem(last=False)

@@ -1,7 +1,9 @@
 """The files of a project: what version control knows or would add, else what is not hidden or generated.
 
 A scan reads only files whose times, size or identity changed since the scan before. A file that was written within
-two seconds of a scan is read again by the next one, because its times may not tell a second write apart.
+two seconds of a scan is read again by the next one, because its times may not tell a second write apart. Where the
+kernel tells in which folders something happened, only their files are looked at, and a scan of a project in which
+nothing happened looks at none.
 Source: rows RU115, RU165, RU169.
 """
 
@@ -10,11 +12,13 @@ from __future__ import annotations
 import os
 import stat
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Final
 
 from turnwright_core.constraints import Constraints
 from turnwright_core.limits import PATH_CHARS_MAX
@@ -22,10 +26,16 @@ from turnwright_core.values import frozen
 from turnwright_executor.edge.confinement import CLOSED, Tree, is_closed, names_of, path_below
 from turnwright_executor.edge.contents import read, unread_hash
 from turnwright_executor.edge.file_threads import Check, on_trees
+from turnwright_executor.edge.folder_watch import FULL_EVERY_S, FolderWatch
 from turnwright_executor.edge.leftovers import is_temporary
 from turnwright_executor.edge.listing import RACY_NS, ProjectListing, Signature
 from turnwright_executor.ports.workspaces import Scan
 from turnwright_executor.tools.ports import ChangedFile, OutsideProjectError, ScannedFile, TooMuchError
+
+FOLLOWS_MAX: Final = 3
+"""Times that a scan asks for the folders of a project until all of them have been watched from before that."""
+
+FULL_EVERY_NS: Final = round(FULL_EVERY_S * 1e9)
 
 
 @frozen
@@ -54,8 +64,9 @@ class DiskScanner:
         constraints: Constraints | None = None,
         home: str | Path | None = None,
         now_ns: Callable[[], int] = time.time_ns,
+        watch: FolderWatch | None = None,
     ) -> None:
-        """Nothing is read before the first scan."""
+        """Nothing is read before the first scan. `watch` tells where something happened; None: nobody does."""
         self.root = os.path.realpath(root)
         self._home = path_below(self.root, home)
         self._file_bytes_max = file_bytes_max
@@ -68,6 +79,11 @@ class DiskScanner:
         self._takes_in = bool(self._paths_taken_in or self._patterns_taken_in)
         self._now_ns = now_ns
         self._seen: dict[str, _Seen] = {}
+        # Of what constraints take in from anywhere nobody knows which folders it depends on.
+        self._watch = None if self._takes_in else watch
+        self._is_watched = False
+        """Whether all that happened since the scan before is told."""
+        self._full_due_ns = 0
 
     @property
     def total(self) -> int:
@@ -89,14 +105,57 @@ class DiskScanner:
 
     def _scan(self, doubtful: frozenset[str], check: Check) -> Scan:
         began_ns = self._now_ns()
+        folders = self._changed_folders(began_ns)
+        if folders is not None and not folders:
+            return self._looked_at_again(doubtful, check, began_ns) if doubtful else Scan((), ())
         before, self._seen = self._seen, {}
+        # Until the end: a scan that is broken off has taken what was told, and not looked at all of it.
+        self._is_watched = False
         known = {path: seen for path, seen in before.items() if path not in doubtful} if doubtful else before
         with Tree(self.root, check) as tree:
-            paths = self._paths(tree, began_ns)
+            paths, is_watched = self._followed(tree, began_ns)
+            if folders is not None:
+                self._seen = {
+                    path: known[path] for path in paths if path in known and path.rpartition("/")[0] not in folders
+                }
+                paths = [path for path in paths if path not in self._seen]
             changed = [file for path in paths if (file := self._looked_at(tree, path, known.get(path), began_ns))]
             # What is not looked at, because it is ignored, may be there all the same.
             gone = {path for path in doubtful - self._seen.keys() if not _is_there(tree, path)}
+        self._is_watched = is_watched
         return Scan(tuple(changed), tuple(sorted((known.keys() - self._seen.keys()) | gone)))
+
+    def _looked_at_again(self, doubtful: frozenset[str], check: Check, began_ns: int) -> Scan:
+        """What doubtful paths are now, where nothing happened in the folders of the project."""
+        self._is_watched = False
+        listed = self._usable[1] if self._usable else ()
+        with Tree(self.root, check) as tree:
+            for path in doubtful:
+                self._seen.pop(path, None)
+            own = [path for path in sorted(doubtful) if _holds(listed, path)]
+            found = [file for path in own if (file := self._looked_at(tree, path, None, began_ns))]
+            gone = {path for path in doubtful - self._seen.keys() if not _is_there(tree, path)}
+        self._is_watched = True
+        return Scan(tuple(found), tuple(sorted(gone)))
+
+    def _changed_folders(self, now_ns: int) -> Collection[str] | None:
+        """The folders of which something is to be looked at; None: all of them."""
+        changed = self._watch.changed() if self._watch else None
+        if not self._is_watched or now_ns >= self._full_due_ns or not self._listing.has_same_rules(now_ns):
+            self._full_due_ns = now_ns + FULL_EVERY_NS
+            return None
+        return changed
+
+    def _followed(self, tree: Tree, now_ns: int) -> tuple[Sequence[str], bool]:
+        """The paths of all files, and whether their folders are watched from before any of them is read."""
+        paths = self._paths(tree, now_ns)
+        for _ in range(FOLLOWS_MAX if self._watch else 0):
+            folders = self._listing.folders
+            if not folders or (self._watch and self._watch.follow(folders)):
+                return paths, bool(folders)
+            # What came before they were watched.
+            paths = self._paths(tree, now_ns)
+        return paths, False
 
     def _paths(self, tree: Tree, now_ns: int) -> Sequence[str]:
         listed = self._listing.paths(tree, now_ns)
@@ -175,6 +234,12 @@ def changes(before: Mapping[str, Signature], after: Mapping[str, Signature]) -> 
     kinds = {path: "change" if path in before else "create" for path in after if after[path] != before.get(path)}
     kinds |= dict.fromkeys(before.keys() - after.keys(), "remove")
     return tuple(ChangedFile(path, kinds[path]) for path in sorted(kinds))
+
+
+def _holds(listed: Sequence[str], path: str) -> bool:
+    """Whether a path is among those that are listed in order."""
+    place = bisect_left(listed, path)
+    return place < len(listed) and listed[place] == path
 
 
 def _file_status(tree: Tree, path: str) -> os.stat_result | None:
