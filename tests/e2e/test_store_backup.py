@@ -9,9 +9,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from turnwright.types.v1 import command_record_pb2
 
 from contract.store.harness import Client, append, new_project, new_run, set_, start_store, working_run
 from e2e.cli_process import Bench
+from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_store.edge.backup import back_up
 from turnwright_store.edge.copying import BackupError, opened, server
@@ -47,6 +49,10 @@ async def filled(home, turns=2):
         await run.begin(set_("prompt://{turn}", "hello\0" + "x" * 3000))
         await run.write(set_(f"sh://turn_{number}/a_1", "a", state=3), append(f"sh://turn_{number}/a_1", "ü" * 500))
         await run.write(set_("shared.txt", f"{number}"), set_("known://a", f"{number}", '{"n": 1}'))
+        record = command_record_pb2.CommandRecord(tool="sh", ordinal=0, key="x" * 500 * number)
+        await run.write(
+            set_(f"log://turn_{number}/sh/a", record=record.SerializeToString(), writer=Tier.SYSTEM, state=4)
+        )
         await run.end(number, status=102)
     await run.enqueue("the next task", no_web=True)
     view = await run.view()

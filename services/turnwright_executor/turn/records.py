@@ -5,8 +5,6 @@ Source: rows RU075, RU128, RU149, RU153; decisions C10, C12, C26.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.tools.contract import Done
@@ -23,28 +21,30 @@ def record_bytes(record: CommandRecord) -> int:
     return command_record_to_pb(record).ByteSize()
 
 
-def _change(record: CommandRecord) -> SetEntry:
+def _write(record: CommandRecord, state: State, visibility: Visibility) -> EntryWrite:
     # What a tag shows of a command are attributes like those of any other entry of the log.
     attributes = {"tool": record.tool, "target": record.target, **record.attributes}
-    return SetEntry(
+    change = SetEntry(
         body=record.body,
         attributes_json=to_attributes_json(attributes),
-        # To the store a set to RECORDED is a new record, which never takes the place of another one.
-        state=State.UNSPECIFIED if record.state is State.RECORDED else record.state,
+        visibility=visibility,
+        state=state,
         outcome=record.outcome,
         record=command_record_to_pb(record).SerializeToString(),
     )
+    return EntryWrite(record.path, change, Tier.SYSTEM)
 
 
 def record_write(record: CommandRecord) -> EntryWrite:
     """The write that brings the ledger's row to what the record says."""
-    return EntryWrite(record.path, _change(record), Tier.SYSTEM)
+    # To the store a set to RECORDED is a new record, which never takes the place of another one.
+    state = State.UNSPECIFIED if record.state is State.RECORDED else record.state
+    return _write(record, state, Visibility.UNSPECIFIED)
 
 
 def new_record_write(record: CommandRecord) -> EntryWrite:
     """The write that makes a new record durable."""
-    change = replace(_change(record), visibility=Visibility.VISIBLE, state=record.state)
-    return EntryWrite(record.path, change, Tier.SYSTEM)
+    return _write(record, record.state, Visibility.VISIBLE)
 
 
 def beat_write(path: str) -> EntryWrite:

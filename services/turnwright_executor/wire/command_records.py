@@ -24,12 +24,26 @@ _CLASSES_PB: Final = {
     EffectClass.IDEMPOTENT: pb.EFFECT_CLASS_IDEMPOTENT,
     EffectClass.OUTSIDE: pb.EFFECT_CLASS_OUTSIDE,
 }
-_HELD: Final[Mapping[str, Callable[[Any], Any]]] = {
+_STAGES: Final[Mapping[Stage, tuple[str, tuple[str, ...]]]] = {
+    Stage.RECORDED: ("recorded", ("effect",)),
+    Stage.PROPOSED: ("proposed", ("effect", "interrupted")),
+    Stage.ACCEPTED: ("accepted", ("effect", "decision")),
+    Stage.ANSWERED: ("accepted", ("effect", "interrupted", "decision")),
+    Stage.DISPATCHED: ("dispatched", ("effect", "decision")),
+    Stage.SETTLED: ("settled", ("effect", "interrupted", "decision")),
+}
+"""The message of each stage, and what it holds of a record."""
+
+_TO_PB: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "effect": effect_to_pb,
+    "interrupted": effect_to_pb,
+    "decision": command_decision_to_pb,
+}
+_FROM_PB: Final[Mapping[str, Callable[[Any], Any]]] = {
     "effect": effect_from_pb,
     "interrupted": effect_from_pb,
     "decision": command_decision_from_pb,
 }
-"""What stages hold."""
 _CLASSES: Final[Mapping[int, EffectClass]] = {number: effect_class for effect_class, number in _CLASSES_PB.items()}
 
 
@@ -44,24 +58,16 @@ def command_record_to_pb(record: CommandRecord) -> pb.CommandRecord:
         ),
         ordinal=record.ordinal,
         effect_class=_CLASSES_PB[record.effect_class],
-        call=pb.ClientCall(principal=call.principal, request=call.request, owner=call.owner) if call else None,
         key=record.key,
     )
-    effect = effect_to_pb(record.effect) if record.effect else None
-    interrupted = effect_to_pb(record.interrupted) if record.interrupted else None
-    decision = command_decision_to_pb(record.decision) if record.decision else None
-    match record.stage:
-        case Stage.RECORDED:
-            message.recorded.CopyFrom(pb.RecordedStage(effect=effect))
-        case Stage.PROPOSED:
-            message.proposed.CopyFrom(pb.ProposedStage(effect=effect, interrupted=interrupted))
-        case Stage.ACCEPTED | Stage.ANSWERED:
-            stage = pb.AcceptedStage(effect=effect, interrupted=interrupted, decision=decision)
-            message.accepted.CopyFrom(stage)
-        case Stage.DISPATCHED:
-            message.dispatched.CopyFrom(pb.DispatchedStage(effect=effect, decision=decision))
-        case Stage.SETTLED:
-            message.settled.CopyFrom(pb.SettledStage(effect=effect, interrupted=interrupted, decision=decision))
+    if call:
+        message.call.CopyFrom(pb.ClientCall(principal=call.principal, request=call.request, owner=call.owner))
+    name, holds = _STAGES[record.stage]
+    stage = getattr(message, name)
+    stage.SetInParent()
+    for field in holds:
+        if (value := getattr(record, field)) is not None:
+            getattr(stage, field).CopyFrom(_TO_PB[field](value))
     return message
 
 
@@ -94,7 +100,7 @@ def _stage_from_pb(message: pb.CommandRecord) -> dict[str, Any]:
     """What the stage of a record holds, by the names that a record has for it."""
     stage = message.WhichOneof("stage")
     held = getattr(message, stage).ListFields() if stage else ()
-    return {field.name: _HELD[field.name](value) for field, value in held if field.name in _HELD}
+    return {field.name: _FROM_PB[field.name](value) for field, value in held if field.name in _FROM_PB}
 
 
 def effect_in(record: bytes) -> Effect | None:
