@@ -127,9 +127,9 @@ class ClaimRunResponse(_message.Message):
 
     @_builtins.property
     def records(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
-        """The records `log://turn_N/...` of the open turn, in the order in which they were recorded. Bodies, attributes and
-        what the commands have come through come to about 4 MiB; those of later records are left out, attributes_json is empty then (else it is an object, at least
-        `{}`), and GetEntries reads them.
+        """The records `log://turn_N/...` of the open turn, in the order in which they were recorded. Bodies, attributes and what
+        the commands have come through make about 4 MiB; later records come without, attributes_json is empty then (else it
+        is an object, at least `{}`), and GetEntries reads them.
         """
 
     @_builtins.property

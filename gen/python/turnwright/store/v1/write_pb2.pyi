@@ -191,8 +191,8 @@ class SetEntry(_message.Message):
     """
     @_builtins.property
     def record(self) -> _command_record_pb2.CommandRecord:
-        """What a command has come through. Absent: kept; none where the attributes would not be kept either. At most 1 MiB. Only the
-        runtime writes it: PERMISSION_DENIED, reason WRITER_FORBIDDEN, for a writer below SYSTEM.
+        """What a command has come through. Absent: kept, or none where the attributes would not be kept either; empty: none. At
+        most 1 MiB. PERMISSION_DENIED, reason WRITER_FORBIDDEN, for a writer below SYSTEM: it is the runtime's own.
         """
 
     def __init__(
@@ -281,8 +281,9 @@ Global___RemoveEntry: _TypeAlias = RemoveEntry  # noqa: Y015
 
 @_typing.final
 class CopyEntry(_message.Message):
-    """Makes another entry with the same body and attributes, and no record; its state is RESOLVED, whatever that of the source.
-    The source must be in the run's view, else NOT_FOUND. Who may not write the destination is refused, as for any other write.
+    """Makes another entry with the same body and attributes, and no record; its state is RESOLVED, whatever that of the
+    source. The source must be in the run's view, else NOT_FOUND. Who may not write the destination is refused, as for any
+    other write.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
