@@ -20,6 +20,8 @@ _RULINGS: Final = {
     command_record_pb2.RULING_REJECTED: Ruling.REJECTED,
     command_record_pb2.RULING_EXPIRED: Ruling.EXPIRED,
 }
+_DECIDED: Final = ("accepted", "dispatched", "settled")
+"""Stages that hold a decision."""
 _RULINGS_PB: Final = {ruling: number for number, ruling in _RULINGS.items()}
 
 
@@ -55,15 +57,8 @@ def command_decision_from_pb(decision: CommandDecision) -> Decision | None:
 def decision_in(record: bytes) -> Decision | None:
     """The latest decision in a record; None where nobody made one."""
     message = CommandRecord.FromString(record)
-    match message.WhichOneof("stage"):
-        case "accepted":
-            return command_decision_from_pb(message.accepted.decision)
-        case "dispatched":
-            return command_decision_from_pb(message.dispatched.decision)
-        case "settled":
-            return command_decision_from_pb(message.settled.decision)
-        case _:
-            return None
+    stage = message.WhichOneof("stage")
+    return command_decision_from_pb(getattr(message, stage).decision) if stage in _DECIDED else None
 
 
 def decided(record: bytes, decision: Decision) -> bytes:

@@ -234,8 +234,10 @@ class ToolCalls:
             async with asyncio.timeout(KEEP_TIMEOUT_S):
                 if is_abandoned and is_last and record.stage is not Stage.SETTLED:
                     await buffer.touch(record_write(settled(record, GONE)))
-                elif (stored := await self._found(call, call.record_folder())) is not None:
-                    await buffer.touch(record_write(_released(stored[0])))
+                    return
+                # As it is stored: what came after that may not have happened.
+                for stored in await self._ledger.get_entries(call.address, [record.path]):
+                    await buffer.touch(record_write(_released(record_from_entry(stored))))
 
     def _scope(
         self, host: ToolHost, hub: RunHub, loop: Loop, turn: int, events: HookEvents, buffer: WriteBuffer

@@ -59,7 +59,7 @@ async def test_reply_commands_results_and_verdict_are_one_write(tmp_path):
         services.script(f'<get path="a"/><get path="b"/><think>So.</think>{DONE}')
         assert (await services.until(await services.act())).status == 200
         told = [
-            (event.WhichOneof("event"), entry.path, entry.state)
+            (event.WhichOneof("event"), entry.path, entry.state, entry.record.WhichOneof("stage"))
             for event in services.events
             for entry in (event.message_added.entry, event.message_updated.entry)
             if entry.path.startswith("log://turn_1/")
@@ -70,8 +70,8 @@ async def test_reply_commands_results_and_verdict_are_one_write(tmp_path):
         step
         for path in paths
         for step in (
-            ("message_added", path, entry_pb2.STATE_RECORDED),
-            ("message_updated", path, entry_pb2.STATE_RESOLVED),
+            ("message_added", path, entry_pb2.STATE_RECORDED, "recorded"),
+            ("message_updated", path, entry_pb2.STATE_RESOLVED, "settled"),
         )
     ]
 

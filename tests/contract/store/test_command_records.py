@@ -58,6 +58,16 @@ async def test_a_record_alone_is_another_version(run):
     assert after.revision > before.revision
 
 
+async def test_a_write_that_says_nothing_moves_the_revision_alone(run):
+    """By it the owner of a client's command shows that it lives."""
+    await run.write(recorded())
+    before = await run.entry(PATH)
+    [revision] = (await run.write(set_(PATH, writer=Tier.SYSTEM))).revisions
+    after = await run.entry(PATH)
+    assert after.revision == revision > before.revision
+    assert (after.record, after.body, after.update_time) == (before.record, before.body, before.update_time)
+
+
 @pytest.mark.parametrize("writer", [Tier.MODEL, Tier.CLIENT, Tier.PLUGIN])
 async def test_nobody_but_the_runtime_writes_a_record(run, writer):
     """Whoever could would say what was accepted, and by whom."""

@@ -270,7 +270,7 @@ Global___TurnFinished: _TypeAlias = TurnFinished  # noqa: Y015
 class MessageAdded(_message.Message):
     """An entry of the timeline appeared: a prompt, a reply (`assistant://N`), the record of a command (`log://...`), whose
     attributes name its `tool` and `target`; `changed` lists what it did to files (`path`, `kind`: `create`, `change`,
-    `remove`, and lines `added` and `removed` where they were counted).
+    `remove`, and lines `added` and `removed` where they were counted). What the command has come through is its `record`.
     The record of a command of a reply always appears as RECORDED. Where it was stored with its outcome, MessageUpdated
     follows at once under the same revision.
     """
