@@ -28,17 +28,13 @@ from turnwright_store.domain.words import query_words, snippet
 from turnwright_store.ports import Database, Durability, Transaction
 from turnwright_store.sql import registry
 from turnwright_store.sql import search as rows
-from turnwright_store.sql.search import Behind, Document, Hit, Place
-from turnwright_store.sql.views import cut
+from turnwright_store.sql.search import TEXT_BYTES_MAX, Behind, Document, Hit, Place
 
 PIECE_ENTRIES_MAX: Final = 64
 """Entries that one piece indexes at most."""
 
 PIECE_BYTES_MAX: Final = 512 * 1024
 """Bytes of text after which a piece ends: what the writer is held up by."""
-
-TEXT_BYTES_MAX: Final = 256 * 1024
-"""Bytes of a body that are indexed."""
 
 _LAST_ENTRY: Final = 2**62
 
@@ -68,17 +64,11 @@ def read_piece(connection: Connection, last: int, places: dict[int, Place]) -> P
         total += min(head.body_size_bytes, TEXT_BYTES_MAX)
         if documents and total > PIECE_BYTES_MAX:
             break
-        body = rows.read_body(connection, head.entry, head.revision)
-        documents.append(rows.document(connection, head, indexed_text(body)))
+        documents.append(rows.read_document(connection, head))
     if len(heads) < PIECE_ENTRIES_MAX and len(documents) == len(heads):
         return Piece(behind, documents, behind.revision, None)
     end = documents[-1].head
     return Piece(behind, documents, end.revision - 1, (end.revision, end.entry))
-
-
-def indexed_text(body: str) -> str:
-    """What is indexed of a body."""
-    return cut(body, TEXT_BYTES_MAX).replace("\x00", " ")
 
 
 def write_piece(tx: Transaction, piece: Piece) -> None:
@@ -87,17 +77,25 @@ def write_piece(tx: Transaction, piece: Piece) -> None:
     rows.raise_mark(tx.connection, piece.behind.scope, piece.reached)
 
 
+def _begin_again(tx: Transaction) -> None:
+    rows.begin_again(tx.connection)
+
+
 class Indexer:
     """Keeps the index of one store."""
 
     def __init__(self, database: Database) -> None:
         """Index this."""
         self._database = database
+        self._is_checked = False
         self._last = 0
         self._places: dict[int, Place] = {}
 
     async def piece(self) -> bool:
         """Index a piece of some project, one after the other; whether there was one."""
+        if not self._is_checked and await self._database.read(rows.is_by_other_rules):
+            await self._database.write(_begin_again, Durability.NORMAL, set())
+        self._is_checked = True
         piece = await self._database.read(partial(read_piece, last=self._last, places=self._places))
         if piece is None:
             return False
@@ -144,4 +142,4 @@ def search_entries(connection: Connection, project: str, query: str, schemes: Se
 
 
 def _snippet(connection: Connection, hit: Hit, words: Sequence[str]) -> str:
-    return snippet(indexed_text(rows.read_body(connection, hit.entry, hit.revision)), words)
+    return snippet(rows.indexed_text(connection, hit.entry, hit.revision), words)

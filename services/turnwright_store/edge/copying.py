@@ -21,6 +21,7 @@ from sqlalchemy.exc import DBAPIError
 from turnwright_core.values import frozen
 from turnwright_store.config import POSTGRESQL_SCHEMES
 from turnwright_store.edge.schema import REVISIONS, UNRELEASED, current_revision, made_before_release
+from turnwright_store.sql.search import FTS5_EMPTY
 from turnwright_store.sql.tables import (
     blocks,
     chunks,
@@ -179,10 +180,8 @@ def _count(core: Connection, table: Table) -> int:
 
 def empty_index(raw: sqlite3.Connection) -> None:
     """Take everything out of the full-text index, so that it is made again; then the space that is free."""
-    (made_by,) = raw.execute("SELECT sql FROM sqlite_master WHERE name = 'search'").fetchone()
-    raw.execute("DROP TABLE search")
-    raw.execute(made_by)
-    raw.execute("DELETE FROM search_marks")
+    for statement in FTS5_EMPTY:
+        raw.execute(statement)
     free, pages = (raw.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_count"))
     if free > pages * _PAGES_FREE_SHARE_MAX:
         raw.execute("VACUUM")

@@ -19,10 +19,10 @@ from turnwright_store.sql.dialect import POSTGRESQL, SQLITE
 
 MIGRATIONS: Final = Path(__file__).parent.parent / "migrations"
 
-UNRELEASED: Final = ("r0001", "r0002")
+UNRELEASED: Final = ("r0001", "r0002", "r0003")
 """Revisions before the first release, which changed in place: nobody can tell what a database of one of them holds."""
 
-REVISIONS: Final = ("r0003",)
+REVISIONS: Final = ("r0004",)
 """Every revision of the schema, oldest first; the last one is what this code works on."""
 
 CODE: Final = 3

@@ -33,10 +33,14 @@ _FORBIDDEN: Final = """NEW.status <> OLD.status AND NOT (
 
 _IMMUTABLE: Final = f"CREATE TRIGGER version_immutable BEFORE UPDATE OF {', '.join(_FIXED)} ON versions"
 
-# The row's number is the id of the entry.
-SEARCH_ON_SQLITE: Final = """
-CREATE VIRTUAL TABLE search USING fts5 (path, body, scope_id UNINDEXED, scheme UNINDEXED, revision UNINDEXED,
-tokenize = 'unicode61 remove_diacritics 2')
+# Without a copy of the texts: sql.search says how entries are taken out again. The row's number is the id of the entry.
+# The body is the first column, because the index names the column of each word in any other.
+_SEARCH_ON_SQLITE: Final = """
+CREATE VIRTUAL TABLE search USING fts5 (body, path, content = '', tokenize = 'unicode61 remove_diacritics 2')
+"""
+# The revision of each entry that is indexed.
+_INDEXED_ON_SQLITE: Final = """
+CREATE TABLE search_documents (entry_id INTEGER PRIMARY KEY, revision INTEGER NOT NULL)
 """
 
 _OWN: Final = {
@@ -46,7 +50,8 @@ _OWN: Final = {
         BEGIN SELECT RAISE(ABORT, 'run status transition forbidden'); END
         """,
         f"{_IMMUTABLE} BEGIN SELECT RAISE(ABORT, 'versions are immutable'); END",
-        SEARCH_ON_SQLITE,
+        _SEARCH_ON_SQLITE,
+        _INDEXED_ON_SQLITE,
     ),
     POSTGRESQL: (
         """

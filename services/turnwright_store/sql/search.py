@@ -2,10 +2,15 @@
 
 SQLite has a table of FTS5, whose row number is the id of the entry; PostgreSQL has a column of lexemes. Both get the
 words of the same rules, so that they find the same entries; how they rank differs a little.
+
+The table of FTS5 is contentless: it keeps words and where they stand, and no text. To take an entry out of it, the text
+must be said that was put in: it is made again from the version that `search_documents` names, since versions of shared
+entries neither change nor go. Rules of words may change with the version of Unicode; then the index is emptied.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import count
@@ -30,6 +35,10 @@ from turnwright_store.sql.dialect import POSTGRESQL
 from turnwright_store.sql.entries import HEAD, parts
 from turnwright_store.sql.keys import version_key
 from turnwright_store.sql.tables import entries, projects, scopes, search_marks, versions
+from turnwright_store.sql.views import cut
+
+TEXT_BYTES_MAX: Final = 256 * 1024
+"""Bytes of a body that are indexed."""
 
 Place = tuple[int, int]
 """Revision and entry id: how far the heads of a scope are read, in this order."""
@@ -71,6 +80,8 @@ class Document:
 
     head: Head
     text: str
+    indexed: str | None = None
+    """The text that the index of SQLite has of the entry now; None: it has none."""
 
 
 @frozen
@@ -121,10 +132,24 @@ _MARK_RAISE: Final = (
     update(search_marks).where(search_marks.c.scope_id == bindparam("scope")).values(revision=bindparam("reached"))
 )
 
-_FTS5_DROP: Final = text("DELETE FROM search WHERE rowid = :entry")
-_FTS5_ADD: Final = text(
-    "INSERT INTO search (rowid, path, body, scope_id, scheme, revision) "
-    "VALUES (:entry, :path, :body, :scope, :scheme, :revision)"
+_FTS5_DROP: Final = text("INSERT INTO search (search, rowid, body, path) VALUES ('delete', :entry, :indexed, :path)")
+_FTS5_ADD: Final = text("INSERT INTO search (rowid, body, path) VALUES (:entry, :document, :path)")
+_FTS5_INDEXED: Final = text("SELECT revision FROM search_documents WHERE entry_id = :entry")
+_FTS5_NOTE: Final = text(
+    "INSERT INTO search_documents (entry_id, revision) VALUES (:entry, :revision) "
+    "ON CONFLICT (entry_id) DO UPDATE SET revision = excluded.revision"
+)
+FTS5_EMPTY: Final = (
+    "INSERT INTO search (search) VALUES ('delete-all')",
+    "DELETE FROM search_documents",
+    "DELETE FROM search_marks",
+)
+_RULES: Final = f"unicode {unicodedata.unidata_version}"
+"""What the words of the index were made by. Another value here makes every index again."""
+
+_RULES_FIND: Final = text("SELECT value FROM meta WHERE key = 'search_rules'")
+_RULES_PUT: Final = text(
+    "INSERT INTO meta (key, value) VALUES ('search_rules', :rules) ON CONFLICT (key) DO UPDATE SET value = :rules"
 )
 _LEXEMES_PUT: Final = text(
     """
@@ -135,10 +160,12 @@ _LEXEMES_PUT: Final = text(
 )
 
 _FTS5_RANKED: Final = """
-    SELECT rowid AS entry_id, path, revision, -bm25(search, 4.0, 1.0) AS score
+    SELECT entry_id, entries.path, revision, -bm25(search, 1.0, 4.0) AS score
     FROM search
+    CROSS JOIN entries ON entries.id = search.rowid
+    CROSS JOIN search_documents ON search_documents.entry_id = search.rowid
     WHERE search MATCH :words AND scope_id = :scope {narrowed}
-    ORDER BY score DESC, path
+    ORDER BY score DESC, entries.path
     LIMIT -1
 """
 # ts_rank_cd knows nothing of how rare a word is: the weight of each word is counted here.
@@ -199,10 +226,10 @@ def heads_after(connection: Connection, scope: int, place: Place, page: int) -> 
     return [Head(*row) for row in connection.execute(_HEADS, values)]
 
 
-def read_body(connection: Connection, entry: int, revision: int) -> str:
-    """The body of a version; empty where the version is gone."""
+def indexed_text(connection: Connection, entry: int, revision: int) -> str:
+    """What is indexed of a version's body; empty where the version is gone."""
     body: str | None = connection.execute(_BODY, {"version": version_key(entry, revision)}).scalar_one_or_none()
-    return body or ""
+    return cut(body or "", TEXT_BYTES_MAX).replace("\x00", " ")
 
 
 def still_heads(connection: Connection, documents: Sequence[Document]) -> list[Document]:
@@ -214,22 +241,30 @@ def still_heads(connection: Connection, documents: Sequence[Document]) -> list[D
     return [document for document in documents if now.get(document.head.entry) == document.head.revision]
 
 
-def document(connection: Connection, head: Head, body: str) -> Document:
+def read_document(connection: Connection, head: Head) -> Document:
     """Make an entry ready for the index, which is most of the work: no writer need wait for it."""
-    return Document(
-        head, lexemes(head.path, body) if connection.dialect.name == POSTGRESQL else _with_parts(head.path, body)
-    )
+    body = indexed_text(connection, head.entry, head.revision)
+    if connection.dialect.name == POSTGRESQL:
+        return Document(head, lexemes(head.path, body))
+    revision = connection.execute(_FTS5_INDEXED, {"entry": head.entry}).scalar_one_or_none()
+    if revision is None:
+        return Document(head, _with_parts(head.path, body))
+    before = _with_parts(head.path, indexed_text(connection, head.entry, revision))
+    return Document(head, _with_parts(head.path, body), before)
 
 
 def put_documents(connection: Connection, scope: int, documents: Sequence[Document]) -> None:
-    """Index entries, in place of what was indexed of them."""
+    """Index entries, in place of what was indexed of them. On SQLite nobody else has done so since they were read."""
     if not documents:
         return
+    values = [_columns(scope, one) for one in documents]
     if connection.dialect.name == POSTGRESQL:
-        connection.execute(_LEXEMES_PUT, [{**_columns(scope, one), "document": one.text} for one in documents])
+        connection.execute(_LEXEMES_PUT, values)
         return
-    connection.execute(_FTS5_DROP, [{"entry": one.head.entry} for one in documents])
-    connection.execute(_FTS5_ADD, [{**_columns(scope, one), "body": one.text} for one in documents])
+    if replaced := [one for one in values if one["indexed"] is not None]:
+        connection.execute(_FTS5_DROP, replaced)
+    connection.execute(_FTS5_ADD, values)
+    connection.execute(_FTS5_NOTE, values)
 
 
 def _columns(scope: int, one: Document) -> dict[str, object]:
@@ -240,7 +275,21 @@ def _columns(scope: int, one: Document) -> dict[str, object]:
         "scheme": head.scheme,
         "path": head.path,
         "revision": head.revision,
+        "document": one.text,
+        "indexed": one.indexed,
     }
+
+
+def is_by_other_rules(connection: Connection) -> bool:
+    """Whether what is indexed was made by other rules of words: FTS5 could not take it out again."""
+    return connection.dialect.name != POSTGRESQL and connection.execute(_RULES_FIND).scalar_one_or_none() != _RULES
+
+
+def begin_again(connection: Connection) -> None:
+    """Empty the index of SQLite, so that everything is indexed again."""
+    for statement in FTS5_EMPTY:
+        connection.execute(text(statement))
+    connection.execute(_RULES_PUT, {"rules": _RULES})
 
 
 def _with_parts(path: str, body: str) -> str:
