@@ -12,8 +12,8 @@ from typing import Final, TypeVar
 
 from turnwright.executor.v1 import executor_service_pb2, proposal_pb2, task_pb2
 
-from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.kit.errors import ANSWERED, is_of_transport
+from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault
+from turnwright_core.kit.errors import is_of_transport
 from turnwright_core.values import frozen
 from turnwright_core.wire.events import events_of
 

@@ -14,15 +14,14 @@
     ├── DeadlineError        DEADLINE_EXCEEDED    repeat with more time
     └── InternalError        INTERNAL             report the error id
 
-`CODE_OF_REASON` is total over the reasons of the contract; a test proves it. Source: architecture 14.
+`CLASS_OF_REASON` is total over the reasons of the contract; a test proves it. The codes are put on the wire by
+`kit/errors.py`: nothing here knows gRPC. Source: architecture 14.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import ClassVar, Final
-
-import grpc
+from typing import Final
 
 
 class Reason(IntEnum):
@@ -74,8 +73,6 @@ class Reason(IntEnum):
 class TurnwrightError(Exception):
     """Something the caller is told. The message is for people and holds no secret."""
 
-    code: ClassVar[grpc.StatusCode] = grpc.StatusCode.UNKNOWN
-
     def __init__(self, reason: Reason, message: str, **metadata: object) -> None:
         """Keep the reason, the sentence and the values; metadata becomes text."""
         super().__init__(message)
@@ -87,73 +84,49 @@ class TurnwrightError(Exception):
 class InvalidError(TurnwrightError):
     """Change the call."""
 
-    code = grpc.StatusCode.INVALID_ARGUMENT
-
 
 class MissingError(TurnwrightError):
     """Name something that exists."""
-
-    code = grpc.StatusCode.NOT_FOUND
 
 
 class ExistsError(TurnwrightError):
     """Choose another name."""
 
-    code = grpc.StatusCode.ALREADY_EXISTS
-
 
 class UnauthenticatedError(TurnwrightError):
     """Send a valid token."""
-
-    code = grpc.StatusCode.UNAUTHENTICATED
 
 
 class DeniedError(TurnwrightError):
     """Ask for less, or with another token."""
 
-    code = grpc.StatusCode.PERMISSION_DENIED
-
 
 class PreconditionError(TurnwrightError):
     """Bring the state in order first."""
-
-    code = grpc.StatusCode.FAILED_PRECONDITION
 
 
 class ConflictError(TurnwrightError):
     """Read again, then repeat."""
 
-    code = grpc.StatusCode.ABORTED
-
 
 class RangeError(TurnwrightError):
     """Start from a snapshot."""
-
-    code = grpc.StatusCode.OUT_OF_RANGE
 
 
 class ExhaustedError(TurnwrightError):
     """Wait, or make it smaller."""
 
-    code = grpc.StatusCode.RESOURCE_EXHAUSTED
-
 
 class UnavailableError(TurnwrightError):
     """Repeat later."""
-
-    code = grpc.StatusCode.UNAVAILABLE
 
 
 class DeadlineError(TurnwrightError):
     """Repeat with more time."""
 
-    code = grpc.StatusCode.DEADLINE_EXCEEDED
-
 
 class InternalError(TurnwrightError):
     """Report the error id."""
-
-    code = grpc.StatusCode.INTERNAL
 
 
 CLASS_OF_REASON: Final[dict[Reason, type[TurnwrightError]]] = {
@@ -200,6 +173,10 @@ CLASS_OF_REASON: Final[dict[Reason, type[TurnwrightError]]] = {
     Reason.MESSAGE_TOO_LARGE: ExhaustedError,
 }
 """The class, and by it the canonical code, of every reason."""
+
+ANSWERED: Final = "turnwright-watching"
+"""What a watch begins with, before there is anything to tell, and a model call before its vendor is asked; the error of
+a call that ended after it says so."""
 
 
 def fault(reason: Reason, message: str, **metadata: object) -> TurnwrightError:

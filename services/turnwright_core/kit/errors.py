@@ -14,7 +14,24 @@ from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.errors import (
+    ANSWERED,
+    ConflictError,
+    DeadlineError,
+    DeniedError,
+    ExhaustedError,
+    ExistsError,
+    InternalError,
+    InvalidError,
+    MissingError,
+    PreconditionError,
+    RangeError,
+    Reason,
+    TurnwrightError,
+    UnauthenticatedError,
+    UnavailableError,
+    fault,
+)
 from turnwright_core.kit.logs import get_logger
 
 DOMAIN: Final = "turnwright"
@@ -30,9 +47,21 @@ _CUT: Final = "..."
 NOT_OURS: Final = "remote"
 """The `error_id` of an error that names none of our reasons: no log of ours has it."""
 
-ANSWERED: Final = "turnwright-watching"
-"""What a watch begins with, before there is anything to tell, and a model call before its vendor is asked; the error of
-a call that ended after it says so."""
+CODE_OF_CLASS: Final[dict[type[TurnwrightError], grpc.StatusCode]] = {
+    InvalidError: grpc.StatusCode.INVALID_ARGUMENT,
+    MissingError: grpc.StatusCode.NOT_FOUND,
+    ExistsError: grpc.StatusCode.ALREADY_EXISTS,
+    UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
+    DeniedError: grpc.StatusCode.PERMISSION_DENIED,
+    PreconditionError: grpc.StatusCode.FAILED_PRECONDITION,
+    ConflictError: grpc.StatusCode.ABORTED,
+    RangeError: grpc.StatusCode.OUT_OF_RANGE,
+    ExhaustedError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    UnavailableError: grpc.StatusCode.UNAVAILABLE,
+    DeadlineError: grpc.StatusCode.DEADLINE_EXCEEDED,
+    InternalError: grpc.StatusCode.INTERNAL,
+}
+"""The canonical code of every class of errors."""
 
 _REFUSALS: Final = frozenset(
     {
@@ -69,10 +98,15 @@ def to_status(error: TurnwrightError) -> status_pb2.Status:
     return status
 
 
+def code_of(error: TurnwrightError) -> grpc.StatusCode:
+    """The canonical code of an error."""
+    return CODE_OF_CLASS[type(error)]
+
+
 def _status(error: TurnwrightError, message: str, metadata: Mapping[str, str]) -> status_pb2.Status:
     detail = any_pb2.Any()
     detail.Pack(error_details_pb2.ErrorInfo(reason=error.reason.name, domain=DOMAIN, metadata=metadata))
-    code: int = error.code.value[0]
+    code: int = code_of(error).value[0]
     return status_pb2.Status(code=code, message=message, details=[detail])
 
 

@@ -25,9 +25,9 @@ import grpc
 from turnwright.executor.v1.executor_service_pb2 import WatchRunRequest, WatchRunResponse
 from turnwright.executor.v1.task_pb2 import EventCursor
 
-from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import AUTHORIZATION, TIER
-from turnwright_core.kit.errors import ANSWERED, from_rpc
+from turnwright_core.kit.errors import from_rpc
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.receiving import RECEIVES_ALL
 from turnwright_core.kit.scope import TRACEPARENT, TRACESTATE

@@ -11,8 +11,7 @@ from contextlib import aclosing
 from dataclasses import field
 from typing import TYPE_CHECKING, Final, assert_never
 
-from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.kit.errors import ANSWERED
+from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault
 from turnwright_core.runs import Model, Turn, Usage
 from turnwright_core.values import mutable
 from turnwright_executor.domain.endings import AWAY, outcome_of

@@ -10,8 +10,8 @@ import grpc
 from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.provider.v1 import provider_service_pb2_grpc
 
+from turnwright_core.errors import ANSWERED
 from turnwright_core.kit.auth import check_deployment
-from turnwright_core.kit.errors import ANSWERED
 from turnwright_core.wire.runs import model_from_pb
 from turnwright_provider.app.check_models import check_models
 from turnwright_provider.app.generate import Generation, find_vendor

@@ -8,6 +8,7 @@ import grpc
 import pytest
 
 from sse_server import Answer, SseServer, chat, delta, error, events, hang_up, json_answer, never, plain
+from turnwright_core.kit.errors import code_of
 
 KEY = "unremarkable"  # of no shape: only its owner knows that it is one
 HELLO = events(delta(role="assistant", content=""), delta(content="Hel"), delta(content="lo"), done=False)
@@ -30,7 +31,7 @@ async def test_a_refused_connection_fails_at_once(provider):
         heard = await (await provider(openai_base_url=url)).generate()
 
     assert (heard.reason, heard.parts) == ("VENDOR_UNREACHABLE", [])
-    assert heard.error.code is grpc.StatusCode.UNAVAILABLE
+    assert code_of(heard.error) is grpc.StatusCode.UNAVAILABLE
     assert heard.error.metadata["vendor"] == "openai"
     assert "refused" in heard.error.metadata["detail"]
 
@@ -210,7 +211,7 @@ async def test_a_vendor_that_falls_silent_is_given_up(provider, answer, text):
     heard, requests = await failed(provider, answer, silence_timeout_s=0.2)
 
     assert (heard.text, heard.reason, requests) == (text, "VENDOR_TIMEOUT", 1)
-    assert heard.error.code is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert code_of(heard.error) is grpc.StatusCode.DEADLINE_EXCEEDED
     assert heard.error.metadata["timeout_s"] == "0.2"
 
 

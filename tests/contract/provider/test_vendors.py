@@ -14,6 +14,7 @@ from turnwright.provider.v1 import provider_service_pb2 as pb
 
 from contract.provider.conftest import SECRET, VENDOR_VARIABLES, Client
 from sse_server import SseServer, chat, error, json_answer, never
+from turnwright_core.kit.errors import code_of
 from turnwright_core.runs import VENDORS
 from turnwright_provider.config import PACKAGED_SCRIPTS
 
@@ -107,7 +108,7 @@ async def test_an_unknown_vendor_is_refused_with_those_there_are(provider):
     heard = await (await provider()).generate("nobody/some/model")
 
     assert heard.reason == "VENDOR_NOT_CONFIGURED"
-    assert heard.error.code is grpc.StatusCode.FAILED_PRECONDITION
+    assert code_of(heard.error) is grpc.StatusCode.FAILED_PRECONDITION
     assert "ollama, openai, openrouter, scripted, xai" in heard.error.message
     assert heard.error.metadata["vendor"] == "nobody"
 

@@ -11,7 +11,7 @@ from turnwright.provider.v1 import provider_service_pb2_grpc as pb_grpc
 from turnwright.types.v1 import error_pb2
 
 from turnwright_core.errors import CLASS_OF_REASON, InternalError, Reason, TurnwrightError, fault
-from turnwright_core.kit.errors import from_rpc, to_status
+from turnwright_core.kit.errors import CODE_OF_CLASS, from_rpc, to_status
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import RunningServer, Service
 from turnwright_core.limits import PATH_CHARS_MAX
@@ -30,7 +30,7 @@ def test_every_reason_of_the_contract_is_known_with_its_number() -> None:
 
 def test_every_reason_has_a_class_and_every_class_a_code_of_its_own() -> None:
     assert set(CLASS_OF_REASON) == set(Reason)
-    codes = [kind.code for kind in set(CLASS_OF_REASON.values())]
+    codes = [CODE_OF_CLASS[kind] for kind in set(CLASS_OF_REASON.values())]
     assert len(codes) == len(set(codes))
     assert grpc.StatusCode.UNKNOWN not in codes
 
