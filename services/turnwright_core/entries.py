@@ -7,8 +7,11 @@ Source: architecture 3; rows RU015-RU021, RU061, decisions C10, C26.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from enum import IntEnum
 from typing import Any, Final
+
+import msgspec
 
 from turnwright_core.values import frozen
 
@@ -192,5 +195,16 @@ class EntryWrite:
 
 
 def to_attributes_json(attributes: dict[str, Any]) -> str:
-    """The one way in which attributes become text: compact, keys in the given order, no ASCII escapes."""
+    """The one way in which attributes become text: compact, keys in the given order, no ASCII escapes.
+
+    msgspec takes a tenth of the time of the standard library, which is left what msgspec refuses: halves of
+    characters, integers of more than 64 bits. NaN would become null.
+    """
+    with suppress(TypeError, ValueError, OverflowError):
+        text = _ENCODER.encode(attributes).decode()
+        if "null" not in text:
+            return text
     return json.dumps(attributes, ensure_ascii=False, separators=(",", ":"))
+
+
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=json.JSONEncoder().default)
