@@ -110,9 +110,11 @@ $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(VENV)/.installed
 
-$(GEN)/.installed: Makefile
+# pip knows groups since 25.1; Python 3.11 and 3.12 bring an older one.
+$(GEN)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(GEN)
-	$(GEN)/bin/python -m pip install --quiet --disable-pip-version-check grpcio-tools==1.76.0 mypy-protobuf==5.1.0 protobuf==6.33.6
+	$(GEN)/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
+	$(GEN)/bin/python -m pip install --quiet --disable-pip-version-check --group gen
 	@touch $@
 
 build/tools/.installed: tests/stubs/pom.xml tests/stubs/go.mod
