@@ -27,6 +27,7 @@ PLACES_MAX: Final = 5_000
 _WORD: Final = re.compile(r"[^\W_]+")
 _ACCENTED: Final = re.compile("[^\\W_][\u0300-\u036f]{1,8}")
 _NAME: Final = re.compile(r"[A-Za-z0-9]+")
+_LONG_NAME: Final = re.compile(rf"(?<![A-Za-z0-9])[A-Za-z0-9]{{{WORD_CHARS_MAX + 1},}}")
 _HUMP: Final = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
 _SPACE: Final = re.compile(r"\s")
 _PART: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
@@ -42,6 +43,8 @@ def folded(text: str) -> str:
 
 def parts_of(text: str) -> Iterator[str]:
     """The parts of every name in camelCase."""
+    if not _HUMP.search(text):
+        return
     # Runs first, then a look inside: one expression for both would try every character of a long run as its beginning.
     for name in _NAME.finditer(text):
         if _HUMP.search(name[0]):
@@ -58,9 +61,13 @@ def lexemes_of(name: str) -> tuple[str, ...]:
 
 def odd_lexemes(text: str) -> Iterator[str]:
     """The lexemes of the words that are more than letters of ASCII in either case, or longer than what counts."""
-    for word in words_of(text):
-        if len(word) > WORD_CHARS_MAX or not word.isascii():
-            yield from lexemes_of(word)
+    if text.isascii():
+        # Most texts are, and nearly none has such a word: to look at each of its words takes many times as long.
+        odd = (found[0] for found in _LONG_NAME.finditer(text))
+    else:
+        odd = (word for word in words_of(text) if len(word) > WORD_CHARS_MAX or not word.isascii())
+    for word in odd:
+        yield from lexemes_of(word)
 
 
 def words_of(text: str) -> Iterator[str]:

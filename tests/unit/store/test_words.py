@@ -76,6 +76,13 @@ def test_odd_words_are_those_that_are_not_plain():
     assert list(odd_lexemes(f"plain Words caf\u00e9 {'x' * 65}")) == ["cafe", "x" * 64]
 
 
+@given(st.lists(st.sampled_from(["plain", "x" * 64, "x" * 65, "aB" * 40, "7" * 66, "_", "-", " ", "caf\u00e9"])))
+def test_odd_words_are_found_in_plain_text_as_in_any(pieces):
+    text = "".join(pieces)
+    odd = (word for word in words_of(text) if len(word) > WORD_CHARS_MAX or not word.isascii())
+    assert list(odd_lexemes(text)) == [lexeme for word in odd for lexeme in lexemes_of(word)]
+
+
 def test_a_query_is_its_words_and_their_parts_each_once():
     assert query_words('parseReply "reply" AND src/a.py parsereply') == [
         "parsereply",
