@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from turnwright_client.config import ClientSettings
 from turnwright_core.kit.settings import setting
+
+CHECK_MODELS_TIMEOUT_S: Final = 60.0
+"""Deadline for asking all vendors about all models, in seconds."""
 
 
 class CliSettings(ClientSettings):
@@ -12,24 +17,9 @@ class CliSettings(ClientSettings):
     project: str = setting(default="", description="Project directory. Empty: the current directory.")
     run: str = setting(default="", description="Alias of the run that `act` and `ask` continue or create.")
     only: str = setting(default="", description="Services that `serve` runs, separated by commas. Empty: all four.")
-    join_wait_s: float = setting(
-        default=10.0,
-        ge=0,
-        le=600,
-        description="How long to wait for a stack that owns the database but does not answer yet, in seconds.",
-    )
-    idle_poll_s: float = setting(
-        default=0.5,
-        gt=0,
-        le=60,
-        description="How often an embedded stack that other commands use checks whether it is idle, in seconds.",
-    )
     leave_s: float = setting(
         default=60.0,
         gt=0,
         le=3600,
         description="How long a command may take to exit after its work is done, in seconds.",
-    )
-    doctor_timeout_s: float = setting(
-        default=60.0, gt=0, le=3600, description="Deadline for asking all vendors about all models, in seconds."
     )

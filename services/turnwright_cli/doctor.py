@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 from turnwright.executor.v1 import query_pb2
 
-from turnwright_cli.config import CliSettings
+from turnwright_cli.config import CHECK_MODELS_TIMEOUT_S, CliSettings
 from turnwright_cli.exits import FAILED, FailureError, failure_of
 from turnwright_cli.joining import differing_variables
 from turnwright_cli.json_lines import to_line
@@ -38,7 +38,7 @@ async def doctor(settings: CliSettings, *, as_json: bool) -> int:
     """Print how things are. Returns 0 when every service serves, else 5."""
     try:
         async with open_session(settings) as session:
-            status = await session.client.get_status(check_models=True, timeout_s=settings.doctor_timeout_s)
+            status = await session.client.get_status(check_models=True, timeout_s=CHECK_MODELS_TIMEOUT_S)
             for service in status.services:
                 # An executor does not know a port that its system chose; we have just called it.
                 service.address = service.address or session.client.address

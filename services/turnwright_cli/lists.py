@@ -13,7 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from rich.text import Text
 from turnwright.types.v1 import budget_pb2, loop_pb2, model_pb2, proposal_pb2, run_pb2
 
-from turnwright_cli.config import CliSettings
+from turnwright_cli.config import CHECK_MODELS_TIMEOUT_S, CliSettings
 from turnwright_cli.effects import effect_lines, how_to_accept, is_cut
 from turnwright_cli.json_lines import to_line
 from turnwright_cli.output import complain, console, put, write_line
@@ -135,7 +135,7 @@ async def list_models(settings: CliSettings, *, as_json: bool) -> int:
     """Every model that runs may name, and whether it could be called now."""
     async with open_session(settings) as session:
         models = await session.client.list_models()
-        status = await session.client.get_status(check_models=True, timeout_s=settings.doctor_timeout_s)
+        status = await session.client.get_status(check_models=True, timeout_s=CHECK_MODELS_TIMEOUT_S)
     if as_json:
         return _json_lines(models)
     problems = {check.alias: "" if check.usable else check.problem or "not usable" for check in status.models}

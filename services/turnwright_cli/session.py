@@ -33,6 +33,10 @@ JOINED_RETRIES_MAX = 1
 moment's trouble, because each waits for the connection to come back."""
 JOIN_POLL_S = 0.2
 """Seconds between two tries to get the database or to find who has it."""
+JOIN_WAIT_S = 10.0
+"""Seconds to wait for a stack that owns the database but does not answer yet."""
+IDLE_POLL_S = 0.5
+"""Seconds between two looks whether an embedded stack that other commands use is idle."""
 LOG_FILE = "turnwright.log"
 
 _log = get_logger("cli")
@@ -60,7 +64,7 @@ async def open_session(settings: CliSettings, models: Mapping[str, str] | None =
     """
     secret_of(settings)
     configure_logs(settings.log_level, ensure_home(settings.home) / LOG_FILE)
-    address = await locate(settings.home, settings.server, settings.locate_timeout_s)
+    address = await locate(settings.home, settings.server)
     if address is None:
         stack, address = await _embed_or_join(settings)
     else:
@@ -75,7 +79,7 @@ async def open_session(settings: CliSettings, models: Mapping[str, str] | None =
         async with _connect(settings, address, joined=joined) as client:
             yield Session(client, joined, attached=stack is None and not settings.server)
         if stack is not None:
-            await _serve_until_idle(store, found, settings.idle_poll_s)
+            await _serve_until_idle(store, found)
 
 
 async def _stop(stack: Stack, leave_s: float) -> None:
@@ -136,7 +140,7 @@ async def _embed_or_join(settings: CliSettings) -> tuple[Stack | None, str]:
     from turnwright_store.edge.lock import DatabaseInUseError  # noqa: PLC0415 - only an embedding process needs the store
 
     clock = asyncio.get_running_loop().time
-    deadline = clock() + settings.join_wait_s
+    deadline = clock() + JOIN_WAIT_S
     while True:
         stack = Stack(embedded_plan(settings.home))
         try:
@@ -144,16 +148,16 @@ async def _embed_or_join(settings: CliSettings) -> tuple[Stack | None, str]:
             return stack, stack.addresses["executor"]
         except DatabaseInUseError as error:
             reason = str(error)
-        if address := await locate(settings.home, timeout_s=settings.locate_timeout_s):
+        if address := await locate(settings.home):
             return None, address
         if clock() >= deadline:
-            raise FailureError(FAILED, _in_use(settings, reason))
+            raise FailureError(FAILED, _in_use(reason))
         await asyncio.sleep(JOIN_POLL_S)
 
 
-def _in_use(settings: CliSettings, reason: str) -> str:
+def _in_use(reason: str) -> str:
     return (
-        f"{reason}\nIts owner has not answered as an executor for {settings.join_wait_s:g} s. If it is a store that "
+        f"{reason}\nIts owner has not answered as an executor for {JOIN_WAIT_S:g} s. If it is a store that "
         "serves elsewhere, name the executor with --server; else stop that process, or set another TURNWRIGHT_HOME."
     )
 
@@ -188,7 +192,7 @@ async def _store(address: str, settings: CliSettings) -> AsyncGenerator[_Store, 
         await peer.close()
 
 
-async def _serve_until_idle(store: _Store, found: Work, poll_s: float) -> None:
+async def _serve_until_idle(store: _Store, found: Work) -> None:
     """Other commands may have joined our stack: stay while a loop of theirs is worked on. Ctrl-C leaves.
 
     What was already there when we came does not hold us: it may wait for something that never happens here.
@@ -201,4 +205,4 @@ async def _serve_until_idle(store: _Store, found: Work, poll_s: float) -> None:
                 print(f"turnwright: still serving others ({names}); Ctrl-C leaves.", file=sys.stderr)
                 told = True
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(interrupts.asked.wait(), poll_s)
+                await asyncio.wait_for(interrupts.asked.wait(), IDLE_POLL_S)

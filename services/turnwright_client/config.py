@@ -19,9 +19,6 @@ class ClientSettings(Settings):
         le=3600,
         description="Deadline of a short call to another service, in seconds.",
     )
-    locate_timeout_s: float = setting(
-        default=1.0, gt=0, le=60, description="How long a known stack may take to answer its health check, in seconds."
-    )
     watch_retries_max: int = setting(
         default=8,
         ge=0,
