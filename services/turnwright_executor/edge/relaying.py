@@ -21,7 +21,6 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.wire.events import events_of
 from turnwright_executor.ports.address import RunAddress
-from turnwright_executor.watching.events import in_batches
 from turnwright_executor.watching.tail import Tail, TailBounds
 
 _log = get_logger("relaying")
@@ -113,8 +112,7 @@ class Relay:
             changed = self._changed
             if position < self._tail.base:
                 raise FellBehindError
-            coming = self._tail.after(position)
-            for message in in_batches(coming) if batched else coming:
+            for message in self._tail.after(position, batched=batched):
                 yield message
                 position = message.cursor.seq
             if position < self._tail.seq:

@@ -319,11 +319,11 @@ class RunHub:
                 snapshot, position = self._known.snapshot(self.cursor()), self._tail.seq
                 for part in snapshot:
                     yield part
-            coming = self._tail.after(position)
-            for message in events.in_batches(coming) if batched else coming:
+            begin = position
+            for message in self._tail.after(position, batched=batched):
                 yield message
                 position = message.cursor.seq
-            if coming and batched:
+            if position > begin and batched:
                 # What follows at once goes together: a message costs many times what an event does.
                 await asyncio.sleep(GATHER_S)
             if position < self._tail.seq:

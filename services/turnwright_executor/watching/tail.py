@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
+from collections.abc import Iterable
 
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 
+from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.values import frozen
+from turnwright_executor.watching.events import in_batches
 
 
 @frozen
@@ -31,6 +34,8 @@ class Tail:
         self._bounds = bounds
         self._kept: deque[tuple[int, WatchRunResponse]] = deque()
         self._bytes = 0
+        self._batch: tuple[int, int, list[WatchRunResponse]] = (0, 0, [])
+        """The batch made last: the position behind which it begins, the number it ends with, and its message."""
 
     @property
     def base(self) -> int:
@@ -51,8 +56,21 @@ class Tail:
         self.seq += 1
         self._kept.clear()
         self._bytes = 0
+        self._batch = (0, 0, [])
 
-    def after(self, position: int) -> list[WatchRunResponse]:
-        """The events behind a position that is not before the base; what they cost is their number, not the tail's."""
-        newest = itertools.islice(reversed(self._kept), max(0, self.seq - position))
-        return [event for _, event in newest][::-1]
+    def after(self, position: int, *, batched: bool = False) -> Iterable[WatchRunResponse]:
+        """The events behind a position that is not before the base; what they cost is their number, not the tail's.
+
+        `batched`: in as few messages as it takes. What fits into one message is built once for all watchers at this
+        position, and kept until the next one is built; a longer rest is built as it is sent, so that it is never held.
+        """
+        if batched and self._batch[:2] == (position, self.seq):
+            return self._batch[2]
+        newest = [*itertools.islice(reversed(self._kept), max(0, self.seq - position))][::-1]
+        coming = [event for _, event in newest]
+        if not batched:
+            return coming
+        if sum(size for size, _ in newest) > CHUNK_BYTES:
+            return in_batches(coming)
+        self._batch = (position, self.seq, [*in_batches(coming)])
+        return self._batch[2]
