@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
+from msgspec import Struct
+
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.schemes import Schemes
-from turnwright_core.values import frozen
 
 
-@frozen
-class ViewPart:
+class ViewPart(Struct, frozen=True):
     """A part of a run's view: entries that entered or changed, paths that left, and in the last part the cursor."""
 
     entries: tuple[Entry, ...]

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from msgspec import Struct
 from turnwright.types.v1 import entry_pb2
 
 from turnwright_cli.plain import safe_line
 from turnwright_cli.records import attributes_of
 from turnwright_core.streams import record_of_channel
 from turnwright_core.text import scheme_of
-from turnwright_core.values import mutable
 
 CHANGED = "changed"
 """Attribute of a record that lists what its command did to files."""
@@ -27,8 +27,7 @@ RECORDS = ("log://**", "sh://**")
 """Patterns of the entries that tell of it."""
 
 
-@mutable
-class FileChange:
+class FileChange(Struct):
     """One file: what became of it over the loop, and lines added and removed; -1 where nobody counted them."""
 
     path: str
@@ -37,8 +36,7 @@ class FileChange:
     removed: int = 0
 
 
-@mutable
-class Changes:
+class Changes(Struct):
     """What a loop changed: files by path, those that came and went left out."""
 
     files: list[FileChange]

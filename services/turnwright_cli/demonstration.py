@@ -18,6 +18,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
 from rich.console import Console
 from rich.text import Text
 
@@ -29,7 +30,6 @@ from turnwright_cli.plain import safe_text
 from turnwright_cli.tasks import Task, run_task
 from turnwright_core.kit.settings import PREFIX
 from turnwright_core.runs import Mode
-from turnwright_core.values import frozen
 
 MODEL: Final = "demo"
 VENDOR_MODEL: Final = "scripted/demo"
@@ -38,8 +38,7 @@ TEST_TIMEOUT_S: Final = 60.0
 _IGNORED: Final = shutil.ignore_patterns("__pycache__", ".*")
 
 
-@frozen
-class Tested:
+class Tested(Struct, frozen=True):
     """How the project's own test ended."""
 
     passed: bool

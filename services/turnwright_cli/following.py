@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
 from turnwright.executor.v1 import executor_service_pb2
 from turnwright.types.v1 import loop_pb2, proposal_pb2, run_pb2
 
@@ -24,15 +25,13 @@ from turnwright_client import Client, QueuedLoop, RunView
 from turnwright_client.client import entries_in, loop_in
 from turnwright_core import runs
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.values import frozen
 
 Event = executor_service_pb2.WatchRunResponse
 
 _EXPIRED: Final = "Too late: the proposal expired before anybody decided."
 
 
-@frozen
-class Followed:
+class Followed(Struct, frozen=True):
     """How following ended: the run, the loop at its last status, and what is left undecided."""
 
     run: run_pb2.Run

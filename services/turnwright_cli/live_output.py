@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import field
 from typing import Final
 
+from msgspec import Struct, field
 from turnwright.executor.v1 import event_pb2
 from turnwright.types.v1 import entry_pb2
 
 from turnwright_cli.plain import safe_text
 from turnwright_core.streams import record_of_channel
-from turnwright_core.values import frozen, mutable
 
 HEAD_LINES: Final = 12
 """Lines of a command that are shown as they come."""
@@ -34,16 +33,14 @@ ERRORS: Final = 2
 """The channel that is shown as errors."""
 
 
-@frozen
-class OutputLine:
+class OutputLine(Struct, frozen=True):
     """One line of output, without anything that moves a cursor."""
 
     text: str
     is_error: bool = False
 
 
-@mutable
-class _Command:
+class _Command(Struct):
     """What was shown of one command, and what is kept for its end."""
 
     shown: int = 0
@@ -51,8 +48,7 @@ class _Command:
     tail: deque[OutputLine] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
 
 
-@mutable
-class _Channel:
+class _Channel(Struct):
     """How far a channel was read, in bytes, and the line that has no end yet."""
 
     record: str

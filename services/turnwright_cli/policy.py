@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import Struct
 from rich.text import Text
 
 from turnwright_cli.config import CliSettings
@@ -25,7 +26,6 @@ from turnwright_cli.session import open_session
 from turnwright_client import Client, RunView
 from turnwright_core.kit.plugins import HOOKS, UNVERSIONED, Plugin, imported, register
 from turnwright_core.kit.settings import load
-from turnwright_core.values import frozen
 from turnwright_core.wire.entries import entry_from_pb
 from turnwright_core.wire.runs import turn_from_pb
 from turnwright_executor.clients.replaying import Replayed, StoredTurns, replay, stored_turns
@@ -42,8 +42,7 @@ TURNS_MAX: Final = 1000
 """Turns of a run that are looked at, the latest ones."""
 
 
-@frozen
-class PolicyTest:
+class PolicyTest(Struct, frozen=True):
     """What is tried: functions `module:function`, over runs `RUN` or `PROJECT/RUN`; none: all of the project."""
 
     hooks: tuple[str, ...]

@@ -9,14 +9,13 @@ import asyncio
 import os
 import termios
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from typing import Final, Protocol
 
+from msgspec import Struct, field
 from turnwright.types.v1 import proposal_pb2
 
 from turnwright_cli.effects import is_cut
 from turnwright_core.limits import COMMENT_BYTES_MAX
-from turnwright_core.values import frozen
 
 SHOW: Final = "[s]how all, "
 """Offered where the terminal has shown only a part."""
@@ -27,8 +26,7 @@ ANSWERS: Final = "Answer with a, r, c, e or l; Ctrl-D leaves the decision for la
 _READ_BYTES: Final = 64 * 1024
 
 
-@frozen
-class Decision:
+class Decision(Struct, frozen=True):
     """Accept, or reject with or without a comment.
 
     With an acceptance may come other `contents`, by path, or the `answer` to a question; with `edits` an editor is

@@ -9,9 +9,10 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncGenerator, Coroutine, Mapping
-from dataclasses import replace
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from turnwright.store.v1 import lease_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import model_pb2, project_pb2
 
@@ -26,7 +27,6 @@ from turnwright_core.kit.home import ensure_home
 from turnwright_core.kit.logs import configure_logs, get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import PAGE_SIZE_MAX
-from turnwright_core.values import frozen
 
 JOINED_RETRIES_MAX = 1
 """Reconnects to a stack that another command embeds: when that command ends, we start our own. One is enough for a
@@ -44,8 +44,7 @@ _log = get_logger("cli")
 Work = frozenset[tuple[str, str, int]]
 
 
-@frozen
-class Session:
+class Session(Struct, frozen=True):
     """A connected client. `joined`: the stack belongs to another command and may end with it.
 
     `attached`: it was there before, and has the home of this command, so the settings of both can be compared.

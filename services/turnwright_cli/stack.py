@@ -9,9 +9,10 @@ import contextlib
 import importlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from turnwright_client.discovery import StackRecord
 from turnwright_core.kit.garbage import loading
@@ -20,7 +21,6 @@ from turnwright_core.kit.memory import hide_memory
 from turnwright_core.kit.neighbours import LocalServer
 from turnwright_core.kit.server import RunningServer, leave
 from turnwright_core.kit.settings import Settings, load
-from turnwright_core.values import frozen
 
 START_ORDER: Final = ("store", "provider", "assembler", "executor")
 """Each service after those that it calls; stopped in reverse. The store comes first because it alone notices a
@@ -35,8 +35,7 @@ LISTEN: Final[Mapping[str, str]] = {
 """Where each service listens when nothing else is said."""
 
 
-@frozen
-class StackPlan:
+class StackPlan(Struct, frozen=True):
     """What runs in this process: where each service listens, and where the peers are that do not run in it."""
 
     listen: Mapping[str, str]

@@ -9,10 +9,10 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import asdict
 from rich.text import Text
 
 from turnwright_cli.exits import DONE, FAILED, FailureError

@@ -10,18 +10,17 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from msgspec import Struct
 from rich.table import Table
 from rich.text import Text
 
 from turnwright_cli.output import console, write_line
 from turnwright_cli.plain import safe_line, shown_line
-from turnwright_core.values import frozen
 
 _ESCAPED: Final = str.maketrans({"\\": "\\\\"})
 
 
-@frozen
-class Column:
+class Column(Struct, frozen=True):
     """A column; on a terminal its values are cut to so many characters where a number is given.
 
     `decides`: somebody decides by its values, so that on a terminal too nothing in them may hide.
@@ -36,8 +35,7 @@ class Column:
         return (shown_line if self.decides else safe_line)(text, self.chars_max)
 
 
-@frozen
-class Cell:
+class Cell(Struct, frozen=True):
     """A value with a style for terminals."""
 
     text: str

@@ -9,10 +9,11 @@ import secrets
 import shlex
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
 from turnwright.executor.v1 import task_pb2
 from turnwright.types.v1 import budget_pb2, proposal_pb2, settings_pb2
 
@@ -34,15 +35,13 @@ from turnwright_client import Client, QueuedLoop, pending_proposals
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_core.runs import LOOP_ENDED, Mode
-from turnwright_core.values import frozen
 
 REJOINS_MAX: Final = 5
 """How often a command goes on with another stack after the one that it had joined ended."""
 _GONE: Final = (Reason.SERVICE_UNAVAILABLE, Reason.DRAINING)
 
 
-@frozen
-class Task:
+class Task(Struct, frozen=True):
     """What `act` and `ask` were called with. An empty model is the run's, an empty run a new one."""
 
     mode: Mode
@@ -78,8 +77,7 @@ def budget_of(
     )
 
 
-@frozen
-class Verdict:
+class Verdict(Struct, frozen=True):
     """What `resolve` was called with. An empty path is the only proposal that waits."""
 
     project: str
@@ -88,8 +86,7 @@ class Verdict:
     decision: Decision
 
 
-@frozen
-class Begun:
+class Begun(Struct, frozen=True):
     """What to follow. `decided` is the proposal whose decision began it, `asked` the one that is asked for first."""
 
     queued: QueuedLoop

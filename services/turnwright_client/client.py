@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
 from turnwright.executor.v1 import (
     executor_service_pb2,
     executor_service_pb2_grpc,
@@ -34,15 +35,13 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import PAGE_SIZE_MAX
 from turnwright_core.runs import LOOP_ENDED
-from turnwright_core.values import frozen
 
 Cursor = task_pb2.EventCursor
 InboxItem = inbox_pb2.InboxItem
 InboxChange = inbox_pb2.WatchProposalsResponse
 
 
-@frozen
-class QueuedLoop:
+class QueuedLoop(Struct, frozen=True):
     """A task in a run's queue: which loop of which run, and the moment after which to watch it."""
 
     project: str

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import asdict
 from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from turnwright_core.kit.home import ensure_home
-from turnwright_core.values import frozen
 
 
-@frozen
-class StackRecord:
+class StackRecord(Struct, frozen=True):
     """What a serving process writes down: the address of its executor, and its own process id.
 
     `embedded`: the stack belongs to one command and ends with it.

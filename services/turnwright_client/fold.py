@@ -8,20 +8,18 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
 from typing import Final
 
+from msgspec import Struct, field
 from turnwright.executor.v1 import event_pb2, executor_service_pb2, task_pb2
 from turnwright.types.v1 import delta_pb2, entry_pb2, proposal_pb2, run_pb2
 
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX
-from turnwright_core.values import mutable
 
 Event = executor_service_pb2.WatchRunResponse
 
 
-@mutable
-class Partial:
+class Partial(Struct):
     """A message that is still streaming. Increments are kept apart: joining each time is quadratic."""
 
     turn: int
@@ -58,8 +56,7 @@ class Partial:
     __hash__ = None  # type: ignore[assignment] # it grows
 
 
-@mutable
-class RunView:
+class RunView(Struct):
     """The state of a run as far as its events told it. Start empty, or with a run that a call answered.
 
     `entries` and `proposals` are keyed by path. Bodies are cut after 16384 bytes, as they are in events.
@@ -69,8 +66,19 @@ class RunView:
     entries: dict[str, entry_pb2.Entry] = field(default_factory=dict)
     proposals: dict[str, proposal_pb2.Proposal] = field(default_factory=dict)
     partial: Partial | None = None
-    cursor: task_pb2.EventCursor | None = field(default=None, compare=False)
-    _parts: list[event_pb2.Snapshot] = field(default_factory=list, compare=False, repr=False)
+    cursor: task_pb2.EventCursor | None = None
+    _parts: list[event_pb2.Snapshot] = field(default_factory=list)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal states are equal, however many events led to them."""
+        if not isinstance(other, RunView):
+            return NotImplemented
+        return self._state() == other._state()
+
+    __hash__ = None  # type: ignore[assignment] # it changes
+
+    def _state(self) -> tuple[object, ...]:
+        return self.run, self.entries, self.proposals, self.partial
 
     def apply(self, event: Event) -> None:
         """Fold one event in. Kinds that this version does not know change nothing."""

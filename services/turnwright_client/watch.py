@@ -10,11 +10,11 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable
 from typing import Final, TypeVar
 
+from msgspec import Struct
 from turnwright.executor.v1 import executor_service_pb2, proposal_pb2, task_pb2
 
 from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault
 from turnwright_core.kit.errors import is_of_transport
-from turnwright_core.values import frozen
 from turnwright_core.wire.events import events_of
 
 Event = executor_service_pb2.WatchRunResponse
@@ -29,8 +29,7 @@ RECONNECT_AFTER: Final = frozenset(
 """Errors of a service that a new connection may cure; after any other the same call fails again."""
 
 
-@frozen
-class WatchPolicy:
+class WatchPolicy(Struct, frozen=True):
     """How a watch reconnects. The pause doubles from `backoff_s` to `backoff_s_max`; any event ends the count.
 
     `retries_max` counts connections in a row on which no executor answered: one whose idle connections a proxy ends is

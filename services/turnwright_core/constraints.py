@@ -14,9 +14,10 @@ from functools import cached_property
 from time import thread_time
 from typing import Final
 
+from msgspec import Struct
+
 from turnwright_core.limits import FILE_PATTERNS_MAX
 from turnwright_core.patterns import PatternError, Shape, matcher, shape_of
-from turnwright_core.values import frozen
 
 ADD: Final = "add"
 READONLY: Final = "readonly"
@@ -25,8 +26,7 @@ IGNORE: Final = "ignore"
 _UPWARDS: Final = re.compile(r"(?:^|[/{,(|])\.\.(?:$|[/},)|])")
 
 
-@frozen
-class FileConstraint:
+class FileConstraint(Struct, frozen=True):
     """What holds for the files that a pattern fits: a glob, a `/regex/` or an exact path below the project's root."""
 
     pattern: str

@@ -6,10 +6,9 @@ Source: rows RU249-RU255; decisions C14, C20.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from enum import Enum
 
-from turnwright_core.values import frozen
+from msgspec import Struct, field
 
 
 class Ruling(Enum):
@@ -20,8 +19,7 @@ class Ruling(Enum):
     EXPIRED = "expire"
 
 
-@frozen
-class Decision:
+class Decision(Struct, frozen=True):
     """What somebody decided on a proposal: `comment` is the answer to a question."""
 
     ruling: Ruling

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
-from turnwright_core.values import frozen
+from msgspec import Struct
 
 T = TypeVar("T")
 
 
-@frozen
-class Copied:
+class Copied(Struct, frozen=True):
     """Items of the base: the place of the first one, and how many."""
 
     first: int

@@ -12,8 +12,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 import msgspec
-
-from turnwright_core.values import frozen
+from msgspec import Struct
 
 
 class Visibility(IntEnum):
@@ -85,8 +84,7 @@ def status_of(state: State, outcome: str = "") -> int:
     return STATUS_OF_STATE.get(state, 200)
 
 
-@frozen
-class Cursor:
+class Cursor(Struct, frozen=True):
     """A moment of a run's state: the revision of each scope that it reads. Exclusive."""
 
     incarnation: str
@@ -95,8 +93,7 @@ class Cursor:
     global_revision: int
 
 
-@frozen
-class Entry:
+class Entry(Struct, frozen=True):
     """An entry as one run sees it. `body` may be cut or absent; `body_size_bytes` is always the full length."""
 
     path: str
@@ -131,8 +128,7 @@ class Entry:
         return parsed
 
 
-@frozen
-class SetEntry:
+class SetEntry(Struct, frozen=True):
     """Create or update; None and UNSPECIFIED mean: keep."""
 
     body: str | None = None
@@ -147,8 +143,7 @@ class SetEntry:
     """What a command has come through, as in Entry; empty: none. Written by the runtime only."""
 
 
-@frozen
-class AppendEntry:
+class AppendEntry(Struct, frozen=True):
     """Add to the end of a streaming body.
 
     `offset` is the body's length in bytes before the text: what the body already has of it is not added again.
@@ -158,21 +153,18 @@ class AppendEntry:
     offset: int | None = None
 
 
-@frozen
-class RemoveEntry:
+class RemoveEntry(Struct, frozen=True):
     """Take the entry out of the run's view."""
 
 
-@frozen
-class CopyEntry:
+class CopyEntry(Struct, frozen=True):
     """Make another entry with the same content; UNSPECIFIED: the visibility of the source."""
 
     to: str
     visibility: Visibility = Visibility.UNSPECIFIED
 
 
-@frozen
-class MoveEntry:
+class MoveEntry(Struct, frozen=True):
     """Make another entry with the same content, and take this one out of the run's view."""
 
     to: str
@@ -182,8 +174,7 @@ class MoveEntry:
 EntryChange = SetEntry | AppendEntry | RemoveEntry | CopyEntry | MoveEntry
 
 
-@frozen
-class EntryWrite:
+class EntryWrite(Struct, frozen=True):
     """One change of one entry, by one writer."""
 
     path: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from turnwright_core.values import frozen
+from msgspec import Struct
 
 MAIN: Final = "main"
 """The plan that is meant where nobody names one."""
@@ -19,8 +19,7 @@ class PlanKind(IntEnum):
     FILE = 3
 
 
-@frozen
-class PlanDelta:
+class PlanDelta(Struct, frozen=True):
     """What was added to a version of a plan."""
 
     sequence: int
@@ -28,8 +27,7 @@ class PlanDelta:
     create_ms: int
 
 
-@frozen
-class Plan:
+class Plan(Struct, frozen=True):
     """One version of a plan. `version` is 0 until it is stored."""
 
     plan_id: str

@@ -5,12 +5,12 @@ Source: architecture 3; rows RU001-RU008, RU101-RU111, decisions C6, C27.
 
 from __future__ import annotations
 
-from dataclasses import field
 from enum import IntEnum
 from typing import Final
 
+from msgspec import Struct, field
+
 from turnwright_core.entries import Cursor
-from turnwright_core.values import frozen
 
 
 class Mode(IntEnum):
@@ -67,8 +67,7 @@ EXPIRED: Final = "expired"
 """Reason of a loop whose proposal nobody decided in time."""
 
 
-@frozen
-class Project:
+class Project(Struct, frozen=True):
     """A directory of files and the owner of runs. `workspace_id` survives a move of the directory."""
 
     name: str
@@ -79,8 +78,7 @@ class Project:
     """Path of the file with the project's own settings, as a client named it; for clients."""
 
 
-@frozen
-class Model:
+class Model(Struct, frozen=True):
     """A model that runs may name; context length in tokens, 0 when unknown."""
 
     alias: str
@@ -104,8 +102,7 @@ def check_vendor(vendor_model: str) -> str:
     return vendor
 
 
-@frozen
-class Usage:
+class Usage(Struct, frozen=True):
     """What model calls consumed, in tokens; cached is part of prompt, reasoning part of completion."""
 
     prompt_tokens: int = 0
@@ -116,8 +113,7 @@ class Usage:
     cost_usd: float | None = None
 
 
-@frozen
-class Budget:
+class Budget(Struct, frozen=True):
     """What a run or a loop may spend; 0 is no limit. Turns, tokens, US dollars, seconds of work."""
 
     turns_max: int = 0
@@ -126,8 +122,7 @@ class Budget:
     wall_s_max: float = 0.0
 
 
-@frozen
-class Spending:
+class Spending(Struct, frozen=True):
     """What was spent; `lost_tokens` and `prompt_tokens` are part of `tokens`. Fields as in the contract."""
 
     turns: int = 0
@@ -139,8 +134,7 @@ class Spending:
     prompt_tokens: int = 0
 
 
-@frozen
-class LoopSettings:
+class LoopSettings(Struct, frozen=True):
     """What one loop runs with."""
 
     mode: Mode
@@ -153,8 +147,7 @@ class LoopSettings:
     budget: Budget | None = None
 
 
-@frozen
-class RunSettings:
+class RunSettings(Struct, frozen=True):
     """What every loop of a run shares; None means the default of the contract."""
 
     model: str = ""
@@ -165,8 +158,7 @@ class RunSettings:
     yolo: bool = False
 
 
-@frozen
-class Loop:
+class Loop(Struct, frozen=True):
     """One ask or act and all its turns."""
 
     sequence: int
@@ -183,16 +175,14 @@ class Loop:
     revision: int = 0
 
 
-@frozen
-class ForkOrigin:
+class ForkOrigin(Struct, frozen=True):
     """Where a fork began: the parent's alias at that time, and the parent's turn at whose end it began."""
 
     run: str
     turn: int
 
 
-@frozen
-class Run:
+class Run(Struct, frozen=True):
     """One agent's life in one project."""
 
     project: str
@@ -211,8 +201,7 @@ class Run:
     """Whether somebody works on it, where it is running; told to readers only."""
 
 
-@frozen
-class TurnRequest:
+class TurnRequest(Struct, frozen=True):
     """The settings one turn ran with; immutable."""
 
     model: str
@@ -222,8 +211,7 @@ class TurnRequest:
     tools: tuple[str, ...]
 
 
-@frozen
-class TurnResult:
+class TurnResult(Struct, frozen=True):
     """How a turn ended. `status` is the verdict: 102 goes on, else the status the loop ended with."""
 
     finish: str = ""
@@ -243,8 +231,7 @@ class TurnResult:
     work_ms: int = 0
 
 
-@frozen
-class Turn:
+class Turn(Struct, frozen=True):
     """One packet sent and one reply read."""
 
     number: int
@@ -256,8 +243,7 @@ class Turn:
     revision: int = 0
 
 
-@frozen
-class LoopEnd:
+class LoopEnd(Struct, frozen=True):
     """How a loop ends: status (see LOOP_ENDED), a word, and the text of its last update."""
 
     status: int

@@ -6,11 +6,11 @@ Source: rows RU068-RU089; decisions C9, C32.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Final
 
+from msgspec import Struct, field
+
 from turnwright_core.entries import Tier
-from turnwright_core.values import frozen
 
 CATEGORIES: Final = ("data", "logging", "unknown", "prompt", "plan", "audit", "hidden")
 """Where entries can stand in a packet."""
@@ -19,8 +19,7 @@ SCOPES: Final = ("run", "project", "global")
 """Where entries can live."""
 
 
-@frozen
-class Scheme:
+class Scheme(Struct, frozen=True):
     """Rules of one kind of path. `writable_by` is an exact list: no tier is implied by another."""
 
     name: str
@@ -58,8 +57,7 @@ BUILTIN: Final[tuple[Scheme, ...]] = (
 BY_NAME: Final = {scheme.name: scheme for scheme in BUILTIN}
 
 
-@frozen
-class Schemes:
+class Schemes(Struct, frozen=True):
     """The rules of every scheme: the built-in ones, and what was registered beside them."""
 
     registered: Mapping[str, Scheme] = field(default_factory=dict)

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from urllib.parse import quote
 
-from turnwright_core.values import frozen
+from msgspec import Struct
 
 SLUG_CHARS_MAX = 80
 _SEPARATOR = re.compile(r"[,/]")
@@ -16,8 +16,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _UNENCODED = "!*'()"
 
 
-@frozen
-class LineSlice:
+class LineSlice(Struct, frozen=True):
     """Lines `first` to `last` (from 1, inclusive) of a text of `total` lines, joined as they were.
 
     An empty slice has `last == first - 1`.

@@ -16,9 +16,10 @@ Tools and commands are not known here.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
-from turnwright_core.values import frozen
+from msgspec import Struct
+from msgspec.structs import replace
+
 from turnwright_grammar.values import read_value
 from turnwright_grammar.values.repair import read_all
 from turnwright_grammar.values.strict import STRICT, Value, compact_json
@@ -31,8 +32,7 @@ _NOTHING = re.compile(r"[\s}\]),;`.]*")
 _PIECES_TRIED_MAX = 1_024
 
 
-@frozen
-class ReadArguments:
+class ReadArguments(Struct, frozen=True):
     """The objects that were sent, or the one string; empty when the call has no arguments.
 
     `over`: text is left over behind a value, which may have been meant to be part of it.

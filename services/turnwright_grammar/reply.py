@@ -6,10 +6,9 @@ Spans are half-open `(start, end)` offsets in code points into the text that was
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from types import MappingProxyType
 
-from turnwright_core.values import frozen
+from msgspec import Struct, field
 
 Span = tuple[int, int]
 
@@ -17,8 +16,7 @@ COMMANDS_MAX = 99
 WARNINGS_MAX = 99
 
 
-@frozen
-class Command:
+class Command(Struct, frozen=True):
     """One thing the model asks for.
 
     `name` is as written for an unknown tool, in lower case for a known one. `attributes` are
@@ -32,8 +30,7 @@ class Command:
     known: bool = True
 
 
-@frozen
-class ReadWarning:
+class ReadWarning(Struct, frozen=True):
     """A repair, or a call that could not be read. `kind` is one word, `message` speaks to the model."""
 
     kind: str
@@ -41,8 +38,7 @@ class ReadWarning:
     span: Span
 
 
-@frozen
-class Reply:
+class Reply(Struct, frozen=True):
     """A reply as read: `dropped` counts the commands over the cap. Source: RU284, RU293."""
 
     commands: tuple[Command, ...] = ()

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import field, replace
 from itertools import chain
 from types import MappingProxyType
 
-from turnwright_core.values import frozen
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from turnwright_grammar.reply import Command
 
 DEFAULT_TOOLS = frozenset(
@@ -27,8 +28,7 @@ _PATH = ("file_path", "filepath", "file", "filename", "uri")
 _BODY = ("body", "content", "text")
 
 
-@frozen
-class _Shape:
+class _Shape(Struct, frozen=True):
     """How one tool is made canonical.
 
     `filled` is the attribute that the body fills when it is missing; `synonyms` maps a canonical

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import field
 from typing import Protocol
 
-from turnwright_core.values import frozen
+from msgspec import Struct
+
 from turnwright_provider.domain.deltas import ModelCall, VendorEvent
 
 
-@frozen
-class VendorState:
+class VendorState(Struct, frozen=True):
     """Whether a vendor can be called. `endpoint` holds no secret; `settings` are those that `problem` is about."""
 
     endpoint: str
@@ -36,14 +35,17 @@ class Vendor(Protocol):
         """What is wrong with each model, empty where nothing is. Costs no tokens."""
 
 
-@frozen
-class HttpRequest:
+class HttpRequest(Struct, frozen=True):
     """One request."""
 
     method: str
     url: str
-    headers: Mapping[str, str] = field(repr=False)
+    headers: Mapping[str, str]
     body: bytes = b""
+
+    def __repr__(self) -> str:
+        """Without headers: they hold secrets."""
+        return f"HttpRequest({self.method!r}, {self.url!r}, body={self.body!r})"
 
 
 class HttpReply(Protocol):

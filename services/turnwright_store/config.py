@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from turnwright_core.errors import InvalidError
 from turnwright_core.kit.settings import PREFIX, Settings, SettingsError, setting
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, BODY_BYTES_MAX, PATH_CHARS_MAX, WRITES_MAX
 from turnwright_core.runs import Model, check_vendor
-from turnwright_core.values import frozen
 from turnwright_store.domain.checks import check_model, check_name
 from turnwright_store.domain.limits import APPEND_BYTES_MAX, BODIES_BYTES_MAX, RUN_ENTRIES_MAX, WriteLimits
 
@@ -28,8 +29,7 @@ CONTEXT_LENGTH_MAX: Final = 2**32 - 1
 """Longest context window that the contract can say, in tokens."""
 
 
-@frozen
-class ModelSeeds:
+class ModelSeeds(Struct, frozen=True):
     """What the environment says of models, by alias as the variables write it (RU099)."""
 
     vendor_models: Mapping[str, str]

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field
 from enum import IntEnum
 from typing import Any, Final, Protocol, TypeVar, overload
 
+from msgspec import Struct, field
 from sqlalchemy import Connection
 
 from turnwright_core.limits import CHUNK_BYTES
-from turnwright_core.values import frozen, mutable
 from turnwright_store.domain.slots import Slot
 
 T = TypeVar("T")
@@ -65,8 +64,7 @@ class News(Protocol):
         ...
 
 
-@frozen
-class Stored:
+class Stored(Struct, frozen=True):
     """What a moment of a transaction has written to the entries of a run, by the revision of its scope."""
 
     scope: int
@@ -75,8 +73,7 @@ class Stored:
     slots: Sequence[Slot]
 
 
-@mutable
-class Transaction:
+class Transaction(Struct):
     """One request's part of a write: the connection, the time of the write, and the scopes it has raised."""
 
     connection: Connection
@@ -137,8 +134,7 @@ Work = Callable[[Transaction], T]
 Query = Callable[[Connection], T]
 
 
-@frozen
-class Stats:
+class Stats(Struct, frozen=True):
     """What a database has done since it was opened."""
 
     statements: int

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import replace
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from msgspec.structs import replace
 
 from services import SECRET, running
 from turnwright_client.discovery import StackRecord, locate

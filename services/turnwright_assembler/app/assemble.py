@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from functools import partial
 
+from msgspec import Struct
+
 from turnwright_assembler.app.bounding import DEADLINE_S, Bounded
 from turnwright_assembler.app.packet import Packet, compose
 from turnwright_assembler.app.run_cache import Held, RunCache
@@ -24,11 +26,9 @@ from turnwright_assembler.sections.plugged import NOTHING, Plugged
 from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.errors import RangeError, Reason, fault
-from turnwright_core.values import frozen
 
 
-@frozen
-class Ask:
+class Ask(Struct, frozen=True):
     """What a packet is wanted for. `calibration` is reported over estimated tokens of the previous turn; 0: unknown."""
 
     project: str
@@ -42,16 +42,14 @@ class Ask:
     """Digest of the packet that the caller has; the answer may copy from it."""
 
 
-@frozen
-class Rules:
+class Rules(Struct, frozen=True):
     """The settings that bytes depend on."""
 
     token_divisor: int
     budget_ceiling: float
 
 
-@frozen
-class Assembled:
+class Assembled(Struct, frozen=True):
     """A packet, what the caller shall write before it is sent, and whether it fits."""
 
     packet: Packet
@@ -66,8 +64,7 @@ class Assembled:
     cursor: Cursor
 
 
-@frozen
-class Checked:
+class Checked(Struct, frozen=True):
     """What the packet after a turn would take, and what the caller shall write where that is too much."""
 
     effects: tuple[EntryWrite, ...]

@@ -9,8 +9,10 @@ Source: RU180, RU183, RU208; decisions C15, C23.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from turnwright_assembler.domain.account import account_for
 from turnwright_assembler.domain.blocks import Block, Figures, active_prompt
@@ -20,7 +22,6 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.packet_digest import packet_digest
 from turnwright_core.text import count_tokens, tokens_of
-from turnwright_core.values import frozen
 
 ROUNDS_MAX: Final = 16
 """Rounds in which the figures of a packet settle."""
@@ -29,8 +30,7 @@ PIECE_CHARS_MAX: Final = (CHUNK_BYTES - 64) // 4
 """Code points of a piece: four bytes each at most, so that one fits into a part of an answer whatever its text."""
 
 
-@frozen
-class Packet:
+class Packet(Struct, frozen=True):
     """What a model reads: the two messages in pieces, and what they cost."""
 
     system: str
@@ -96,8 +96,7 @@ def compose(
     return Packet(system, tuple(_pieces(draft, plan)), draft.figures, draft.prompt)
 
 
-@frozen
-class _Plan:
+class _Plan(Struct, frozen=True):
     """The steps of the user message, and what each of them gives whatever the figures are; None: it depends."""
 
     plugged: Plugged

@@ -6,24 +6,22 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import field
+
+from msgspec import Struct, field
 
 from turnwright_assembler.app.run_rows import RunRows
 from turnwright_core.errors import Reason, fault
-from turnwright_core.values import mutable
 
 Key = tuple[str, str]
 
 
-@mutable
-class Held:
+class Held(Struct):
     """The rows of a run while one call has them; None where nothing is kept."""
 
     rows: RunRows | None
 
 
-@mutable
-class _Line:
+class _Line(Struct):
     """Calls for one run, the one that works included."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec import Struct
+
 from turnwright_assembler.domain.blocks import Block
-from turnwright_core.values import frozen
 
 
-@frozen
-class SchemeLine:
+class SchemeLine(Struct, frozen=True):
     """The visible entries of one scheme, and the tokens that demoting all of them frees."""
 
     scheme: str
@@ -25,8 +25,7 @@ class SchemeLine:
     tokens: int
 
 
-@frozen
-class Account:
+class Account(Struct, frozen=True):
     """The entries of a packet, counted."""
 
     floor: int

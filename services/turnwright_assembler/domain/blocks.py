@@ -10,8 +10,10 @@ Source: RU066, RU185, RU186, RU206, RU207; decisions C15, C24; architecture 12.5
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from turnwright_assembler.domain.envelope import element, fenced, tag_name
 from turnwright_assembler.domain.projection import OWN_VIEWS, Views
@@ -19,7 +21,6 @@ from turnwright_core.entries import Entry, State, Visibility
 from turnwright_core.limits import SHOWN_BYTES_MAX, SHOWN_BYTES_MIN, SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
 from turnwright_core.schemes import BUILT_IN, Scheme, Schemes
 from turnwright_core.text import tokens_of
-from turnwright_core.values import frozen
 
 SHOWN_CATEGORIES: Final = frozenset({"data", "logging", "unknown", "prompt"})
 """Categories that a section shows; entries of others cost nothing."""
@@ -33,16 +34,14 @@ SHOWN_SHARE_MAX: Final = 4
 Attributes = dict[str, str | int]
 
 
-@frozen
-class Figures:
+class Figures(Struct, frozen=True):
     """Tokens that a packet takes, and those that are left below the ceiling."""
 
     usage: int
     free: int
 
 
-@frozen
-class PromptParts:
+class PromptParts(Struct, frozen=True):
     """What the `<prompt>` of the active prompt is made of; bodies stand between their sentinels."""
 
     loop: int
@@ -53,8 +52,7 @@ class PromptParts:
     condensed: str
 
 
-@frozen
-class Block:
+class Block(Struct, frozen=True):
     """One entry of a packet, each text with the newline that ends it. `whole` is kept only while it is visible."""
 
     path: str

@@ -21,8 +21,9 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Final, Generic, Protocol, TypeVar
 
+from msgspec import Struct
+
 from turnwright_assembler.domain.blocks import Block, summarized
-from turnwright_core.values import frozen
 
 EXEMPT_CATEGORIES: Final = frozenset({"plan", "hidden"})
 """Categories of plan:// and event:// (C34)."""
@@ -51,8 +52,7 @@ class Rung(IntEnum):
     """After the commands of a turn, not before a call."""
 
 
-@frozen
-class Budget:
+class Budget(Struct, frozen=True):
     """What a packet may cost. `calibration` is reported over estimated tokens of the previous turn; 0 is unknown."""
 
     ceiling: int
@@ -68,8 +68,7 @@ class Budget:
         return max(0, self.expected(tokens) - self.ceiling)
 
 
-@frozen
-class Step:
+class Step(Struct, frozen=True):
     """One step of the ladder that was taken."""
 
     rung: Rung
@@ -81,8 +80,7 @@ class Step:
     """How far above the ceiling that was."""
 
 
-@frozen
-class Climbed(Generic[P_co]):
+class Climbed(Struct, Generic[P_co], frozen=True):
     """The packet that is left, and how it came to that."""
 
     packet: P_co

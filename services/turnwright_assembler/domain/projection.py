@@ -9,13 +9,13 @@ Source: RU063, RU185; packet_structure, token_accounting of the seed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import Final
+
+from msgspec import Struct, field
 
 from turnwright_assembler.domain.envelope import RESERVED
 from turnwright_core.entries import Entry
 from turnwright_core.schemes import BUILT_IN, Schemes
-from turnwright_core.values import frozen
 
 SUMMARY_CHARS: Final = 500
 """Code points that a summarized projection shows of a body (token_accounting)."""
@@ -38,16 +38,14 @@ _HEADINGS: Final = ("# ", "## ", "### ")
 _TEXT_SUFFIXES: Final = (".md", ".markdown", ".txt", ".rst", ".adoc")
 
 
-@frozen
-class Projection:
+class Projection(Struct, frozen=True):
     """What a plugin shows of the entries of its scheme; None: what is shown of any other entry."""
 
     visible: Callable[[Entry], str] | None = None
     summarized: Callable[[Entry], str] | None = None
 
 
-@frozen
-class Views:
+class Views(Struct, frozen=True):
     """How entries are shown: by the projections of plugins, by scheme, and by the runtime's own for all others."""
 
     projections: Mapping[str, Projection] = field(default_factory=dict)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec import Struct
+
 from turnwright_assembler.domain.envelope import open_tag
 from turnwright_assembler.sections.contract import Draft
-from turnwright_core.values import frozen
 
 
-@frozen
-class BudgetSection:
+class BudgetSection(Struct, frozen=True):
     """Live figures, a table of visible entries by scheme, and three lines of totals. Numbers, never warnings."""
 
     tag: str = "budget"

@@ -6,20 +6,19 @@ Sections are placed by priority, lowest first, and know nothing of each other. S
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field
 from importlib.resources import files
 from typing import Any, Final, Protocol
+
+from msgspec import Struct, field
 
 from turnwright_assembler.domain.account import Account
 from turnwright_assembler.domain.blocks import Block, Figures
 from turnwright_core.entries import Entry
-from turnwright_core.values import frozen
 
 NOT_SETTLED: Final = Figures(0, 0)
 
 
-@frozen
-class Draft:
+class Draft(Struct, frozen=True):
     """What sections are rendered from. Blocks are in the order in which the run first saw them."""
 
     blocks: tuple[Block, ...]

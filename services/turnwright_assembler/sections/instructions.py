@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec import Struct
+
 from turnwright_assembler.sections.contract import Draft, text_of
-from turnwright_core.values import frozen
 
 _TEXT: Final = f"<instructions>\n{text_of('instructions-user')}\n</instructions>\n"
 
 
-@frozen
-class InstructionsSection:
+class InstructionsSection(Struct, frozen=True):
     """The text of instructions-user.md."""
 
     tag: str = "instructions"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from turnwright_assembler.sections.contract import Draft, block_section
-from turnwright_core.values import frozen
 
 
-@frozen
-class LogSection:
+class LogSection(Struct, frozen=True):
     """Every record, and the prompts of earlier loops at their place in time."""
 
     tag: str = "log"

@@ -14,8 +14,10 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
 from typing import Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from turnwright_assembler.domain.blocks import Block
 from turnwright_assembler.domain.envelope import element, fenced, tag_name, well_formed
@@ -27,13 +29,11 @@ from turnwright_core.entries import Entry
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.calling import PluginError, call_plainly
 from turnwright_core.kit.logs import get_logger
-from turnwright_core.values import frozen
 
 _log = get_logger("plugins")
 
 
-@frozen
-class Item:
+class Item(Struct, frozen=True):
     """One thing that a section shows: a tag with attributes, around a body between sentinels.
 
     `path` is shown and names the sentinels; names and values become what may stand in a tag.
@@ -45,8 +45,7 @@ class Item:
     attributes: Mapping[str, str | int] = field(default_factory=dict)
 
 
-@frozen
-class PacketContext:
+class PacketContext(Struct, frozen=True):
     """What a section or a filter of the user message is given. It has no figures: these are settled last."""
 
     loop: int
@@ -58,8 +57,7 @@ class PacketContext:
     """Those of the schemes that it asked for, visible and summarized ones, in the order in which the run saw them."""
 
 
-@frozen
-class SystemContext:
+class SystemContext(Struct, frozen=True):
     """What a filter of the system message is given."""
 
     tools: tuple[str, ...]
@@ -68,8 +66,7 @@ class SystemContext:
     """The run's own persona; None: the default one."""
 
 
-@frozen
-class Part:
+class Part(Struct, frozen=True):
     """A function of a plugin, and what it is there for: `<weather>`, `assembly.user`."""
 
     plugin: str
@@ -113,8 +110,7 @@ def watched(busy: list[Part], work: Callable[..., Any], *given: object) -> Any:
     return work(*given)
 
 
-@frozen
-class PluggedSection:
+class PluggedSection(Struct, frozen=True):
     """A section of a plugin; implements Section."""
 
     part: Part
@@ -136,8 +132,7 @@ class PluggedSection:
         return tuple(block_section(self.tag, map(_piece, self.part.function(context))))
 
 
-@frozen
-class PluggedFilter:
+class PluggedFilter(Struct, frozen=True):
     """A filter of the user message: it is given all pieces that stand before its place, and returns them."""
 
     part: Part
@@ -155,8 +150,7 @@ class PluggedFilter:
         return tuple(map(_text, changed))
 
 
-@frozen
-class Plugged:
+class Plugged(Struct, frozen=True):
     """All that plugins bring to packets."""
 
     steps: tuple[Section | PluggedFilter, ...] = SECTIONS
@@ -191,8 +185,7 @@ NOTHING: Final = Plugged()
 """Without plugins."""
 
 
-@frozen
-class Additions:
+class Additions(Struct, frozen=True):
     """What plugins bring to the packets of one run."""
 
     plugged: Plugged = NOTHING

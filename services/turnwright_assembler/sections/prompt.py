@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from turnwright_assembler.domain.envelope import element
 from turnwright_assembler.sections.contract import Draft
-from turnwright_core.values import frozen
 
 
-@frozen
-class PromptSection:
+class PromptSection(Struct, frozen=True):
     """The active prompt, with the figures of the loop's first packet: byte-equal through the loop."""
 
     tag: str = "prompt"

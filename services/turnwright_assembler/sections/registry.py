@@ -8,8 +8,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from turnwright_assembler.domain.envelope import RESERVED
 from turnwright_assembler.domain.projection import Projection, Views
@@ -28,7 +29,6 @@ from turnwright_core.entries import Entry
 from turnwright_core.kit.plugins import ASSEMBLY, RUNTIME, Plugin, load_all
 from turnwright_core.kit.plugins import SECTIONS as KIND
 from turnwright_core.schemes import BY_NAME
-from turnwright_core.values import mutable
 from turnwright_grammar.tools import DEFAULT_TOOLS
 
 SYSTEM: Final = "assembly.system"
@@ -46,8 +46,7 @@ TAKEN: Final = RESERVED | DEFAULT_TOOLS | set(BY_NAME) | {"file", "error", "item
 """Tags that a section of a plugin cannot have: they mean something else already."""
 
 
-@mutable
-class _Shared:
+class _Shared(Struct):
     """What all plugins have registered. Mutable: filled at the start."""
 
     steps: list[PluggedSection | PluggedFilter] = field(default_factory=list)

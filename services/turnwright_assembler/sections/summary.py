@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from turnwright_assembler.sections.contract import Draft, block_section
-from turnwright_core.values import frozen
 
 
-@frozen
-class SummarySection:
+class SummarySection(Struct, frozen=True):
     """Every data entry, condensed, in first-seen order: grows at its end, so that what stands above stays cached."""
 
     tag: str = "summary"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from turnwright_assembler.sections.contract import Draft, block_section
-from turnwright_core.values import frozen
 
 
-@frozen
-class UnknownsSection:
+class UnknownsSection(Struct, frozen=True):
     """Every unknown, as an `<unknown>` child."""
 
     tag: str = "unknowns"

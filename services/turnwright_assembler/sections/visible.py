@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from turnwright_assembler.sections.contract import Draft, block_section
-from turnwright_core.values import frozen
 
 
-@frozen
-class VisibleSection:
+class VisibleSection(Struct, frozen=True):
     """Every visible data entry with its whole body, in first-seen order."""
 
     tag: str = "visible"

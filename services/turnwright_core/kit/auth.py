@@ -15,9 +15,10 @@ from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import Final
 
+from msgspec import Struct
+
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
-from turnwright_core.values import frozen
 
 AUTHORIZATION: Final = "authorization"
 TIER: Final = "turnwright-tier"
@@ -43,8 +44,7 @@ def check_token(token: str) -> str:
     return token
 
 
-@frozen
-class Caller:
+class Caller(Struct, frozen=True):
     """Who makes the current call: name, effective tier, and the highest tier its token allows."""
 
     principal: str

@@ -14,9 +14,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from typing import Any, Final
 
 import grpc
+from msgspec import Struct
 
 from turnwright_core.kit.local_context import LocalContext, Metadata, error_of
-from turnwright_core.values import frozen
 
 Neighbours = Mapping[str, "LocalServer"]
 """Servers of this process, by the address at which others reach them."""
@@ -25,12 +25,13 @@ MESSAGES_AHEAD: Final = 16
 """Messages of a stream that its reader has not taken yet; a handler that is further ahead waits."""
 
 
-@frozen
 class _Details(grpc.HandlerCallDetails):
     """What handlers are looked up by."""
 
-    method: str
     invocation_metadata: Any = None
+
+    def __init__(self, method: str) -> None:
+        self.method = method
 
 
 class LocalServer:
@@ -190,8 +191,7 @@ class LocalStream:
             raise message.error
 
 
-@frozen
-class _End:
+class _End(Struct, frozen=True):
     """The end of a stream, and why where it failed."""
 
     error: grpc.aio.AioRpcError | None

@@ -14,9 +14,10 @@ from functools import lru_cache, partial
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from msgspec import Struct
+
 from turnwright_core.kit.calling import PluginError, call_plainly
 from turnwright_core.kit.settings import SettingsError
-from turnwright_core.values import frozen
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -34,8 +35,7 @@ UNVERSIONED: Final = "unversioned"
 """The version of a plugin that comes from no distribution and whose module has no `__version__`."""
 
 
-@frozen
-class Kind:
+class Kind(Struct, frozen=True):
     """One kind of plugins: its group of entry points, and the variable that says which are loaded."""
 
     group: str
@@ -50,8 +50,7 @@ SECTIONS: Final = Kind("turnwright.sections", "TURNWRIGHT_SECTIONS")
 """Sections, projections and filters of packets, in the assembler."""
 
 
-@frozen
-class Plugin:
+class Plugin(Struct, frozen=True):
     """A plugin that is to be loaded. `target` is `module:function`; it may be called by several names."""
 
     name: str

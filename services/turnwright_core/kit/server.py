@@ -14,6 +14,7 @@ from typing import Any, Final
 import grpc
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
+from msgspec import Struct
 from turnwright.settings.v1 import settings_service_pb2, settings_service_pb2_grpc
 
 from turnwright_core.entries import Tier
@@ -26,7 +27,6 @@ from turnwright_core.kit.readiness import Readiness
 from turnwright_core.kit.settings import Settings
 from turnwright_core.kit.showing import ShownSettings
 from turnwright_core.limits import MESSAGE_BYTES_MAX
-from turnwright_core.values import frozen
 
 SERVER_OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
@@ -63,8 +63,7 @@ def _take_no_notice(_address: str) -> None:
     """Do nothing with an address."""
 
 
-@frozen
-class Service:
+class Service(Struct, frozen=True):
     """What a service gives to its server. Hooks run in the order start, listening, drain, close."""
 
     name: str

@@ -10,7 +10,6 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import (
     Annotated,
@@ -27,18 +26,18 @@ from typing import (
 )
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from turnwright_core.kit.auth import check_token
 from turnwright_core.kit.home import default_home, read_or_make_token
-from turnwright_core.values import frozen
 
 PREFIX: Final = "TURNWRIGHT_"
 
 _UNSET: Final[Any] = object()
 
 
-@frozen
-class Setting:
+class Setting(Struct, frozen=True):
     """What is known of one setting. Limits are those of a number: `ge` at least, `gt` more than, `le` at most."""
 
     default: Any

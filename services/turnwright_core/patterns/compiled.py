@@ -18,11 +18,11 @@ from __future__ import annotations
 from functools import lru_cache
 
 import regex
+from msgspec import Struct
 
 from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.globs import is_inverted, regexes_of
 from turnwright_core.patterns.shapes import Shape, shape_of, split_regex
-from turnwright_core.values import frozen
 
 # The engine prepares long literal runs in cubic time and outside its deadline: 2,000 equal characters
 # take seconds, 500 some 60 ms.
@@ -36,8 +36,7 @@ _NAMED_REFERENCE = regex.compile(r"(?<!\\)((?:\\\\)*+)\\k<(\w+)>")
 _CODE_POINT = regex.compile(r"(?<!\\)((?:\\\\)*+)\\u\{([0-9A-Fa-f]{1,6})\}")
 
 
-@frozen
-class Compiled:
+class Compiled(Struct, frozen=True):
     """A pattern that runs: `whole` are tried as full matches, `part` as substrings; other shapes have none.
 
     `inverted` turns a glob's verdict around (`!*.js`); `every` is the `g` flag of a regex.

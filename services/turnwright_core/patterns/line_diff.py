@@ -11,15 +11,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 
-from turnwright_core.values import frozen
+from msgspec import Struct
 
 EDITS_SEARCHED_MAX = 200
 STEPS_MAX = 1_000_000
 _DEPTH_MAX = 10
 
 
-@frozen
-class Change:
+class Change(Struct, frozen=True):
     """Lines `old_from` up to `old_to` (from 0, exclusive) became lines `new_from` up to `new_to`."""
 
     old_from: int

@@ -6,11 +6,10 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import accumulate
 
-from turnwright_core.values import frozen
+from msgspec import Struct
 
 
-@frozen
-class Place:
+class Place(Struct, frozen=True):
     """A region of the text: offsets, and the lines it spans (from 1, inclusive)."""
 
     start: int

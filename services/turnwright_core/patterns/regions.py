@@ -29,8 +29,9 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Literal
 
+from msgspec import Struct
+
 from turnwright_core.patterns.lines import Lines, Place, lines_in
-from turnwright_core.values import frozen
 
 Way = Literal["lines", "exact", "trailing", "indented", "spaced", "blanks", "letters", "unnumbered"]
 
@@ -42,8 +43,7 @@ _NUMBERED = re.compile(r"^[ \t]*\d+[ \t]*[|:│→][ \t]?", re.MULTILINE)
 _TYPOGRAPHIC = str.maketrans("\u2018\u2019\u201c\u201d\u2010\u2011\u2012\u2013\u2014\u2212", "''\"\"------")
 
 
-@frozen
-class Found:
+class Found(Struct, frozen=True):
     """Every place that the deciding way found, at most 20 of them; `places` is empty when none did."""
 
     way: Way | None

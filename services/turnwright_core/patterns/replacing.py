@@ -8,16 +8,16 @@ Source: RU272, RU273, C37, C57.
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from turnwright_core.patterns.indentation import reindented
 from turnwright_core.patterns.lines import Place, lines_in, with_line_ends_of
 from turnwright_core.patterns.regions import Way, bare_lines, blank_ends, find_region, without_numbers
-from turnwright_core.values import frozen
 
 _WHOLE_LINES: frozenset[Way] = frozenset({"trailing", "indented", "spaced", "blanks", "unnumbered"})
 
 
-@frozen
-class Replaced:
+class Replaced(Struct, frozen=True):
     """The text after a replacement.
 
     `place` is what was replaced, in the text as it was: with the line end when whole lines were taken
@@ -29,8 +29,7 @@ class Replaced:
     way: Way
 
 
-@frozen
-class Unmatched:
+class Unmatched(Struct, frozen=True):
     """No single region fits: `candidates` are the places that fit equally well (at most 20), none when nothing does."""
 
     candidates: tuple[Place, ...] = ()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from turnwright_core.values import frozen
+from msgspec import Struct
 
 
-@frozen
-class Selection:
+class Selection(Struct, frozen=True):
     """The text of the first selected thing, None when nothing is; `document` says whether there was one to read."""
 
     first: str | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import SequenceMatcher
 
-from turnwright_core.values import frozen
+from msgspec import Struct
 
 LINES_SHOWN_MAX = 12
 _LINES_COMPARED_MAX = 2_000
@@ -13,8 +13,7 @@ _LINE_CHARS_MAX = 200
 _RATIO_MIN = 0.6
 
 
-@frozen
-class Region:
+class Region(Struct, frozen=True):
     """Lines of the text from `first_line` (counted from 1), at most 12."""
 
     first_line: int

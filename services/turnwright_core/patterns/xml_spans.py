@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from turnwright_core.values import frozen
+from msgspec import Struct
 
 _TAG = re.compile(
     r"""
@@ -19,8 +19,7 @@ _ATTRIBUTE = re.compile(r"""([^\s=]+)\s*=\s*("[^"]*"|'[^']*')""")
 Span = tuple[int, int]
 
 
-@frozen
-class XmlSpans:
+class XmlSpans(Struct, frozen=True):
     """Spans by the element's number in document order (from 0); a content is None unless it is plain text.
 
     The span of an attribute is that of its value, with the quotes, by its name as it is written.

@@ -23,9 +23,8 @@ lies between two beats.
 from __future__ import annotations
 
 import re
-from dataclasses import field
 
-from turnwright_core.values import mutable
+from msgspec import Struct, field
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -81,8 +80,7 @@ def with_pulse(tokens: list[str], pulse: str) -> str:
     return _Rewriting(tokens, f"[{pulse}]").rewritten()
 
 
-@mutable
-class _Rewriting:
+class _Rewriting(Struct):
     tokens: list[str]
     pulse: str
     out: list[str] = field(default_factory=list)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
-from dataclasses import field
 from typing import Any
 
+from msgspec import Struct, field
 from turnwright.executor.v1 import executor_service_pb2 as pb
 from turnwright.executor.v1 import proposal_pb2
 from turnwright.types.v1 import proposal_pb2 as types_pb2
@@ -21,7 +21,6 @@ from turnwright_core.entries import State
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX
-from turnwright_core.values import frozen
 from turnwright_executor.domain.amending import check_contents, contents_in
 from turnwright_executor.domain.effects import CommandEffect, Effect, QuestionEffect
 from turnwright_executor.ports.address import RunAddress
@@ -33,8 +32,7 @@ from turnwright_executor.watching.proposals import proposal_of
 from turnwright_executor.wire.command_records import effect_in
 
 
-@frozen
-class Decisions:
+class Decisions(Struct, frozen=True):
     """What clients do with proposals. Every method raises TurnwrightError."""
 
     inbox: Inbox

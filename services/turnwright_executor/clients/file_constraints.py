@@ -6,8 +6,9 @@ Source: rows RU118, RU228.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from turnwright_core.constraints import ADD, READONLY, FileConstraint
 from turnwright_core.errors import Reason, fault

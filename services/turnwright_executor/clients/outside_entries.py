@@ -6,7 +6,8 @@ Source: rows RU121, RU126, RU127.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from turnwright_core.entries import Entry, EntryWrite
 from turnwright_core.schemes import Scheme

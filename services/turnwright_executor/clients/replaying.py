@@ -9,12 +9,13 @@ Source: rows RU010, RU041; architecture 2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field, replace
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from turnwright_core.entries import Entry, State
 from turnwright_core.runs import Turn, TurnResult
-from turnwright_core.values import frozen, mutable
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.budgets import WORD as BUDGET_EXHAUSTED
 from turnwright_executor.domain.command_record import CommandRecord
@@ -32,8 +33,7 @@ BUDGET_TURN: Final = "error/budget_turn"
 _UPDATE: Final = "update"
 
 
-@frozen
-class StoredVerdict:
+class StoredVerdict(Struct, frozen=True):
     """What was decided about a turn, and the facts it was decided by."""
 
     facts: TurnFacts
@@ -41,8 +41,7 @@ class StoredVerdict:
     reason: str
 
 
-@frozen
-class Replayed:
+class Replayed(Struct, frozen=True):
     """A stored verdict, and the one that the chain gives now."""
 
     stored: StoredVerdict
@@ -55,8 +54,7 @@ class Replayed:
         return (self.stored.status, self.stored.reason) != (self.status, self.reason)
 
 
-@mutable
-class StoredTurns:
+class StoredTurns(Struct):
     """The verdicts of a run's turns, in their order, and how many cannot be given again: records of theirs are gone.
 
     Mutable: filled turn by turn.

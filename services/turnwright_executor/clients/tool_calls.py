@@ -20,16 +20,17 @@ import json
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Final
 from weakref import WeakValueDictionary
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from turnwright_core.entries import Entry, EntryWrite, RemoveEntry, State, Tier
 from turnwright_core.errors import ConflictError, Reason, TurnwrightError, fault
 from turnwright_core.kit.scope import detached
 from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode, Run
 from turnwright_core.text import slugify
-from turnwright_core.values import frozen
 from turnwright_executor.domain.command_record import ClientCall, CommandRecord, Stage
 from turnwright_executor.domain.effect_class import EffectClass
 from turnwright_executor.domain.endings import AWAY, Ending
@@ -76,16 +77,14 @@ RECORDS_MAX: Final = 64
 GONE: Final = Done("Not completed: its caller disconnected.", State.CANCELLED, "aborted:499")
 
 
-@frozen
-class ToolHost:
+class ToolHost(Struct, frozen=True):
     """Where a client's commands are carried out on this host."""
 
     workspace: Workspace
     shell: Shell
 
 
-@frozen
-class Call:
+class Call(Struct, frozen=True):
     """A command of a client for a run."""
 
     address: RunAddress

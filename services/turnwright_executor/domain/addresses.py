@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from turnwright_core.values import frozen
+from msgspec import Struct
 
 
-@frozen
-class TurnAddress:
+class TurnAddress(Struct, frozen=True):
     """One turn: its project and run by name, its loop by sequence, its number in the run (from 1)."""
 
     project: str = ""

@@ -6,8 +6,9 @@ Source: rows RU232, RU253; architecture 6.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.patterns import unified_patch

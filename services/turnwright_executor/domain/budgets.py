@@ -9,13 +9,14 @@ Source: architecture 11 (the lost attempt is charged at its reservation); docs/a
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from enum import Enum
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
 from turnwright_core.runs import Budget, Spending, TurnResult
-from turnwright_core.values import frozen
 
 WORD: Final = "budget_exhausted"
 """The word that the reason of such a loop begins with."""
@@ -30,8 +31,7 @@ class Kind(Enum):
     WALL = "wall"
 
 
-@frozen
-class Exhaustion:
+class Exhaustion(Struct, frozen=True):
     """A limit that was reached: the run's, or the loop's own; `detail` has the figures."""
 
     kind: Kind
@@ -53,8 +53,7 @@ def exhaustion_in(reason: str) -> Exhaustion | None:
     return Exhaustion(Kind(name), detail.startswith("the run "), detail)
 
 
-@frozen
-class Need:
+class Need(Struct, frozen=True):
     """What the next model call is expected to take, in tokens and US dollars."""
 
     tokens: int = 0

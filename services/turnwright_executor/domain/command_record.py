@@ -15,13 +15,14 @@ Source: architecture 11; rows RU128-RU138, RU149, RU249-RU255; decisions C10, C1
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
 from enum import Enum
 from typing import Any
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from turnwright_core.decisions import Decision, Ruling
 from turnwright_core.entries import State
-from turnwright_core.values import frozen
 from turnwright_executor.domain.effect_class import EffectClass
 from turnwright_executor.domain.effects import Effect, QuestionEffect
 from turnwright_grammar import Command
@@ -38,8 +39,7 @@ class Stage(Enum):
     SETTLED = "settled"
 
 
-@frozen
-class ClientCall:
+class ClientCall(Struct, frozen=True):
     """Whose command it is, where a client called it instead of a model."""
 
     principal: str
@@ -49,8 +49,7 @@ class ClientCall:
     """The executor that carries it out, until it has ended; empty: none does."""
 
 
-@frozen
-class CommandRecord:
+class CommandRecord(Struct, frozen=True):
     """One command. `attributes` are what tools say of it; the other fields are the runtime's."""
 
     path: str

@@ -8,14 +8,12 @@ knows that the work is done, and whoever finds something else knows that it is a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any
 
-from turnwright_core.values import frozen
+from msgspec import Struct, field
 
 
-@frozen
-class FileEdit:
+class FileEdit(Struct, frozen=True):
     """One file that changes. `base_hash` is None where no file was, `content` is None where none shall be.
 
     Hashes are SHA-256 over the file's bytes, lower-case hexadecimal; `path` is relative to the project's root. `patch`
@@ -31,15 +29,13 @@ class FileEdit:
     like: str = ""
 
 
-@frozen
-class FileEffect:
+class FileEffect(Struct, frozen=True):
     """Files that change together, in order."""
 
     edits: tuple[FileEdit, ...]
 
 
-@frozen
-class CommandEffect:
+class CommandEffect(Struct, frozen=True):
     """A shell command in the project's root; `timeout_s` in seconds. `read_only`: it cannot change anything."""
 
     command: str
@@ -49,8 +45,7 @@ class CommandEffect:
     """The client that runs it; empty: the executor does."""
 
 
-@frozen
-class QuestionEffect:
+class QuestionEffect(Struct, frozen=True):
     """A question to a person; `options` are answers that are suggested. Nothing happens to the world.
 
     `answer` is empty until somebody has answered.
@@ -61,8 +56,7 @@ class QuestionEffect:
     answer: str = ""
 
 
-@frozen
-class CallEffect:
+class CallEffect(Struct, frozen=True):
     """Something outside of the project that a tool does itself; `data` is all that it needs for that, as JSON."""
 
     data: Mapping[str, Any] = field(default_factory=dict)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec import Struct
+
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.runs import ABORTED, FAILED, TOO_LARGE
-from turnwright_core.values import frozen
 from turnwright_executor.domain.budgets import WORD as BUDGET_EXHAUSTED
 from turnwright_executor.domain.budgets import Exhaustion
 
@@ -45,8 +46,7 @@ def outcome_of(error: TurnwrightError) -> str:
     return f"{error.reason.name.lower()}:{status_of_error(error)}"
 
 
-@frozen
-class Ending:
+class Ending(Struct, frozen=True):
     """How a loop ends: its status, a word for it, and for a failure the sentence that the model reads next time."""
 
     status: int

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from math import inf
 from typing import Any, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from turnwright_core.entries import AppendEntry, Entry, EntryWrite, RemoveEntry, SetEntry, Visibility
 from turnwright_core.limits import SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
-from turnwright_core.values import frozen
 
 QUIET_TOOLS: Final = frozenset({"think", "update", "ask_user"})
 """Tools whose commands write nothing but their records."""
@@ -41,8 +42,7 @@ _SHOWN_CHARS_MAX: Final = (TARGET_CHARS_MAX + SUMMARY_CHARS_MAX) * (1 + _ESCAPE_
 _HIDDEN: Final = frozenset({Visibility.SUMMARIZED, Visibility.ARCHIVED})
 
 
-@frozen
-class _Part:
+class _Part(Struct, frozen=True):
     """One entry. `body` is infinite where nobody knows how long it is."""
 
     shown: int

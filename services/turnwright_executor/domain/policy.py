@@ -9,28 +9,26 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import field
 from typing import Final
+
+from msgspec import Struct, field
 
 from turnwright_core.limits import TARGET_CHARS_MAX
 from turnwright_core.runs import Mode
 from turnwright_core.text import scheme_of
-from turnwright_core.values import frozen
 from turnwright_executor.domain.records import has_target, target_attribute, target_of
 from turnwright_executor.domain.toolset import TOOL_ORDER, Offer
 from turnwright_grammar import Command
 
 
-@frozen
-class Refusal:
+class Refusal(Struct, frozen=True):
     """Why a command is not dispatched: `outcome` is `word:code`, `body` tells the model what to do instead."""
 
     outcome: str
     body: str
 
 
-@frozen
-class Case:
+class Case(Struct, frozen=True):
     """A command, and the mode and tools of its loop."""
 
     command: Command

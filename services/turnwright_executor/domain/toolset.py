@@ -9,8 +9,9 @@ from collections.abc import Collection
 from enum import Enum
 from typing import Final
 
+from msgspec import Struct
+
 from turnwright_core.runs import LoopSettings, Mode
-from turnwright_core.values import frozen
 
 PHASES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("gather", ("get", "env", "search", "skill")),
@@ -47,8 +48,7 @@ class Need(Enum):
     """It works on the project's files."""
 
 
-@frozen
-class Offer:
+class Offer(Struct, frozen=True):
     """A tool beside the runtime's own: where it stands, what it needs, which attribute names what a command is about.
 
     `target` is empty for a tool whose commands are about nothing in particular.

@@ -10,9 +10,10 @@ RU277-RU281; decisions C3, C12, C20, C27, C29.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct, field
 
 from turnwright_core.entries import State
 from turnwright_core.limits import LOOP_SUMMARY_BYTES_MAX
@@ -28,7 +29,6 @@ from turnwright_core.runs import (
     Usage,
 )
 from turnwright_core.text import cut_bytes
-from turnwright_core.values import frozen
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.cycles import cycle_period
 from turnwright_executor.domain.strikes import is_strike, streak_after
@@ -49,8 +49,7 @@ class Rejection(Enum):
     EXPIRED = 3
 
 
-@frozen
-class Limits:
+class Limits(Struct, frozen=True):
     """Settings of the verdict; the period is in turns. Source: RU298, RU300, RU301."""
 
     max_strikes: int = 3
@@ -59,8 +58,7 @@ class Limits:
     max_loop_turns: int = 99
 
 
-@frozen
-class RecordFacts:
+class RecordFacts(Struct, frozen=True):
     """How one command ended. `update_status` is that of an update, 102 where it was none of the known ones.
 
     `rejected` says that somebody declined it, or that nobody decided: the model did nothing wrong.
@@ -74,8 +72,7 @@ class RecordFacts:
     rejected: bool = False
 
 
-@frozen
-class ReplyFacts:
+class ReplyFacts(Struct, frozen=True):
     """What the reply was: whether it held any command, its text outside of commands, what could not be read."""
 
     any_command: bool
@@ -83,8 +80,7 @@ class ReplyFacts:
     parse_failures: int = 0
 
 
-@frozen
-class TurnFacts:
+class TurnFacts(Struct, frozen=True):
     """All that the verdict looks at.
 
     `records` stand in the order of the reply. `errors` counts error entries that belong to no command.
@@ -151,8 +147,7 @@ class TurnFacts:
         return streak_after(self.recent[-1].strikes if self.recent else 0, struck=struck)
 
 
-@frozen
-class Vote:
+class Vote(Struct, frozen=True):
     """Whether the loop goes on; if not, the status it ends with.
 
     `reason` is a word for people and telemetry, as in `strikes`, or a word and a sentence, as in `budget_turns: ...`.
@@ -176,8 +171,7 @@ GO_ON: Final = Vote(True, RUNNING)
 Voter = Callable[[Vote, TurnFacts], Vote]
 
 
-@frozen
-class Verdict:
+class Verdict(Struct, frozen=True):
     """What becomes of the loop.
 
     `summary` is the text that the loop ends with, `strikes` the streak from now on. `update_override` is the path

@@ -19,7 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
-from turnwright_core.values import mutable
+from msgspec import Struct
+
 from turnwright_executor.edge import process_group, process_mark, supervisor
 
 IS_SUPERVISED: Final = sys.platform == "linux" and bool(sys.executable)
@@ -75,8 +76,7 @@ class CommandProcess(Protocol):
         ...
 
 
-@mutable
-class Launch:
+class Launch(Struct):
     """How a command is started: where, with which environment and descriptors."""
 
     root: str | Path
@@ -98,8 +98,7 @@ class Launch:
         )
 
 
-@mutable
-class Session:
+class Session(Struct):
     """A command that is a session of its own, with a watcher of ours in it."""
 
     process: asyncio.subprocess.Process

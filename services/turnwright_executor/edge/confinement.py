@@ -20,7 +20,8 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Final, Self
 
-from turnwright_core.values import frozen
+from msgspec import Struct
+
 from turnwright_executor.edge.file_threads import Check
 from turnwright_executor.tools.ports import OutsideProjectError, TooMuchError
 
@@ -40,8 +41,7 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-@frozen
-class Listed:
+class Listed(Struct, frozen=True):
     """The names in a folder: files, links and all the rest, and apart from them its folders."""
 
     others: tuple[str, ...]

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import field
 from typing import Final
 
-from turnwright_core.values import mutable
+from msgspec import Struct, field
+
 from turnwright_executor.edge.confinement import Tree
 from turnwright_executor.tools.ports import Gathered, TooMuchError
 
@@ -22,8 +22,7 @@ LOOKED_AT_FACTOR: Final = 10
 _CHUNK_BYTES: Final = 256 * 1024
 
 
-@mutable
-class Gathering:
+class Gathering(Struct):
     """What was gathered so far. Mutable: one walk fills it. `is_hidden` takes paths below the root."""
 
     tree: Tree

@@ -17,7 +17,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
-from turnwright_core.values import frozen
+from msgspec import Struct
+
 from turnwright_executor.edge.environment import allowed_environment
 from turnwright_executor.edge.file_threads import Check
 
@@ -48,8 +49,7 @@ _NOT_FOUND: Final = 127
 """Exit code of the shell where there is no such program."""
 
 
-@frozen
-class Inputs:
+class Inputs(Struct, frozen=True):
     """Files, there or not, on which git's answers depend."""
 
     index: str

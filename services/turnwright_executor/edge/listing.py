@@ -19,11 +19,11 @@ import os
 import stat
 import subprocess
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from typing import Final
 
+from msgspec import Struct, field
+
 from turnwright_core.limits import PATH_CHARS_MAX
-from turnwright_core.values import frozen, mutable
 from turnwright_executor.edge.confinement import DEPTH_MAX, Tree
 from turnwright_executor.edge.git_work_tree import SAID_BYTES_MAX, GitWorkTree, Inputs, entries_above
 from turnwright_executor.tools.ports import OutsideProjectError, TooMuchError
@@ -52,8 +52,7 @@ _YOUNG: Final[Signature] = (-1,)
 _ABSENT: Final[Signature] = ()
 
 
-@frozen
-class Folder:
+class Folder(Struct, frozen=True):
     """What a folder held when it was looked at."""
 
     signature: Signature
@@ -66,8 +65,7 @@ class Folder:
         return self is other or (self.names, self.folders) == (other.names, other.folders)
 
 
-@mutable
-class Look:
+class Look(Struct):
     """What an answer depends on, as it was at one moment: folders below the root, files by their whole paths."""
 
     tree: Tree

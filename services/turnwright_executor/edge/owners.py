@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 import grpc
+from msgspec import Struct
 from turnwright.executor.v1 import executor_service_pb2_grpc
 
 from turnwright_core.kit.peer import CHANNEL_OPTIONS
 from turnwright_core.runs import QUEUED, RUNNING
-from turnwright_core.values import frozen
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Ledger
 
@@ -23,8 +23,7 @@ CHANNELS_MAX: Final = 64
 """Other executors that connections are kept to, beyond those in use; the one unused for the longest time is closed."""
 
 
-@frozen
-class Whereabouts:
+class Whereabouts(Struct, frozen=True):
     """Where a run is worked on: the address of another executor, empty for here or nowhere; and whether it has work."""
 
     elsewhere: str

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import astuple
 from functools import partial
 from math import isfinite
 from typing import Any
 
+from msgspec.structs import astuple
 from turnwright.store.v1 import read_pb2, write_pb2
 
 from turnwright_core.differences import Copied

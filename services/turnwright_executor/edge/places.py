@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from turnwright_core.constraints import Constraints
 from turnwright_core.errors import Reason, fault

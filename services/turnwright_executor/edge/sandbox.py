@@ -17,7 +17,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Final, Literal
 
-from turnwright_core.values import frozen
+from msgspec import Struct
+
 from turnwright_executor.edge.confinement import MARKER_FOLDER
 from turnwright_executor.edge.environment import allowed_environment
 from turnwright_executor.edge.readable import around, is_replaceable, readable
@@ -47,8 +48,7 @@ class SandboxMissingError(Exception):
     """The settings ask for a sandbox that this host does not have. The text says what to do."""
 
 
-@frozen
-class Sandbox:
+class Sandbox(Struct, frozen=True):
     """How commands are confined. `program` is bubblewrap's; empty: by limits only."""
 
     program: str = ""

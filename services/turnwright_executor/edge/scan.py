@@ -15,14 +15,15 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from turnwright_core.constraints import Constraints
 from turnwright_core.limits import PATH_CHARS_MAX
-from turnwright_core.values import frozen
 from turnwright_executor.edge.confinement import CLOSED, Tree, is_closed, names_of, path_below
 from turnwright_executor.edge.contents import read, unread_hash
 from turnwright_executor.edge.file_threads import Check, on_trees
@@ -38,8 +39,7 @@ FOLLOWS_MAX: Final = 3
 FULL_EVERY_NS: Final = round(FULL_EVERY_S * 1e9)
 
 
-@frozen
-class _Seen:
+class _Seen(Struct, frozen=True):
     """A file as the last scan left it; `signature` is None where its times cannot be trusted."""
 
     signature: Signature | None

@@ -29,14 +29,14 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import field
 from enum import Enum
 from math import inf, isinf
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import Struct, field
+
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.values import frozen, mutable
 from turnwright_executor.edge.command_process import (
     IS_SUPERVISED,
     SUPERVISOR,
@@ -102,8 +102,7 @@ CHANNELS: Final = (1, 2)
 OnOutput = Callable[[int, str], Awaitable[None]]
 
 
-@frozen
-class ShellLimits:
+class ShellLimits(Struct, frozen=True):
     """What one command may use; 0 means that there is no limit.
 
     CPU time, file size and files hold for each process by itself, memory for all together. `processes` counts all
@@ -152,8 +151,7 @@ def _never() -> float:
     return inf
 
 
-@mutable
-class LocalShell:
+class LocalShell(Struct):
     """Implements tools.ports.Shell in one project's root."""
 
     root: str | Path

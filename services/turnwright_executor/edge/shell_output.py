@@ -13,10 +13,9 @@ import os
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import field
 from typing import Final
 
-from turnwright_core.values import mutable
+from msgspec import Struct, field
 
 PIECE_BYTES: Final = 4096
 """Output is passed on at once when there is so much of it."""
@@ -32,8 +31,7 @@ HEAD_SHARE: Final = 0.5
 """Part of the kept output that is its beginning; the rest is its end."""
 
 
-@mutable
-class Output:
+class Output(Struct):
     """One channel's text: its beginning as it comes, its end when there is no more, and how much lies between.
 
     Mutable: it counts, and holds at most the end. Bytes that are no UTF-8, and NUL, which databases refuse, become
@@ -42,7 +40,7 @@ class Output:
 
     bytes_max: int
     """Bytes that are kept, beginning and end together."""
-    _head_left: int = field(init=False)
+    _head_left: int = 0
     _tail: deque[bytes] = field(default_factory=deque)
     _tail_bytes: int = 0
     left_out_bytes: int = 0
@@ -104,8 +102,7 @@ def _torn(data: bytes) -> int:
     return next((place for place, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
 
 
-@mutable
-class Pipe:
+class Pipe(Struct):
     """The reading end of a pipe, connected to the event loop."""
 
     reader: asyncio.StreamReader
@@ -125,8 +122,7 @@ async def opened(descriptor: int) -> AsyncIterator[Pipe]:
             transport.close()
 
 
-@mutable
-class Stream:
+class Stream(Struct):
     """One channel on its way from a pipe to whoever keeps it. Mutable: it knows whether it waits for the pipe."""
 
     channel: int

@@ -13,7 +13,8 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from turnwright_core.values import frozen
+from msgspec import Struct
+
 from turnwright_executor.domain.networks import networks_of
 from turnwright_executor.tools.ports import Download, Hit, Page, WebError
 
@@ -31,8 +32,7 @@ UNCONFIGURED: Final = (
 )
 
 
-@frozen
-class WebLimits:
+class WebLimits(Struct, frozen=True):
     """What the web may cost. `networks`: those beside the public ones, as in the setting."""
 
     searxng_url: str

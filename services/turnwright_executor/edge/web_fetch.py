@@ -22,11 +22,11 @@ from typing import Final
 from urllib.parse import urljoin
 
 import httpx
+from msgspec import Struct
 
 from turnwright_core import __version__
 from turnwright_core.kit.tls import tls_context
 from turnwright_core.kit.unpacking import GZIP, EncodingError, unpacked
-from turnwright_core.values import frozen
 from turnwright_executor.domain.networks import Network, may_be_reached
 from turnwright_executor.domain.pages import PageAddressError, page_address
 from turnwright_executor.tools.ports import WebError
@@ -47,8 +47,7 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """The numeric addresses of a host. Raises OSError."""
 
 
-@frozen
-class FetchLimits:
+class FetchLimits(Struct, frozen=True):
     """What one fetch may take. `timeout_s`: connecting, and the longest pause between two pieces."""
 
     timeout_s: float
@@ -57,8 +56,7 @@ class FetchLimits:
     """Networks beside the public ones that may be reached."""
 
 
-@frozen
-class Fetched:
+class Fetched(Struct, frozen=True):
     """An answer with its body as far as it was wanted. `address`: after redirects."""
 
     address: str

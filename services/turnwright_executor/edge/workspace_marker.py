@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import Final
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
-from turnwright_core.values import frozen
+from msgspec import Struct
+
 from turnwright_executor.edge.confinement import MARKER_FOLDER, Tree
 from turnwright_executor.edge.contents import put_new, written_aside
 from turnwright_executor.ports.workspaces import FoundWorkspace
@@ -46,8 +47,7 @@ _MARKER_BYTES_MAX: Final = 64 * 1024
 _UNUSABLE: Final = (OSError, OutsideProjectError)
 
 
-@frozen
-class _Marker:
+class _Marker(Struct, frozen=True):
     """What a marker says: the id, and the directory that had it when it was written."""
 
     id: str

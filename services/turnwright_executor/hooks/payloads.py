@@ -8,12 +8,13 @@ Source: rows RU041, RU042, RU131, RU148, RU155, RU252-RU254.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from turnwright_core.entries import State
 from turnwright_core.runs import Mode, Usage
-from turnwright_core.values import sealed
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.effects import Effect
 from turnwright_grammar import Command
@@ -43,8 +44,7 @@ def _is_storable(text: str) -> bool:
 # RECORD ----------------------------------------------------------------------------------------------------------
 
 
-@sealed
-class Recording:
+class Recording(Struct, frozen=True):
     """The value of `entry.recording`: a command that is about to become a record.
 
     A filter may give it another command (`with_command`) or refuse it (`refused`). A refused command is recorded as
@@ -78,8 +78,7 @@ class Recording:
         return replace(self, command=command)
 
 
-@sealed
-class RecordingContext:
+class RecordingContext(Struct, frozen=True):
     """The context of `entry.recording`: the turn, its mode and tools, the command's place in the reply (from 0).
 
     `principal` is the client that asked for the command with CallTool; empty for a command of the model.
@@ -95,8 +94,7 @@ class RecordingContext:
 # Proposals -------------------------------------------------------------------------------------------------------
 
 
-@sealed
-class Proposal:
+class Proposal(Struct, frozen=True):
     """A proposal that waits, or was decided. `yolo`: nobody is asked, it is accepted by itself."""
 
     at: TurnAddress
@@ -108,8 +106,7 @@ class Proposal:
     yolo: bool = False
 
 
-@sealed
-class Acceptance:
+class Acceptance(Struct, frozen=True):
     """The value of `proposal.accepting`: whether a proposal may be accepted. The first veto ends the chain."""
 
     allow: bool = True
@@ -126,8 +123,7 @@ class Acceptance:
         return Acceptance(allow=False, outcome=outcome, body=body)
 
 
-@sealed
-class Content:
+class Content(Struct, frozen=True):
     """The value of `proposal.content`: what a file will hold, once for each file of an accepted proposal.
 
     `text` is None where no file shall be. A filter may change the text; refusing fails the record.
@@ -154,8 +150,7 @@ class Content:
         return replace(self, outcome=outcome, body=body)
 
 
-@sealed
-class ProposedFile:
+class ProposedFile(Struct, frozen=True):
     """The context of `proposal.content`: one file of a proposal, relative to the project's root.
 
     `staged` is what the proposal wants in it, `edited` what the client sent with the acceptance; None: no such text.
@@ -167,8 +162,7 @@ class ProposedFile:
     edited: str | None = None
 
 
-@sealed
-class ProposalDecided:
+class ProposalDecided(Struct, frozen=True):
     """The payload of `proposal.accepted` and `proposal.rejected`, sent once the decision is stored.
 
     `outcome` is empty for an acceptance; a veto has that of the filter. `comment` is what somebody said with it.
@@ -182,8 +176,7 @@ class ProposalDecided:
 # Events of turns and loops ---------------------------------------------------------------------------------------
 
 
-@sealed
-class LoopStarted:
+class LoopStarted(Struct, frozen=True):
     """The payload of `loop.started`: the first turn of a loop has begun."""
 
     at: TurnAddress
@@ -191,8 +184,7 @@ class LoopStarted:
     prompt: str
 
 
-@sealed
-class LoopCompleted:
+class LoopCompleted(Struct, frozen=True):
     """The payload of `loop.completed`: how a loop ended. `at.turn` is its last turn, 0 where it had none."""
 
     at: TurnAddress
@@ -201,15 +193,13 @@ class LoopCompleted:
     summary: str = ""
 
 
-@sealed
-class TurnStarted:
+class TurnStarted(Struct, frozen=True):
     """The payload of `turn.started`: the turn's row is stored."""
 
     at: TurnAddress
 
 
-@sealed
-class TurnResponse:
+class TurnResponse(Struct, frozen=True):
     """The payload of `turn.response`: the model's whole reply has come and is not yet recorded."""
 
     at: TurnAddress
@@ -218,8 +208,7 @@ class TurnResponse:
     usage: Usage
 
 
-@sealed
-class EntryCreated:
+class EntryCreated(Struct, frozen=True):
     """The payload of `entry.created`: the record of a command is durable, and nothing has been dispatched."""
 
     at: TurnAddress
@@ -229,16 +218,14 @@ class EntryCreated:
     outcome: str = ""
 
 
-@sealed
-class TurnDispatched:
+class TurnDispatched(Struct, frozen=True):
     """The payload of `turn.dispatched`: every command of the turn is settled. `states` are keyed by record path."""
 
     at: TurnAddress
     states: Mapping[str, State]
 
 
-@sealed
-class TurnCompleted:
+class TurnCompleted(Struct, frozen=True):
     """The payload of `turn.completed`: the turn has ended with this verdict, 102 when its loop goes on."""
 
     at: TurnAddress

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
-from turnwright_core.values import frozen
+from msgspec import Struct
+
 from turnwright_executor.domain.verdict import TurnFacts, Vote
 from turnwright_executor.hooks.payloads import (
     Acceptance,
@@ -38,16 +39,14 @@ FAILED_OUTCOME: Final = "hook_failed:500"
 """Outcome of a command whose filter failed: nobody said that it may happen."""
 
 
-@frozen
-class EventHook(Generic[P]):
+class EventHook(Struct, Generic[P], frozen=True):
     """Something that has happened. Observers are told; what they return or raise changes nothing."""
 
     name: str
     payload: type[P]
 
 
-@frozen
-class FilterHook(Generic[V, C]):
+class FilterHook(Struct, Generic[V, C], frozen=True):
     """A value on its way through a chain of filters, with a context that stays.
 
     `ends` says at which value nobody else is asked. `failed` makes the value after a filter that failed, from the

@@ -7,12 +7,12 @@ Source: rows RU041, RU042, RU145; architecture 6.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import field
 from typing import Any, Final, TypeVar
+
+from msgspec import Struct, field
 
 from turnwright_core.kit.calling import PluginCalls
 from turnwright_core.kit.plugins import ASSEMBLY, RUNTIME
-from turnwright_core.values import frozen, mutable
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.toolset import TOOL_ORDER, Offer
 from turnwright_executor.hooks.points import EVENTS, FILTERS, EventHook, FilterHook
@@ -31,8 +31,7 @@ TAKEN: Final = frozenset(TOOL_ORDER) | DEFAULT_TOOLS | {"error", "repo", "known"
 """Names that no tool of a plugin can have: the runtime's tools, built or not, and tags that it writes itself."""
 
 
-@frozen
-class Subscription:
+class Subscription(Struct, frozen=True):
     """One observer or filter. `name` is that of its function."""
 
     hook: str
@@ -47,8 +46,7 @@ class Subscription:
         return self.plugin == RUNTIME
 
 
-@mutable
-class _Shared:
+class _Shared(Struct):
     """What all plugins of an executor have registered. Mutable: filled at the start."""
 
     subscriptions: list[Subscription] = field(default_factory=list)

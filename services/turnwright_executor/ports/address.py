@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from turnwright_core.values import frozen
+from msgspec import Struct
 
 
-@frozen
-class RunAddress:
+class RunAddress(Struct, frozen=True):
     """How a run is named: project and alias."""
 
     project: str

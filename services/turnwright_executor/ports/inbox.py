@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import field
 from typing import Protocol
 
+from msgspec import Struct, field
 from turnwright.executor.v1 import proposal_pb2
 from turnwright.types.v1 import run_pb2
 
 from turnwright_core.kit.auth import Caller
-from turnwright_core.values import frozen
 from turnwright_executor.ports.address import RunAddress
 
 
-@frozen
-class Ruling:
+class Ruling(Struct, frozen=True):
     """A decision on a proposal. `comment` is also the answer to a question; `contents` are texts by path."""
 
     accept: bool

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
+from msgspec import Struct
+
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Cursor, Entry, EntryWrite
 from turnwright_core.runs import Loop, LoopEnd, Model, Run, Spending, Turn, TurnRequest, TurnResult
 from turnwright_core.schemes import Scheme
-from turnwright_core.values import frozen
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.packets import Packet
 
 
-@frozen
-class Claim:
+class Claim(Struct, frozen=True):
     """The ledger of a run as its owner takes it over. Fields as in ClaimRunResponse."""
 
     epoch: int
@@ -33,16 +33,14 @@ class Claim:
     turn_calls: int
 
 
-@frozen
-class LeaseState:
+class LeaseState(Struct, frozen=True):
     """How one lease stands after its renewal: whether it is still held, and whether an abort was requested."""
 
     held: bool
     abort_requested: bool
 
 
-@frozen
-class Holding:
+class Holding(Struct, frozen=True):
     """Who has a run: the owner and where it answers, empty for nobody; and the run's status."""
 
     owner: str
@@ -50,16 +48,14 @@ class Holding:
     run_status: int
 
 
-@frozen
-class Renewal:
+class Renewal(Struct, frozen=True):
     """How leases stand, in the order in which they were asked for, and their length from now on."""
 
     states: tuple[LeaseState, ...]
     lease_ms: int
 
 
-@frozen
-class WriteAck:
+class WriteAck(Struct, frozen=True):
     """What a write made: path and revision of each written entry, and the run's cursor after it.
 
     A revision of 0 says that the entry stayed as it was.
@@ -72,16 +68,14 @@ class WriteAck:
     revisions: tuple[int, ...] = ()
 
 
-@frozen
-class NewTurn:
+class NewTurn(Struct, frozen=True):
     """What a turn begins with: what it runs with, and what is written with it."""
 
     request: TurnRequest
     writes: Sequence[EntryWrite]
 
 
-@frozen
-class Changes:
+class Changes(Struct, frozen=True):
     """What changed in a run since the last ones, as it is now; `entries` in revision order."""
 
     entries: tuple[Entry, ...]

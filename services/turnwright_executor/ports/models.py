@@ -5,36 +5,33 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
+from msgspec import Struct
+
 from turnwright_core.runs import Model, Usage
-from turnwright_core.values import frozen
 from turnwright_executor.ports.packets import PacketMessage
 
 
-@frozen
-class ToolCall:
+class ToolCall(Struct, frozen=True):
     """A native tool call: the tool's name, and the arguments as the model wrote them."""
 
     name: str
     arguments: str
 
 
-@frozen
-class TextDelta:
+class TextDelta(Struct, frozen=True):
     """Text that the model added, to its content or to its reasoning."""
 
     text: str
     is_reasoning: bool = False
 
 
-@frozen
-class CallsDelta:
+class CallsDelta(Struct, frozen=True):
     """The native tool calls so far."""
 
     calls: tuple[ToolCall, ...]
 
 
-@frozen
-class RetryNotice:
+class RetryNotice(Struct, frozen=True):
     """A failed try that will be repeated in `wait_s` seconds."""
 
     wait_s: float
@@ -42,8 +39,7 @@ class RetryNotice:
     detail: str
 
 
-@frozen
-class Finished:
+class Finished(Struct, frozen=True):
     """The end of a reply: the vendor's reason, and whether the vendor cut it off."""
 
     reason: str

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from itertools import chain
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.runs import Turn
-from turnwright_core.values import frozen
 from turnwright_executor.ports.address import RunAddress
 
 
-@frozen
-class PacketMessage:
+class PacketMessage(Struct, frozen=True):
     """One message for the model: `system` or `user`, and its text in pieces."""
 
     role: str
@@ -29,8 +28,7 @@ class PacketMessage:
         return "".join(self.pieces)
 
 
-@frozen
-class Packet:
+class Packet(Struct, frozen=True):
     """What the model will read, and what the assembler wants written before that."""
 
     messages: tuple[PacketMessage, ...]
@@ -51,8 +49,7 @@ class Packet:
     """Plugins that took part: what a turn brings may take more room then than is known here."""
 
 
-@frozen
-class StoredPacket:
+class StoredPacket(Struct, frozen=True):
     """A packet that was assembled here and stored: the next one is told by what differs from it."""
 
     turn: int

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Protocol
 
+from msgspec import Struct
+
 from turnwright_core.entries import Cursor
 from turnwright_core.runs import Usage
-from turnwright_core.values import frozen
 from turnwright_executor.ports.models import ModelEvent
 
 
@@ -20,21 +21,18 @@ class Activity(IntEnum):
     RETRYING = 3
 
 
-@frozen
-class StreamBegan:
+class StreamBegan(Struct, frozen=True):
     """The model begins to answer."""
 
 
-@frozen
-class StreamEnded:
+class StreamEnded(Struct, frozen=True):
     """The answer is complete."""
 
     finish: str
     usage: Usage
 
 
-@frozen
-class StreamBroke:
+class StreamBroke(Struct, frozen=True):
     """The answer ended before its end; `reason` is `word:code`."""
 
     reason: str

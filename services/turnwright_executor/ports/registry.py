@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from msgspec import Struct
 from turnwright.executor.v1 import task_pb2
 from turnwright.types.v1 import loop_pb2, project_pb2, run_pb2
 
 from turnwright_core.entries import Cursor
 from turnwright_core.runs import Run
-from turnwright_core.values import frozen
 from turnwright_executor.ports.address import RunAddress
 
 
-@frozen
-class Queued:
+class Queued(Struct, frozen=True):
     """A task that is in its run's queue: the run and the loop as the contract has them, and whether the run is new."""
 
     run: Run

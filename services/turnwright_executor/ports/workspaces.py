@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 from typing import Protocol
 
-from turnwright_core.values import frozen
+from msgspec import Struct
+
 from turnwright_executor.tools.ports import ScannedFile
 
 
-@frozen
-class FoundWorkspace:
+class FoundWorkspace(Struct, frozen=True):
     """A directory on this host: its real absolute path, and the id in its marker."""
 
     root: str
@@ -26,8 +26,7 @@ Admits = Callable[[str], Awaitable[bool]]
 """Whether a directory may be made known by a caller that does not hold the deployment's secret."""
 
 
-@frozen
-class Scan:
+class Scan(Struct, frozen=True):
     """What a scan found: files that are new or changed since the scan before, and paths that are gone."""
 
     changed: tuple[ScannedFile, ...]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+from msgspec import Struct
 from turnwright.executor.v1 import control_pb2 as pb
 from turnwright.executor.v1 import watch_pb2
 from turnwright.store.v1 import registry_pb2
@@ -13,7 +14,6 @@ from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import check_deployment, current_caller
 from turnwright_core.runs import check_vendor
-from turnwright_core.values import frozen
 from turnwright_core.wire.entries import entry_to_pb
 from turnwright_executor.clients.control import Control
 from turnwright_executor.clients.file_constraints import kept_file
@@ -23,8 +23,7 @@ from turnwright_executor.ports.address import RunAddress
 from turnwright_grammar import Command
 
 
-@frozen
-class Steering:
+class Steering(Struct, frozen=True):
     """What the rpcs of this module work with."""
 
     control: Control

@@ -17,10 +17,11 @@ from functools import partial
 from math import inf, isinf
 from typing import Any, Final, Protocol, TypeVar
 
+from msgspec import Struct
+
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.scope import detached
-from turnwright_core.values import mutable
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger
 
@@ -59,8 +60,7 @@ class Holder(Protocol):
         ...
 
 
-@mutable
-class _Held:
+class _Held(Struct):
     epoch: int
     term_s: float
     until_s: float

@@ -14,11 +14,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from msgspec import Struct
+
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.scope import detached
 from turnwright_core.runs import Loop
-from turnwright_core.values import mutable
 from turnwright_executor.domain.endings import ABORT, AWAY, GONE, ending_of, is_of_store
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Claim
@@ -48,8 +49,7 @@ _log = get_logger("scheduler")
 Placing = Callable[[RunAddress, Claim, Loop], Awaitable[Placement]]
 
 
-@mutable
-class _Worker:
+class _Worker(Struct):
     task: asyncio.Task[None] | None = None
     again: bool = False
     driver: Driver | None = None

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec import Struct, field
+
 from turnwright_core.entries import Entry, EntryWrite, State
-from turnwright_core.values import frozen
 
 if TYPE_CHECKING:
     from turnwright_core.runs import Mode
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from turnwright_grammar import Command
 
 
-@frozen
-class Done:
+class Done(Struct, frozen=True):
     """A settled command: what its record says from now on, and the entries that change with it.
 
     `attributes` are merged into those of the record. `outcome` is `word:code`, empty when resolved.
@@ -40,8 +39,7 @@ class Done:
     writes: tuple[EntryWrite, ...] = ()
 
 
-@frozen
-class Proposed:
+class Proposed(Struct, frozen=True):
     """A command that wants an effect on the world; `body` is shown with the proposal."""
 
     effect: Effect
@@ -87,8 +85,7 @@ async def never(_paths: Sequence[str]) -> None:
     await asyncio.Event().wait()
 
 
-@frozen
-class Context:
+class Context(Struct, frozen=True):
     """What a tool knows of the turn it works in."""
 
     turn: int

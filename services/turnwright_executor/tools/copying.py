@@ -7,9 +7,10 @@ Source: rows RU026, RU027, RU259; decision C17; architecture 3 (`mv` never chang
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from turnwright_core.destinations import destination
 from turnwright_core.entries import EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
-from turnwright_core.values import frozen
 from turnwright_executor.domain.effect_class import EffectClass
 from turnwright_executor.domain.effects import Effect, FileEdit, FileEffect
 from turnwright_executor.domain.policy import is_flagged
@@ -37,8 +38,7 @@ from turnwright_executor.tools.paths import (
 from turnwright_grammar import Command
 
 
-@frozen
-class Pair:
+class Pair(Struct, frozen=True):
     """One source and the path that it goes to."""
 
     source: Item

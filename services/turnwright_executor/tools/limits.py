@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from turnwright_core.values import frozen
+from msgspec import Struct
 
 
-@frozen
-class ToolLimits:
+class ToolLimits(Struct, frozen=True):
     """What the tools are set to. Source: RU221, RU297; architecture 6."""
 
     known_tokens_max: int = 512

@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier
 from turnwright_core.kit.calling import LateError, PluginCalls, PluginError

@@ -9,14 +9,14 @@ Source: rows RU072, RU082, RU163, RU170-RU174, RU176; architecture 3 (streaming 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import field
 from typing import Any, Final
+
+from msgspec import Struct
 
 from turnwright_core.entries import AppendEntry, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import CHUNK_BYTES, SUMMARY_CHARS_MAX
 from turnwright_core.streams import CHANNELS, PRODUCER, channel_path
-from turnwright_core.values import mutable
 from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.tools.contract import Context, Entries
 from turnwright_executor.tools.listing import plural
@@ -37,8 +37,7 @@ class EndedElsewhereError(Exception):
     """Somebody else has ended the output of a command."""
 
 
-@mutable
-class _Channel:
+class _Channel(Struct):
     """One stream of output as it grows. Mutable: counted while the command runs."""
 
     number: int
@@ -64,15 +63,14 @@ class _Channel:
         return plural(self.line_count, "line") if self.bytes_ else "empty"
 
 
-@mutable
-class CommandOutput:
+class CommandOutput(Struct):
     """The two channels of one command."""
 
     context: Context
     command: str
     producer: str = ""
     """The client that fills them; empty: the owner of the run does."""
-    _channels: dict[int, _Channel] = field(init=False)
+    _channels: dict[int, _Channel] = {}
 
     def __post_init__(self) -> None:
         """The channels stand beside the command's record."""

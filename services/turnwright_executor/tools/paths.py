@@ -12,6 +12,8 @@ from difflib import get_close_matches
 from posixpath import basename, dirname
 from typing import Any, Final
 
+from msgspec import Struct
+
 from turnwright_core.entries import (
     Entry,
     EntryWrite,
@@ -23,7 +25,6 @@ from turnwright_core.entries import (
 )
 from turnwright_core.patterns import PatternError, Shape, search, shape_of
 from turnwright_core.text import scheme_of
-from turnwright_core.values import frozen
 from turnwright_executor.tools.contract import Context, Done, failed
 from turnwright_executor.tools.ports import FileText, OutsideProjectError
 
@@ -51,8 +52,7 @@ def refused(outcome: str, body: str) -> RefusedError:
     return RefusedError(failed(outcome, body))
 
 
-@frozen
-class Item:
+class Item(Struct, frozen=True):
     """One thing that a path stands for.
 
     `text` is None for a file that is no text, `hash` is that of a file's bytes and empty for an entry. `entry` is

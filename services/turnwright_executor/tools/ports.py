@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
-from turnwright_core.values import frozen
+from msgspec import Struct
 
 
 class OutsideProjectError(Exception):
     """The path leaves the project's root. The text says which path."""
 
 
-@frozen
-class FileText:
+class FileText(Struct, frozen=True):
     """A file as it was read: its text (None where it is not UTF-8), and the SHA-256 of its bytes in hexadecimal."""
 
     text: str | None
@@ -25,8 +24,7 @@ class FileText:
     bytes_: int
 
 
-@frozen
-class ScannedFile:
+class ScannedFile(Struct, frozen=True):
     """A project file found by a scan; `text` is None where it is not UTF-8 or over the size limit."""
 
     path: str
@@ -41,8 +39,7 @@ class TooMuchError(Exception):
     """There is more than a limit allows. The text says how much that is."""
 
 
-@frozen
-class Gathered:
+class Gathered(Struct, frozen=True):
     """What stands at a path. `files`: the bytes by the path below the folder; of one file, by its name."""
 
     is_folder: bool
@@ -85,16 +82,14 @@ class Workspace(Protocol):
         ...
 
 
-@frozen
-class ChangedFile:
+class ChangedFile(Struct, frozen=True):
     """A file of the project that became another one; `kind` is `create`, `change` or `remove`."""
 
     path: str
     kind: str
 
 
-@frozen
-class CommandEnd:
+class CommandEnd(Struct, frozen=True):
     """How a command ended: exit code (negative: the signal), seconds, whether a limit stopped it."""
 
     exit_code: int
@@ -141,8 +136,7 @@ class WebError(Exception):
         self.outcome = outcome
 
 
-@frozen
-class Page:
+class Page(Struct, frozen=True):
     """A page as text. `address`: where it was found in the end, after redirects."""
 
     address: str
@@ -153,8 +147,7 @@ class Page:
     """Whether the end of it was left out."""
 
 
-@frozen
-class Download:
+class Download(Struct, frozen=True):
     """The bytes of something on the web, whole."""
 
     address: str
@@ -162,8 +155,7 @@ class Download:
     data: bytes
 
 
-@frozen
-class Hit:
+class Hit(Struct, frozen=True):
     """One result of a search; each text is one line without control characters."""
 
     address: str

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from posixpath import basename
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from turnwright_core.entries import EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
 from turnwright_core.limits import PATH_CHARS_MAX
-from turnwright_core.values import frozen
 from turnwright_executor.domain.effect_class import EffectClass
 from turnwright_executor.domain.effects import CallEffect, Effect
 from turnwright_executor.domain.pages import is_page
@@ -45,8 +46,7 @@ LEFT_OUT_MAX: Final = 5
 _HTML_TYPES: Final = frozenset({"text/html", "application/xhtml+xml"})
 
 
-@frozen
-class _Skill:
+class _Skill(Struct, frozen=True):
     """The texts of a skill by the paths of their entries, and what was left out, with reasons."""
 
     name: str

@@ -9,11 +9,12 @@ Source: rows RU162, RU252-RU254; decision C20.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
 from typing import Final
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from turnwright_core.limits import RECORD_BYTES_MAX
-from turnwright_core.values import mutable
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.amending import AMENDED_PATCH_BYTES_MAX, amended_command, amended_edit, edited_text
 from turnwright_executor.domain.command_record import CommandRecord
@@ -35,8 +36,7 @@ AMENDED_BYTES_MAX: Final = RECORD_BYTES_MAX - 1024
 """Longest record whose content was amended, in bytes; the mark of its effect has to fit as well."""
 
 
-@mutable
-class Proposals:
+class Proposals(Struct):
     """The proposals of one turn, and who hears of them."""
 
     hooks: Hooks

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import field, replace
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from turnwright_core.entries import State
 from turnwright_core.errors import TurnwrightError
@@ -19,7 +21,6 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.patterns import Shape, shape_of
 from turnwright_core.runs import PROPOSED, Loop
 from turnwright_core.streams import PRODUCER_LOST
-from turnwright_core.values import frozen
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.effect_class import EffectClass
 from turnwright_executor.domain.effects import FileEffect
@@ -45,8 +46,7 @@ ABORTED: Final = Done(
 )
 
 
-@frozen
-class DispatchScope:
+class DispatchScope(Struct, frozen=True):
     """Where commands are carried out: those of a turn, or one of a client."""
 
     turn: int

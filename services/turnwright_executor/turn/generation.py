@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import field
 from typing import TYPE_CHECKING, Final, assert_never
+
+from msgspec import Struct, field
 
 from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault
 from turnwright_core.runs import Model, Turn, Usage
-from turnwright_core.values import mutable
 from turnwright_executor.domain.endings import AWAY, outcome_of
 from turnwright_executor.ports.models import CallsDelta, Finished, ModelEvent, Models, RetryNotice, TextDelta, ToolCall
 from turnwright_executor.ports.packets import PacketMessage
@@ -38,8 +38,7 @@ UNTOLD: Final = (Reason.STREAM_INTERRUPTED, Reason.VENDOR_TIMEOUT, Reason.VENDOR
 """Why a call ended that the vendor may have served although nothing of it came."""
 
 
-@mutable
-class Draft:
+class Draft(Struct):
     """A reply as far as it has come; what is left of it when the call is cut short."""
 
     content: list[str] = field(default_factory=list)

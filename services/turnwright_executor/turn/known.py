@@ -6,9 +6,8 @@ the store did not take only ends: its model is not called any more.
 
 from __future__ import annotations
 
-from dataclasses import field
+from msgspec import Struct, field
 
-from turnwright_core.values import mutable
 from turnwright_executor.domain.command_record import Stage
 from turnwright_executor.domain.endings import ABORT, Ending, crash_loop
 from turnwright_executor.ports.ledger import Claim
@@ -18,8 +17,7 @@ from turnwright_executor.turn.machine import Here, TurnState
 from turnwright_executor.wire.command_records import is_command, record_from_entry
 
 
-@mutable
-class Known:
+class Known(Struct):
     """Of one loop, by its number."""
 
     loop: int

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from turnwright_core.entries import Cursor, Entry, EntryWrite
 from turnwright_core.runs import Loop, Model, Turn, TurnResult, Usage
-from turnwright_core.values import frozen, mutable
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.tokens import calibration_of
 from turnwright_executor.domain.toolset import resolve_tools
@@ -31,8 +32,7 @@ from turnwright_executor.turn.spend_meter import SpendMeter
 from turnwright_executor.turn.write_buffer import WriteBuffer
 
 
-@frozen
-class Services:
+class Services(Struct, frozen=True):
     """What every loop uses."""
 
     ledger: Ledger
@@ -46,8 +46,7 @@ class Services:
     hooks: Hooks
 
 
-@frozen
-class Placement:
+class Placement(Struct, frozen=True):
     """Where a loop works on this host. `files` is None without the project's files."""
 
     workspace: Workspace
@@ -55,8 +54,7 @@ class Placement:
     files: FileSync | None
 
 
-@frozen
-class Lease:
+class Lease(Struct, frozen=True):
     """The hold on a run, as whoever works on it has it."""
 
     confirm: Callable[[], Awaitable[None]]
@@ -65,8 +63,7 @@ class Lease:
     """Takes the run over again, as its ledger has it now."""
 
 
-@mutable
-class OpenTurn:
+class OpenTurn(Struct):
     """What is held of a turn between its begin and its verdict."""
 
     turn: Turn

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from turnwright_core.entries import EntryWrite
 from turnwright_core.errors import TurnwrightError

@@ -16,13 +16,13 @@ Source: architecture 2, 3, 11; rows RU005, RU007, RU127-RU142, RU149-RU157, RU19
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from enum import Enum
 from itertools import product
 from typing import Final
 
+from msgspec import Struct, field
+
 from turnwright_core.entries import State
-from turnwright_core.values import frozen, mutable
 from turnwright_executor.domain.command_record import CommandRecord, Stage
 from turnwright_executor.domain.effect_class import EffectClass
 from turnwright_executor.domain.endings import Ending
@@ -157,16 +157,14 @@ COMMAND: Final[Mapping[tuple[Stage, EffectClass, Here], Action]] = {
 """The steps of a command that is not settled. A cell that is missing cannot be reached."""
 
 
-@frozen
-class Step:
+class Step(Struct, frozen=True):
     """An action; `path` is the record of the command that it is about, empty for the turn."""
 
     action: Action
     path: str = ""
 
 
-@mutable
-class TurnState:
+class TurnState(Struct):
     """A loop's turn, or a client's command, as far as it came. Mutable: the steps move it.
 
     `records` are those of the open turn by their paths, in the order in which they were written.

@@ -5,20 +5,20 @@ The note stands in the attributes of `assistant://N` under `call`.
 
 from __future__ import annotations
 
-from dataclasses import asdict, field, replace
 from typing import Any, Final
+
+from msgspec import Struct, field, to_builtins
+from msgspec.structs import replace
 
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.runs import TurnResult, Usage
-from turnwright_core.values import frozen
 from turnwright_executor.ports.packets import Packet
 from turnwright_executor.turn.generation import Draft
 
 CALL: Final = "call"
 
 
-@frozen
-class ModelCallRecord:
+class ModelCallRecord(Struct, frozen=True):
     """Packet, consumption and times of a turn's model call.
 
     `is_cut`: the vendor cut the reply off. `commands` counts those of the reply, `losses` what could not be read of it.
@@ -45,7 +45,8 @@ class ModelCallRecord:
 
     def to_json(self) -> dict[str, Any]:
         """The note as attributes."""
-        return asdict(self)
+        noted: dict[str, Any] = to_builtins(self)
+        return noted
 
     def result(self) -> TurnResult:
         """The part of a turn's result that the call decides."""

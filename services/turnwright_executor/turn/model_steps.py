@@ -5,7 +5,7 @@ Source: architecture 2, 11; rows RU128-RU131, RU142, RU199, RU224; decisions C16
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from turnwright_core.entries import EntryWrite
 from turnwright_core.runs import LoopEnd, TurnResult

@@ -11,14 +11,15 @@ import asyncio
 import re
 import secrets
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, to_attributes_json
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, NAME_CHARS_MAX, RECORD_BYTES_MAX
 from turnwright_core.runs import Mode
-from turnwright_core.values import frozen
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.command_record import ClientCall, CommandRecord
 from turnwright_executor.domain.effect_class import EffectClass
@@ -77,8 +78,7 @@ TOO_LARGE = failed(
 )
 
 
-@frozen
-class Reading:
+class Reading(Struct, frozen=True):
     """A reply as read: its commands, what was wrong with it, and the text around them."""
 
     commands: tuple[Command, ...] = ()
@@ -193,8 +193,7 @@ def loss_writes(turn: int, reading: Reading) -> list[EntryWrite]:
     ]
 
 
-@frozen
-class Gate:
+class Gate(Struct, frozen=True):
     """What commands have to pass: the chain, in a loop of this mode with these tools on offer."""
 
     hooks: Hooks

@@ -8,8 +8,9 @@ Source: architecture 11; rows RU004, RU111, RU154, RU217, RU220; decisions C6, C
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, to_attributes_json
 from turnwright_core.errors import Reason, TurnwrightError

@@ -10,7 +10,8 @@ Source: architecture 11; rows RU224, RU281.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
 from turnwright_core.runs import Loop, Run, Spending, TurnResult

@@ -12,14 +12,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from turnwright_core.entries import Cursor, Entry, EntryWrite
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.schemes import Scheme
 from turnwright_core.text import scheme_of
-from turnwright_core.values import frozen
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.endings import is_passing
 from turnwright_executor.domain.footprint import Footprint
@@ -46,8 +47,7 @@ PATHS_AHEAD_MAX: Final = 32
 T = TypeVar("T")
 
 
-@frozen
-class _Group:
+class _Group(Struct, frozen=True):
     record: str
     """The record of the command that they belong to; empty: none."""
     writes: tuple[EntryWrite, ...]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import field
 from functools import partial
+
+from msgspec import Struct, field
 
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.runs import Run
-from turnwright_core.values import mutable
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.ports.address import RunAddress
@@ -19,8 +19,7 @@ from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.watching.hub import FEED_BACKOFF_S, HubEndedError, Predicate, RunHub, draining
 
 
-@mutable
-class _Line:
+class _Line(Struct):
     """Those who want the hub of one run at once: the first opens it."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import field
 
 from google.protobuf.timestamp_pb2 import Timestamp
+from msgspec import Struct, field
 from turnwright.executor.v1 import event_pb2, task_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 from turnwright.types.v1 import entry_pb2, run_pb2
 
 from turnwright_core.limits import CHUNK_BYTES
-from turnwright_core.values import mutable
 from turnwright_core.wire.entries import entry_from_pb
 from turnwright_executor.watching import events, output_pieces
 from turnwright_executor.watching.proposals import proposal_of
 
 
-@mutable
-class _Partial:
+class _Partial(Struct):
     """The message being streamed; kept in pieces, because a long one grows by thousands of them."""
 
     turn: int
@@ -27,8 +25,7 @@ class _Partial:
     reasoning: list[str] = field(default_factory=list)
 
 
-@mutable
-class RunFold:
+class RunFold(Struct):
     """A run, the entries of its timeline by their paths, and the message that is being streamed."""
 
     run: run_pb2.Run = field(default_factory=run_pb2.Run)

@@ -9,15 +9,14 @@ import itertools
 from collections import deque
 from collections.abc import Iterable
 
+from msgspec import Struct
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 
 from turnwright_core.limits import CHUNK_BYTES
-from turnwright_core.values import frozen
 from turnwright_executor.watching.events import in_batches
 
 
-@frozen
-class TailBounds:
+class TailBounds(Struct, frozen=True):
     """How much a tail keeps: so many events, and so many bytes of them."""
 
     events: int

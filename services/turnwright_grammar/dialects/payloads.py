@@ -6,9 +6,9 @@ Also the two things all notations need: blanks stepped over, and a JSON value re
 from __future__ import annotations
 
 import re
-from dataclasses import field
 
-from turnwright_core.values import mutable
+from msgspec import Struct, field
+
 from turnwright_grammar.find import Balance, Finder
 from turnwright_grammar.values import NotStrict, ReadValue, Value, read_strict, read_value
 
@@ -35,8 +35,7 @@ _NO_SENTENCE = "\"'>|&\\$=+*"
 _BLANKS = re.compile(r"[\s;,]*+")
 
 
-@mutable
-class Payload:
+class Payload(Struct):
     """What followed a token: calls, where it ended, whether it was repaired or cut off.
 
     Of a list that is cut, `whole` counts the calls before the one that is.

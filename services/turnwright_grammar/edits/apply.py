@@ -12,8 +12,9 @@ Source: RU263 to RU272, C5, C37, C52, C57, and the decision that PREPEND and APP
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from turnwright_core.patterns import Lines, lines_in, with_line_ends_of
-from turnwright_core.values import frozen
 from turnwright_grammar.edits.elision import elided_pairs, replace_elided
 from turnwright_grammar.edits.hunks import Hunk
 from turnwright_grammar.edits.markers import Edits, EditSyntaxError, Operation, parse_body
@@ -29,8 +30,7 @@ REGEXES_MAX = 20
 """Each of a body's regexes may take its whole deadline."""
 
 
-@frozen
-class EditResult:
+class EditResult(Struct, frozen=True):
     """The edited text. `created` says that there was none before; `notes` tell of leniency."""
 
     text: str
@@ -38,8 +38,7 @@ class EditResult:
     notes: tuple[str, ...] = ()
 
 
-@frozen
-class EditConflict:
+class EditConflict(Struct, frozen=True):
     """An operation that does not fit the text (status 409). `operation` counts from 1.
 
     `lines` are the first lines of the candidates, or of the most similar region; the message names

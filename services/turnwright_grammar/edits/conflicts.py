@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import re
 
-from turnwright_core.values import frozen
+from msgspec import Struct
+
 from turnwright_grammar.find import Finder
 
 HEAD = re.compile(r"^[ \t]*<{5,9} ?SEARCH>?[ \t\r]*$", re.MULTILINE)
@@ -45,8 +46,7 @@ _FILENAME_CHARS_MAX = 300
 _FILENAME_LINES_MAX = 3
 
 
-@frozen
-class Block:
+class Block(Struct, frozen=True):
     """One search and its replacement, each with its line ends, and where the block ends."""
 
     search: str
@@ -54,8 +54,7 @@ class Block:
     end: int
 
 
-@frozen
-class BadBlock:
+class BadBlock(Struct, frozen=True):
     """Why a block is not one. `end` is where reading may go on."""
 
     message: str

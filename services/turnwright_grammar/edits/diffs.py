@@ -18,7 +18,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from turnwright_core.values import frozen
+from msgspec import Struct
+
 from turnwright_grammar.edits.hunks import Hunk, is_file_header, is_hunk_header, is_numbered, is_signature, read_hunks
 
 PATCH_ENDINGS = (".diff", ".patch")
@@ -36,8 +37,7 @@ _AFTER_NAME = re.compile(r"\t|[ ](?:\d{4}-\d\d-\d\d[ T]|\((?:revision|working co
 _NEW_WORD = re.compile(r"(?<!\S)(?:<<)?NEW(\d*)(?!\S)")
 
 
-@frozen
-class FileEdit:
+class FileEdit(Struct, frozen=True):
     """What a patch does to one file: the reader makes a `set`, a move or a removal of it.
 
     `body` is what `apply_edit` reads; None removes the file, and an empty one only moves it.
@@ -49,8 +49,7 @@ class FileEdit:
     moved_to: str | None = None
 
 
-@frozen
-class FilePatch:
+class FilePatch(Struct, frozen=True):
     """One file's part of a patch. `path` is empty when the patch names no file.
 
     An added file has its `content`, an updated one its `hunks`, and `source` are their lines as written.
@@ -69,8 +68,7 @@ class FilePatch:
         return self.action != "update" or self.moved_to is not None or any(hunk.changes for hunk in self.hunks)
 
 
-@frozen
-class BadPatch:
+class BadPatch(Struct, frozen=True):
     """A text that begins as a patch beyond doubt, and at this line (from 1) is none."""
 
     line: int

@@ -14,9 +14,9 @@ Source: C25, the issue's "edit forms recognised where unambiguous", C57.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
-from turnwright_core.values import frozen
+from msgspec import Struct
+from msgspec.structs import replace
 
 HEADINGS_MAX = 8
 _HEADER = re.compile(
@@ -31,8 +31,7 @@ _NEVER_ENDS = (" ", "+", "")
 _SIGNS = (" ", "+", "-")
 
 
-@frozen
-class Hunk:
+class Hunk(Struct, frozen=True):
     """Lines kept, taken out and put in, and where they say they belong.
 
     `signed` are the lines, each behind its sign: a space, `-` or `+`. `line` (from 1) is where the old
@@ -72,8 +71,7 @@ class Hunk:
         return self.old != self.new or self.old_bare != self.new_bare
 
 
-@frozen
-class _Head:
+class _Head(Struct, frozen=True):
     line: int | None = None
     old_count: int | None = None
     new_count: int | None = None

@@ -26,7 +26,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 
-from turnwright_core.values import frozen
+from msgspec import Struct
+
 from turnwright_grammar.edits.foreign import read_conflicts, read_patches
 from turnwright_grammar.edits.near_misses import read_near_misses
 from turnwright_grammar.edits.operations import Edits, EditSyntaxError, Operation, OperationKind
@@ -62,8 +63,7 @@ _FENCE_LINE = re.compile(r"^[ \t]*```", re.MULTILINE)
 _LINE_CHARS_MAX = 200
 
 
-@frozen
-class _Marker:
+class _Marker(Struct, frozen=True):
     ident: str
     content: str
     block: str

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Literal
 
-from turnwright_core.values import frozen
+from msgspec import Struct, field
+
 from turnwright_grammar.edits.hunks import Hunk
 
 OperationKind = Literal["new", "prepend", "append", "replace", "delete", "search_replace", "substitute"]
 
 
-@frozen
-class Operation:
+class Operation(Struct, frozen=True):
     """One edit of a body.
 
     | kind | from | fields |
@@ -43,16 +42,14 @@ def between(text: str) -> str:
     return text.removesuffix("\n").removesuffix("\r") if text.strip() else text
 
 
-@frozen
-class EditSyntaxError:
+class EditSyntaxError(Struct, frozen=True):
     """A body that breaks the grammar, at this line of it. A value, not an exception: models write it. Source: RU269."""
 
     message: str
     line: int
 
 
-@frozen
-class Edits:
+class Edits(Struct, frozen=True):
     """The operations of a body in order.
 
     `marked` is false for a plain body; `ignored_chars` counts the text between markers, which means

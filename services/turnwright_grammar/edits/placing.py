@@ -18,7 +18,9 @@ Source: RU272, C37, C57.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from turnwright_core.patterns import (
     Found,
@@ -31,7 +33,6 @@ from turnwright_core.patterns import (
     with_line_ends_of,
 )
 from turnwright_core.patterns.indentation import reindented
-from turnwright_core.values import frozen
 from turnwright_grammar.edits.hunks import Hunk
 from turnwright_grammar.edits.unfit import Unfit, ambiguous, not_found
 
@@ -41,8 +42,7 @@ _PLACES_MAX = 20
 _ADVICE = "Show more of the lines around it."
 
 
-@frozen
-class Placed:
+class Placed(Struct, frozen=True):
     """The text with an operation applied: `first_line` and `last_line` (from 1) are what it replaced."""
 
     text: str

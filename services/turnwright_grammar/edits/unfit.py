@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec import Struct
+
 from turnwright_core.patterns import Place, find_region, nearest_region
-from turnwright_core.values import frozen
 
 _PLACES_SHOWN_MAX = 20
 
 
-@frozen
-class Unfit:
+class Unfit(Struct, frozen=True):
     """`reason` goes on from the operation's name ("... was not found"); `lines` (from 1) are what it names."""
 
     reason: str

@@ -19,7 +19,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Literal
 
-from turnwright_core.values import frozen
+from msgspec import Struct
+
 from turnwright_grammar import dialects
 from turnwright_grammar.find import Finder
 from turnwright_grammar.reader.tags import Tag, begins_line, is_hugged, lex_tag, opener_of
@@ -43,8 +44,7 @@ _REST_OF_LINE = re.compile(r"[^\n]*")
 _FIRST_LINE = re.compile(r"\s*[^\n]*")
 
 
-@frozen
-class Ending:
+class Ending(Struct, frozen=True):
     """How a tag ends: its body's offsets and the offset after its close."""
 
     how: How

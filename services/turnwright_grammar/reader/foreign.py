@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from turnwright_core.values import frozen
+from msgspec import Struct
+
 from turnwright_grammar.find import Finder
 from turnwright_grammar.reader.tags import lex_open
 
@@ -28,8 +29,7 @@ _VALUES_TRIED_MAX = 50
 _UNCLOSED_CHARS_MAX = 20_000
 
 
-@frozen
-class ForeignCall:
+class ForeignCall(Struct, frozen=True):
     """An unknown tool's call as tags: `closed` is false when its end was not found.
 
     `settled` is false when the text ended before it was clear whether this is a call at all.

@@ -6,8 +6,9 @@ Each handler gets the reading and where its trigger stands, and returns the offs
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import lru_cache
+
+from msgspec.structs import replace
 
 from turnwright_grammar.edits.markers import is_unfinished
 from turnwright_grammar.find import Sign

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import field
 from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
-from turnwright_core.values import frozen, mutable
+from msgspec import UNSET, Struct, field
+
 from turnwright_grammar.dialects import Payload, leaves_over
 from turnwright_grammar.find import Balance, Finder, Sign
 from turnwright_grammar.native import LEFT_OVER, RISKY, command_from_value, tool_name
@@ -20,8 +20,7 @@ LOOKBACK_CHARS: Final = 4_096
 """How far behind its position a walk may look: the name of a conflict block's file, the start of a line."""
 
 
-@frozen
-class Fenced:
+class Fenced(Struct, frozen=True):
     """A fence that held only our tags: it fires if nothing outside does (C25).
 
     `span` counts in the whole reply; `said` is its place among the pieces of the narration.
@@ -39,8 +38,7 @@ _INERT = ("fenced_inert", "Commands in a code fence were not run.")
 Mark = tuple[int, int, int, int, int, int, str | None, int, "re.Pattern[str] | None", int]
 
 
-@mutable
-class Reading:
+class Reading(Struct):
     """What was found so far, and what the handlers need to find more.
 
     `position` is where the walk stands. `walk` reads a whole reading; it is given here so that a fence
@@ -62,7 +60,6 @@ class Reading:
     position: int = 0
     waiting: bool = False
     wake: Sign | Balance | None = None
-    bodies: Bodies = field(init=False)
     commands: list[Command] = field(default_factory=list)
     warnings: list[ReadWarning] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
@@ -74,6 +71,7 @@ class Reading:
     path_end: int = 0
     cut_at: int = -1
     whole_to: int = 0
+    bodies: Bodies = UNSET  # type: ignore[assignment] # __post_init__ sets it
 
     def __post_init__(self) -> None:
         self.bodies = Bodies(self.finder, self.tools)

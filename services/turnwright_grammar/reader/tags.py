@@ -12,12 +12,11 @@ forgotten and the value ends where the tag visibly ends. Source: RU288, C38.
 from __future__ import annotations
 
 import re
-from dataclasses import field
 from functools import lru_cache
 from html import unescape
 from typing import Literal
 
-from turnwright_core.values import frozen
+from msgspec import Struct, field
 
 Kind = Literal["open", "self", "close"]
 
@@ -45,8 +44,7 @@ _WELL_FORMED = re.compile(
 _ATTRIBUTE = re.compile(r"""\s([A-Za-z_][\w:.\-]*)=(?:"([^"]*)"|'([^']*)')""")
 
 
-@frozen
-class Tag:
+class Tag(Struct, frozen=True):
     """One tag as lexed.
 
     `complete` is false when no `>` ended it; `cut` is true when the end of the text came inside a

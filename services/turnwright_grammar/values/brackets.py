@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from msgspec import Struct, field
 
-from turnwright_core.values import mutable
 from turnwright_grammar.values.strict import Value
 
 CLOSERS = {"{": "}", "[": "]", "(": ")"}
 ELLIPSES = ("...", "\u2026")
 
 
-@mutable
-class Bracket:
+class Bracket(Struct):
     """An open bracket and what it holds so far. `key` waits for its value; `keyless` is what had none."""
 
     opener: str

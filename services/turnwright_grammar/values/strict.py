@@ -10,7 +10,7 @@ import json
 import re
 from enum import Enum
 
-from turnwright_core.values import frozen
+from msgspec import Struct
 
 Value = None | bool | int | float | str | list["Value"] | dict[str, "Value"]
 
@@ -26,8 +26,7 @@ class NotStrict(Enum):
     CUT = "cut"
 
 
-@frozen
-class ReadValue:
+class ReadValue(Struct, frozen=True):
     """A value, where it ends, whether it had to be repaired, whether the text ended inside it.
 
     `over`: text inside belongs to no member, as where a quote that nobody escaped ended a string too early.

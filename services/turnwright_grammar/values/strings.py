@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import re
 
-from turnwright_core.values import frozen
+from msgspec import Struct
+
 from turnwright_grammar.values.escapes import decode, decode_cut, decode_over_escaped
 from turnwright_grammar.values.quotes import BLANKS, FULL_MEMBER_START, QUOTES, Place, Verdict, judge
 from turnwright_grammar.values.strict import ReadValue, read_strict
@@ -58,8 +59,7 @@ _PATIENCE_QUOTES = 32
 _PATIENCE_MARKS = 4_096
 
 
-@frozen
-class ReadString:
+class ReadString(Struct, frozen=True):
     """What a string holds, where it ends, whether the text ended before it did."""
 
     value: str
@@ -67,8 +67,7 @@ class ReadString:
     cut: bool = False
 
 
-@frozen
-class _Opening:
+class _Opening(Struct, frozen=True):
     """What opens a string: where the content begins, which quotes close it, whether escapes count."""
 
     token: str

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 
-from turnwright_core.values import frozen
+from msgspec import Struct
+
 from turnwright_grammar.values.quotes import BARE_MEMBER_START, BLANKS, MEMBER_START, QUOTES, Place
 from turnwright_grammar.values.strict import Value
 
@@ -42,8 +43,7 @@ _GROUP = re.compile(r"[{}\[\]()]|\"[^\"\n]{0,200}\"|'[^'\n]{0,200}'")
 _GROUP_CHARS_MAX = 1_000
 
 
-@frozen
-class ReadWord:
+class ReadWord(Struct, frozen=True):
     """An unquoted value, the text it was read from, and where it ends."""
 
     value: Value

@@ -14,10 +14,10 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 
+from msgspec import Struct
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.values import frozen
 from turnwright_provider.app.outbox import Outbox
 from turnwright_provider.domain.coalesce import DeltaBuffer
 from turnwright_provider.domain.deltas import Finish, ModelCall, Part, Retry, SetUsage
@@ -26,8 +26,7 @@ from turnwright_provider.domain.retry import RetryPolicy
 from turnwright_provider.ports import Vendor
 
 
-@frozen
-class Pace:
+class Pace(Struct, frozen=True):
     """How a reply is handed on. `outbox_bytes_max`: how far the caller may be behind."""
 
     flush_s: float
@@ -35,8 +34,7 @@ class Pace:
     outbox_bytes_max: int
 
 
-@frozen
-class Chance:
+class Chance(Struct, frozen=True):
     """What comes from outside: a monotonic clock in seconds, sleep in seconds, and numbers from [0, 1)."""
 
     clock: Callable[[], float]

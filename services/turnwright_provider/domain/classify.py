@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from turnwright_provider.domain.error_body import ErrorBody, read_error, read_error_bytes
 from turnwright_provider.domain.failures import Failure, FailureClass

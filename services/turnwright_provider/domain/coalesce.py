@@ -6,18 +6,17 @@ of tool calls and usage only the newest is kept. Source: architecture 12.6; rese
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Final
 
-from turnwright_core.values import mutable
+from msgspec import Struct, field
+
 from turnwright_provider.domain.deltas import AppendContent, AppendReasoning, Delta, SetToolCalls, SetUsage
 
 TEXT_CHARS_MAX: Final = 64 * 1024
 """Longest text of one delta, in code points; a longer one is cut (at most 256 KB, architecture 12.4)."""
 
 
-@mutable
-class _Run:
+class _Run(Struct):
     """Texts of one kind in a row."""
 
     kind: type[AppendContent | AppendReasoning]

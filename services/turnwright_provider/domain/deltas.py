@@ -8,8 +8,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
+from msgspec import Struct
+
 from turnwright_core.runs import Usage
-from turnwright_core.values import frozen
 
 
 class Role(Enum):
@@ -20,16 +21,14 @@ class Role(Enum):
     ASSISTANT = "assistant"
 
 
-@frozen
-class Message:
+class Message(Struct, frozen=True):
     """One message of the conversation."""
 
     role: Role
     content: str
 
 
-@frozen
-class ModelCall:
+class ModelCall(Struct, frozen=True):
     """One request to a model. `model` is the vendor's own name for it; None leaves a setting to the vendor."""
 
     model: str
@@ -39,22 +38,19 @@ class ModelCall:
     call_index: int = 0
 
 
-@frozen
-class AppendContent:
+class AppendContent(Struct, frozen=True):
     """Text to add to the content."""
 
     text: str
 
 
-@frozen
-class AppendReasoning:
+class AppendReasoning(Struct, frozen=True):
     """Text to add to the reasoning."""
 
     text: str
 
 
-@frozen
-class ToolCall:
+class ToolCall(Struct, frozen=True):
     """One native call; `id` is the vendor's and may be empty, `arguments` is JSON text as the model wrote it."""
 
     index: int
@@ -63,15 +59,13 @@ class ToolCall:
     arguments: str
 
 
-@frozen
-class SetToolCalls:
+class SetToolCalls(Struct, frozen=True):
     """The calls so far; replaces the list."""
 
     calls: tuple[ToolCall, ...]
 
 
-@frozen
-class SetUsage:
+class SetUsage(Struct, frozen=True):
     """The consumption so far."""
 
     usage: Usage
@@ -84,8 +78,7 @@ WHOLE: Final = frozenset(
 """Reasons, in lower case, of a reply that its model ended; each is some vendor's word."""
 
 
-@frozen
-class Finish:
+class Finish(Struct, frozen=True):
     """The end of a reply, in the vendor's words; the reason is empty where it gave none."""
 
     reason: str
@@ -98,8 +91,7 @@ class Finish:
         return self.reason.strip().lower() not in WHOLE
 
 
-@frozen
-class Retry:
+class Retry(Struct, frozen=True):
     """A failed try (1-based) that will be repeated after `wait_s` seconds."""
 
     attempt: int

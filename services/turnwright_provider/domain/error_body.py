@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any, Final
 
+from msgspec import Struct
+
 from turnwright_core.json_text import parse_json
-from turnwright_core.values import frozen
 
 TEXT_CHARS_MAX: Final = 4000
 """As much of a message is looked at."""
@@ -29,8 +30,7 @@ _DELAY: Final = re.compile(r"(\d{1,6}(?:\.\d{1,9})?)s")
 _TITLE: Final = re.compile(r"<title[^>]{0,100}>([^<]{1,200})</title>", re.IGNORECASE)
 
 
-@frozen
-class ErrorBody:
+class ErrorBody(Struct, frozen=True):
     """The words of a vendor. `status` is the HTTP status that the body names, 0 where it names none.
 
     `reason` is the code in its details, `retry_s` the seconds to wait that stand there.

@@ -8,8 +8,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
+from msgspec import Struct
+
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.values import frozen
 from turnwright_provider.domain.halves import whole
 from turnwright_provider.domain.redact import redact
 
@@ -36,8 +37,7 @@ RETRYABLE: Final = frozenset({FailureClass.RATE_LIMIT, FailureClass.WARMUP, Fail
 """The classes that pass by themselves."""
 
 
-@frozen
-class Failure:
+class Failure(Struct, frozen=True):
     """One failed try. `status` is 0 where there was no HTTP answer.
 
     `hint` tells people what to do beside what the class says, in sentences of our own.

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from turnwright_core.runs import Usage
-from turnwright_core.values import frozen
 from turnwright_provider.domain.deltas import Finish, Part, SetUsage
 
 TOKENS: Final = 1_000_000
@@ -21,8 +22,7 @@ _NUMBER: Final = re.compile(r"\d{1,6}(?:\.\d{1,9})?")
 _FORM: Final = "must be US dollars for a million tokens of input, cached input and output, such as 2.5/0.25/10"
 
 
-@frozen
-class Price:
+class Price(Struct, frozen=True):
     """US dollars for a million tokens of each kind."""
 
     input_usd: float

@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from turnwright_core.values import frozen
+from msgspec import Struct
+
 from turnwright_provider.domain.failures import Failure, FailureClass
 
 JITTER: Final = 0.25
 """Share of a wait that chance may take off, so that callers that failed together do not come back together."""
 
 
-@frozen
-class RetryPolicy:
+class RetryPolicy(Struct, frozen=True):
     """Deadlines and waits, all in seconds."""
 
     llm_deadline_s: float = 600.0

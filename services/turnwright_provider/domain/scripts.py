@@ -13,10 +13,10 @@ Blank lines around a reply do not belong to it. Replies are replayed as they are
 from __future__ import annotations
 
 import re
-from dataclasses import field
 from typing import Final
 
-from turnwright_core.values import frozen, mutable
+from msgspec import Struct, field
+
 from turnwright_provider.domain.failures import Failure, FailureClass
 
 _LINE: Final = re.compile(r"===\s{0,9}(reply|error)\b([^=](?:[^=]|=(?!==)){0,500})?===\s{0,9}")
@@ -41,16 +41,14 @@ class ScriptError(Exception):
     """A script is not written as it must be; the text names the line."""
 
 
-@frozen
-class ScriptedError:
+class ScriptedError(Struct, frozen=True):
     """So many failed tries."""
 
     failure: Failure
     attempts: int
 
 
-@frozen
-class ScriptedReply:
+class ScriptedReply(Struct, frozen=True):
     """One reply and its pace: code points per chunk, milliseconds between chunks and before the first.
 
     `text` is None where only errors were written. `errors` come first.
@@ -72,8 +70,7 @@ class ScriptedReply:
         return self.errors[-1].failure if self.text is None and self.errors else None
 
 
-@mutable
-class _Open:
+class _Open(Struct):
     """The reply that is being read."""
 
     options: dict[str, int] = field(default_factory=dict)

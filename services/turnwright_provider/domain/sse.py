@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from turnwright_core.values import frozen
+from msgspec import Struct
+
 from turnwright_provider.domain.failures import FailureClass, failed
 
 _BOM: Final = b"\xef\xbb\xbf"
 
 
-@frozen
-class SseEvent:
+class SseEvent(Struct, frozen=True):
     """One event; the name is empty where the server gave none."""
 
     name: str

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any, Final
 
+from msgspec import Struct, field
+
 from turnwright_core.json_text import parse_json
-from turnwright_core.values import mutable
 from turnwright_provider.domain.deltas import SetToolCalls, ToolCall
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.halves import whole
@@ -30,8 +30,7 @@ _GROWTH: Final = 8
 _IDS_MAX: Final = 8 * CALLS_MAX
 
 
-@mutable
-class _Call:
+class _Call(Struct):
     id: str = ""
     name: str = ""
     parts: list[str] = field(default_factory=list)

@@ -16,10 +16,10 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Final
 
 import httpx
+from msgspec import Struct
 
 from turnwright_core.kit.tls import tls_context
 from turnwright_core.kit.unpacking import GZIP, EncodingError, unpacked
-from turnwright_core.values import frozen
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, failed
 from turnwright_provider.ports import HttpRequest
 
@@ -27,8 +27,7 @@ _HUNG_UP: Final = re.compile("disconnected|closed connection")
 """How httpx tells a connection that ended too early from an answer that is broken: both are its RemoteProtocolError."""
 
 
-@frozen
-class HttpLimits:
+class HttpLimits(Struct, frozen=True):
     """Seconds and bytes. `silence_timeout_s`: the longest pause between two pieces of an answer."""
 
     connect_timeout_s: float

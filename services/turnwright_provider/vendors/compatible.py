@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
-from turnwright_core.values import frozen
+from msgspec import Struct
 
 
-@frozen
-class Compatible:
+class Compatible(Struct, frozen=True):
     """One of them. Its variables are `{NAME}_BASE_URL` and `{NAME}_API_KEY`."""
 
     name: str

@@ -13,11 +13,12 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
-from dataclasses import field, replace
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
-from turnwright_core.values import frozen
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from turnwright_provider.domain.chat_request import chat_body, refused_field
 from turnwright_provider.domain.chunks import ChatFold
 from turnwright_provider.domain.classify import classify
@@ -51,21 +52,24 @@ _NOT_FOUND: Final = frozenset({404, 405})
 _SECRET_NAMES: Final = re.compile(r"key|token|secret|password|sig|code", re.IGNORECASE)
 
 
-@frozen
-class OpenAiAccess:
+class OpenAiAccess(Struct, frozen=True):
     """Where and how the server is called. `check_timeout_s` bounds a look at its list of models.
 
     `thinking` holds the fields of a request that ask for reasoning, `headers` what is sent beside our own.
     """
 
     base_url: str
-    api_key: str = field(repr=False)
+    api_key: str
     event_bytes_max: int
     silence_timeout_s: float
     check_timeout_s: float
     think_tags: ThinkTags
     thinking: Mapping[str, object] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Without the key, and without headers, which may hold another."""
+        return f"OpenAiAccess({self.base_url!r})"
 
 
 class OpenAiVendor:

@@ -13,18 +13,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from dataclasses import field, replace
 from enum import Enum
 from functools import partial
 from typing import Final, cast
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from sqlalchemy import Connection
 
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.runs import Loop, Run, Turn
-from turnwright_core.values import frozen, mutable
 from turnwright_store.app.moments import check_cursor, moment_of_cursor
 from turnwright_store.app.news import RunNews, gather
 from turnwright_store.app.reading import Address, Section, batches, load, sections
@@ -48,8 +48,7 @@ TURNS_A_PIECE: Final = 200
 """Turns that are read at once; each is about a kilobyte."""
 
 
-@frozen
-class Change:
+class Change(Struct, frozen=True):
     """One message of a watch; a heartbeat has the cursor only."""
 
     cursor: Cursor
@@ -69,8 +68,7 @@ class _Ledger(Enum):
     TURNS = "turns"
 
 
-@frozen
-class _Round:
+class _Round(Struct, frozen=True):
     """What is told of one wake-up: from a cursor to a moment."""
 
     run: RunRow
@@ -86,16 +84,14 @@ class _Round:
         return self.run.run.revision > self.after.run_revision
 
 
-@frozen
-class _Spot:
+class _Spot(Struct, frozen=True):
     """How far a round has been read: a part, and a place in it, None for its beginning."""
 
     part: int = 0
     place: Place | None = None
 
 
-@mutable
-class _Piece:
+class _Piece(Struct):
     """Some of what a round tells. Bodies are still to be loaded."""
 
     shown: list[Shown] = field(default_factory=list)
@@ -105,16 +101,14 @@ class _Piece:
     next: _Spot | None = None
 
 
-@frozen
-class _Draft:
+class _Draft(Struct, frozen=True):
     """A message, and the entries that it still lacks."""
 
     change: Change
     shown: list[Shown] = field(default_factory=list)
 
 
-@frozen
-class _Drafts:
+class _Drafts(Struct, frozen=True):
     """The messages of a piece, and where the next one begins."""
 
     drafts: list[_Draft]

@@ -5,14 +5,14 @@ Source: architecture 3; rows RU003-RU006, RU035-RU039, RU098-RU111; decision C36
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from turnwright_core.entries import Cursor, EntryWrite, SetEntry, Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_core.runs import QUEUED, Loop, LoopSettings, Mode, Run, RunSettings
-from turnwright_core.values import frozen
 from turnwright_store.app.ledger import raised
 from turnwright_store.app.reading import Address
 from turnwright_store.app.registry import add_run, check_model_exists
@@ -27,8 +27,7 @@ from turnwright_store.sql.loops import settings_json
 from turnwright_store.sql.runs import RunRow, find_run, get_run, write_run
 
 
-@frozen
-class Enqueued:
+class Enqueued(Struct, frozen=True):
     """A queued loop."""
 
     run: Run
@@ -75,9 +74,9 @@ def _check_settled(run: RunRow, given: RunSettings) -> None:
     """Refuse settings for a run that exists and has others: they would be ignored (C51)."""
     unset, has = RunSettings(), run.run.settings
     differing = [
-        each.name
-        for each in fields(RunSettings)
-        if getattr(given, each.name) not in (getattr(unset, each.name), getattr(has, each.name))
+        name
+        for name in RunSettings.__struct_fields__
+        if getattr(given, name) not in (getattr(unset, name), getattr(has, name))
     ]
     if differing:
         names = ", ".join(differing)

@@ -6,9 +6,10 @@ Source: rows RU098, RU230, RU232, RU240; decisions C13, C31.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Connection
 
 from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
@@ -16,7 +17,6 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX
 from turnwright_core.runs import Budget, Run, RunSettings, Spending
-from turnwright_core.values import frozen
 from turnwright_store.app.ledger import forbidden, raised
 from turnwright_store.app.reading import Address
 from turnwright_store.app.registry import check_alias_free, check_model_exists
@@ -52,8 +52,7 @@ def rename_run(tx: Transaction, address: Address, alias: str) -> Run:
     return write_run(tx.connection, get_run(tx.connection, address.project, alias), run.revision_run, tx.now_ms).run
 
 
-@frozen
-class SettingsPatch:
+class SettingsPatch(Struct, frozen=True):
     """Changes of a run's settings; None leaves one as it is. An empty persona and a limit of 0 are the defaults."""
 
     model: str | None = None
@@ -93,8 +92,7 @@ def configure_run(tx: Transaction, address: Address, patch: SettingsPatch) -> Ru
     return write_run(tx.connection, run, run.revision_run, tx.now_ms).run
 
 
-@frozen
-class Injected:
+class Injected(Struct, frozen=True):
     """An added message; the cursor is the moment before."""
 
     run: Run

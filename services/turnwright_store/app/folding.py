@@ -18,9 +18,9 @@ import hashlib
 from functools import partial
 from typing import Any, Final
 
+from msgspec import Struct
 from sqlalchemy import Connection
 
-from turnwright_core.values import frozen
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.locks import run_lock
 from turnwright_store.ports import Database, Durability, Transaction
@@ -36,8 +36,7 @@ BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes of bodies after which a piece of the chore takes no more of them."""
 
 
-@frozen
-class Folded:
+class Folded(Struct, frozen=True):
     """A body with its chunks, ready to be stored."""
 
     waiting: rows.Waiting

@@ -5,11 +5,11 @@ Source: architecture 3 (forks); rows RU060, RU064, RU219; C18.
 
 from __future__ import annotations
 
+from msgspec import Struct
 from sqlalchemy import Connection
 
 from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import Run
-from turnwright_core.values import frozen
 from turnwright_store.app.reading import Address
 from turnwright_store.app.registry import check_alias_free, made_alias
 from turnwright_store.domain.checks import RUN_ALIAS, check_name
@@ -20,8 +20,7 @@ from turnwright_store.sql.runs import RunRow, get_run
 from turnwright_store.sql.scopes import add_scope, raise_revision
 
 
-@frozen
-class _Moment:
+class _Moment(Struct, frozen=True):
     """What a fork begins with."""
 
     source: int

@@ -9,15 +9,15 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Connection
 
 from turnwright_core.entries import Entry, State, Tier, Visibility
 from turnwright_core.limits import CHUNK_BYTES, PAGE_SIZE_MAX
 from turnwright_core.text import LineSlice, slice_lines
-from turnwright_core.values import frozen
 from turnwright_store.app.moments import NUMBER_MAX, At, Sighting, moment_of_cursor, sighting
 from turnwright_store.app.packets import packet_messages
 from turnwright_store.app.reading import ENTRY_BYTES, Address, batches, weight_of
@@ -40,16 +40,14 @@ _SENT: Final = re.compile(r"(system|user)://([1-9][0-9]{0,9})")
 _BETWEEN_MESSAGES: Final = "\n\n"
 
 
-@frozen
-class Lines:
+class Lines(Struct, frozen=True):
     """Which lines of bodies are wanted; see slice_lines."""
 
     line: int | None = None
     limit: int | None = None
 
 
-@frozen
-class Wish:
+class Wish(Struct, frozen=True):
     """What is wanted of entries."""
 
     paths: tuple[str, ...]
@@ -58,8 +56,7 @@ class Wish:
     at: At | None = None
 
 
-@frozen
-class Got:
+class Got(Struct, frozen=True):
     """An entry, and which lines its body holds where some were asked for."""
 
     entry: Entry

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
+from msgspec import Struct
+
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import NAME_CHARS_MAX
-from turnwright_core.values import frozen
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.checks import check_words
 from turnwright_store.domain.locks import ANSWERS_LOCK
@@ -43,8 +44,7 @@ class Message(Protocol):
 R = TypeVar("R", bound=Message)
 
 
-@frozen
-class RequestKey:
+class RequestKey(Struct, frozen=True):
     """Who asked for what under which id."""
 
     project: str

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from dataclasses import field
 from functools import partial
 from typing import Final
 
+from msgspec import Struct, field
 from sqlalchemy import Connection
 
 from turnwright_core.entries import Entry
-from turnwright_core.values import frozen, mutable
 from turnwright_store.app.changes import Watches
 from turnwright_store.app.reading import weight_of
 from turnwright_store.domain.basis import Basis
@@ -40,8 +39,7 @@ ROWS_A_READ: Final = 100
 _START: Final = (0, 0)
 
 
-@frozen
-class Pending:
+class Pending(Struct, frozen=True):
     """A record that waits for a decision."""
 
     project: str
@@ -50,8 +48,7 @@ class Pending:
     since_ms: int
 
 
-@frozen
-class Gone:
+class Gone(Struct, frozen=True):
     """A record that waits no more; None when it or its run is not there any more."""
 
     project: str
@@ -60,8 +57,7 @@ class Gone:
     entry: Entry | None
 
 
-@frozen
-class InboxChange:
+class InboxChange(Struct, frozen=True):
     """One message of a watch; without items a heartbeat."""
 
     pending: Sequence[Pending] = ()
@@ -69,8 +65,7 @@ class InboxChange:
     complete: bool = True
 
 
-@frozen
-class InboxQuery:
+class InboxQuery(Struct, frozen=True):
     """What to list: of a run, of a project, or of all."""
 
     project: str = ""
@@ -115,8 +110,7 @@ def _loaded(
 # ---- Following
 
 
-@frozen
-class _Told:
+class _Told(Struct, frozen=True):
     """A record that a watcher knows of."""
 
     project: str
@@ -124,8 +118,7 @@ class _Told:
     path: str
 
 
-@mutable
-class Inbox:
+class Inbox(Struct):
     """What one watcher was told of, by row."""
 
     database: Database

@@ -8,9 +8,10 @@ Source: architecture 3 (runs, loops, turns, leases), 11; rows RU109-RU111; C36.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Connection
 
 from turnwright_core.entries import Entry, Tier
@@ -18,7 +19,6 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.runs import RUNNING, Model, Run, Turn
-from turnwright_core.values import frozen
 from turnwright_store.app.ledger import check_fence, moved, raised, records_prefix
 from turnwright_store.app.reading import Address
 from turnwright_store.domain.basis import Basis
@@ -63,8 +63,7 @@ EXECUTOR_KEPT_MS: Final = 30 * 24 * 3600 * 1000
 """How long an executor that has ended is remembered, in milliseconds."""
 
 
-@frozen
-class Claimant:
+class Claimant(Struct, frozen=True):
     """Who claims or renews: its identity, where it answers, and for how long in milliseconds."""
 
     owner: str
@@ -72,8 +71,7 @@ class Claimant:
     lease_ms: int
 
 
-@frozen
-class Claimed:
+class Claimed(Struct, frozen=True):
     """What an owner goes on from."""
 
     epoch: int
@@ -265,16 +263,14 @@ def _bytes(claimed: Claimed) -> int:
 # ---- Holding
 
 
-@frozen
-class Lease:
+class Lease(Struct, frozen=True):
     """A run that somebody holds."""
 
     address: Address
     epoch: int
 
 
-@frozen
-class LeaseState:
+class LeaseState(Struct, frozen=True):
     """How a lease stands after its renewal."""
 
     held: bool
@@ -304,8 +300,7 @@ def register_and_renew(
     return renew_leases(tx, who, leases)
 
 
-@frozen
-class Holding:
+class Holding(Struct, frozen=True):
     """Who holds a run: identity and address, empty for nobody; and how the run stands."""
 
     owner: str

@@ -6,8 +6,10 @@ Source: architecture 3 (runs, loops, turns, leases), 11; rows RU001-RU006, RU101
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import isfinite
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from turnwright_core.entries import Cursor, EntryWrite, Tier
 from turnwright_core.errors import Reason, fault
@@ -29,7 +31,6 @@ from turnwright_core.runs import (
     may_move,
     run_status_after,
 )
-from turnwright_core.values import frozen
 from turnwright_store.app.news import tell
 from turnwright_store.app.packets import record_packet
 from turnwright_store.app.reading import Address
@@ -81,16 +82,14 @@ def raised(tx: Transaction, run: RunRow) -> RunRow:
     return run if run.revision_run == revision else replace(run, revision_run=revision)
 
 
-@frozen
-class NewTurn:
+class NewTurn(Struct, frozen=True):
     """What a turn is to begin with: what it runs with, and the entries that are written with it."""
 
     request: TurnRequest
     writes: Sequence[EntryWrite] = ()
 
 
-@frozen
-class Begun:
+class Begun(Struct, frozen=True):
     """An opened turn."""
 
     turn: Turn
@@ -195,8 +194,7 @@ def _follow(tx: Transaction, run: RunRow, status: int) -> RunRow:
     return write_run(tx.connection, replace(run, run=replace(run.run, loop=loop)), run.revision_run, tx.now_ms)
 
 
-@frozen
-class TurnEnd:
+class TurnEnd(Struct, frozen=True):
     """How a turn ends: its number, 0 for a loop without one; its result; what is written with it; what follows.
 
     `loop_end` ends the loop too, `next` opens the turn after it.
@@ -209,8 +207,7 @@ class TurnEnd:
     next: NewTurn | None = None
 
 
-@frozen
-class Ended:
+class Ended(Struct, frozen=True):
     """An ended turn, and the one that was opened with its end."""
 
     run: Run

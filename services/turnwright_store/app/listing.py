@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
+from msgspec import Struct
 from sqlalchemy import Connection
 
 from turnwright_core.entries import Cursor, Entry, State, Visibility
 from turnwright_core.limits import PATTERN_CHARS_MAX
 from turnwright_core.patterns import PatternError, Shape, match, search, shape_of
-from turnwright_core.values import frozen
 from turnwright_store.app.moments import NUMBER_MAX, At, Sighting, sighting
 from turnwright_store.app.reading import Address, batches, weight_of
 from turnwright_store.domain.basis import Basis
@@ -32,8 +32,7 @@ _SCANNED_A_STATEMENT: Final = 500
 _WILD: Final = frozenset("*?[]{}!@+()\\")
 
 
-@frozen
-class Query:
+class Query(Struct, frozen=True):
     """Entries by pattern; what is empty fits everything."""
 
     pattern: str = ""
@@ -52,8 +51,7 @@ Source = Callable[[list[str]], dict[str, Shown]]
 Ranges = Callable[[str, str, int], list[Shown]]
 
 
-@frozen
-class Candidates:
+class Candidates(Struct, frozen=True):
     """Where the entries of a run are looked up: as they are, or as they were."""
 
     by_path: Source
@@ -194,8 +192,7 @@ def _fixed_prefix(pattern: str) -> str:
 # ---- History
 
 
-@frozen
-class PastEntry:
+class PastEntry(Struct, frozen=True):
     """An entry over some revisions of a run."""
 
     entry: Entry
@@ -203,8 +200,7 @@ class PastEntry:
     """The revision at which it ended; None: it is so now."""
 
 
-@frozen
-class HistoryQuery:
+class HistoryQuery(Struct, frozen=True):
     """What became of one path."""
 
     path: str

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from msgspec import Struct
+
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.logs import get_logger
-from turnwright_core.values import frozen
 
 _log = get_logger("store.maintenance")
 
 
-@frozen
-class Chore:
+class Chore(Struct, frozen=True):
     """Something that is done again and again."""
 
     name: str

@@ -6,14 +6,14 @@ Source: architecture 3 (any earlier moment of a run can be read; forks).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Connection
 
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
-from turnwright_core.values import frozen
 from turnwright_store.sql.forks import home_of_turn
 from turnwright_store.sql.moments import Moment
 from turnwright_store.sql.runs import Standing
@@ -25,8 +25,7 @@ At = Cursor | int
 """How a caller names a moment; an int is the number of a turn that has ended."""
 
 
-@frozen
-class Sighting:
+class Sighting(Struct, frozen=True):
     """A run at an earlier moment."""
 
     run: Standing

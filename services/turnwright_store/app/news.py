@@ -11,11 +11,11 @@ Source: architecture 3 (revisions and the change feed), 12.4; docs/adr/0003.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import field
+
+from msgspec import Struct, field
 
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.runs import Loop, Turn
-from turnwright_core.values import frozen, mutable
 from turnwright_store.app.reading import ENTRY_BYTES
 from turnwright_store.domain.slots import Draft, Slot
 from turnwright_store.domain.weights import run_bytes, turn_bytes
@@ -24,8 +24,7 @@ from turnwright_store.sql.runs import RunRow, Standing
 from turnwright_store.sql.views import Wanted, cut, is_wanted
 
 
-@frozen
-class RunNews:
+class RunNews(Struct, frozen=True):
     """All that a commit has changed of a run, from a revision of its scope on."""
 
     before: int
@@ -78,8 +77,7 @@ class _UnknownError(Exception):
     """A follower wants to see a content that the commit did not write: only the database has it."""
 
 
-@mutable
-class Gathered:
+class Gathered(Struct):
     """What some commits, one behind the other, have changed: the messages of one round in one."""
 
     cursor: Cursor

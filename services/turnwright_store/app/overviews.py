@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import field, replace
 from functools import partial
 from typing import Final
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from sqlalchemy import Connection
 
 from turnwright_core.runs import RUNNING, Run
-from turnwright_core.values import frozen, mutable
 from turnwright_store.app.changes import Watches
 from turnwright_store.app.registry import told
 from turnwright_store.ports import ANY_SCOPE, Database
@@ -46,16 +46,14 @@ STRANGERS_MAX: Final = 100_000
 _LAST_ID: Final = 2**62
 
 
-@frozen
-class Overview:
+class Overview(Struct, frozen=True):
     """A run among others, and how many of its proposals wait."""
 
     run: Run
     proposals: int
 
 
-@frozen
-class RunsChange:
+class RunsChange(Struct, frozen=True):
     """One message of a watch; nothing in it is a heartbeat."""
 
     runs: list[Overview] = field(default_factory=list)
@@ -64,8 +62,7 @@ class RunsChange:
     snapshot_last: bool = False
 
 
-@mutable
-class _Known:
+class _Known(Struct):
     """What the watcher was told, by the scope of each run: how it stood, and its alias."""
 
     runs: dict[int, tuple[RunMark, str]] = field(default_factory=dict)

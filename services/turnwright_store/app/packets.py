@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from msgspec import Struct
 from sqlalchemy import Connection
 
 from turnwright_core.differences import whole
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
-from turnwright_core.values import frozen
 from turnwright_store.app.forks import turn_not_found
 from turnwright_store.app.reading import Address
 from turnwright_store.domain.packets import (
@@ -148,8 +148,7 @@ def _texts(connection: Connection, address: Address, ids: Sequence[int]) -> Iter
             yield found[block]
 
 
-@frozen
-class PacketPart:
+class PacketPart(Struct, frozen=True):
     """A piece of a message's text; with the first one the note that was stored with the packet."""
 
     index: int

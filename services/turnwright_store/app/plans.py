@@ -13,9 +13,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Connection
 
 from turnwright_core.entries import Cursor, EntryWrite, RemoveEntry, SetEntry, Tier, Visibility, to_attributes_json
@@ -30,7 +31,6 @@ from turnwright_core.limits import (
     PLAN_DELTAS_MAX,
 )
 from turnwright_core.plans import Plan, PlanDelta, PlanKind, delta_path, plan_path, version_path
-from turnwright_core.values import frozen
 from turnwright_store.app.ledger import check_fence
 from turnwright_store.app.reading import Address
 from turnwright_store.app.writing import apply_writes, check_writes
@@ -47,8 +47,7 @@ _MODE: Final = re.compile(rf"[^\s\x00-\x1f\x7f-\x9f\ud800-\udfff]{{0,{NAME_CHARS
 _VERSION: Final = re.compile(r"/v([0-9]{1,9})(?:/([0-9]{1,9}))?\Z")
 
 
-@frozen
-class Writing:
+class Writing(Struct, frozen=True):
     """Who writes to the plans of which run."""
 
     caller: Caller
@@ -58,8 +57,7 @@ class Writing:
     writer: Tier
 
 
-@frozen
-class _Seen:
+class _Seen(Struct, frozen=True):
     """A plan as a run sees it: its latest version, and everything that is kept below it."""
 
     head: Piece | None

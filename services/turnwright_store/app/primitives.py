@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from typing import TypeVar
 
+from msgspec import Struct
 from sqlalchemy import Connection
 
 from turnwright_core.destinations import destination
@@ -32,7 +33,6 @@ from turnwright_core.errors import ConflictError, Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import PATTERN_CHARS_MAX
 from turnwright_core.patterns import PatternError, match
-from turnwright_core.values import frozen
 from turnwright_store.app.ledger import check_fence, write_entries
 from turnwright_store.app.listing import Query, candidates_now, fitting_entries
 from turnwright_store.app.reading import Address, find
@@ -56,8 +56,7 @@ class Primitive(Enum):
     MOVE = "move"
 
 
-@frozen
-class Change:
+class Change(Struct, frozen=True):
     """A primitive and the entries it is for."""
 
     primitive: Primitive
@@ -68,8 +67,7 @@ class Change:
     writer: Tier = Tier.UNSPECIFIED
 
 
-@frozen
-class Match:
+class Match(Struct, frozen=True):
     """An entry that fits, and where it goes."""
 
     path: str
@@ -78,8 +76,7 @@ class Match:
     body_size_bytes: int
 
 
-@frozen
-class Plan:
+class Plan(Struct, frozen=True):
     """What is to be changed, as of a moment; or why nothing can be."""
 
     change: Change

@@ -11,13 +11,14 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Final
 
+from msgspec import Struct
+
 from turnwright_core.decisions import Decision, Ruling
 from turnwright_core.entries import Cursor, Entry, EntryWrite, SetEntry, State, Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX, PATH_CHARS_MAX
 from turnwright_core.runs import Run
-from turnwright_core.values import frozen
 from turnwright_core.wire.command_records import decided, decision_in
 from turnwright_store.app.reading import Address
 from turnwright_store.app.writing import apply_writes
@@ -40,8 +41,7 @@ CONTENTS_MAX: Final = 1000
 _PAST: Final = {Ruling.ACCEPTED: "accepted", Ruling.REJECTED: "rejected"}
 
 
-@frozen
-class Resolution:
+class Resolution(Struct, frozen=True):
     """What somebody decides. `contents` are pairs of path and text, written instead of what was proposed there."""
 
     accept: bool
@@ -51,8 +51,7 @@ class Resolution:
     """Whether who decides carries the effect out."""
 
 
-@frozen
-class Decided:
+class Decided(Struct, frozen=True):
     """A decided proposal; the cursor is the moment before."""
 
     run: Run

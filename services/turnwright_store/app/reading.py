@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from msgspec import Struct
 from sqlalchemy import Connection
 
 from turnwright_core.entries import Cursor, Entry
-from turnwright_core.values import frozen
 from turnwright_store.app.moments import At, check_cursor, moment_of_cursor, sighting
 from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import check_count, invalid
@@ -33,16 +33,14 @@ ROWS_A_STATEMENT: Final = 1000
 """Rows of changes that one statement finds."""
 
 
-@frozen
-class Address:
+class Address(Struct, frozen=True):
     """Which run."""
 
     project: str
     run: str
 
 
-@frozen
-class Found:
+class Found(Struct, frozen=True):
     """What a reader has to be told, at one moment. Bodies are still to be loaded."""
 
     run: Standing
@@ -51,8 +49,7 @@ class Found:
     removed: list[str]
 
 
-@frozen
-class Part:
+class Part(Struct, frozen=True):
     """One message of a view; the last one has the cursor."""
 
     entries: list[Entry]
@@ -106,8 +103,7 @@ def _changed(connection: Connection, basis: Basis, run: Standing, after: Cursor,
     return found
 
 
-@frozen
-class Section:
+class Section(Struct, frozen=True):
     """What changed in one scope that a run reads."""
 
     scope: int

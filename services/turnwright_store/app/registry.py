@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import PurePath
 
+from msgspec.structs import replace
 from sqlalchemy import Connection
 
 from turnwright_core.errors import Reason, fault

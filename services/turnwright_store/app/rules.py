@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Final, Protocol
 
+from msgspec.structs import replace
 from sqlalchemy import Connection
 
 from turnwright_core.constraints import ADD, IGNORE, READONLY, FileConstraint, leaves_the_project

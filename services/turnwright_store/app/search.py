@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from msgspec import Struct
 from sqlalchemy import Connection
 
 from turnwright_core.limits import (
@@ -20,7 +21,6 @@ from turnwright_core.limits import (
     SEARCH_QUERY_CHARS_MAX,
     SEARCH_SCHEMES_MAX,
 )
-from turnwright_core.values import frozen
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.checks import check_chars, check_count, invalid
 from turnwright_store.domain.locks import project_lock
@@ -39,8 +39,7 @@ PIECE_BYTES_MAX: Final = 512 * 1024
 _LAST_ENTRY: Final = 2**62
 
 
-@frozen
-class Piece:
+class Piece(Struct, frozen=True):
     """What one write brings into the index."""
 
     behind: Behind
@@ -114,8 +113,7 @@ def indexing(database: Database, every_s: float) -> Chore:
     return Chore("indexing", every_s, Indexer(database).piece)
 
 
-@frozen
-class Found:
+class Found(Struct, frozen=True):
     """What a search found, best first, with a snippet of each."""
 
     hits: list[tuple[Hit, str]]

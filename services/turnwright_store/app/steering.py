@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields
 from itertools import groupby
 from typing import Any, Final
 
@@ -36,7 +35,7 @@ _DECISIONS: Final = (State.RESOLVED, State.FAILED, State.CANCELLED)
 """The states that decide a proposal: the first accepts, the others reject."""
 
 _MODES: Final = {"ask": Mode.ASK, "act": Mode.ACT}
-_SETTINGS: Final = {field.name for field in fields(LoopSettings)}
+_SETTINGS: Final = frozenset(LoopSettings.__struct_fields__)
 
 
 def write_entries(
@@ -159,7 +158,7 @@ def _budget(given: Any) -> Budget | None:
     """The limits of a loop as attributes say them. Raises InvalidError."""
     if given is None:
         return None
-    names = {field.name for field in fields(Budget)}
+    names = set(Budget.__struct_fields__)
     if not isinstance(given, dict) or not set(given) <= names:
         raise invalid("attributes_json", f"budget must be an object of {', '.join(sorted(names))}.")
     wanted = {name: (int, float) if name in ("cost_usd_max", "wall_s_max") else (int,) for name in given}

@@ -14,6 +14,8 @@ from itertools import count
 from math import isfinite
 from typing import Any, Final
 
+from msgspec import Struct
+
 from turnwright_core.entries import (
     AppendEntry,
     Entry,
@@ -40,7 +42,6 @@ from turnwright_core.streams import (
     record_of_channel,
 )
 from turnwright_core.text import slugify
-from turnwright_core.values import frozen
 from turnwright_store.app.reading import Address
 from turnwright_store.app.writing import apply_writes, check_writes
 from turnwright_store.domain.basis import Basis
@@ -66,8 +67,7 @@ class End(IntEnum):
     CANCELLED = 3
 
 
-@frozen
-class Channel:
+class Channel(Struct, frozen=True):
     """One channel as it is now."""
 
     number: int
@@ -76,8 +76,7 @@ class Channel:
     state: State
 
 
-@frozen
-class Opening:
+class Opening(Struct, frozen=True):
     """A stream that somebody wants to produce."""
 
     tool: str
@@ -86,8 +85,7 @@ class Opening:
     producer: str
 
 
-@frozen
-class Piece:
+class Piece(Struct, frozen=True):
     """What a producer adds to a channel of a stream."""
 
     path: str
@@ -97,8 +95,7 @@ class Piece:
     producer: str
 
 
-@frozen
-class Ending:
+class Ending(Struct, frozen=True):
     """How a stream shall end. `producer` is who says so."""
 
     path: str

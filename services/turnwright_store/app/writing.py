@@ -6,8 +6,10 @@ Source: architecture 3, 12.1; rows RU022-RU036, RU048-RU060, RU089-RU095; decisi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final, Generic, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from turnwright_core.entries import (
     AppendEntry,
@@ -22,7 +24,6 @@ from turnwright_core.entries import (
 from turnwright_core.errors import InvalidError, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.text import scheme_of
-from turnwright_core.values import frozen
 from turnwright_store.app.storing import store
 from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import (
@@ -48,8 +49,7 @@ from turnwright_store.sql.runs import Standing
 R = TypeVar("R", bound=Standing)
 
 
-@frozen
-class Written(Generic[R]):
+class Written(Struct, Generic[R], frozen=True):
     """What a request's writes came to."""
 
     run: R
@@ -58,8 +58,7 @@ class Written(Generic[R]):
     paths: tuple[str, ...]
 
 
-@frozen
-class Turning:
+class Turning(Struct, frozen=True):
     """The turn and loop that the writes of a request belong to, where they do not say; None: the views keep theirs."""
 
     turn: int | None = None

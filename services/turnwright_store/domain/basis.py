@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+
+from msgspec import Struct, field
 
 from turnwright_core.schemes import Scheme
-from turnwright_core.values import frozen
 from turnwright_store.domain.limits import WriteLimits
 
 
-@frozen
-class Basis:
+class Basis(Struct, frozen=True):
     """Read at the start. Nothing in it changes; another one takes its place when schemes are registered."""
 
     incarnation: str

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec import Struct
+
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, BODY_BYTES_MAX, PATH_CHARS_MAX, WRITES_MAX
-from turnwright_core.values import frozen
 
 APPEND_BYTES_MAX: Final = 1024 * 1024
 """Most that one write adds to a streaming body, in bytes of UTF-8."""
@@ -21,8 +22,7 @@ BODIES_BYTES_MAX: Final = 64 * 1024 * 1024
 much itself; a copy costs it a path, and the store a body."""
 
 
-@frozen
-class WriteLimits:
+class WriteLimits(Struct, frozen=True):
     """Limits of what is written. See the settings for what each bounds."""
 
     body_bytes_max: int = BODY_BYTES_MAX

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from itertools import chain
 from typing import Final
+
+from msgspec import Struct, field
 
 from turnwright_core.differences import Copied, Differences
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import BODY_BYTES_MAX
-from turnwright_core.values import frozen
 from turnwright_store.domain.checks import check_bytes, check_count, check_path, invalid
 
 MESSAGES_MAX: Final = 16
@@ -41,16 +41,14 @@ _DIGEST_DIGITS: Final = 40
 ROLES: Final = ("system", "user", "assistant")
 
 
-@frozen
-class Message:
+class Message(Struct, frozen=True):
     """One message of a packet: its pieces, texts of its own and runs of the base."""
 
     role: str
     pieces: tuple[Copied | str, ...]
 
 
-@frozen
-class Packet:
+class Packet(Struct, frozen=True):
     """What the model is sent in a turn."""
 
     turn: int

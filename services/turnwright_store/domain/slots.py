@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from turnwright_core.entries import AppendEntry, RemoveEntry, SetEntry, State, Tier, Visibility
 from turnwright_core.errors import Reason, fault
-from turnwright_core.values import frozen, mutable
 from turnwright_store.domain.checks import invalid, over_limit
 from turnwright_store.domain.limits import WriteLimits
 from turnwright_store.domain.merging import merge_attributes
@@ -32,8 +32,7 @@ OUTCOME_STATES = (State.FAILED, State.CANCELLED)
 """The states that carry an outcome (RU018)."""
 
 
-@mutable
-class Sight:
+class Sight(Struct):
     """A run's view of an entry. `id` is the stored interval, 0 for one that is not stored yet."""
 
     id: int
@@ -66,8 +65,7 @@ class Content(NamedTuple):
     record: bytes
 
 
-@frozen
-class Left:
+class Left(Struct, frozen=True):
     """A stored view that ends."""
 
     view: int
@@ -98,8 +96,7 @@ def draft(body: str, attributes: str, record: bytes, writer: Tier) -> Draft:
     return Draft(body, len(data), hashlib.sha256(data).hexdigest(), attributes, record, writer)
 
 
-@frozen
-class Home:
+class Home(Struct, frozen=True):
     """Where entries of a path are made: the scope that its scheme says."""
 
     scope: int
@@ -109,8 +106,7 @@ class Home:
     """The entry that is there, where the content that is seen is another one's; 0: none."""
 
 
-@mutable
-class Slot:
+class Slot(Struct):
     """One path of one run."""
 
     path: str
@@ -363,8 +359,7 @@ def gives_content(change: SetEntry) -> bool:
     return any(one is not None for one in given)
 
 
-@frozen
-class Stamp:
+class Stamp(Struct, frozen=True):
     """Who writes, and what the view is stamped with: `turn` and `loop` win, else a view keeps its own."""
 
     writer: Tier

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import field
 from typing import Any, Generic, Protocol, TypeVar
 
 import sqlalchemy
+from msgspec import Struct, field
 
-from turnwright_core.values import mutable
 from turnwright_store.edge.thread import Kept
 from turnwright_store.ports import Durability, News, Transaction, Work
 
 T = TypeVar("T")
 
 
-@mutable
-class Job(Generic[T]):
+class Job(Struct, Generic[T]):
     """One request that waits for the writer; filled in by the thread, answered by the event loop."""
 
     work: Work[T]

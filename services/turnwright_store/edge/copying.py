@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import sqlalchemy
+from msgspec import Struct
 from sqlalchemy import Connection, NullPool, StaticPool, Table, delete, func, insert, make_url, select
 from sqlalchemy.exc import DBAPIError
 
-from turnwright_core.values import frozen
 from turnwright_store.config import POSTGRESQL_SCHEMES
 from turnwright_store.edge.schema import REVISIONS, UNRELEASED, current_revision, made_before_release
 from turnwright_store.sql.search import FTS5_EMPTY
@@ -57,8 +57,7 @@ class BackupError(RuntimeError):
     """A backup that cannot be made or restored; nothing was changed. The text says why, and what to do."""
 
 
-@frozen
-class Report:
+class Report(Struct, frozen=True):
     """What was copied."""
 
     file: str

@@ -10,12 +10,12 @@ from urllib.parse import unquote, urlsplit
 
 import psycopg
 import sqlalchemy
+from msgspec import Struct
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from turnwright_core.errors import Reason, fault
-from turnwright_core.values import frozen
 from turnwright_store.edge.postgres_pipe import Pipe
 from turnwright_store.edge.postgres_statements import PostgresConnection, PostgresStatements
 from turnwright_store.edge.sqlstates import Cure, cure_of, driver_error, heard
@@ -47,8 +47,7 @@ class DatabaseUnreachableError(OSError):
     """No connection to the database at the start. The message names the server, never the password."""
 
 
-@frozen
-class Server:
+class Server(Struct, frozen=True):
     """Where the database is, and how long anything there may take."""
 
     url: str

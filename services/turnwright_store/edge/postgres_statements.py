@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 
 import sqlalchemy
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Dialect, Insert, TextClause, Update
 
-from turnwright_core.values import frozen
 from turnwright_store.edge.postgres_pipe import BIGINT, BOOLEAN, BYTEA, FLOAT, TEXT, Answer, Array, Pipe
 from turnwright_store.edge.statements import (
     ROWS_A_STATEMENT,
@@ -48,8 +48,7 @@ _SQL: Final = {BIGINT: "bigint", TEXT: "text", BYTEA: "bytea", BOOLEAN: "boolean
 _KINDS: Final = {sql.upper(): kind for kind, sql in _SQL.items()} | {"FLOAT": FLOAT}
 
 
-@frozen
-class ManyRows:
+class ManyRows(Struct, frozen=True):
     """A statement for many rows at once."""
 
     sql: str

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import sqlalchemy
+from msgspec import Struct
 
-from turnwright_core.values import frozen
 from turnwright_store.sql.creation import create
 from turnwright_store.sql.dialect import POSTGRESQL, SQLITE
 
@@ -75,8 +75,7 @@ class Raw(Protocol):
         ...
 
 
-@frozen
-class _Words:
+class _Words(Struct, frozen=True):
     """What each database says in its own way."""
 
     find: str

@@ -13,17 +13,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
 from operator import itemgetter
 from types import TracebackType
 from typing import Any, Final, Self
 
 import sqlalchemy
+from msgspec import Struct
+from msgspec.structs import force_setattr
 from sqlalchemy import CompoundSelect, Delete, Dialect, Float, Insert, Select, Update
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import TypeEngine
 
-from turnwright_core.values import frozen
 from turnwright_store.ports import RowsOf
 
 _EXPANDED: Final = re.compile(r"__\[POSTCOMPILE_(\w+)\]")
@@ -38,8 +38,7 @@ Results = tuple[tuple[int, Convert], ...]
 """Which columns of a row are converted, and how."""
 
 
-@frozen
-class Compiled:
+class Compiled(Struct, frozen=True):
     """A statement as the driver takes it."""
 
     sql: str
@@ -56,13 +55,13 @@ class Compiled:
     results: Results
     returns: bool
     """Whether there are rows."""
-    lists: tuple[int, ...] = field(init=False)
+    lists: tuple[int, ...] = ()
     """Where the lists stand among the parameters, the last one first."""
 
     def __post_init__(self) -> None:
         """Find the lists."""
         places = (place for place, name in enumerate(self.names) if name in self.expanded)
-        object.__setattr__(self, "lists", tuple(places)[::-1])
+        force_setattr(self, "lists", tuple(places)[::-1])
 
 
 class Rows:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import field, replace
 from typing import Any, TypeVar, cast
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from turnwright.types.v1 import scheme_pb2
 
 from turnwright_core.entries import CopyEntry, Cursor, EntryWrite, MoveEntry, Tier
 from turnwright_core.kit.auth import Caller, current_caller
 from turnwright_core.schemes import Scheme
-from turnwright_core.values import mutable
 from turnwright_core.wire.entries import cursor_from_pb, write_from_pb
 from turnwright_core.wire.schemes import registry_to_pb
 from turnwright_store.app.changes import Watches
@@ -24,8 +24,7 @@ from turnwright_store.ports import BRIEF_BYTES_MAX, Database, Durability, Transa
 R = TypeVar("R", bound=Message)
 
 
-@mutable
-class Service:
+class Service(Struct):
     """What the servicers work with; the basis is there once the database is open."""
 
     database: Database

@@ -9,14 +9,14 @@ Source: architecture 3 (what the model was sent).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, Final
 
+from msgspec import Struct
+from msgspec.structs import asdict
 from sqlalchemy import Connection, bindparam, insert, literal_column, select, update
 
 from turnwright_core.entries import State
 from turnwright_core.limits import SHOWN_BYTES_MAX, SHOWN_BYTES_MIN
-from turnwright_core.values import frozen
 from turnwright_store.sql.entries import of_seen_paths, parts
 from turnwright_store.sql.packing import packed_by, unpacked_by
 from turnwright_store.sql.tables import blocks, entries, versions, views
@@ -58,8 +58,7 @@ _MAKE_WHOLE: Final = (
 )
 
 
-@frozen
-class Shown:
+class Shown(Struct, frozen=True):
     """A body that a run sees."""
 
     version: int
@@ -68,8 +67,7 @@ class Shown:
     body: bytes
 
 
-@frozen
-class Block:
+class Block(Struct, frozen=True):
     """What is stored of a text."""
 
     text: bytes
@@ -89,8 +87,7 @@ def block_of(text: str, shown: Shown | None) -> Block:
     return Block(packed_by(text), None, 0)
 
 
-@frozen
-class Asked:
+class Asked(Struct, frozen=True):
     """What the database was asked about the texts of a packet: where that is a trip, all of it is one."""
 
     known: Sequence[Any]

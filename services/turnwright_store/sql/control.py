@@ -6,10 +6,10 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
+from msgspec import Struct
 from sqlalchemy import Connection, Text, and_, bindparam, cast, func, literal_column, or_, select, update
 
 from turnwright_core.runs import RunSettings
-from turnwright_core.values import frozen
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.loops import budget_json
 from turnwright_store.sql.runs import RUN, RunRow, run_of
@@ -112,8 +112,7 @@ def configure(connection: Connection, run_id: int, settings: RunSettings) -> Non
     )
 
 
-@frozen
-class SpentTurn:
+class SpentTurn(Struct, frozen=True):
     """What one turn has spent; tokens and price are None where its call has not ended."""
 
     loop: int
@@ -163,8 +162,7 @@ def runs_of_scopes(connection: Connection, project_id: int, wanted: Collection[i
     return sorted(found, key=lambda row: (row.run.update_ms, row.id))
 
 
-@frozen
-class RunMark:
+class RunMark(Struct, frozen=True):
     """How a run stands, as far as an overview shows it."""
 
     revision: int

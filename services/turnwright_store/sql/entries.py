@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, TypeVar
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Connection, Select, and_, bindparam, func, insert, select, update
 
 from turnwright_core.entries import STATES, TIERS, VISIBILITIES
-from turnwright_core.values import frozen
 from turnwright_store.domain.slots import Content, Sight
 from turnwright_store.ports import RowsOf
 from turnwright_store.sql.keys import is_version
@@ -145,8 +145,7 @@ def _cut(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield part
 
 
-@frozen
-class Stored:
+class Stored(Struct, frozen=True):
     """What is stored of a path: the content that is seen of it, what was appended to that, and the view."""
 
     content: Content

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
+from msgspec import Struct
 from sqlalchemy import CompoundSelect, Connection, Select, and_, func, literal_column, or_, select, union_all
 
-from turnwright_core.values import frozen
 from turnwright_store.sql.keys import newest
 from turnwright_store.sql.moments import AT_RUN, ENDED_SINCE, FROM_REV, OPEN_STILL, SHOWN_AT, Moment, number
 from turnwright_store.sql.runs import Standing
@@ -114,8 +114,7 @@ def _moved(kind: Kind) -> CompoundSelect[Any]:
     return union_all(shown.where(OPEN_STILL), shown.where(ENDED_SINCE)).order_by("at_rev", "row").limit(number("page"))
 
 
-@frozen
-class Changed:
+class Changed(Struct, frozen=True):
     """A piece of what changed."""
 
     shown: list[Shown]

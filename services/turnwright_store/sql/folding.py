@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec import Struct
 from sqlalchemy import Connection, and_, bindparam, delete, func, literal_column, or_, select, update
 from sqlalchemy.types import UserDefinedType
 
 from turnwright_core.entries import State
-from turnwright_core.values import frozen
 from turnwright_store.sql.keys import is_version
 from turnwright_store.sql.tables import chunks, entries, projects, runs, versions, views
 
@@ -84,8 +84,7 @@ _DROP: Final = delete(chunks).where(
 )
 
 
-@frozen
-class Waiting:
+class Waiting(Struct, frozen=True):
     """A version with chunks."""
 
     version: int
@@ -96,8 +95,7 @@ class Waiting:
     run: str
 
 
-@frozen
-class Pieces:
+class Pieces(Struct, frozen=True):
     """What a version and its chunks hold."""
 
     stored_bytes: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec import Struct
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
@@ -29,7 +30,6 @@ from sqlalchemy import (
 
 from turnwright_core.entries import State
 from turnwright_core.runs import QUEUED
-from turnwright_core.values import frozen
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.tables import runs, scopes, turns, views
 
@@ -142,8 +142,7 @@ _PARENT: Final = (
 )
 
 
-@frozen
-class TurnHome:
+class TurnHome(Struct, frozen=True):
     """Where an ended turn is kept: a run, and the revisions of the scopes that it read at the turn's end."""
 
     run_id: int
@@ -191,8 +190,7 @@ def positions_of(connection: Connection, run_id: int) -> int:
     return int(connection.execute(_POSITIONS, {"run": run_id}).scalar_one())
 
 
-@frozen
-class Child:
+class Child(Struct, frozen=True):
     """What is new of a fork; the rest is the parent's."""
 
     scope: int

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from msgspec import Struct
 from sqlalchemy import Connection, Select, and_, bindparam, literal_column, or_, select
 
-from turnwright_core.values import frozen
 from turnwright_store.sql.entries import SEEN_VERSION, parts
 from turnwright_store.sql.leases import DatabaseNow
 from turnwright_store.sql.tables import entries, projects, runs, versions, views
@@ -65,8 +65,7 @@ _RUNS: Final = (
 )
 
 
-@frozen
-class WaitingRow:
+class WaitingRow(Struct, frozen=True):
     """A row that waits: since when, the row, and its run."""
 
     since_ms: int

@@ -10,6 +10,7 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
+from msgspec import Struct
 from sqlalchemy import (
     BigInteger,
     Connection,
@@ -27,7 +28,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.compiler import compiles
 
-from turnwright_core.values import frozen
 from turnwright_store.sql.dialect import POSTGRESQL, SQLITE
 from turnwright_store.sql.tables import executors, projects, runs
 
@@ -120,8 +120,7 @@ def read_now(connection: Connection) -> int:
     return int(connection.execute(_NOW).scalar_one())
 
 
-@frozen
-class HeldRow:
+class HeldRow(Struct, frozen=True):
     """A run as its owner holds it."""
 
     id: int

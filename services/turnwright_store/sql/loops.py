@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from functools import lru_cache
 from typing import Any, Final
 
+from msgspec import to_builtins
+from msgspec.structs import asdict
 from sqlalchemy import ColumnElement, Connection, bindparam, insert, literal_column, select, update
 
 from turnwright_core.runs import Budget, Loop, LoopSettings, Mode, Usage
@@ -59,7 +60,7 @@ OPEN_STATUSES: Final[list[ColumnElement[int]]] = [literal_column(status) for sta
 
 def settings_json(settings: LoopSettings, **more: object) -> str:
     """Settings as they are stored and shown: the mode by its word, flags by their names."""
-    return json.dumps({**asdict(settings), "mode": settings.mode.name.lower(), **more}, ensure_ascii=False)
+    return json.dumps({**to_builtins(settings), "mode": settings.mode.name.lower(), **more}, ensure_ascii=False)
 
 
 @lru_cache(maxsize=256)

@@ -10,9 +10,10 @@ Source: architecture 3 (views are intervals); C34.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from typing import Any, Final
 
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
@@ -29,7 +30,6 @@ from sqlalchemy import (
     union_all,
 )
 
-from turnwright_core.values import frozen
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.entries import SEEN_VERSION, parts
 from turnwright_store.sql.keys import is_of, key_in_sql, newest
@@ -50,8 +50,7 @@ from turnwright_store.sql.views import (
 )
 
 
-@frozen
-class Moment:
+class Moment(Struct, frozen=True):
     """A moment of a run: the revisions of the three scopes that it read then."""
 
     run_id: int
@@ -185,8 +184,7 @@ _WRITTEN: Final = (
 )
 
 
-@frozen
-class _Written:
+class _Written(Struct, frozen=True):
     """The part of Shown that is a version's."""
 
     content: int
@@ -201,8 +199,7 @@ _SAME_MS_MAX: Final = 20
 """Writes of one path in one millisecond that are told apart."""
 
 
-@frozen
-class Interval:
+class Interval(Struct, frozen=True):
     """A view of a run over the revisions from `shown.revision` on."""
 
     shown: Shown

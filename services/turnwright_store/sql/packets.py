@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import asdict
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
-from turnwright_core.values import frozen
 from turnwright_store.sql.tables import packets
 
 _ROW: Final = (packets.c.turn, packets.c.base_turn, packets.c.depth, packets.c.length, packets.c.layout)
@@ -25,8 +25,7 @@ _REMOVE: Final = delete(packets).where(*_OF_TURN)
 _NOTE: Final = select(packets.c.note).where(*_OF_TURN)
 
 
-@frozen
-class PacketRow:
+class PacketRow(Struct, frozen=True):
     """A stored layout."""
 
     turn: int

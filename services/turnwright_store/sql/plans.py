@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, select
 
 from turnwright_core.entries import Visibility
-from turnwright_core.values import frozen
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.keys import is_version
 from turnwright_store.sql.tables import versions, views
@@ -21,8 +21,7 @@ _AFTER_SLASH: Final = "0"
 """The character after `/`: where the paths that begin with a slash end."""
 
 
-@frozen
-class Piece:
+class Piece(Struct, frozen=True):
     """One entry of a plan: the plan itself, an earlier version or a delta."""
 
     path: str

@@ -6,18 +6,17 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
+from msgspec import Struct
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import Model, Project
 from turnwright_core.schemes import Scheme
-from turnwright_core.values import frozen
 from turnwright_store.sql.tables import models, projects, schemes
 
 
-@frozen
-class ProjectRow:
+class ProjectRow(Struct, frozen=True):
     """A project with its keys."""
 
     id: int

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from msgspec import Struct
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -26,7 +27,6 @@ from sqlalchemy import (
     update,
 )
 
-from turnwright_core.values import frozen
 from turnwright_store.sql.blocks import make_whole
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.entries import parts
@@ -162,8 +162,7 @@ Held = Mapping[tuple[int, int], int]
 """Versions that somebody sees, as (entry, revision), each with the bytes of chunks that are seen on top."""
 
 
-@frozen
-class RemovedRun:
+class RemovedRun(Struct, frozen=True):
     """A run that was removed and has rows left."""
 
     id: int

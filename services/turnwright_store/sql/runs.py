@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, replace
-from functools import cache
-from operator import attrgetter
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeVar
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Connection, Select, and_, bindparam, case, insert, literal_column, select, update
 
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import ForkOrigin, Loop, Run, RunSettings
-from turnwright_core.values import frozen
 from turnwright_store.sql.loops import LOOP_COLUMNS, budget_json, budget_of, loop_of
 from turnwright_store.sql.next_loop import settle_next_loop
 from turnwright_store.sql.registry import get_project
 from turnwright_store.sql.tables import loops, projects, runs, scopes
 
 
-@frozen
-class Standing:
+class Standing(Struct, frozen=True):
     """What most requests need of a run: its keys, the revisions of the scopes that it reads, what writes depend on."""
 
     id: int
@@ -60,31 +57,11 @@ S = TypeVar("S", bound=Standing)
 
 
 def moved_on(run: S, revision: int, project: int, global_: int) -> S:
-    """The same run at other revisions. Every write makes one: `replace` would take it apart and check it again."""
-    kind: Any = type(run)
-    puts, take = _fields_of(kind)
-    values = list(take(run))
-    values[_REVISIONS] = revision, project, global_
-    moved: S = object.__new__(kind)
-    for put, value in zip(puts, values, strict=True):
-        put(moved, value)
-    return moved
+    """The same run at other revisions."""
+    return replace(run, revision_run=revision, revision_project=project, revision_global=global_)
 
 
-_REVISIONS: Final = slice(7, 10)
-"""Where the three revisions stand among the fields."""
-
-
-@cache
-def _fields_of(kind: Any) -> tuple[tuple[Callable[[Standing, Any], None], ...], Callable[[Standing], tuple[Any, ...]]]:
-    """What writes each field of a kind of run, and what reads them all."""
-    names = tuple(each.name for each in fields(kind))
-    assert names[_REVISIONS] == ("revision_run", "revision_project", "revision_global")
-    return tuple(getattr(kind, name).__set__ for name in names), attrgetter(*names)
-
-
-@frozen
-class RunRow(Standing):
+class RunRow(Standing, frozen=True):
     """A run with everything that is known of it."""
 
     root: str

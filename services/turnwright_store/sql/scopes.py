@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec import Struct
 from sqlalchemy import BigInteger, Connection, bindparam, case, insert, select, update
 
-from turnwright_core.values import frozen
 from turnwright_store.ports import Transaction
 from turnwright_store.sql.tables import meta, scopes
 
@@ -43,8 +43,7 @@ def raise_revision(tx: Transaction, scope: int, places: int = 0) -> tuple[int, i
     return revision, last_place
 
 
-@frozen
-class Reached:
+class Reached(Struct, frozen=True):
     """How far a scope has come: its revision, and the last place that was given in its timeline."""
 
     revision: int

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Final
 
+from msgspec import Struct
 from sqlalchemy import (
     Connection,
     TextClause,
@@ -29,7 +30,6 @@ from sqlalchemy import (
     update,
 )
 
-from turnwright_core.values import frozen
 from turnwright_store.domain.words import lexemes_of, odd_lexemes, parts_of, words_of
 from turnwright_store.sql.dialect import POSTGRESQL
 from turnwright_store.sql.entries import HEAD, parts
@@ -50,8 +50,7 @@ POSITIONS_MAX: Final = 255
 """Most positions of one word that PostgreSQL keeps."""
 
 
-@frozen
-class Behind:
+class Behind(Struct, frozen=True):
     """A project whose index is not up to date."""
 
     project: int
@@ -63,8 +62,7 @@ class Behind:
     """Revision up to which everything is indexed."""
 
 
-@frozen
-class Head:
+class Head(Struct, frozen=True):
     """The latest version of a shared entry."""
 
     entry: int
@@ -74,8 +72,7 @@ class Head:
     body_size_bytes: int
 
 
-@frozen
-class Document:
+class Document(Struct, frozen=True):
     """An entry, and its text as the index takes it."""
 
     head: Head
@@ -84,8 +81,7 @@ class Document:
     """The text that the index of SQLite has of the entry now; None: it has none."""
 
 
-@frozen
-class Hit:
+class Hit(Struct, frozen=True):
     """An entry that was found, without its text."""
 
     entry: int

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import asdict, fields, is_dataclass
 from typing import Any, Final
 
+from msgspec import Struct
+from msgspec.structs import asdict
 from sqlalchemy import Connection, bindparam, insert, select, update
 
 from turnwright_core.entries import Cursor
@@ -61,14 +62,14 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 def _json(value: TurnRequest | TurnResult, without: Container[str] = ()) -> str:
     """The fields that differ from their defaults, some left out: most are zeros, and every turn keeps a result."""
     given = {
-        name: asdict(item) if is_dataclass(item) and not isinstance(item, type) else item
-        for name in (each.name for each in fields(value))
+        name: asdict(item) if isinstance(item, Struct) else item
+        for name in value.__struct_fields__
         if name not in without and (item := getattr(value, name)) != _DEFAULTS.get(name)
     }
     return json.dumps(given, ensure_ascii=False, separators=(",", ":"))
 
 
-_DEFAULTS: Final[dict[str, Any]] = {each.name: getattr(TurnResult(), each.name) for each in fields(TurnResult)}
+_DEFAULTS: Final[dict[str, Any]] = asdict(TurnResult())
 """What a field of a result is where nothing is stored; a request has no defaults, and shares no name with a result."""
 
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, cast
 
+from msgspec import Struct
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -26,7 +27,6 @@ from sqlalchemy import (
 )
 
 from turnwright_core.entries import STATES, TIERS, VISIBILITIES, Entry, State, Visibility
-from turnwright_core.values import frozen
 from turnwright_store.sql.entries import SEEN_VERSION, parts
 from turnwright_store.sql.runs import Standing, run_not_found
 from turnwright_store.sql.tables import chunks, entries, versions, views
@@ -200,8 +200,7 @@ _CHUNKS: Final = (
 )
 
 
-@frozen
-class Wanted:
+class Wanted(Struct, frozen=True):
     """Which entries of a view a reader wants, and how much of each."""
 
     filter: ViewFilter = ViewFilter.ALL

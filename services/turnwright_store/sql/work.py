@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import (
     BigInteger,
     Connection,
@@ -33,7 +34,6 @@ from sqlalchemy import (
 )
 
 from turnwright_core.runs import PROPOSED
-from turnwright_core.values import frozen
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.entries import parts
 from turnwright_store.sql.leases import IS_FREE, IS_LEASED
@@ -99,8 +99,7 @@ _SAY: Final = (
 )
 
 
-@frozen
-class WaitingRow:
+class WaitingRow(Struct, frozen=True):
     """A run that waits for an owner."""
 
     id: int
@@ -144,8 +143,7 @@ def _heads(connection: Connection, workspaces: Collection[str], grace_ms: int) -
             yield loop, _Waiting(project, names[run], run, alias)
 
 
-@frozen
-class _Waiting:
+class _Waiting(Struct, frozen=True):
     """A project in the line, and its next run; 0: it is not read yet."""
 
     project: int

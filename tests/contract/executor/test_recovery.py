@@ -8,9 +8,10 @@ import asyncio
 import contextlib
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import replace
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc
 from turnwright.store.v1 import write_pb2
 from turnwright.types.v1 import packet_pb2

@@ -79,7 +79,7 @@ def test_every_scheme_of_the_previous_turn_falls_and_nothing_else():
 # RU215, C34
 @pytest.mark.parametrize("category", ["plan", "hidden"])
 def test_plans_and_events_never_fall(category):
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     rows = (replace(block("known://a", BIG, turn=4), category=category),)
     climbed = run(rows, ceiling=1)

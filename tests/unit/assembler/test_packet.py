@@ -1,9 +1,9 @@
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from turnwright_assembler.app.packet import compose
 from turnwright_assembler.domain.account import account_for

@@ -1,9 +1,9 @@
 """What plugins bring to packets: sections, projections, filters. Rows RU042-RU044, RU145, RU148."""
 
 import re
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from log_lines import logged
 from turnwright_assembler.app.packet import compose

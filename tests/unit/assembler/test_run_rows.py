@@ -1,10 +1,10 @@
 """The incremental path: whatever happened, warm rows and a cold snapshot give the same bytes."""
 
-from dataclasses import replace
 from sys import getsizeof
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from turnwright_assembler.app.packet import PIECE_CHARS_MAX, compose
 from turnwright_assembler.app.run_rows import RunRows

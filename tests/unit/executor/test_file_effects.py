@@ -1,9 +1,9 @@
 """What is kept of a file, and what is told of one that changed meanwhile. Architecture 6, 11; rows RU009, RU205, RU253."""
 
 import stat
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from turnwright_core.entries import State
 from turnwright_executor.domain.amending import amended_command, amended_edit, check_contents, contents_in, edited_text

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from turnwright_assembler import plugins as assembler_plugins
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier

@@ -1,11 +1,11 @@
 """Where records and channels stand. Rows RU081, RU129, RU153, RU178."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from turnwright.types.v1 import command_record_pb2
 
 from turnwright_core.decisions import Decision, Ruling

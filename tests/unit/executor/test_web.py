@@ -7,11 +7,11 @@ import gzip
 import ssl
 import subprocess
 import zlib
-from dataclasses import replace
 from ipaddress import ip_network
 
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
 from pages_server import PagesServer, Served, html, redirect, typed
 from turnwright_executor.edge.web import FETCHES_MAX, HttpWeb, WebLimits
