@@ -7,17 +7,89 @@ anything but SQL. Source: docs/adr/0003.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Final, Protocol, TypeVar, overload
+from types import TracebackType
+from typing import Any, Final, Protocol, Self, TypeVar, overload
 
 from msgspec import Struct, field
-from sqlalchemy import Connection
+from sqlalchemy import Dialect
 
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_store.domain.slots import Slot
 
 T = TypeVar("T")
+
+
+class Rows(Protocol):
+    """The rows of one statement, as tuples: the part of SQLAlchemy's Result that the store uses."""
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """Row by row."""
+        ...
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None, /
+    ) -> None: ...
+    def all(self) -> list[tuple[Any, ...]]:
+        """Every row."""
+        ...
+
+    def first(self) -> tuple[Any, ...] | None:
+        """The first row, if there is one."""
+        ...
+
+    def one(self) -> tuple[Any, ...]:
+        """The only row. Raises NoResultFound where there is none."""
+        ...
+
+    def one_or_none(self) -> tuple[Any, ...] | None:
+        """The only row, if there is one."""
+        ...
+
+    def scalar(self) -> Any:
+        """The first column of the first row, None where there is none."""
+        ...
+
+    def scalar_one(self) -> Any:
+        """The first column of the only row."""
+        ...
+
+    def scalar_one_or_none(self) -> Any:
+        """The first column of the only row, None where there is none."""
+        ...
+
+    def scalars(self) -> Iterator[Any]:
+        """The first column of every row."""
+        ...
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows were changed."""
+        ...
+
+
+class Connection(Protocol):
+    """What statements of SQLAlchemy Core are executed on; how is up to the database (see edge.statements)."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """The dialect of the database."""
+        ...
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether each answer that is waited for costs a trip."""
+        ...
+
+    def execute(self, statement: Any, values: dict[str, Any] | Sequence[Mapping[str, Any]] | None = None) -> Rows:
+        """The rows of a statement; with a list of values it is executed for each of them."""
+        ...
+
+    def ahead(self, statement: Any, values: dict[str, Any]) -> Rows:
+        """The same, where it pays without waiting for the answer until somebody reads it."""
+        ...
 
 
 class Durability(IntEnum):

@@ -19,7 +19,6 @@ from typing import Final, cast
 
 from msgspec import Struct, field
 from msgspec.structs import replace
-from sqlalchemy import Connection
 
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import Reason, fault
@@ -31,7 +30,7 @@ from turnwright_store.app.reading import Address, Section, batches, load, sectio
 from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.pages import in_parts
 from turnwright_store.domain.weights import loop_bytes, turn_bytes
-from turnwright_store.ports import Database, Subscription
+from turnwright_store.ports import Connection, Database, Subscription
 from turnwright_store.sql.feed import END_OF_REVISION, Feed, Place
 from turnwright_store.sql.loops import changed_loops
 from turnwright_store.sql.runs import RunRow, get_run, run_not_found

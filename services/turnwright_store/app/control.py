@@ -10,7 +10,6 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import Connection
 
 from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.errors import Reason, fault
@@ -24,7 +23,7 @@ from turnwright_store.app.writing import apply_writes
 from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import RUN_ALIAS, check_bytes, check_name, check_run_settings, invalid
 from turnwright_store.domain.permissions import check_floor
-from turnwright_store.ports import Transaction
+from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import control as rows
 from turnwright_store.sql.control import SpentTurn
 from turnwright_store.sql.runs import RunRow, get_run, write_run

@@ -19,11 +19,10 @@ from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import Connection
 
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.locks import run_lock
-from turnwright_store.ports import Database, Durability, Transaction
+from turnwright_store.ports import Connection, Database, Durability, Transaction
 from turnwright_store.sql import folding as rows
 
 PIECES_MAX: Final = 4096

@@ -6,14 +6,13 @@ Source: architecture 3 (forks); rows RU060, RU064, RU219; C18.
 from __future__ import annotations
 
 from msgspec import Struct
-from sqlalchemy import Connection
 
 from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import Run
 from turnwright_store.app.reading import Address
 from turnwright_store.app.registry import check_alias_free, made_alias
 from turnwright_store.domain.checks import RUN_ALIAS, check_name
-from turnwright_store.ports import Transaction
+from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import forks as rows
 from turnwright_store.sql.registry import get_project
 from turnwright_store.sql.runs import RunRow, get_run

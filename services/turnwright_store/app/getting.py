@@ -13,7 +13,6 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import Connection
 
 from turnwright_core.entries import Entry, State, Tier, Visibility
 from turnwright_core.limits import CHUNK_BYTES, PAGE_SIZE_MAX
@@ -24,6 +23,7 @@ from turnwright_store.app.reading import ENTRY_BYTES, Address, batches, weight_o
 from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import check_count, over_limit
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX
+from turnwright_store.ports import Connection
 from turnwright_store.sql.forks import home_of
 from turnwright_store.sql.moments import find_shown_at
 from turnwright_store.sql.runs import Standing, get_standing

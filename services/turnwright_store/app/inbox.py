@@ -14,7 +14,6 @@ from functools import partial
 from typing import Final
 
 from msgspec import Struct, field
-from sqlalchemy import Connection
 
 from turnwright_core.entries import Entry
 from turnwright_store.app.changes import Watches
@@ -22,7 +21,7 @@ from turnwright_store.app.reading import weight_of
 from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import invalid, page_size
 from turnwright_store.domain.pages import in_parts, page_of, place_of
-from turnwright_store.ports import ANY_SCOPE, Database
+from turnwright_store.ports import ANY_SCOPE, Connection, Database
 from turnwright_store.sql import inbox as rows
 from turnwright_store.sql.entries import parts
 from turnwright_store.sql.inbox import WaitingRow

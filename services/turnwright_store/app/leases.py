@@ -12,7 +12,6 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import Connection
 
 from turnwright_core.entries import Entry, Tier
 from turnwright_core.errors import Reason, fault
@@ -27,7 +26,7 @@ from turnwright_store.domain.locks import run_lock
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX, page_of
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.domain.weights import ROW_BYTES, run_bytes
-from turnwright_store.ports import Transaction
+from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import leases as lease_rows
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import registry

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import Connection
 
 from turnwright_core.entries import Cursor, Entry, State, Visibility
 from turnwright_core.limits import PATTERN_CHARS_MAX
@@ -20,6 +19,7 @@ from turnwright_store.app.reading import Address, batches, weight_of
 from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import check_chars, check_count, invalid, page_size
 from turnwright_store.domain.pages import page_of, place_of
+from turnwright_store.ports import Connection
 from turnwright_store.sql.feed import END_OF_REVISION
 from turnwright_store.sql.moments import Interval, find_shown_at, list_history, list_shown_at
 from turnwright_store.sql.runs import Standing, get_standing

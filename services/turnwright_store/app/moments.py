@@ -10,10 +10,10 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import Connection
 
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
+from turnwright_store.ports import Connection
 from turnwright_store.sql.forks import home_of_turn
 from turnwright_store.sql.moments import Moment
 from turnwright_store.sql.runs import Standing

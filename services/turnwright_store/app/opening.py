@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from msgspec import Struct
-from sqlalchemy import Connection
 
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.settings import SettingsError
 from turnwright_core.runs import Model
 from turnwright_core.schemes import BUILTIN, Scheme
-from turnwright_store.ports import Transaction
+from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import registry
 from turnwright_store.sql.scopes import GLOBAL, find_meta, find_scope, read_meta, write_meta
 

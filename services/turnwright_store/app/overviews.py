@@ -20,12 +20,11 @@ from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
-from sqlalchemy import Connection
 
 from turnwright_core.runs import RUNNING, Run
 from turnwright_store.app.changes import Watches
 from turnwright_store.app.registry import told
-from turnwright_store.ports import ANY_SCOPE, Database
+from turnwright_store.ports import ANY_SCOPE, Connection, Database
 from turnwright_store.sql import control as rows
 from turnwright_store.sql.control import RunMark
 from turnwright_store.sql.registry import get_project

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import Connection
 
 from turnwright_core.differences import whole
 from turnwright_core.errors import Reason, fault
@@ -30,7 +29,7 @@ from turnwright_store.domain.packets import (
     restored,
     written,
 )
-from turnwright_store.ports import Database, Transaction
+from turnwright_store.ports import Connection, Database, Transaction
 from turnwright_store.sql import packets as rows
 from turnwright_store.sql.blocks import add_blocks, ask_ahead, block_texts, known_blocks
 from turnwright_store.sql.forks import home_of

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import Connection
 
 from turnwright_core.entries import Cursor, EntryWrite, RemoveEntry, SetEntry, Tier, Visibility, to_attributes_json
 from turnwright_core.errors import Reason, fault
@@ -38,7 +37,7 @@ from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import check_bytes, check_chars, check_name, invalid, page_size
 from turnwright_store.domain.pages import page_of, place_of
 from turnwright_store.domain.scheme_rules import PLAN_ID, PLAN_NUMBER_MAX
-from turnwright_store.ports import Transaction
+from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import plans as rows
 from turnwright_store.sql.plans import Piece
 from turnwright_store.sql.runs import RunRow, get_run

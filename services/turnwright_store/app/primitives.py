@@ -15,7 +15,6 @@ from enum import Enum
 from typing import TypeVar
 
 from msgspec import Struct
-from sqlalchemy import Connection
 
 from turnwright_core.destinations import destination
 from turnwright_core.entries import (
@@ -40,7 +39,7 @@ from turnwright_store.app.writing import Written
 from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import check_chars, check_path, invalid, over_limit
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX
-from turnwright_store.ports import Transaction
+from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql.runs import Standing, get_standing
 from turnwright_store.sql.views import Wanted
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from msgspec.structs import replace
-from sqlalchemy import Connection
 
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import NAME_CHARS_MAX, PAGE_SIZE_MAX
@@ -25,7 +24,7 @@ from turnwright_store.domain.checks import (
 from turnwright_store.domain.names import project_names, run_aliases
 from turnwright_store.domain.pages import page_of, place_of
 from turnwright_store.domain.weights import loop_bytes, run_bytes, turn_bytes
-from turnwright_store.ports import Transaction
+from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import loops, registry, runs, turns
 from turnwright_store.sql.leases import read_now
 from turnwright_store.sql.scopes import add_scope, raise_revision

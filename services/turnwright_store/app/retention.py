@@ -19,14 +19,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from sqlalchemy import Connection
-
 from turnwright_core.errors import Reason, fault
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.app.reading import Address
 from turnwright_store.app.sweeping import sweep_blocks, sweep_versions
 from turnwright_store.domain.locks import GLOBAL_LOCK, project_lock, run_lock
-from turnwright_store.ports import ANY_SCOPE, Database, Durability, Transaction, Work
+from turnwright_store.ports import ANY_SCOPE, Connection, Database, Durability, Transaction, Work
 from turnwright_store.sql import retention as rows
 from turnwright_store.sql.retention import Held, Kin, RemovedRun
 from turnwright_store.sql.runs import RunRow, find_run, get_run

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 from msgspec.structs import replace
-from sqlalchemy import Connection
 
 from turnwright_core.constraints import ADD, IGNORE, READONLY, FileConstraint, leaves_the_project
 from turnwright_core.entries import Tier
@@ -30,7 +29,7 @@ from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import check_chars, check_count, check_name, invalid, page_size
 from turnwright_store.domain.pages import page_of, place_of
 from turnwright_store.domain.permissions import check_floor
-from turnwright_store.ports import Database, Transaction
+from turnwright_store.ports import Connection, Database, Transaction
 from turnwright_store.sql import registry
 from turnwright_store.sql import rules as rows
 from turnwright_store.sql.scopes import raise_revision

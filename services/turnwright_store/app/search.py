@@ -13,7 +13,6 @@ from functools import partial
 from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import Connection
 
 from turnwright_core.limits import (
     SEARCH_HITS_DEFAULT,
@@ -25,7 +24,7 @@ from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.checks import check_chars, check_count, invalid
 from turnwright_store.domain.locks import project_lock
 from turnwright_store.domain.words import query_words, snippet
-from turnwright_store.ports import Database, Durability, Transaction
+from turnwright_store.ports import Connection, Database, Durability, Transaction
 from turnwright_store.sql import registry
 from turnwright_store.sql import search as rows
 from turnwright_store.sql.search import TEXT_BYTES_MAX, Behind, Document, Hit, Place

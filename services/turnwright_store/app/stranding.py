@@ -8,13 +8,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from sqlalchemy import Connection
-
 from turnwright_store.app.ledger import raised
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.app.reading import Address
 from turnwright_store.domain.locks import REGISTRY_LOCK, run_lock
-from turnwright_store.ports import Database, Durability, Transaction
+from turnwright_store.ports import Connection, Database, Durability, Transaction
 from turnwright_store.sql import leases as lease_rows
 from turnwright_store.sql import work as work_rows
 from turnwright_store.sql.runs import find_run, write_run

@@ -10,11 +10,10 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-import sqlalchemy
 from msgspec import Struct, field
 
 from turnwright_store.edge.thread import Kept
-from turnwright_store.ports import Durability, News, Transaction, Work
+from turnwright_store.ports import Connection, Durability, News, Transaction, Work
 
 T = TypeVar("T")
 
@@ -53,7 +52,7 @@ class Session(Protocol):
         ...
 
     @property
-    def core(self) -> sqlalchemy.Connection:
+    def core(self) -> Connection:
         """What the requests write through."""
         ...
 

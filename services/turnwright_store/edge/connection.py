@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import sqlalchemy
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
@@ -16,7 +16,7 @@ from sqlalchemy.pool import StaticPool
 from turnwright_store.edge.batch import Job, fail_all, run_batch
 from turnwright_store.edge.statements import DirectConnection, Statements
 from turnwright_store.edge.thread import Kept
-from turnwright_store.ports import Durability, Query, followed_by_nobody, lock_always
+from turnwright_store.ports import Connection, Durability, Query, followed_by_nobody, lock_always
 
 T = TypeVar("T")
 
@@ -110,9 +110,9 @@ class SqliteLink:
         self.raw.close()
 
     @property
-    def direct(self) -> sqlalchemy.Connection:
+    def direct(self) -> DirectConnection:
         """The connection for use cases: they execute and read rows, and ask nothing else of it."""
-        return cast("sqlalchemy.Connection", self._direct)
+        return self._direct
 
     @property
     def statements(self) -> int:
@@ -197,7 +197,7 @@ class SqliteWriter:
             self._mode = mode
 
     @property
-    def core(self) -> sqlalchemy.Connection:
+    def core(self) -> Connection:
         """What the requests write through."""
         return self._link.direct
 

@@ -148,10 +148,10 @@ class PostgresLink:
         return self._core
 
     @property
-    def direct(self) -> sqlalchemy.Connection:
+    def direct(self) -> PostgresConnection:
         """The same for use cases: see edge.statements."""
         assert self._direct is not None, "not connected"
-        return cast("sqlalchemy.Connection", self._direct)
+        return self._direct
 
     @property
     def raw(self) -> psycopg.Connection[Any]:

@@ -14,14 +14,13 @@ from hashlib import blake2b
 from typing import Any, Final
 
 import psycopg
-import sqlalchemy
 
 from turnwright_store.edge.batch import Job, fail_all, run_batch
 from turnwright_store.edge.postgres_link import PostgresLink
 from turnwright_store.edge.postgres_pipe import BIGINT, Answer, Array, Pipe
 from turnwright_store.edge.sqlstates import Cure, cure_of, heard, unsure
 from turnwright_store.edge.thread import Kept
-from turnwright_store.ports import followed_by_nobody
+from turnwright_store.ports import Connection, followed_by_nobody
 
 CHANNEL: Final = "turnwright_changes"
 """Where replicas tell each other which scopes were raised."""
@@ -103,7 +102,7 @@ class PostgresWriter:
             fail_all(batch, whole.error)
 
     @property
-    def core(self) -> sqlalchemy.Connection:
+    def core(self) -> Connection:
         """What the requests write through."""
         return self._link.direct
 

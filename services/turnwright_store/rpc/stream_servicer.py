@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import Connection
 from turnwright.store.v1 import stream_pb2
 from turnwright.types.v1 import stream_pb2 as types_pb2
 
@@ -18,7 +17,7 @@ from turnwright_store.app import streams
 from turnwright_store.app.reading import Address
 from turnwright_store.domain.checks import invalid, over_limit
 from turnwright_store.domain.locks import run_lock
-from turnwright_store.ports import Durability, Transaction
+from turnwright_store.ports import Connection, Durability, Transaction
 from turnwright_store.rpc.calls import Calls
 from turnwright_store.sql.runs import Standing, get_standing
 from turnwright_store.sql.streams import read_part

@@ -13,10 +13,11 @@ from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import asdict
-from sqlalchemy import Connection, bindparam, insert, literal_column, select, update
+from sqlalchemy import bindparam, insert, literal_column, select, update
 
 from turnwright_core.entries import State
 from turnwright_core.limits import SHOWN_BYTES_MAX, SHOWN_BYTES_MIN
+from turnwright_store.ports import Connection
 from turnwright_store.sql.entries import of_seen_paths, parts
 from turnwright_store.sql.packing import packed_by, unpacked_by
 from turnwright_store.sql.tables import blocks, entries, versions, views
@@ -100,7 +101,7 @@ def ask_ahead(
 ) -> Asked:
     """Ask which of some texts, by digest, a project has, and what a run sees of the bodies that they show."""
     known = [connection.ahead(_KNOWN, {"project": project_id, "digests": part}) for part in parts(texts)]
-    paths = _paths(texts.values(), shows) if getattr(connection, "is_remote", False) else ()
+    paths = _paths(texts.values(), shows) if connection.is_remote else ()
     if not paths or len(paths) > _AT_ONCE:
         return Asked(known)
     return Asked(known, connection.ahead(_SHOWN, {"run_id": run_id, "paths": list(paths)}))

@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import Connection, Text, and_, bindparam, cast, func, literal_column, or_, select, update
+from sqlalchemy import Text, and_, bindparam, cast, func, literal_column, or_, select, update
 
 from turnwright_core.runs import RunSettings
+from turnwright_store.ports import Connection
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.loops import budget_json
 from turnwright_store.sql.runs import RUN, RunRow, run_of

@@ -8,11 +8,11 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import Connection, Select, and_, bindparam, func, insert, select, update
+from sqlalchemy import Select, and_, bindparam, func, insert, select, update
 
 from turnwright_core.entries import STATES, TIERS, VISIBILITIES
 from turnwright_store.domain.slots import Content, Sight
-from turnwright_store.ports import RowsOf
+from turnwright_store.ports import Connection, RowsOf
 from turnwright_store.sql.keys import is_version
 from turnwright_store.sql.tables import chunks, entries, versions, views
 
@@ -165,12 +165,12 @@ def seen(connection: Connection, run_id: int, paths: Iterable[str]) -> dict[str,
     return found
 
 
-def answers_late(connection: Any) -> bool:
+def answers_late(connection: Connection) -> bool:
     """Whether each answer that is waited for is a trip of its own."""
-    return getattr(connection, "is_remote", False)
+    return connection.is_remote
 
 
-def ask_ahead(connection: Any, scope: int, paths: Collection[str]) -> list[Any]:
+def ask_ahead(connection: Connection, scope: int, paths: Collection[str]) -> list[Any]:
     """Ask what `unseen` will want to know; what it takes as `asked`."""
     return [connection.ahead(_UNSEEN, {"scope": scope, "paths": part}) for part in parts(paths)]
 

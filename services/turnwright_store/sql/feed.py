@@ -12,8 +12,9 @@ from functools import cache
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import CompoundSelect, Connection, Select, and_, func, literal_column, or_, select, union_all
+from sqlalchemy import CompoundSelect, Select, and_, func, literal_column, or_, select, union_all
 
+from turnwright_store.ports import Connection
 from turnwright_store.sql.keys import newest
 from turnwright_store.sql.moments import AT_RUN, ENDED_SINCE, FROM_REV, OPEN_STILL, SHOWN_AT, Moment, number
 from turnwright_store.sql.runs import Standing

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import Connection, and_, bindparam, delete, func, literal_column, or_, select, update
+from sqlalchemy import and_, bindparam, delete, func, literal_column, or_, select, update
 from sqlalchemy.types import UserDefinedType
 
 from turnwright_core.entries import State
+from turnwright_store.ports import Connection
 from turnwright_store.sql.keys import is_version
 from turnwright_store.sql.tables import chunks, entries, projects, runs, versions, views
 

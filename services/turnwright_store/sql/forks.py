@@ -14,7 +14,6 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     CompoundSelect,
-    Connection,
     Select,
     Text,
     bindparam,
@@ -30,6 +29,7 @@ from sqlalchemy import (
 
 from turnwright_core.entries import State
 from turnwright_core.runs import QUEUED
+from turnwright_store.ports import Connection
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.tables import runs, scopes, turns, views
 

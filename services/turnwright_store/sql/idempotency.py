@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import Connection, bindparam, delete, exists, insert, select, tuple_
+from sqlalchemy import bindparam, delete, exists, insert, select, tuple_
 
+from turnwright_store.ports import Connection
 from turnwright_store.sql.tables import idempotency, projects, runs
 
 Key = tuple[str, str, str, str]

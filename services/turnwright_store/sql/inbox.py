@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import Connection, Select, and_, bindparam, literal_column, or_, select
+from sqlalchemy import Select, and_, bindparam, literal_column, or_, select
 
+from turnwright_store.ports import Connection
 from turnwright_store.sql.entries import SEEN_VERSION, parts
 from turnwright_store.sql.leases import DatabaseNow
 from turnwright_store.sql.tables import entries, projects, runs, versions, views

@@ -13,7 +13,6 @@ from typing import Any, Final
 from msgspec import Struct
 from sqlalchemy import (
     BigInteger,
-    Connection,
     FunctionElement,
     and_,
     bindparam,
@@ -28,6 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.compiler import compiles
 
+from turnwright_store.ports import Connection
 from turnwright_store.sql.dialect import POSTGRESQL, SQLITE
 from turnwright_store.sql.tables import executors, projects, runs
 

@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from msgspec import to_builtins
 from msgspec.structs import asdict
-from sqlalchemy import ColumnElement, Connection, bindparam, insert, literal_column, select, update
+from sqlalchemy import ColumnElement, bindparam, insert, literal_column, select, update
 
 from turnwright_core.runs import Budget, Loop, LoopSettings, Mode, Usage
+from turnwright_store.ports import Connection
 from turnwright_store.sql.tables import loops
 from turnwright_store.sql.written import written_between
 

@@ -18,7 +18,6 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     CompoundSelect,
-    Connection,
     Select,
     and_,
     bindparam,
@@ -30,6 +29,7 @@ from sqlalchemy import (
     union_all,
 )
 
+from turnwright_store.ports import Connection
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.entries import SEEN_VERSION, parts
 from turnwright_store.sql.keys import is_of, key_in_sql, newest

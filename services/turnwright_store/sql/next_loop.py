@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import Connection, and_, bindparam, case, exists, func, literal_column, or_, select, update
+from sqlalchemy import and_, bindparam, case, exists, func, literal_column, or_, select, update
 
+from turnwright_store.ports import Connection
 from turnwright_store.sql.tables import loops, runs, views
 
 IS_UNDECIDED: Final = exists(

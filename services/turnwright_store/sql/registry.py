@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import Connection, bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, delete, insert, select, update
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import Model, Project
 from turnwright_core.schemes import Scheme
+from turnwright_store.ports import Connection
 from turnwright_store.sql.tables import models, projects, schemes
 
 

@@ -11,7 +11,6 @@ from typing import Any, Final
 from msgspec import Struct
 from sqlalchemy import (
     ColumnElement,
-    Connection,
     Delete,
     Select,
     Table,
@@ -27,6 +26,7 @@ from sqlalchemy import (
     update,
 )
 
+from turnwright_store.ports import Connection
 from turnwright_store.sql.blocks import make_whole
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.entries import parts
@@ -266,6 +266,6 @@ def drop_run(connection: Connection, run: RemovedRun) -> bool:
     return True
 
 
-def _exists(connection: Connection, statement: Any, values: Mapping[str, object]) -> bool:
+def _exists(connection: Connection, statement: Any, values: dict[str, Any]) -> bool:
     rows: Sequence[Any] = connection.execute(statement, values).all()
     return bool(rows)

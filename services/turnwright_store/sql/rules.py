@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import Connection, bindparam, delete, exists, func, insert, select
+from sqlalchemy import bindparam, delete, exists, func, insert, select
 
 from turnwright_core.constraints import FileConstraint
+from turnwright_store.ports import Connection
 from turnwright_store.sql.entries import parts
 from turnwright_store.sql.tables import entries, file_constraints, scopes
 

@@ -7,11 +7,12 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import Connection, Select, and_, bindparam, case, insert, literal_column, select, update
+from sqlalchemy import Select, and_, bindparam, case, insert, literal_column, select, update
 
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import ForkOrigin, Loop, Run, RunSettings
+from turnwright_store.ports import Connection
 from turnwright_store.sql.loops import LOOP_COLUMNS, budget_json, budget_of, loop_of
 from turnwright_store.sql.next_loop import settle_next_loop
 from turnwright_store.sql.registry import get_project

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import BigInteger, Connection, bindparam, case, insert, select, update
+from sqlalchemy import BigInteger, bindparam, case, insert, select, update
 
-from turnwright_store.ports import Transaction
+from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql.tables import meta, scopes
 
 GLOBAL: Final = "global"

@@ -17,20 +17,10 @@ from itertools import count
 from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import (
-    Connection,
-    TextClause,
-    bindparam,
-    func,
-    insert,
-    literal_column,
-    select,
-    text,
-    tuple_,
-    update,
-)
+from sqlalchemy import TextClause, bindparam, func, insert, literal_column, select, text, tuple_, update
 
 from turnwright_store.domain.words import lexemes_of, odd_lexemes, parts_of, words_of
+from turnwright_store.ports import Connection
 from turnwright_store.sql.dialect import POSTGRESQL
 from turnwright_store.sql.entries import HEAD, parts
 from turnwright_store.sql.keys import version_key

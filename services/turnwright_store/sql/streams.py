@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import Connection, and_, bindparam, func, literal_column, or_, select
+from sqlalchemy import and_, bindparam, func, literal_column, or_, select
 
+from turnwright_store.ports import Connection
 from turnwright_store.sql.leases import DatabaseNow
 from turnwright_store.sql.tables import chunks, projects, runs, versions, views
 from turnwright_store.sql.views import Shown

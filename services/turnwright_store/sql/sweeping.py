@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, bindparam, delete, exists, func, or_, select
+from sqlalchemy import ColumnElement, bindparam, delete, exists, func, or_, select
 
+from turnwright_store.ports import Connection
 from turnwright_store.sql.blocks import make_whole
 from turnwright_store.sql.entries import parts
 from turnwright_store.sql.keys import is_of

@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import asdict
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from turnwright_core.entries import Cursor
 from turnwright_core.runs import Turn, TurnRequest, TurnResult, Usage
+from turnwright_store.ports import Connection
 from turnwright_store.sql.tables import turns
 from turnwright_store.sql.written import written_between
 

@@ -12,21 +12,10 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple, cast
 
 from msgspec import Struct
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Select,
-    and_,
-    bindparam,
-    case,
-    literal_column,
-    or_,
-    select,
-    true,
-    type_coerce,
-)
+from sqlalchemy import ColumnElement, Select, and_, bindparam, case, literal_column, or_, select, true, type_coerce
 
 from turnwright_core.entries import STATES, TIERS, VISIBILITIES, Entry, State, Visibility
+from turnwright_store.ports import Connection
 from turnwright_store.sql.entries import SEEN_VERSION, parts
 from turnwright_store.sql.runs import Standing, run_not_found
 from turnwright_store.sql.tables import chunks, entries, versions, views

@@ -19,21 +19,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import (
-    BigInteger,
-    Connection,
-    Select,
-    and_,
-    bindparam,
-    cast,
-    exists,
-    func,
-    literal_column,
-    select,
-    update,
-)
+from sqlalchemy import BigInteger, Select, and_, bindparam, cast, exists, func, literal_column, select, update
 
 from turnwright_core.runs import PROPOSED
+from turnwright_store.ports import Connection
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.entries import parts
 from turnwright_store.sql.leases import IS_FREE, IS_LEASED
