@@ -9,9 +9,11 @@ from typing import Any, Final
 from msgspec import Struct
 from sqlalchemy import Text, and_, bindparam, cast, func, literal_column, or_, select, update
 
+from turnwright_core.entries import State
 from turnwright_core.runs import RunSettings
 from turnwright_store.ports import Connection
 from turnwright_store.sql.columns import not_zero
+from turnwright_store.sql.keys import number_in
 from turnwright_store.sql.loops import budget_json
 from turnwright_store.sql.runs import RUN, RunRow, run_of
 from turnwright_store.sql.tables import runs, scopes, turns, views
@@ -66,7 +68,7 @@ _OF_SCOPES: Final = RUN.where(
 _MARKS: Final = select(runs.c.scope_id, runs.c.revision).where(
     runs.c.project_id == bindparam("project"), runs.c.removed_ms == literal_column("0")
 )
-_IS_PROPOSED: Final = and_(views.c.to_rev.is_(None), views.c.state == literal_column("2"))
+_IS_PROPOSED: Final = and_(views.c.to_rev.is_(None), views.c.state == number_in(State.PROPOSED))
 _PROPOSED: Final = (
     select(views.c.run_id, func.count())
     .where(views.c.run_id.in_(bindparam("ids", expanding=True)), _IS_PROPOSED)

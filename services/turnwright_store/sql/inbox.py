@@ -13,14 +13,16 @@ from typing import Any, Final
 from msgspec import Struct
 from sqlalchemy import Select, and_, bindparam, literal_column, or_, select
 
+from turnwright_core.entries import State
 from turnwright_store.ports import Connection
 from turnwright_store.sql.entries import SEEN_VERSION, parts
+from turnwright_store.sql.keys import number_in
 from turnwright_store.sql.leases import DatabaseNow
 from turnwright_store.sql.tables import entries, projects, runs, versions, views
 from turnwright_store.sql.views import ENTRY, SHOWN_COLUMNS, Shown
 
 # Literals, as the index has them: planners do not look behind parameters.
-_IS_WAITING: Final = and_(views.c.to_rev.is_(None), views.c.state == literal_column("2"))
+_IS_WAITING: Final = and_(views.c.to_rev.is_(None), views.c.state == number_in(State.PROPOSED))
 _OF_PROJECT: Final = runs.c.project_id + literal_column("0") == bindparam("project")
 """An expression that no index offers: else planners would walk through all runs of the project."""
 

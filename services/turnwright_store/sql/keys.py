@@ -38,3 +38,8 @@ def is_of(entry: ColumnElement[int], table: Any = versions) -> ColumnElement[boo
 def newest(entry: ColumnElement[int], until: ColumnElement[int], table: Any) -> ColumnElement[bool]:
     """Whether a row is a version of an entry that was there at a revision."""
     return and_(table.c.id >= entry * _REVISIONS, table.c.id <= entry * _REVISIONS + until)
+
+
+def number_in(value: int) -> ColumnElement[int]:
+    """A number that stands in the statement itself: only so is a partial index found that names it."""
+    return literal_column(str(int(value)))

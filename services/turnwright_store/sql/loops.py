@@ -11,8 +11,9 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 from sqlalchemy import ColumnElement, bindparam, insert, literal_column, select, update
 
-from turnwright_core.runs import Budget, Loop, LoopSettings, Mode, Usage
+from turnwright_core.runs import QUEUED, Budget, Loop, LoopSettings, Mode, Usage
 from turnwright_store.ports import Connection
+from turnwright_store.sql.keys import number_in
 from turnwright_store.sql.tables import loops
 from turnwright_store.sql.written import written_between
 
@@ -43,7 +44,7 @@ _PAGE: Final = (
     _OF_RUN.where(loops.c.sequence < bindparam("before")).order_by(loops.c.sequence.desc()).limit(bindparam("page"))
 )
 _CHANGED: Final = written_between(_OF_RUN, loops.c.revision, loops.c.sequence)
-_NEXT: Final = _OF_RUN.where(loops.c.status == literal_column("100")).order_by(loops.c.sequence).limit(1)
+_NEXT: Final = _OF_RUN.where(loops.c.status == number_in(QUEUED)).order_by(loops.c.sequence).limit(1)
 _ADD: Final = insert(loops)
 _WRITE: Final = (
     update(loops)

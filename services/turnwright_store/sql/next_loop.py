@@ -12,7 +12,10 @@ from typing import Final
 
 from sqlalchemy import and_, bindparam, case, exists, func, literal_column, or_, select, update
 
+from turnwright_core.entries import State
+from turnwright_core.runs import PROPOSED, QUEUED
 from turnwright_store.ports import Connection
+from turnwright_store.sql.keys import number_in
 from turnwright_store.sql.tables import loops, runs, views
 
 IS_UNDECIDED: Final = exists(
@@ -22,13 +25,13 @@ IS_UNDECIDED: Final = exists(
         views.c.run_id == runs.c.id,
         views.c.turn == runs.c.turn_open,
         views.c.to_rev.is_(None),
-        views.c.state == literal_column("2"),
+        views.c.state == number_in(State.PROPOSED),
     )
     .correlate(runs)
 )
 """Something that was proposed in the open turn of a run waits for a decision."""
 
-_GOES_ON: Final = or_(loops.c.status != literal_column("202"), runs.c.abort_requested, ~IS_UNDECIDED)
+_GOES_ON: Final = or_(loops.c.status != number_in(PROPOSED), runs.c.abort_requested, ~IS_UNDECIDED)
 _ACTIVE: Final = (
     select(loops.c.id)
     .where(loops.c.run_id == runs.c.id, loops.c.sequence == runs.c.loop_active, _GOES_ON)
@@ -36,7 +39,7 @@ _ACTIVE: Final = (
 )
 _OLDEST: Final = (
     select(func.min(loops.c.id))
-    .where(loops.c.run_id == runs.c.id, loops.c.status == literal_column("100"))
+    .where(loops.c.run_id == runs.c.id, loops.c.status == number_in(QUEUED))
     .scalar_subquery()
 )
 _NEXT: Final = case(

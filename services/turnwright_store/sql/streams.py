@@ -9,7 +9,9 @@ from typing import Any, Final
 
 from sqlalchemy import and_, bindparam, func, literal_column, or_, select
 
+from turnwright_core.entries import State
 from turnwright_store.ports import Connection
+from turnwright_store.sql.keys import number_in
 from turnwright_store.sql.leases import DatabaseNow
 from turnwright_store.sql.tables import chunks, projects, runs, versions, views
 from turnwright_store.sql.views import Shown
@@ -24,7 +26,7 @@ _SILENT: Final = (
     .join(projects, projects.c.id == runs.c.project_id)
     .where(
         views.c.to_rev.is_(None),
-        views.c.state == literal_column("3"),
+        views.c.state == number_in(State.STREAMING),
         views.c.create_ms <= DatabaseNow() - bindparam("grace_ms"),
         or_(
             views.c.create_ms > bindparam("after_ms"),

@@ -21,10 +21,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import BigInteger, Select, and_, bindparam, cast, exists, func, literal_column, select, update
 
-from turnwright_core.runs import PROPOSED
+from turnwright_core.runs import PROPOSED, QUEUED
 from turnwright_store.ports import Connection
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.entries import parts
+from turnwright_store.sql.keys import number_in
 from turnwright_store.sql.leases import IS_FREE, IS_LEASED
 from turnwright_store.sql.loops import OPEN_STATUSES
 from turnwright_store.sql.next_loop import IS_UNDECIDED
@@ -71,7 +72,7 @@ _STRANDED: Final = (
             select(loops.c.id).where(
                 loops.c.run_id == runs.c.id,
                 loops.c.status.in_(OPEN_STATUSES),
-                loops.c.status == literal_column("100"),
+                loops.c.status == number_in(QUEUED),
                 loops.c.create_ms <= bindparam("before_ms"),
                 loops.c.reason == _NO_REASON,
             )
@@ -83,7 +84,7 @@ _STRANDED: Final = (
 )
 _SAY: Final = (
     update(loops)
-    .where(loops.c.run_id == bindparam("run_id_is"), loops.c.status == literal_column("100"))
+    .where(loops.c.run_id == bindparam("run_id_is"), loops.c.status == number_in(QUEUED))
     .values(reason=bindparam("new_reason", type_=loops.c.reason.type), revision=bindparam("new_revision"))
 )
 
