@@ -209,7 +209,7 @@ class TurnResponse(Struct, frozen=True):
 
 
 class EntryCreated(Struct, frozen=True):
-    """The payload of `entry.created`: the record of a command is durable, and nothing has been dispatched."""
+    """The payload of `entry.created`: a command is recorded, durable unless its reply is pure, and not dispatched."""
 
     at: TurnAddress
     path: str

@@ -1,6 +1,7 @@
 """Telling observers what happens to a loop and its turns, as hooks name it.
 
-What is told is stored already, but for the reply (`turn.response`), which is stored next. Nobody is waited for.
+What is told is stored already, but for the reply (`turn.response`) and its commands if all of them are pure, which are
+stored with their results. Nobody is waited for.
 Source: rows RU041, RU142, RU148.
 """
 
@@ -53,7 +54,7 @@ class HookEvents:
         self._hooks.emit(points.TURN_RESPONSE, reply)
 
     def recorded(self, turn: int, records: Iterable[CommandRecord]) -> None:
-        """The records of the reply's commands are durable."""
+        """The reply's commands are recorded: durable, unless all of them are pure."""
         for record in records:
             created = EntryCreated(self.at(turn), record.path, record.tool, record.state, record.outcome)
             self._hooks.emit(points.ENTRY_CREATED, created)

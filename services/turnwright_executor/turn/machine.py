@@ -1,6 +1,7 @@
 """What comes next in a turn: a pure function of what the ledger holds and of what is known here beside it.
 
-Theory of operation. Everything that a step leaves behind is in the ledger before the next step needs it. So the state
+Theory of operation. Everything that a step leaves behind is in the ledger before the next step needs it, but for a
+reply whose commands are all pure: whoever takes its turn up asks for it again, and nothing else differs. So the state
 that is read back from the ledger after a crash, a takeover or a decision gives the same next step as the state that
 was left there; what only this process knows (an effect that has just happened, a reply that the store could not take
 yet) makes the difference between going on and asking what became of it.

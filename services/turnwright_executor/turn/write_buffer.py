@@ -3,7 +3,8 @@
 Theory of operation. A settled command's record and the entries that changed with it form a group. Groups wait here
 until something must be durable (an effect on the world is next, a proposal is shown, the turn ends) or somebody
 needs to read what an earlier command of the turn wrote. When the store refuses a group, that command has failed:
-its record says so instead, and the other groups are not lost.
+its record says so instead, and the other groups are not lost. A reply whose commands are all pure waits here too, in
+front of them.
 Source: architecture 2 ("few, fat RPCs"), 12.1; rows RU157, RP04.
 """
 
