@@ -43,7 +43,6 @@ class FailureError(Exception):
     message: str
 
     def __str__(self) -> str:
-        """The sentence."""
         return self.message
 
 

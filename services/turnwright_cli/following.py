@@ -49,7 +49,6 @@ class Follower:
     def __init__(
         self, client: Client, screen: Screen, decider: Decider | None, interrupts: Interrupts, *, yolo: bool
     ) -> None:
-        """Prepare; `follow` does the work."""
         self._client = client
         self._screen = screen
         self._decider = decider

@@ -18,7 +18,6 @@ class Interrupts:
     """SIGINT and SIGTERM while it is entered. `asked` is set by the first; the second ends the process."""
 
     def __init__(self) -> None:
-        """Nothing was asked yet."""
         self.asked = asyncio.Event()
         self.is_terminated = False
         """Whether SIGTERM asked, which no person sends from a terminal."""

@@ -27,7 +27,6 @@ class JsonScreen:
     """Prints every event. What a person would be told besides goes nowhere, or to standard error by the caller."""
 
     def __init__(self, write_line: Callable[[str], None]) -> None:
-        """Give each line, without its line feed, to the function."""
         self._write_line = write_line
         self._last: Event | None = None
 
@@ -35,7 +34,6 @@ class JsonScreen:
         """Nothing: the events say it."""
 
     def show(self, event: Event) -> None:
-        """One line."""
         self._last = event
         self._write_line(to_line(event))
 

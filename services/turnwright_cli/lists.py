@@ -37,7 +37,6 @@ _UNDER_WAY = (runs.RUNNING, runs.PROPOSED)
 
 
 async def list_runs(settings: CliSettings, project: str, *, as_json: bool) -> int:
-    """Every run of the project, latest first."""
     async with open_session(settings) as session:
         name = (await session.client.init_project(project)).name
         found = [run async for run in session.client.list_runs(name)]
@@ -113,7 +112,6 @@ def _loop_line(loop: loop_pb2.Loop, run: run_pb2.Run) -> str:
 
 
 async def abort_run(settings: CliSettings, project: str, alias: str, *, as_json: bool) -> int:
-    """End the active loop of a run, and wait for its end as long as a call may take."""
     async with open_session(settings) as session:
         name = (await session.client.init_project(project)).name
         answer = await session.client.abort(name, alias)
@@ -132,7 +130,6 @@ async def abort_run(settings: CliSettings, project: str, alias: str, *, as_json:
 
 
 async def list_models(settings: CliSettings, *, as_json: bool) -> int:
-    """Every model that runs may name, and whether it could be called now."""
     async with open_session(settings) as session:
         models = await session.client.list_models()
         status = await session.client.get_status(check_models=True, timeout_s=CHECK_MODELS_TIMEOUT_S)

@@ -61,7 +61,6 @@ class LiveOutput:
     """What is known of the commands that run. `show` prints a line."""
 
     def __init__(self, show: Callable[[OutputLine], None]) -> None:
-        """Nothing runs yet."""
         self._show = show
         self._channels: dict[str, _Channel] = {}
         self._commands: dict[str, _Command] = {}

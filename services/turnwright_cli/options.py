@@ -25,7 +25,6 @@ class Group(click.Group):
     """Commands in the order in which they were added."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Their names."""
         del ctx
         return list(self.commands)
 
@@ -73,7 +72,6 @@ def settings_of(**options: object) -> CliSettings:
 
 
 def root_of(settings: CliSettings, project: str | None) -> str:
-    """The project's directory, as the executor is told it."""
     from turnwright_cli.tasks import project_root
 
     return project_root(settings, project)

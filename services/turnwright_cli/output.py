@@ -62,7 +62,6 @@ def put(console: Console, what: RenderableType, end: str = "\n") -> None:
 
 
 def write_line(text: str) -> None:
-    """One line on standard output, at once."""
     stream = lasting_stdout()
     stream.write(text + "\n")
     stream.flush()

@@ -61,7 +61,6 @@ class Person:
     """Somebody at the terminal. After `accept all` nothing is asked any more."""
 
     def __init__(self, lines: TerminalLines, say: Callable[[str], None]) -> None:
-        """Read answers from the lines, and say what was not understood."""
         self._lines = lines
         self._say = say
         self._accepts_all = False
@@ -118,7 +117,6 @@ class TerminalLines:
     """Lines typed at a terminal, read without a thread: one that waits for a line could not be ended by Ctrl-C."""
 
     def __init__(self, descriptor: int, write: Callable[[str], None]) -> None:
-        """Read from the descriptor; `write` shows the question."""
         self._descriptor = descriptor
         self._write = write
         self._buffer = b""

@@ -83,7 +83,6 @@ class TextScreen:
     """Lines for people, on a terminal or in a pipe."""
 
     def __init__(self, console: Console) -> None:
-        """Print to the console."""
         self._console = console
         self._status = StatusLine(console)
         self._sequence = 0
@@ -99,7 +98,6 @@ class TextScreen:
         self._output = LiveOutput(self._output_line)
 
     def begin(self, run: run_pb2.Run, sequence: int) -> None:
-        """Name the run once."""
         if not self._sequence:
             self._line(Text(f"run {safe_line(run.run)} in {safe_line(run.project)}", style="dim"))
             self._replies.begin(run.turn)
@@ -117,24 +115,20 @@ class TextScreen:
         return self._is_of_loop(entry) and self._replies.lacks(entry)
 
     def propose(self, proposal: proposal_pb2.Proposal, *, whole: bool = False) -> None:
-        """Show what would happen."""
         is_terminal = self._console.is_terminal
         for part in effect_lines(proposal, styled=is_terminal, whole=whole or not is_terminal):
             self._line(part)
 
     def note(self, text: str) -> None:
-        """A line of our own."""
         self._line(Text(text, style="yellow"))
 
     def notice(self, event: Event) -> None:
-        """What somebody tells the watchers, and who does."""
         notice = event.notice
         source = f"{safe_line(notice.source)}: " if notice.source else ""
         style = {"error": "bold red", "warning": "yellow"}.get(notice.level, "cyan")
         self._line(Text(f"{source}{safe_line(notice.text)}", style=style))
 
     def end(self, run: run_pb2.Run, loop: loop_pb2.Loop) -> None:
-        """Status, reason, summary and totals."""
         words, style = _ENDS.get(loop.status, (f"Ended with {loop.status}", "bold"))
         if loop.status == COMPLETED and reason_word(loop.reason) not in ("update", "text"):
             style = "bold yellow"
@@ -147,7 +141,6 @@ class TextScreen:
         self._line(Text(" · ".join(parts) if self._icons else ", ".join(parts), style="dim"))
 
     def changed(self, changes: Changes) -> None:
-        """What the loop changed in files."""
         for line in change_lines(changes):
             self._line(Text(line))
 
@@ -168,7 +161,6 @@ class TextScreen:
         self._streaming = ""
 
     def turn_started(self, event: Event) -> None:
-        """A rule with the number of the turn."""
         self._begin_turn(event.turn_started.turn.number)
         self._status.waiting("waiting for the model")
 
@@ -272,7 +264,6 @@ class TextScreen:
             self._status.waiting(detail or "working")
 
     def turn_finished(self, event: Event) -> None:
-        """What the turn cost."""
         words = turn_words(event.turn_finished.turn)
         self._line(Text("  " + (" · " if self._icons else ", ").join(words), style="dim"))
 

@@ -23,7 +23,6 @@ class ShownReplies:
     """The texts of replies as far as they were shown, by turn."""
 
     def __init__(self) -> None:
-        """Nothing was shown yet."""
         self._shown: dict[tuple[int, str], list[str]] = {}
         self._has_gap = False
         self._first = 1
@@ -42,7 +41,6 @@ class ShownReplies:
         self._has_gap = True
 
     def grew(self, turn: int, kind: str, text: str) -> None:
-        """A piece was shown."""
         self._shown.setdefault((turn, kind), []).append(text)
 
     def rest(self, turn: int, kind: str, whole: str) -> str:

@@ -113,7 +113,6 @@ class _Telling(Client):
     """Says what a person should know of a project that is made known."""
 
     async def init_project(self, root: str, name: str = "", config_path: str | None = None) -> project_pb2.Project:
-        """Make a directory known."""
         project = await super().init_project(root, name, config_path)
         if project.copied_from:
             complain(

@@ -70,7 +70,6 @@ class Stack:
 
     @property
     def home(self) -> Path:
-        """The home that the services share."""
         return next(iter(self._settings.values())).home
 
     @property

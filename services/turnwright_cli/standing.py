@@ -40,7 +40,6 @@ _ENDINGS: Final[Mapping[str, str]] = {
 
 
 def status_words(status: int) -> str:
-    """A status with its word."""
     return f"{status} {_WORDS[status]}" if status in _WORDS else str(status)
 
 

@@ -17,7 +17,6 @@ class StatusLine:
     """A line that is rewritten in place until `clear`. Where there is no terminal, nothing is written."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        """Write to the console's file."""
         self._console = console
         self._clock = clock
         self._live = console.is_terminal and not console.is_dumb_terminal
@@ -47,7 +46,6 @@ class StatusLine:
             self._words = words
 
     def clear(self) -> None:
-        """Stop counting and erase the line."""
         self._words = None
         if self._ticker is not None:
             self._ticker.cancel()

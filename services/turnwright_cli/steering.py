@@ -35,7 +35,6 @@ ROWS_MAX = 50
 
 
 async def fork_run(settings: CliSettings, project: str, alias: str, new: str, turn: int, *, as_json: bool) -> int:
-    """A run that begins with what another one sees."""
     request_id = secrets.token_hex(16)
     async with _client(settings, project) as (client, name):
         run = await client.fork_run(name, alias, new_run=new, turn=turn, request_id=request_id)
@@ -43,7 +42,6 @@ async def fork_run(settings: CliSettings, project: str, alias: str, new: str, tu
 
 
 async def rename_run(settings: CliSettings, project: str, alias: str, new: str, *, as_json: bool) -> int:
-    """The run under another alias."""
     request_id = secrets.token_hex(16)
     async with _client(settings, project) as (client, name):
         run = await client.rename_run(name, alias, new, request_id)
@@ -51,7 +49,6 @@ async def rename_run(settings: CliSettings, project: str, alias: str, new: str, 
 
 
 async def inject_message(settings: CliSettings, project: str, alias: str, message: str, *, as_json: bool) -> int:
-    """Tell the model something in its next turn."""
     request_id = secrets.token_hex(16)
     async with _client(settings, project) as (client, name):
         told = await client.inject_message(name, alias, message, request_id)
@@ -167,7 +164,6 @@ def _show_lines(message: RunsMessage) -> None:
 
 
 def overview_line(one: run_pb2.RunOverview) -> str:
-    """A run among others, in a line."""
     waiting = f", {one.proposals} to decide" if one.proposals else ""
     text = safe_line(said_of(one.run), SUMMARY_CHARS)
     stands = f"{run_words(one.run)}, {turns_words(one.run.turn)}{waiting}"

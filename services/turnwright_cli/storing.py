@@ -30,14 +30,12 @@ Copy = Callable[[Callable[[str], None]], Report]
 
 
 def backup_store(file: Path, database: str | None, *, as_json: bool) -> int:
-    """Write a backup of the store's database into a new file."""
     report = _done(lambda tell: back_up(database or configured(), file, tell))
     _show(report, "Backed up {} to", as_json=as_json)
     return DONE
 
 
 def restore_store(file: Path, database: str | None, *, as_json: bool) -> int:
-    """Fill an empty database from a backup."""
     report = _done(lambda tell: restore(file, database or configured(), tell))
     _show(report, "Restored {} into", as_json=as_json)
     return DONE

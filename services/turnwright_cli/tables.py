@@ -31,7 +31,6 @@ class Column(Struct, frozen=True):
     decides: bool = False
 
     def shown(self, text: str) -> str:
-        """A value on a terminal."""
         return (shown_line if self.decides else safe_line)(text, self.chars_max)
 
 

@@ -59,7 +59,6 @@ class Client(ControlCalls, StreamCalls):
     """
 
     def __init__(self, peer: Peer, policy: WatchPolicy) -> None:
-        """Use a prepared connection; `Client.connect` makes one."""
         self._peer = peer
         self._policy = policy
         self._stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub = executor_service_pb2_grpc.ExecutorServiceStub(
@@ -85,7 +84,6 @@ class Client(ControlCalls, StreamCalls):
 
     @property
     def address(self) -> str:
-        """Where the executor is."""
         return self._peer.address
 
     async def init_project(self, root: str, name: str = "", config_path: str | None = None) -> project_pb2.Project:
@@ -228,7 +226,6 @@ class Client(ControlCalls, StreamCalls):
                 yield run
 
     async def list_models(self) -> list[model_pb2.Model]:
-        """Every model that runs may name."""
         request = query_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)
         return [model async for page in self._pages(self._stub.ListModels, request) for model in page.models]
 
@@ -246,7 +243,6 @@ class Client(ControlCalls, StreamCalls):
             request.page_token = page.next_page_token
 
     async def get_entry(self, project: str, run: str, path: str) -> entry_pb2.Entry:
-        """One entry with its whole body."""
         request = query_pb2.GetEntryRequest(project=project, run=run, path=path)
         entry = (await self._peer.call(self._stub.GetEntry, request)).entry
         parts, hash_ = [entry.body], entry.hash

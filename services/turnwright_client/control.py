@@ -58,7 +58,6 @@ class ControlCalls:
     async def configure_run(
         self, project: str, run: str, patch: settings_pb2.RunSettingsPatch, request_id: str = ""
     ) -> run_pb2.Run:
-        """The run with changed settings."""
         request = control_pb2.ConfigureRunRequest(project=project, run=run, patch=patch, request_id=request_id)
         return (await self._peer.call(self._stub.ConfigureRun, request)).run
 
@@ -110,7 +109,6 @@ class ControlCalls:
         return (await self._peer.call(self._stub.AddModel, control_pb2.AddModelRequest(model=model))).model
 
     async def remove_model(self, alias: str) -> None:
-        """Remove a model."""
         await self._peer.call(self._stub.RemoveModel, control_pb2.RemoveModelRequest(alias=alias))
 
     async def set_file_constraints(
@@ -175,13 +173,11 @@ class Board:
     """The runs of a project, folded from the messages of a watch."""
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
         self.runs: dict[str, run_pb2.RunOverview] = {}
         self.is_complete = False
         """Whether a whole snapshot has come."""
 
     def apply(self, message: RunsMessage) -> None:
-        """Take one message in."""
         match message.WhichOneof("event"):
             case "snapshot":
                 if message.snapshot.part == 0:

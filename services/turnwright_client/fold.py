@@ -28,12 +28,10 @@ class Partial(Struct):
 
     @property
     def content(self) -> str:
-        """Content so far."""
         return "".join(self._content)
 
     @property
     def reasoning(self) -> str:
-        """Reasoning so far."""
         return "".join(self._reasoning)
 
     def add(self, delta: delta_pb2.Delta) -> None:
@@ -47,7 +45,6 @@ class Partial(Struct):
                 pass
 
     def __eq__(self, other: object) -> bool:
-        """Equal texts are equal, however they were split."""
         if not isinstance(other, Partial):
             return NotImplemented
         mine, theirs = (self.turn, self.content, self.reasoning), (other.turn, other.content, other.reasoning)
@@ -70,7 +67,6 @@ class RunView(Struct):
     _parts: list[event_pb2.Snapshot] = field(default_factory=list)
 
     def __eq__(self, other: object) -> bool:
-        """Equal states are equal, however many events led to them."""
         if not isinstance(other, RunView):
             return NotImplemented
         return self._state() == other._state()

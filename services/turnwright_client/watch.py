@@ -55,7 +55,6 @@ class _Failures:
         self._unanswered = 0
 
     def heard(self) -> None:
-        """A message came."""
         self._all = self._unanswered = 0
 
     def add(self, error: TurnwrightError) -> float:

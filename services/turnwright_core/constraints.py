@@ -52,7 +52,6 @@ class Constraints:
     """
 
     def __init__(self, constraints: Iterable[FileConstraint] = ()) -> None:
-        """Go by these."""
         self._rules = frozenset((one.pattern, one.kind) for one in constraints)
         self._exact = dict(self._rules)
         self._adding = self._patterns(ADD)
@@ -63,11 +62,9 @@ class Constraints:
         return Patterns(pattern for pattern, said in self._rules if said == kind)
 
     def __eq__(self, other: object) -> bool:
-        """Whether the same is said of every file."""
         return isinstance(other, Constraints) and self._rules == other._rules
 
     def __hash__(self) -> int:
-        """Equal constraints have equal hashes."""
         return hash(self._rules)
 
     @property

@@ -74,7 +74,6 @@ class TurnwrightError(Exception):
     """Something the caller is told. The message is for people and holds no secret."""
 
     def __init__(self, reason: Reason, message: str, **metadata: object) -> None:
-        """Keep the reason, the sentence and the values; metadata becomes text."""
         super().__init__(message)
         self.reason = reason
         self.message = message

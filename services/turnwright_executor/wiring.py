@@ -94,7 +94,6 @@ class _Wired:
         self._peers: list[Peer] = []
 
     def service(self) -> Service:
-        """What the server runs."""
         full_name = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"].full_name
         return Service(
             name="executor",
@@ -204,7 +203,6 @@ class _Wired:
 
 
 def _tools(settings: ExecutorSettings) -> Mapping[str, Tool]:
-    """The runtime's own tools."""
     limits = ToolLimits(
         known_tokens_max=settings.max_entry_tokens,
         token_divisor=settings.token_divisor,

@@ -68,7 +68,6 @@ def _answered(verb: str, text: str, *, lines: bool) -> Answer:
 
 
 def reply_as_json(reply: Reply) -> Answer:
-    """Return a reply as the JSON object that the command prints."""
     commands = [
         {
             "name": command.name,

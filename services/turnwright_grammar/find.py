@@ -68,7 +68,6 @@ class Sign:
         return Sign(self.pattern, self.last, text)
 
     def comes(self, piece: str) -> bool:
-        """Whether a match ends in the next piece."""
         old = self._recent
         recent = old + piece
         self._recent = recent if len(recent) < 4 * self.LOOKBACK_CHARS else recent[-self.LOOKBACK_CHARS :]

@@ -104,7 +104,6 @@ def call_metadata(token: str, tier: Tier | None = None) -> tuple[tuple[str, str]
 
 
 def is_open(method: str) -> bool:
-    """Whether anybody may call this."""
     return method.startswith(_OPEN_METHODS)
 
 

@@ -27,7 +27,6 @@ class PluginError(Exception):
     """A function of a plugin failed: the exception, in words for whoever looks after the plugin."""
 
     def __init__(self, fault: BaseException) -> None:
-        """Say what it raised."""
         super().__init__(f"{type(fault).__name__}: {fault}")
         self.fault = fault
 
@@ -44,7 +43,6 @@ class PluginCalls:
     """Calls functions of plugins."""
 
     def __init__(self, deadline_s: float) -> None:
-        """`deadline_s` bounds each call, in seconds."""
         self.deadline_s = deadline_s
         self._threads = Threads("plugin", THREADS_MAX)
         self._under_way: set[asyncio.Task[Any]] = set()

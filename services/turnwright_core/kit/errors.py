@@ -99,7 +99,6 @@ def to_status(error: TurnwrightError) -> status_pb2.Status:
 
 
 def code_of(error: TurnwrightError) -> grpc.StatusCode:
-    """The canonical code of an error."""
     return CODE_OF_CLASS[type(error)]
 
 

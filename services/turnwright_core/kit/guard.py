@@ -47,7 +47,6 @@ class CallsUnderWay:
     """The calls that a server answers now."""
 
     def __init__(self) -> None:
-        """None yet."""
         self.streams = 0
         """How many of them are answered by a stream."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -61,7 +60,6 @@ class CallsUnderWay:
         return task
 
     def discard(self, task: asyncio.Task[Any]) -> None:
-        """Forget a call that has ended."""
         self._tasks.discard(task)
         self._ended.discard(task)
 
@@ -90,7 +88,6 @@ class GuardedServer:
         self._calls = calls
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
-        """Register handlers, as grpc.aio.Server does."""
         guarded = tuple(_Guarded(handler, self._gate, self._calls) for handler in handlers)
         self._server.add_generic_rpc_handlers(guarded)
         self._local.add(*guarded)

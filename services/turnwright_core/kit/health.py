@@ -38,7 +38,6 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the libra
     """
 
     def __init__(self, service: str) -> None:
-        """Know this service, which is not ready yet."""
         self._statuses = dict.fromkeys(("", service), Response.NOT_SERVING)
         self._statuses[LIVENESS] = Response.SERVING
         self._has_ended = False
@@ -51,7 +50,6 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the libra
         self._tell()
 
     def leave(self) -> None:
-        """Say that the server is about to stop."""
         self._statuses = dict.fromkeys(self._statuses, Response.NOT_SERVING)
         self._tell()
 
@@ -75,7 +73,6 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the libra
     async def List(  # noqa: N802 - the protocol's name
         self, _request: health_pb2.HealthListRequest, _context: Context
     ) -> health_pb2.HealthListResponse:
-        """The status of every name."""
         listed = {name: Response(status=status) for name, status in self._statuses.items()}
         return health_pb2.HealthListResponse(statuses=listed)
 

@@ -36,7 +36,6 @@ class LocalContext:
     # Who calls, and how long ---------------------------------------------------------------------------------------
 
     def invocation_metadata(self) -> Metadata:
-        """What the caller sent along."""
         return self._metadata
 
     def time_remaining(self) -> float | None:
@@ -68,7 +67,6 @@ class LocalContext:
         return self._code
 
     def set_details(self, details: str) -> None:
-        """Say this with the code."""
         self._details = details
 
     def details(self) -> str:
@@ -76,11 +74,9 @@ class LocalContext:
         return self._details
 
     def set_trailing_metadata(self, trailing_metadata: Metadata) -> None:
-        """Send this along at the end."""
         self._trailing = trailing_metadata
 
     def trailing_metadata(self) -> Metadata:
-        """What is sent along at the end."""
         return self._trailing
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata = ()) -> NoReturn:
@@ -109,7 +105,6 @@ class LocalContext:
     # Its end -----------------------------------------------------------------------------------------------------
 
     def done(self) -> bool:
-        """Whether the caller was told how the call ended."""
         return self._is_told
 
     def cancelled(self) -> bool:
@@ -117,7 +112,6 @@ class LocalContext:
         return self._has_ended and not self._is_told
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        """Call this with the context once the handler has ended."""
         self._callbacks.append(callback)
 
     @contextlib.contextmanager
@@ -130,7 +124,6 @@ class LocalContext:
             raise error_of(self._code, self._details, self._trailing)
 
     def end(self, *_: Any) -> None:
-        """The handler has ended."""
         self._has_ended = True
         for callback in self._callbacks:
             # Each by itself: a fault of one is the event loop's to tell, and none of the others'.

@@ -30,15 +30,12 @@ class Log:
     __slots__ = ("_name",)
 
     def __init__(self, name: str) -> None:
-        """`name` is the part's; it is in each of its lines."""
         self._name = name
 
     def debug(self, event: str, **values: object) -> None:
-        """For whoever looks for a fault."""
         self.say(logging.DEBUG, event, values)
 
     def info(self, event: str, **values: object) -> None:
-        """As it should be."""
         self.say(logging.INFO, event, values)
 
     def warning(self, event: str, **values: object) -> None:
@@ -61,7 +58,6 @@ class Log:
 
 
 def get_logger(name: str) -> Log:
-    """The log of a part of a service."""
     return Log(name)
 
 
@@ -96,14 +92,12 @@ class _Target:
         self._is_told = False
 
     def set(self, level: int, file: TextIO | None) -> None:
-        """Another level and place from now on."""
         before, self._file = self._file, file
         self.level, self._is_told = level, False
         if before is not None:
             before.close()
 
     def structlog(self) -> Any:
-        """The library, configured."""
         import structlog  # noqa: PLC0415 - see the module
 
         if not self._is_told:

@@ -14,7 +14,6 @@ class OnDemand:
     """Has every method of the servicer that `make` returns; calls it once, in the event loop of the first call."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
-        """Nothing is made yet."""
         self._make = make
         self._servicer: Any = None
 

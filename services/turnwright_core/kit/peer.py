@@ -134,7 +134,6 @@ class Peer:
                 return
 
     async def close(self) -> None:
-        """End the channel and what is under way on it."""
         await self.channel.close()
 
 

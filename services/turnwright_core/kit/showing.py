@@ -52,7 +52,6 @@ class ShownSettings(settings_service_pb2_grpc.SettingsServiceServicer):
     """Tells the settings of one service to the deployment's own."""
 
     def __init__(self, settings: Settings) -> None:
-        """Tell these."""
         self._settings = settings
 
     async def GetSettings(  # noqa: N802 - the contract's name
@@ -60,6 +59,5 @@ class ShownSettings(settings_service_pb2_grpc.SettingsServiceServicer):
         request: pb.GetSettingsRequest,  # noqa: ARG002
         context: Any,  # noqa: ARG002
     ) -> pb.GetSettingsResponse:
-        """See SettingsService."""
         check_deployment("GetSettings")
         return pb.GetSettingsResponse(settings=sorted(settings_in_force(self._settings), key=lambda one: one.variable))

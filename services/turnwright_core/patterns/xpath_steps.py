@@ -71,7 +71,6 @@ def tokens_of(expression: str) -> list[str]:
 
 
 def prefixes_of(tokens: list[str]) -> frozenset[str]:
-    """Return the namespace prefixes that an expression uses."""
     return frozenset(token.partition(":")[0] for token in tokens if _is_name(token) and ":" in token)
 
 

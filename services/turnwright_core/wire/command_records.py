@@ -26,7 +26,6 @@ _RULINGS_PB: Final = {ruling: number for number, ruling in _RULINGS.items()}
 
 
 def command_decision_to_pb(decision: Decision) -> CommandDecision:
-    """A decision for a record."""
     return CommandDecision(
         ruling=_RULINGS_PB[decision.ruling],
         principal=decision.principal,

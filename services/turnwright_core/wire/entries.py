@@ -30,7 +30,6 @@ E = TypeVar("E", Tier, Visibility, State)
 
 
 def cursor_to_pb(cursor: Cursor) -> cursor_pb2.Cursor:
-    """A cursor for the wire."""
     return cursor_pb2.Cursor(
         incarnation=cursor.incarnation,
         run_revision=cursor.run_revision,
@@ -40,7 +39,6 @@ def cursor_to_pb(cursor: Cursor) -> cursor_pb2.Cursor:
 
 
 def cursor_from_pb(cursor: cursor_pb2.Cursor) -> Cursor:
-    """A cursor from the wire."""
     return Cursor(cursor.incarnation, cursor.run_revision, cursor.project_revision, cursor.global_revision)
 
 
@@ -72,7 +70,6 @@ def entry_to_pb(entry: Entry) -> entry_pb2.Entry:
 
 
 def entry_from_pb(entry: entry_pb2.Entry) -> Entry:
-    """An entry from the wire."""
     return Entry(
         path=entry.path,
         scheme=entry.scheme,
@@ -96,7 +93,6 @@ def entry_from_pb(entry: entry_pb2.Entry) -> Entry:
 
 
 def write_to_pb(write: EntryWrite) -> write_pb2.EntryWrite:
-    """A write for the wire."""
     message = write_pb2.EntryWrite(
         path=write.path,
         writer=int(write.writer),  # type: ignore[arg-type]

@@ -10,7 +10,6 @@ from turnwright_core.wire.times import time_from_pb, time_to_pb
 
 
 def plan_to_pb(plan: Plan) -> plan_pb2.Plan:
-    """A plan for the wire."""
     return plan_pb2.Plan(
         plan_id=plan.plan_id,
         kind=int(plan.kind),  # type: ignore[arg-type]

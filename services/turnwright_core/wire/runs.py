@@ -26,7 +26,6 @@ from turnwright_core.wire.times import time_from_pb, time_to_pb
 
 
 def project_to_pb(project: Project) -> project_pb2.Project:
-    """A project for the wire."""
     return project_pb2.Project(
         name=project.name,
         root=project.root,
@@ -37,17 +36,14 @@ def project_to_pb(project: Project) -> project_pb2.Project:
 
 
 def model_to_pb(model: Model) -> model_pb2.Model:
-    """A model for the wire."""
     return model_pb2.Model(alias=model.alias, vendor_model=model.vendor_model, context_length=model.context_length)
 
 
 def model_from_pb(model: model_pb2.Model) -> Model:
-    """A model from the wire."""
     return Model(model.alias, model.vendor_model, model.context_length)
 
 
 def usage_to_pb(usage: Usage) -> usage_pb2.Usage:
-    """Usage for the wire."""
     return usage_pb2.Usage(
         prompt_tokens=usage.prompt_tokens,
         cached_tokens=usage.cached_tokens,
@@ -59,7 +55,6 @@ def usage_to_pb(usage: Usage) -> usage_pb2.Usage:
 
 
 def usage_from_pb(usage: usage_pb2.Usage) -> Usage:
-    """Usage from the wire."""
     return Usage(
         prompt_tokens=usage.prompt_tokens,
         cached_tokens=usage.cached_tokens,
@@ -71,7 +66,6 @@ def usage_from_pb(usage: usage_pb2.Usage) -> Usage:
 
 
 def budget_to_pb(budget: Budget) -> budget_pb2.Budget:
-    """A budget for the wire."""
     return budget_pb2.Budget(
         turns_max=budget.turns_max,
         tokens_max=budget.tokens_max,
@@ -81,12 +75,10 @@ def budget_to_pb(budget: Budget) -> budget_pb2.Budget:
 
 
 def budget_from_pb(budget: budget_pb2.Budget) -> Budget:
-    """A budget from the wire."""
     return Budget(budget.turns_max, budget.tokens_max, budget.cost_usd_max, budget.wall_s_max)
 
 
 def spending_to_pb(spent: Spending) -> budget_pb2.Spending:
-    """Spending for the wire."""
     return budget_pb2.Spending(
         turns=spent.turns,
         tokens=spent.tokens,
@@ -99,7 +91,6 @@ def spending_to_pb(spent: Spending) -> budget_pb2.Spending:
 
 
 def spending_from_pb(spent: budget_pb2.Spending) -> Spending:
-    """Spending from the wire."""
     return Spending(
         turns=spent.turns,
         tokens=spent.tokens,
@@ -112,7 +103,6 @@ def spending_from_pb(spent: budget_pb2.Spending) -> Spending:
 
 
 def loop_settings_to_pb(settings: LoopSettings) -> settings_pb2.LoopSettings:
-    """Loop settings for the wire."""
     return settings_pb2.LoopSettings(
         mode=int(settings.mode),  # type: ignore[arg-type]
         model=settings.model,
@@ -144,7 +134,6 @@ def loop_settings_from_pb(settings: settings_pb2.LoopSettings) -> LoopSettings:
 
 
 def run_settings_to_pb(settings: RunSettings) -> settings_pb2.RunSettings:
-    """Run settings for the wire."""
     return settings_pb2.RunSettings(
         model=settings.model,
         temperature=settings.temperature,
@@ -156,7 +145,6 @@ def run_settings_to_pb(settings: RunSettings) -> settings_pb2.RunSettings:
 
 
 def run_settings_from_pb(settings: settings_pb2.RunSettings) -> RunSettings:
-    """Run settings from the wire."""
     return RunSettings(
         model=settings.model,
         temperature=settings.temperature if settings.HasField("temperature") else None,
@@ -168,7 +156,6 @@ def run_settings_from_pb(settings: settings_pb2.RunSettings) -> RunSettings:
 
 
 def loop_to_pb(loop: Loop) -> loop_pb2.Loop:
-    """A loop for the wire."""
     return loop_pb2.Loop(
         sequence=loop.sequence,
         settings=loop_settings_to_pb(loop.settings),
@@ -186,7 +173,6 @@ def loop_to_pb(loop: Loop) -> loop_pb2.Loop:
 
 
 def loop_from_pb(loop: loop_pb2.Loop) -> Loop:
-    """A loop from the wire."""
     return Loop(
         sequence=loop.sequence,
         settings=loop_settings_from_pb(loop.settings),
@@ -204,7 +190,6 @@ def loop_from_pb(loop: loop_pb2.Loop) -> Loop:
 
 
 def run_to_pb(run: Run) -> run_pb2.Run:
-    """A run for the wire."""
     return run_pb2.Run(
         project=run.project,
         run=run.run,
@@ -227,7 +212,6 @@ def _origin_to_pb(origin: ForkOrigin) -> run_pb2.ForkOrigin:
 
 
 def run_from_pb(run: run_pb2.Run) -> Run:
-    """A run from the wire."""
     return Run(
         project=run.project,
         run=run.run,
@@ -245,7 +229,6 @@ def run_from_pb(run: run_pb2.Run) -> Run:
 
 
 def turn_request_to_pb(request: TurnRequest) -> turn_pb2.TurnRequest:
-    """The settings of a turn for the wire."""
     return turn_pb2.TurnRequest(
         model=request.model,
         vendor_model=request.vendor_model,
@@ -256,7 +239,6 @@ def turn_request_to_pb(request: TurnRequest) -> turn_pb2.TurnRequest:
 
 
 def turn_request_from_pb(request: turn_pb2.TurnRequest) -> TurnRequest:
-    """The settings of a turn from the wire."""
     return TurnRequest(
         model=request.model,
         vendor_model=request.vendor_model,
@@ -267,7 +249,6 @@ def turn_request_from_pb(request: turn_pb2.TurnRequest) -> TurnRequest:
 
 
 def turn_result_to_pb(result: TurnResult) -> turn_pb2.TurnResult:
-    """The result of a turn for the wire."""
     return turn_pb2.TurnResult(
         finish=result.finish,
         error=result.error,
@@ -288,7 +269,6 @@ def turn_result_to_pb(result: TurnResult) -> turn_pb2.TurnResult:
 
 
 def turn_result_from_pb(result: turn_pb2.TurnResult) -> TurnResult:
-    """The result of a turn from the wire."""
     return TurnResult(
         finish=result.finish,
         error=result.error,
@@ -309,7 +289,6 @@ def turn_result_from_pb(result: turn_pb2.TurnResult) -> TurnResult:
 
 
 def turn_to_pb(turn: Turn) -> turn_pb2.Turn:
-    """A turn for the wire."""
     return turn_pb2.Turn(
         number=turn.number,
         loop=turn.loop,
@@ -322,7 +301,6 @@ def turn_to_pb(turn: Turn) -> turn_pb2.Turn:
 
 
 def turn_from_pb(turn: turn_pb2.Turn) -> Turn:
-    """A turn from the wire."""
     return Turn(
         number=turn.number,
         loop=turn.loop,

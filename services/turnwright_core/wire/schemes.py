@@ -13,7 +13,6 @@ from turnwright_core.schemes import BY_NAME, Scheme, Schemes
 
 
 def scheme_to_pb(scheme: Scheme) -> scheme_pb2.Scheme:
-    """A scheme for the wire."""
     return scheme_pb2.Scheme(
         name=scheme.name,
         model_visible=scheme.model_visible,

@@ -42,7 +42,6 @@ class Decisions(Struct, frozen=True):
     _draining: asyncio.Event = field(default_factory=asyncio.Event)
 
     def close(self) -> None:
-        """End all watches."""
         self._draining.set()
 
     async def resolve(self, request: pb.ResolveRequest, caller: Caller) -> pb.ResolveResponse:
@@ -81,13 +80,11 @@ class Decisions(Struct, frozen=True):
         )
 
     async def list(self, request: proposal_pb2.ListProposalsRequest) -> proposal_pb2.ListProposalsResponse:
-        """A page of what waits."""
         return await self.inbox.list(request)
 
     async def watch(
         self, request: proposal_pb2.WatchProposalsRequest
     ) -> AsyncGenerator[proposal_pb2.WatchProposalsResponse, None]:
-        """What waits, and what waits no more, until the caller ends it. Raises DRAINING."""
         draining: asyncio.Future[Any] = asyncio.ensure_future(self._draining.wait())
         coming: asyncio.Future[Any] = draining
         async with contextlib.aclosing(self.inbox.watch(request)) as changes:

@@ -26,22 +26,18 @@ class OutsideEntries:
         self._address = RunAddress(at.project, at.run)
 
     async def get(self, paths: Sequence[str]) -> list[Entry]:
-        """See Entries."""
         return await self._ledger.get_entries(self._address, paths)
 
     async def find(
         self, pattern: str, body_pattern: str = "", *, limit: int = 1000, bodies: bool = True, files_only: bool = False
     ) -> list[Entry]:
-        """See Entries."""
         return await self._ledger.find_entries(
             self._address, pattern, body_pattern, limit, bodies=bodies, files_only=files_only
         )
 
     def scheme(self, name: str) -> Scheme:
-        """See Entries."""
         return self._ledger.scheme(name)
 
     async def write(self, writes: Sequence[EntryWrite]) -> None:
-        """See Entries."""
         stamped = [replace(write, turn=self._at.turn, loop=self._at.loop) for write in writes]
         await self._ledger.write(self._address, 0, stamped)

@@ -38,7 +38,6 @@ class ProjectWatch:
         self._closing = asyncio.Event()
 
     def close(self) -> None:
-        """End all watches."""
         self._closing.set()
 
     async def watch(self, project: str) -> AsyncGenerator[WatchRunsResponse]:

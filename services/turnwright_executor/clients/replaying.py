@@ -50,7 +50,6 @@ class Replayed(Struct, frozen=True):
 
     @property
     def differs(self) -> bool:
-        """Whether the chain decides otherwise now."""
         return (self.stored.status, self.stored.reason) != (self.status, self.reason)
 
 
@@ -138,7 +137,6 @@ def _as_judged(record: CommandRecord) -> CommandRecord:
 
 
 async def replay(hooks: Hooks, stored: Iterable[StoredVerdict]) -> list[Replayed]:
-    """The verdicts that the chain gives to these facts."""
     replayed = []
     for one in stored:
         verdict = await judge(hooks, one.facts)

@@ -25,7 +25,6 @@ class RunCommands:
     """The use cases behind InitProject, Ask, Act and Abort."""
 
     def __init__(self, registry: Registry, hubs: Hubs, scheduler: Scheduler, locate: Locate, admits: Admits) -> None:
-        """`admits` says which directories are open to clients."""
         self._registry = registry
         self._hubs = hubs
         self._scheduler = scheduler
@@ -90,7 +89,6 @@ class RunCommands:
         return task_pb2.QueuedTask(run=queued.run_pb, loop=queued.loop_pb, cursor=cursor)
 
     async def abort(self, request: pb.AbortRequest) -> pb.AbortResponse:
-        """End the active loop."""
         address = RunAddress(request.project, request.run)
         async with self._hubs.hold(address) as hub:
             cursor = hub.cursor()

@@ -332,12 +332,10 @@ class CallSteps:
     """Carries out the steps of a client's command. Its faults are the caller's: they end no loop."""
 
     def __init__(self, state: TurnState, scope: DispatchScope) -> None:
-        """Move this state."""
         self._commands = CommandSteps(scope, state)
         self._buffer = scope.buffer
 
     async def perform(self, state: TurnState, step: Step) -> None:
-        """See Steps."""
         if step.path:
             await self._commands.perform(step.action, step.path)
         elif step.action is Action.FLUSH:
@@ -345,12 +343,10 @@ class CallSteps:
             state.is_over = True
 
     async def left(self, error: BaseException) -> None:
-        """See Steps."""
         if isinstance(error, asyncio.CancelledError | TurnwrightError):
             await self._buffer.keep(error)
 
     def ending_of(self, _error: Exception) -> Ending | None:
-        """See Steps."""
         return None
 
 

@@ -76,7 +76,6 @@ class CommandRecord(Struct, frozen=True):
 
     @property
     def stage(self) -> Stage:
-        """How far it came."""
         if self.state.is_settled:
             return Stage.SETTLED
         if self.state is State.PROPOSED:

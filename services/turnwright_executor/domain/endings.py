@@ -57,7 +57,6 @@ class Ending(Struct, frozen=True):
 
     @property
     def outcome(self) -> str:
-        """What the entries say that end with it."""
         return f"{self.word}:{self.status}"
 
     @property

@@ -58,7 +58,6 @@ class Footprint:
     """The entries that a turn wrote, and the lengths of those that it read. Mutable: grows with the turn."""
 
     def __init__(self) -> None:
-        """Nothing is read or written."""
         self._read: dict[str, int] = {}
         self._parts: dict[str, _Part] = {}
         self._is_unknown = False
@@ -72,11 +71,9 @@ class Footprint:
         self._is_unknown = True
 
     def record(self, path: str, body: str, attributes: dict[str, Any]) -> None:
-        """Take the record of a command as it is in the end."""
         self._parts[path] = _Part(_shown(path, attributes), len(body))
 
     def wrote(self, writes: Iterable[EntryWrite]) -> None:
-        """Take writes in their order."""
         for write in writes:
             match write.change:
                 case RemoveEntry():

@@ -18,7 +18,6 @@ CALIBRATION_MIN: Final = 0.05
 
 
 def token_count(text: str, divisor: int = TOKEN_DIVISOR) -> int:
-    """The estimate of the specification."""
     return -(-len(text) // divisor)
 
 

@@ -126,7 +126,6 @@ class TurnFacts(Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the reply held nothing at all."""
         return not self.reply.any_command and not self.reply.narration.strip()
 
     @property
@@ -137,7 +136,6 @@ class TurnFacts(Struct, frozen=True):
 
     @property
     def strikes(self) -> int:
-        """The streak of strikes, this turn included."""
         struck = is_strike(
             errors=self.errors + self.reply.parse_failures,
             failures=self.failures,

@@ -29,7 +29,6 @@ class AssemblerPackets:
     """Implements ports.Packets."""
 
     def __init__(self, peer: Peer) -> None:
-        """Speak through this peer."""
         self._peer = peer
         self._stub = assembler_service_pb2_grpc.AssemblerServiceStub(peer.channel)
 
@@ -41,7 +40,6 @@ class AssemblerPackets:
         calibration: float,
         base: StoredPacket | None,
     ) -> Packet:
-        """The packet of a turn."""
         asked = _asked(address, turn, at_least, calibration)
         request = pb.AssembleRequest(**asked, base_digest=base.digest if base else "")
         packet = await self._assembled(request, base.pieces if base else ())
@@ -74,14 +72,12 @@ class AssemblerPackets:
     async def check_budget(
         self, address: RunAddress, turn: Turn, at_least: Cursor | None, calibration: float
     ) -> tuple[EntryWrite, ...]:
-        """What to write where a turn brought too much."""
         request = budget_pb2.CheckBudgetRequest(**_asked(address, turn, at_least, calibration))
         answer = await self._peer.call(self._stub.CheckBudget, request)
         return tuple(map(write_from_pb, answer.effects))
 
 
 def _asked(address: RunAddress, turn: Turn, at_least: Cursor | None, calibration: float) -> dict[str, Any]:
-    """What every request says of the turn that it is about."""
     return {
         "project": address.project,
         "run": address.run,

@@ -104,12 +104,10 @@ class Session(Struct):
     process: asyncio.subprocess.Process
 
     async def wait(self) -> None:
-        """Wait for the leader."""
         await self.process.wait()
 
     @property
     def exit_code(self) -> int | None:
-        """The leader's."""
         return self.process.returncode
 
     def is_crowd(self, most: int) -> bool:
@@ -117,15 +115,12 @@ class Session(Struct):
         return process_group.count(self.process.pid, most + _OURS + 1) > most + _OURS
 
     def memory_bytes(self) -> int:
-        """The memory of the session, its watcher included."""
         return process_group.memory_bytes(process_group.members(self.process.pid))
 
     def has_any(self) -> bool:
-        """Whether any but the watcher lives."""
         return self.is_crowd(0)
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to all of the session."""
         process_group.send(self.process.pid, number)
 
     def allow_until(self, moment_ms: int) -> None:
@@ -194,20 +189,16 @@ class Supervised:
         return is_due and len(self._below()) > most
 
     def _below(self) -> list[int]:
-        """The command's processes."""
         below = supervisor.descendants(self._process.pid)
         return [process for process, _ in below if process_group.name_of(process) not in self._spared]
 
     def memory_bytes(self) -> int:
-        """The memory of all below the supervisor."""
         return process_group.memory_bytes(self._below())
 
     def has_any(self) -> bool:
-        """Whether any process of the command lives."""
         return bool(self._below())
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to all of the command's processes."""
         if not self._spared:
             supervisor.send(self._process.pid, number)
             return
@@ -221,7 +212,6 @@ class Supervised:
             self._control.send(b"%d\n" % moment_ms)
 
     async def kill(self) -> None:
-        """Have the supervisor kill all below it, and end."""
         if self.exit_code is None and self._group and process_group.session_of(self._group) == self._process.pid:
             # The supervisor has to get its turn first, among processes that may multiply meanwhile.
             process_group.send_group(self._group, signal.SIGKILL)

@@ -62,13 +62,11 @@ class Tree:
         self._descriptors = [os.open(root, _FOLDER)]
 
     def __enter__(self) -> Self:
-        """Nothing more."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close every descriptor."""
         self._names.clear()
         while self._descriptors:
             os.close(self._descriptors.pop())

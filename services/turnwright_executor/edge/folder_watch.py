@@ -45,7 +45,6 @@ class FolderWatch:
     """Watches the folders of one project for one reader. Not safe for threads."""
 
     def __init__(self, root: str) -> None:
-        """Nothing is watched yet."""
         self._root = root
         self._inotify: INotify | None = None
         self._folders: dict[str, int] = {}
@@ -109,7 +108,6 @@ class FolderWatch:
         return not fresh
 
     def forget(self) -> None:
-        """Watch nothing any more."""
         if self._inotify:
             self._inotify.close()
         self._inotify = None

@@ -166,7 +166,6 @@ def _names(said: bytes) -> list[str]:
 
 
 def _folders_between(root: str, top: str) -> Iterator[str]:
-    """The folders above a root up to the top of its work tree."""
     for folder in Path(root).parents:
         if not folder.is_relative_to(top):
             return

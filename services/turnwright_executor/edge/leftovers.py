@@ -39,12 +39,10 @@ _log = get_logger("leftovers")
 
 
 def temporary_name() -> str:
-    """A new name for a file that another name is given to once it is complete."""
     return f".{uuid4().hex}{_SUFFIX}"
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file's name is one of those."""
     return name.endswith(_SUFFIX) and _NAME.fullmatch(name) is not None
 
 
@@ -61,7 +59,6 @@ def sweep(root: str, before_s: float, check: Check = lambda: None) -> int:
 
 
 def _folders(root: str) -> Iterator[tuple[int, list[str]]]:
-    """The folders below a root, each with a descriptor and the names of its files."""
     for _, folders, names, descriptor in os.fwalk(root, follow_symlinks=False):
         folders[:] = [name for name in folders if name not in PASSED_BY]
         yield descriptor, names
@@ -100,7 +97,6 @@ class Sweeper:
                 _log.info("leftovers_swept", root=root, files=swept)
 
     async def close(self) -> None:
-        """Stop the sweeps that are under way."""
         self._is_closed = True
         for task in self._tasks.values():
             task.cancel()

@@ -47,7 +47,6 @@ class Owners:
         self._own_address = own_address
 
     def is_here(self, address: RunAddress) -> bool:
-        """Whether this executor works on the run."""
         return self._is_held(address)
 
     async def find(self, address: RunAddress) -> Whereabouts:
@@ -86,6 +85,5 @@ class Owners:
             await channel.close()
 
     async def close(self) -> None:
-        """Close all connections."""
         while self._channels:
             await self._channels.popitem()[1].close()

@@ -59,7 +59,6 @@ class Places:
         self._sweeper = Sweeper()
 
     async def close(self) -> None:
-        """End what goes on in the background."""
         await self._sweeper.close()
 
     async def find(self, address: RunAddress, claim: Claim, loop: Loop) -> Placement:

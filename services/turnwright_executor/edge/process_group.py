@@ -58,7 +58,6 @@ def _is_alive(process: int) -> bool:
 
 
 def send(session: int, number: signal.Signals) -> None:
-    """Send a signal to all of a session."""
     send_group(session, number)
     for process in members(session):
         with suppress(ProcessLookupError, PermissionError):
@@ -66,7 +65,6 @@ def send(session: int, number: signal.Signals) -> None:
 
 
 def living() -> int:
-    """How many processes there are on the host, as far as is told."""
     try:
         return sum(name.isdecimal() for name in os.listdir(_PROC))  # noqa: PTH208 - as above
     except FileNotFoundError:

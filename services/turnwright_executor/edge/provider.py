@@ -21,7 +21,6 @@ class ProviderModels:
     """Implements ports.Models. `deadline_s` bounds a whole call, in seconds."""
 
     def __init__(self, peer: Peer, deadline_s: float) -> None:
-        """Speak through this peer."""
         self._peer = peer
         self._deadline_s = deadline_s
         self.stub = provider_service_pb2_grpc.ProviderServiceStub(peer.channel)
@@ -29,7 +28,6 @@ class ProviderModels:
     async def generate(
         self, model: Model, messages: Sequence[PacketMessage], temperature: float, call_index: int
     ) -> AsyncGenerator[ModelEvent, None]:
-        """One model call as it streams."""
         request = pb.GenerateRequest(
             model=model_to_pb(model),
             messages=[pb.Message(role=_ROLES[message.role], content=message.text) for message in messages],

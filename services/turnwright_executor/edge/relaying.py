@@ -44,7 +44,6 @@ class Relay:
     """The newest events of a run at another executor, and those who wait for more."""
 
     def __init__(self, after: EventCursor, bounds: TailBounds) -> None:
-        """Empty, behind this event."""
         self.holders = 0
         self._epoch = after.epoch
         self._tail = Tail(bounds, after.seq)
@@ -60,16 +59,13 @@ class Relay:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more comes."""
         return self._ended
 
     def start(self, events: AsyncGenerator[WatchRunResponse, None], name: str) -> None:
-        """Take over these events from now on."""
         self._task = asyncio.create_task(self._run(events), name=name)
         self._task.add_done_callback(_told)
 
     async def stop(self) -> None:
-        """Let go of the owner."""
         if self._task:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -138,7 +134,6 @@ class Relays:
     """The relays that somebody watches; each ends with the last of its watchers."""
 
     def __init__(self, bounds: TailBounds) -> None:
-        """`bounds` are those of each relay's tail."""
         self._bounds = bounds
         self._relays: dict[Key, Relay] = {}
 

@@ -74,12 +74,10 @@ class RoutedServer:
     """What the servicer is registered with: the handlers of calls that have to find their owner are wrapped."""
 
     def __init__(self, server: grpc.aio.Server, router: Router) -> None:
-        """Pass handlers on to this server."""
         self._server: Any = server
         self._router = router
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
-        """Register handlers, as grpc.aio.Server does."""
         self._server.add_generic_rpc_handlers(tuple(_Routed(handler, self._router) for handler in handlers))
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Handler]) -> None:
@@ -311,7 +309,6 @@ class Router:
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> bool:
-    """Whether an event is set within a time."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             return await event.wait()

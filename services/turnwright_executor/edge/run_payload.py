@@ -39,7 +39,6 @@ class RunPayload:
     """Reads runs as clients are shown them."""
 
     def __init__(self, store: Peer, schemes: KnownSchemes) -> None:
-        """Speak through this peer, and learn of registered schemes there."""
         self._store = store
         self._schemes = schemes
         self._rows = store_service_pb2_grpc.StoreServiceStub(store.channel)

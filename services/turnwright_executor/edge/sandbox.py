@@ -71,7 +71,6 @@ class Sandbox(Struct, frozen=True):
 
     @property
     def keeps_read_only(self) -> bool:
-        """Whether a command can be kept from changing the project."""
         return bool(self.program)
 
     def wrapped(self, argv: Sequence[str], root: str, *, read_only: bool) -> list[str]:

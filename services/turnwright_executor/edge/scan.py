@@ -87,7 +87,6 @@ class DiskScanner:
 
     @property
     def total(self) -> int:
-        """How many files the last scan knew."""
         return len(self._seen)
 
     async def scan(self, doubtful: Collection[str] = ()) -> Scan:
@@ -230,14 +229,12 @@ def everything(tree: Tree, folder: str) -> Iterator[str]:
 
 
 def changes(before: Mapping[str, Signature], after: Mapping[str, Signature]) -> tuple[ChangedFile, ...]:
-    """The files that are others than before, by path."""
     kinds = {path: "change" if path in before else "create" for path in after if after[path] != before.get(path)}
     kinds |= dict.fromkeys(before.keys() - after.keys(), "remove")
     return tuple(ChangedFile(path, kinds[path]) for path in sorted(kinds))
 
 
 def _holds(listed: Sequence[str], path: str) -> bool:
-    """Whether a path is among those that are listed in order."""
     place = bisect_left(listed, path)
     return place < len(listed) and listed[place] == path
 

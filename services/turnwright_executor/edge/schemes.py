@@ -30,7 +30,6 @@ class KnownSchemes:
     """One for all that speak to the store. Learning costs no call of its own: claims, turns and runs bring it."""
 
     def __init__(self) -> None:
-        """Know the built-in schemes."""
         self._known = BUILT_IN
 
     @property
@@ -39,7 +38,6 @@ class KnownSchemes:
         return self._known.version
 
     def rules(self, name: str) -> Scheme:
-        """The rules of a scheme."""
         return self._known.rules(name)
 
     def learn(self, answer: Telling) -> None:

@@ -37,13 +37,11 @@ class SearxNg:
     """Asks one instance. Its address may hold a user and a password; nobody else hears of them."""
 
     def __init__(self, base_url: str, timeout_s: float) -> None:
-        """Nothing is sent."""
         self._url = httpx.URL(base_url.rstrip("/") + "/search")
         self._timeout = httpx.Timeout(timeout_s).as_dict()
         self._tls = tls_context()
 
     async def search(self, query: str, results_max: int) -> list[Hit]:
-        """What it finds, the best first. Raises WebError."""
         answer = await self._answer(query)
         return await asyncio.to_thread(lambda: list(hits_in(answer, results_max)))
 

@@ -51,7 +51,6 @@ class Output(Struct):
     )
 
     def __post_init__(self) -> None:
-        """Nothing has come yet."""
         self._head_left = round(self.bytes_max * HEAD_SHARE)
 
     @property

@@ -62,11 +62,9 @@ class StoreLedger(StoreWrites):
         self._owner["address"] = own_address
 
     def scheme(self, name: str) -> Scheme:
-        """The rules of a scheme."""
         return self._schemes.rules(name)
 
     async def claim(self, address: RunAddress) -> Claim:
-        """Take over a run."""
         request = lease_pb2.ClaimRunRequest(
             project=address.project, run=address.run, schemes_version=self._schemes.version, **self._owner
         )
@@ -75,7 +73,6 @@ class StoreLedger(StoreWrites):
         return (await self._readable([answer]))[0]
 
     async def claim_work(self, limit: int, workspaces: Sequence[str]) -> list[Claim]:
-        """Take over runs that have work and no owner."""
         request = lease_pb2.ClaimWorkRequest(
             limit=limit, workspace_ids=workspaces, schemes_version=self._schemes.version, **self._owner
         )
@@ -137,7 +134,6 @@ class StoreLedger(StoreWrites):
         return tuple(found.get(record.path, record) for record in records)
 
     async def renew(self, leases: Sequence[tuple[RunAddress, int]], workspaces: Sequence[str]) -> Renewal:
-        """Make leases longer, and tell which workspaces this executor has."""
         request = lease_pb2.RenewLeasesRequest(
             leases=[
                 lease_pb2.Lease(project=address.project, run=address.run, epoch=epoch) for address, epoch in leases
@@ -150,20 +146,17 @@ class StoreLedger(StoreWrites):
         return Renewal(states, answer.lease_ms)
 
     async def holding(self, address: RunAddress) -> Holding:
-        """Who has the run now."""
         request = lease_pb2.GetLeaseRequest(project=address.project, run=address.run)
         answer = await self._call(self.stub.GetLease, request)
         return Holding(answer.owner, answer.address, answer.run_status)
 
     async def release(self, address: RunAddress, epoch: int) -> None:
-        """Give a run back."""
         request = lease_pb2.ReleaseRunRequest(
             project=address.project, run=address.run, fence=write_pb2.Fence(epoch=epoch)
         )
         await self._call(self.stub.ReleaseRun, request)
 
     async def read_packet(self, address: RunAddress, turn: int) -> Packet | None:
-        """What the model was to be sent in a turn."""
         request = read_pb2.ReadPacketRequest(project=address.project, run=address.run, turn=turn)
         try:
             async with self._peer.stream(self.stub.ReadPacket, request, self._peer.timeout_s) as parts:
@@ -174,7 +167,6 @@ class StoreLedger(StoreWrites):
             raise
 
     async def get_entries(self, address: RunAddress, paths: Sequence[str]) -> list[Entry]:
-        """The entries that exist among the paths."""
         request = read_pb2.GetEntriesRequest(project=address.project, run=address.run, paths=paths)
         answer = await self._call(self.stub.GetEntries, request)
         return [entry_from_pb(entry) for entry in answer.entries]
@@ -189,7 +181,6 @@ class StoreLedger(StoreWrites):
         bodies: bool,
         files_only: bool = False,
     ) -> list[Entry]:
-        """The entries that match, at most `limit`; `files_only`: of project files."""
         request = read_pb2.ListEntriesRequest(
             project=address.project,
             run=address.run,
@@ -208,14 +199,12 @@ class StoreLedger(StoreWrites):
                 return found
 
     async def read_body(self, address: RunAddress, path: str, offset: int, bytes_max: int) -> str:
-        """A part of a body, cut at a character."""
         request = stream_pb2.ReadBodyRequest(
             project=address.project, run=address.run, path=path, offset=offset, bytes_max=bytes_max
         )
         return (await self._call(self.stub.ReadBody, request)).text
 
     async def file_constraints(self, project: str) -> list[FileConstraint]:
-        """What a project says of its files."""
         found: list[FileConstraint] = []
         request = registry_pb2.ListFileConstraintsRequest(project=project, page_size=PAGE_SIZE_MAX)
         while True:
@@ -228,7 +217,6 @@ class StoreLedger(StoreWrites):
     async def read_view(
         self, address: RunAddress, *, files: bool, body_bytes_max: int | None
     ) -> tuple[list[Entry], Cursor]:
-        """The project files, or the timeline, of a run's view; None leaves bodies out."""
         request = read_pb2.ReadViewRequest(
             project=address.project,
             run=address.run,
@@ -246,7 +234,6 @@ class StoreLedger(StoreWrites):
         return entries, cursor
 
     async def watch(self, address: RunAddress, after: Cursor, body_bytes_max: int) -> AsyncGenerator[Changes, None]:
-        """What changes in the timeline, until the caller ends it."""
         request = read_pb2.WatchChangesRequest(
             project=address.project,
             run=address.run,
@@ -260,7 +247,6 @@ class StoreLedger(StoreWrites):
                 yield _changes_from_pb(message)
 
     async def get_run(self, address: RunAddress) -> Run:
-        """The run."""
         request = registry_pb2.GetRunRequest(
             project=address.project, run=address.run, schemes_version=self._schemes.version
         )
@@ -269,7 +255,6 @@ class StoreLedger(StoreWrites):
         return run_from_pb(answer.run)
 
     async def spending(self, address: RunAddress, loop: int) -> tuple[Spending, Spending]:
-        """What a run and one of its loops have spent."""
         request = control_pb2.GetSpendingRequest(project=address.project, run=address.run, loop=loop)
         answer = await self._call(self.stub.GetSpending, request)
         return spending_from_pb(answer.run), spending_from_pb(answer.loop)

@@ -50,12 +50,10 @@ class HttpWeb:
     """The web over HTTP."""
 
     def __init__(self, limits: WebLimits) -> None:
-        """Nothing is loaded or sent."""
         self._limits = limits
         self._places = asyncio.Semaphore(FETCHES_MAX)
 
     async def page(self, address: str) -> Page:
-        """The page at an address, as text. Raises WebError."""
         async with self._bounded(address):
             fetcher = await asyncio.to_thread(lambda: self._fetcher)
             fetched = await fetcher.fetch(address, self._limits.page_bytes)

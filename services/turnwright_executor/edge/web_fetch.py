@@ -75,7 +75,6 @@ class Fetcher:
     """Fetches pages. One TLS context for all of them."""
 
     def __init__(self, limits: FetchLimits, resolve: Resolve = resolved) -> None:
-        """Nothing is sent."""
         self._limits = limits
         self._resolve = resolve
         self._tls = tls_context()

@@ -44,7 +44,6 @@ def media_type_of(content_type: str, data: bytes) -> str:
 
 
 def is_readable(media_type: str) -> bool:
-    """Whether a media type is one of text."""
     return media_type in HTML_TYPES or _TEXT_TYPES.fullmatch(media_type) is not None
 
 

@@ -140,7 +140,6 @@ class _Observer:
                 self._queue.task_done()
 
     async def stop(self, grace_s: float) -> None:
-        """Wait for what waits, then end the task."""
         if self._task is None:
             return
         try:

@@ -62,12 +62,10 @@ class Registry:
     """
 
     def __init__(self, plugin: str = RUNTIME, _shared: _Shared | None = None) -> None:
-        """Register on behalf of this plugin."""
         self.plugin = plugin
         self._shared = _shared or _Shared()
 
     def of(self, plugin: str) -> Registry:
-        """The same registry, on behalf of another plugin."""
         return Registry(plugin, self._shared)
 
     def tool(self, tool: PluginTool) -> None:
@@ -133,7 +131,6 @@ class Registry:
         self._shared.subscriptions.append(Subscription(hook, self.plugin, name, int(priority), call))
 
     def chain(self, hook: str) -> tuple[Subscription, ...]:
-        """The subscriptions of a hook, in order."""
         return tuple(
             sorted((one for one in self._shared.subscriptions if one.hook == hook), key=lambda one: one.priority)
         )

@@ -15,7 +15,6 @@ from turnwright_executor.hooks.registry import Registry
 
 
 def register_rules(registry: Registry) -> None:
-    """Register the validation gate and the rules of the verdict."""
     for priority, rule in GATE:
         registry.filter(ENTRY_RECORDING, _recording(rule, registry), priority)
     for priority, vote in RULES:

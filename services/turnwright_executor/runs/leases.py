@@ -123,7 +123,6 @@ class Leases:
     # Taking ------------------------------------------------------------------------------------------------------
 
     async def claim(self, address: RunAddress) -> Claim:
-        """Take a run. Raises LEASE_HELD while another executor has it, and other TurnwrightErrors."""
         asked_s, before = self._clock_s(), self._held.get(address)
         if before:
             before.is_changing = True
@@ -174,11 +173,9 @@ class Leases:
         return bool(self._workspaces)
 
     def has_workspace(self, claim: Claim) -> bool:
-        """Whether the run's project is one that this executor works in."""
         return not self._workspaces or claim.workspace_id in self._workspaces
 
     def holds(self, address: RunAddress) -> bool:
-        """Whether this executor works on the run."""
         return address in self._held
 
     def ends_s(self, address: RunAddress) -> float:

@@ -300,7 +300,6 @@ class Scheduler:
                 failures += 1
 
     async def _claim(self, address: RunAddress, worker: _Worker) -> Claim:
-        """The claim that the worker began with, else a new one."""
         claim, worker.claim = worker.claim, None
         return claim or await self._leases.claim(address)
 

@@ -26,7 +26,6 @@ _UNREADABLE: Final = (BadZipFile, zlib.error, EOFError, NotImplementedError, Run
 
 
 def is_archive(data: bytes) -> bool:
-    """Whether these bytes are a zip archive."""
     return data.startswith((b"PK\x03\x04", b"PK\x05\x06"))
 
 

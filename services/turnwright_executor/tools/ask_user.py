@@ -28,7 +28,6 @@ class AskUser:
     effect_class = EffectClass.PURE
 
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:  # noqa: ARG002
-        """Propose the question."""
         question = command.attributes.get("question", "").strip()
         if not question:
             return failed("invalid:400", '<ask_user> needs a question: <ask_user question="Which one?"/>.')

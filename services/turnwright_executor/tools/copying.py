@@ -53,11 +53,9 @@ class Copying:
     moves = False
 
     def __init__(self, limits: ToolLimits) -> None:
-        """Keep to these limits."""
         self._limits = limits
 
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
-        """Settle the command, or propose the changes of files."""
         try:
             return await self._prepare(command, context)
         except RefusedError as error:

@@ -57,7 +57,6 @@ def changed(item: Item | None, path: str, content: str, like: str = "") -> FileE
 
 
 def removed(item: Item) -> FileEdit:
-    """The edit that removes a file."""
     patch = (
         f"The binary file {item.path} goes away.\n" if item.text is None else unified_patch(item.path, item.text, "")
     )

@@ -41,7 +41,6 @@ class Get(Settled):
     name = "get"
 
     def __init__(self, limits: ToolLimits, web: Web) -> None:
-        """Keep to these limits; pages that are not here yet come from this web."""
         self._limits = limits
         self._web = web
 
@@ -53,7 +52,6 @@ class Get(Settled):
             return error.done
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
-        """Open a page that was asked for."""
         if not isinstance(effect, CallEffect):
             return await super().perform(effect, command, context)
         return await self._settled(command, context)

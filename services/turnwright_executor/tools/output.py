@@ -47,7 +47,6 @@ class _Channel(Struct):
     open_line: bool = False
 
     def count(self, text: str) -> None:
-        """Take a piece of output into account."""
         self.lines += text.count("\n")
         self.bytes_ += len(text.encode())
         self.open_line = not text.endswith("\n")
@@ -59,7 +58,6 @@ class _Channel(Struct):
 
     @property
     def size(self) -> str:
-        """How much it holds, in words."""
         return plural(self.line_count, "line") if self.bytes_ else "empty"
 
 
@@ -87,7 +85,6 @@ class CommandOutput(Struct):
         await self.context.entries.write(self.opened())
 
     def opened(self) -> tuple[EntryWrite, ...]:
-        """The writes that make the channels."""
         return tuple(self._opened(channel) for channel in self._channels.values())
 
     def _opened(self, channel: _Channel) -> EntryWrite:

@@ -42,7 +42,6 @@ class RefusedError(Exception):
     """A command that cannot be done; `done` is how it ends."""
 
     def __init__(self, done: Done) -> None:
-        """Carry the settled command."""
         super().__init__(done.body)
         self.done = done
 
@@ -67,7 +66,6 @@ class Item(Struct, frozen=True):
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a project file."""
         return is_file(self.path)
 
 

@@ -55,7 +55,6 @@ def build_tools(
 
 
 def with_offered(tools: Mapping[str, Tool], more: Sequence[Offered]) -> Mapping[str, Tool]:
-    """The tools and those of plugins, all in display order."""
     known = {**tools, **{tool.name: tool for tool in more}}
     order = tool_order([tool.offer for tool in more])
     return MappingProxyType({name: known[name] for name in order if name in known})
@@ -95,5 +94,4 @@ def is_rationale(line: str) -> bool:
 
 
 def docs_of(names: Iterable[str]) -> dict[str, str]:
-    """The texts of some tools, in the given order."""
     return {name: doc_of(name) for name in names}

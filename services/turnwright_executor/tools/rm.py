@@ -36,7 +36,6 @@ class Rm:
     effect_class = EffectClass.IDEMPOTENT
 
     def __init__(self, limits: ToolLimits) -> None:
-        """Keep to these limits."""
         self._limits = limits
 
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
@@ -47,7 +46,6 @@ class Rm:
             return error.done
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
-        """Remove the files."""
         try:
             return await carry_out(effect, command, context)
         except RefusedError as error:

@@ -37,11 +37,9 @@ class Running:
     effect_class = EffectClass.OUTSIDE
 
     def __init__(self, limits: ToolLimits) -> None:
-        """Keep to these limits."""
         self._limits = limits
 
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:  # noqa: ARG002
-        """Propose to run the command."""
         return self._proposed(command)
 
     def _proposed(self, command: Command, *, read_only: bool = False) -> Done | Proposed:
@@ -52,7 +50,6 @@ class Running:
         return Proposed(effect, f"run '{text}'", needs_decision=not read_only)
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
-        """Run the command to its end."""
         if not isinstance(effect, CommandEffect):
             return failed("invalid:400", f"<{command.name}> runs commands and changes no files itself.")
         output = CommandOutput(context, effect.command, effect.producer)

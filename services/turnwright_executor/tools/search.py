@@ -33,12 +33,10 @@ class Search(Settled):
     name = "search"
 
     def __init__(self, limits: ToolLimits, web: Web) -> None:
-        """Ask this web."""
         self._limits = limits
         self._web = web
 
     async def prepare(self, command: Command, context: Context) -> Done:
-        """Settle the command."""
         query = command.attributes.get("path", "").strip()
         if not query:
             return failed("invalid:400", "<search> needs words to look for: <search>sqlite busy timeout</search>.")

@@ -45,7 +45,6 @@ class Set:
     effect_class = EffectClass.IDEMPOTENT
 
     def __init__(self, limits: ToolLimits) -> None:
-        """Keep to these limits."""
         self._limits = limits
 
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
@@ -60,7 +59,6 @@ class Set:
             return error.done
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
-        """Write the accepted change to the disk."""
         try:
             return await carry_out(effect, command, context)
         except RefusedError as error:

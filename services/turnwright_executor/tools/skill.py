@@ -66,7 +66,6 @@ class Skill(Settled):
     effect_class = EffectClass.PURE
 
     def __init__(self, limits: ToolLimits, web: Web, shelf: Workspace | None = None) -> None:
-        """Load from these, and from the project of each command."""
         self._limits = limits
         self._web = web
         self._shelf = shelf
@@ -83,7 +82,6 @@ class Skill(Settled):
             return error.done
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
-        """Load from an address that was asked for."""
         if not isinstance(effect, CallEffect):
             return await super().perform(effect, command, context)
         return await self._settled(command.attributes.get("path", "").strip(), context)
@@ -212,7 +210,6 @@ def _writes(skill: _Skill) -> list[EntryWrite]:
 
 
 def _told(skill: _Skill, divisor: int) -> str:
-    """What was loaded, in a few lines."""
     parts = len(skill.texts) - (skill.root in skill.texts)
     lines = []
     if skill.root in skill.texts:

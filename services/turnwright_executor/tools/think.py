@@ -13,5 +13,4 @@ class Think(Settled):
     name = "think"
 
     async def prepare(self, command: Command, context: Context) -> Done:  # noqa: ARG002
-        """Settle the command."""
         return Done("")

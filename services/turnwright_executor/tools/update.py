@@ -21,7 +21,6 @@ class Update(Settled):
     name = "update"
 
     async def prepare(self, command: Command, context: Context) -> Done:  # noqa: ARG002
-        """Settle the command."""
         given = command.attributes.get("status", str(RUNNING)).strip()
         status = int(given) if given.isascii() and given.isdecimal() and len(given) == 3 else 0
         if status in STATUSES:

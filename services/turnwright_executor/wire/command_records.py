@@ -48,7 +48,6 @@ _CLASSES: Final[Mapping[int, EffectClass]] = {number: effect_class for effect_cl
 
 
 def command_record_to_pb(record: CommandRecord) -> pb.CommandRecord:
-    """A record for its entry."""
     command, call = record.command, record.call
     message = pb.CommandRecord(
         tool=record.tool,

@@ -17,7 +17,6 @@ from turnwright_executor.domain.effects import (
 
 
 def effect_to_pb(effect: Effect) -> pb.Effect:
-    """An effect for a record."""
     match effect:
         case FileEffect():
             return pb.Effect(files=pb.FileEffect(edits=map(_edit_to_pb, effect.edits)))
@@ -77,5 +76,4 @@ def _edit_from_pb(edit: pb.FileEdit) -> FileEdit:
 
 
 def effect_bytes(effect: Effect) -> int:
-    """How long an effect is in a record, in bytes."""
     return effect_to_pb(effect).ByteSize()

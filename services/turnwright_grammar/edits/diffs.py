@@ -64,7 +64,6 @@ class FilePatch(Struct, frozen=True):
 
     @property
     def changes(self) -> bool:
-        """Whether it does anything."""
         return self.action != "update" or self.moved_to is not None or any(hunk.changes for hunk in self.hunks)
 
 

@@ -107,7 +107,6 @@ def read_hunks(lines: list[str], at: int, *, loose: bool = False, strict: bool =
 
 
 def is_hunk_header(line: str) -> bool:
-    """Whether a line opens a hunk."""
     return line.startswith("@@")
 
 

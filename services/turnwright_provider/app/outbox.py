@@ -18,7 +18,6 @@ class Outbox:
     """Bounded by `bytes_max`: a slow caller slows the reading of the vendor. `clock` is monotonic, in seconds."""
 
     def __init__(self, buffer: DeltaBuffer, bytes_max: int, clock: Callable[[], float]) -> None:
-        """Start empty and open."""
         self._buffer = buffer
         self._bytes_max = bytes_max
         self._clock = clock
@@ -48,7 +47,6 @@ class Outbox:
         self._wake()
 
     def close(self) -> None:
-        """Nothing follows."""
         self._closed = True
         self._wake()
 

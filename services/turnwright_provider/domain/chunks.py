@@ -38,7 +38,6 @@ class ChatFold:
     """Folds one reply; `think_tags` says which `<think>` in the content is reasoning."""
 
     def __init__(self, think_tags: ThinkTags) -> None:
-        """Start before the first event."""
         self._router = ThinkRouter(think_tags)
         self._content = Joiner()
         self._reasoning = Joiner()
@@ -54,12 +53,10 @@ class ChatFold:
 
     @property
     def is_ended(self) -> bool:
-        """Whether the reply came to an end of its own."""
         return self.is_done or bool(self._reason)
 
     @property
     def has_begun(self) -> bool:
-        """Whether there was a chunk."""
         return self._chunks > 0
 
     @property

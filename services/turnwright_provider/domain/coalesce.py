@@ -27,7 +27,6 @@ class DeltaBuffer:
     """Holds increments until they are due. `flush_s` is the beat in seconds; `now` is any clock that only grows."""
 
     def __init__(self, flush_s: float, flush_bytes: int) -> None:
-        """Start empty, with the first increment due at once."""
         self._flush_s = flush_s
         self._flush_bytes = flush_bytes
         self._runs: list[_Run] = []
@@ -41,7 +40,6 @@ class DeltaBuffer:
         return bool(self._runs or self._tools or self._usage)
 
     def add(self, delta: Delta) -> None:
-        """Hold one increment."""
         if isinstance(delta, SetToolCalls):
             self._tools = delta
             self.size_bytes += 1

@@ -72,7 +72,6 @@ def tells_error(body: Mapping[str, Any]) -> bool:
 
 
 def read_error(body: Any) -> ErrorBody:
-    """The error of a parsed body."""
     if isinstance(body, list) and body:
         body = body[0]
     if not isinstance(body, dict):

@@ -54,7 +54,6 @@ class Failure(Struct, frozen=True):
     hint: str = ""
 
     def is_retryable(self) -> bool:
-        """Whether another try could succeed."""
         return self.kind in RETRYABLE if self.may_retry is None else self.may_retry
 
     @property
@@ -67,7 +66,6 @@ class VendorError(Exception):
     """A vendor's call failed; carries the Failure. Never leaves the service."""
 
     def __init__(self, failure: Failure) -> None:
-        """Keep the failure."""
         super().__init__(failure.detail)
         self.failure = failure
 

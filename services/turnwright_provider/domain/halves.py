@@ -23,7 +23,6 @@ class Joiner:
     """Takes text as it comes; gives it in whole characters. Holds back only a first half at the end."""
 
     def __init__(self) -> None:
-        """Start with nothing held back."""
         self._held = ""
 
     def feed(self, text: str) -> str:

@@ -108,7 +108,6 @@ _STATUSES: Final = frozenset({0, 200, 400, 413, 422, 500})
 
 
 def is_context_exceeded(status: int, error: ErrorBody) -> bool:
-    """Whether the request was too long for the model."""
     if any(_CODE.fullmatch(_SEPARATORS.sub("", code.lower())) for code in error.codes):
         return True
     text = error.message[:TEXT_CHARS_MAX]

@@ -53,11 +53,9 @@ class Secrets:
     """Our own secrets, taken out of what a vendor says: whole, in part, or with their middle masked."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        """Look for these."""
         self._secrets = tuple(secret.lower() for secret in secrets if len(secret) >= SECRET_CHARS_MIN)
 
     def hide(self, text: str) -> str:
-        """The text without them."""
         for secret in self._secrets:
             text = _without(_MASKED.sub(partial(_unmasked, secret), text), secret)
         return text

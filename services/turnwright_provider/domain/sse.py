@@ -27,7 +27,6 @@ class SseReader:
     """Takes bytes, gives events. `event_bytes_max` bounds a line and an event."""
 
     def __init__(self, event_bytes_max: int) -> None:
-        """Start before the first byte."""
         self._event_bytes_max = event_bytes_max
         self._rest: list[bytes] = []
         self._rest_bytes = 0

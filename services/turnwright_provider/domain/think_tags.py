@@ -33,7 +33,6 @@ class ThinkRouter:
     """Takes content as it comes; gives content and reasoning. Holds back only what may become a tag."""
 
     def __init__(self, tags: ThinkTags = ThinkTags.ANYWHERE) -> None:
-        """Start outside of a tag."""
         self._tags = tags
         self._inside = False
         self._is_over = tags is ThinkTags.CONTENT
@@ -46,7 +45,6 @@ class ThinkRouter:
         return "".join(self._thought) if self._inside else ""
 
     def feed(self, text: str) -> list[AppendContent | AppendReasoning]:
-        """The parts that are certain by now."""
         deltas: list[AppendContent | AppendReasoning] = []
         text, self._held = self._held + text, ""
         lowered = _ascii_lower(text)

@@ -61,7 +61,6 @@ class ToolCallFold:
     """Takes the `tool_calls` of deltas, gives the list of calls so far."""
 
     def __init__(self) -> None:
-        """Start without calls."""
         self._calls: dict[int, _Call] = {}
         self._slot_of_index: dict[int, int] = {}
         self._slot_of_id: dict[str, int] = {}

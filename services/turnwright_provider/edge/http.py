@@ -40,13 +40,11 @@ class HttpxReply:
     """An answer whose body is still to be read."""
 
     def __init__(self, response: httpx.Response, limits: HttpLimits) -> None:
-        """Wrap httpx's."""
         self._response = response
         self._limits = limits
 
     @property
     def status(self) -> int:
-        """HTTP status."""
         return self._response.status_code
 
     @property
@@ -55,7 +53,6 @@ class HttpxReply:
         return self._response.headers
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """The body as it arrives."""
         size = 0
         with _our_errors(self._limits):
             encoding = self._response.headers.get("content-encoding", "")
@@ -71,7 +68,6 @@ class HttpxTransport:
     """Sends requests to one server. `from_environment`: use its proxies, where the server is not on loopback."""
 
     def __init__(self, base_url: str, limits: HttpLimits, *, from_environment: bool) -> None:
-        """Prepare the client; nothing is sent."""
         self._limits = limits
         url = httpx.URL(base_url)
         self._client = httpx.AsyncClient(
@@ -86,7 +82,6 @@ class HttpxTransport:
 
     @asynccontextmanager
     async def open(self, request: HttpRequest) -> AsyncGenerator[HttpxReply, None]:
-        """The answer once its headers are there; leaving closes it. Raises VendorError when there is none."""
         prepared = self._client.build_request(
             request.method, request.url, headers=dict(request.headers), content=request.body or None
         )
@@ -98,7 +93,6 @@ class HttpxTransport:
             await response.aclose()
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._client.aclose()
 
 

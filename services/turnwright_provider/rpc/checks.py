@@ -43,7 +43,6 @@ def check_generate(request: pb.GenerateRequest) -> None:
 
 
 def check_models_request(request: pb.CheckModelsRequest) -> None:
-    """Raise InvalidError for more than MODELS_MAX models."""
     _check_limit("models", len(request.models), MODELS_MAX, "models")
 
 

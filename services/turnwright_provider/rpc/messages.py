@@ -41,7 +41,6 @@ def call_from_pb(request: pb.GenerateRequest, model: str) -> ModelCall:
 
 
 def part_to_pb(part: Part) -> pb.GenerateResponse:
-    """A part of a reply for the wire."""
     match part:
         case Retry():
             return pb.GenerateResponse(retry=_retry_to_pb(part))

@@ -49,7 +49,6 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
     async def Generate(
         self, request: pb.GenerateRequest, context: Context
     ) -> AsyncGenerator[pb.GenerateResponse, None]:
-        """Call a model and stream its reply."""
         self._check_caller("Generate")
         check_generate(request)
         name, model = split_vendor_model(request.model.vendor_model)
@@ -62,7 +61,6 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
                 yield part_to_pb(with_cost(part, price))
 
     async def ListVendors(self, request: pb.ListVendorsRequest, context: Context) -> pb.ListVendorsResponse:
-        """List the vendors, without any network call."""
         del request, context
         vendors = []
         for name, vendor in sorted(self._vendors.items()):
@@ -73,7 +71,6 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
         return pb.ListVendorsResponse(vendors=vendors)
 
     async def CheckModels(self, request: pb.CheckModelsRequest, context: Context) -> pb.CheckModelsResponse:
-        """Ask the vendors whether they would answer for these models."""
         del context
         self._check_caller("CheckModels")
         check_models_request(request)

@@ -76,7 +76,6 @@ class OpenAiVendor:
     """Calls one server. `wall_clock` gives seconds since 1970, for Retry-After dates."""
 
     def __init__(self, access: OpenAiAccess, transport: Transport, wall_clock: Callable[[], float]) -> None:
-        """Nothing is sent before the first call."""
         self._access = access
         self._transport = transport
         self._wall_clock = wall_clock
@@ -205,7 +204,6 @@ class OpenAiVendor:
 
 
 def is_base_url(url: str) -> bool:
-    """Whether this is a URL that can be called."""
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

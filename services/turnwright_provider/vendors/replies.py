@@ -45,7 +45,6 @@ class ReplyReader:
     """Reads answers of one server. `event_bytes_max` bounds an event, and a reply that is no stream."""
 
     def __init__(self, event_bytes_max: int) -> None:
-        """Nothing is read yet."""
         self._event_bytes_max = event_bytes_max
         self._parses = asyncio.Semaphore(PARSES_MAX)
 

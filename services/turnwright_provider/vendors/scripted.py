@@ -37,19 +37,16 @@ class ScriptedVendor:
     """Replays the scripts of a folder; `sleep` takes seconds."""
 
     def __init__(self, folder: Path, sleep: Sleep) -> None:
-        """Look into this folder only."""
         self._folder = folder
         self._sleep = sleep
 
     def describe(self) -> VendorState:
-        """Configured where the folder exists."""
         if self._folder.is_dir():
             return VendorState(str(self._folder))
         setting = "TURNWRIGHT_SCRIPTED_DIR"
         return VendorState(str(self._folder), f"{setting} names no folder: {self._folder}", (setting,))
 
     async def stream(self, call: ModelCall, attempt: int) -> AsyncGenerator[VendorEvent, None]:
-        """The reply of the call's index, in its pace."""
         reply = await self._reply(call)
         if failure := reply.failure_of(attempt):
             raise VendorError(failure)
@@ -64,7 +61,6 @@ class ScriptedVendor:
         yield Finish("stop", usage, call.model)
 
     async def check(self, models: Sequence[str]) -> list[str]:
-        """Whether each script is there and can be read."""
         return [await asyncio.to_thread(self._problem, model) for model in models]
 
     async def _reply(self, call: ModelCall) -> ScriptedReply:

@@ -13,11 +13,9 @@ class UnconfiguredVendor:
     """Stands in for a vendor that cannot be called."""
 
     def __init__(self, state: VendorState) -> None:
-        """Keep what is missing."""
         self._state = state
 
     def describe(self) -> VendorState:
-        """What is missing."""
         return self._state
 
     async def stream(self, call: ModelCall, attempt: int) -> AsyncGenerator[VendorEvent, None]:
@@ -26,5 +24,4 @@ class UnconfiguredVendor:
         yield  # type: ignore[unreachable]  # makes this an async generator, as the port wants
 
     async def check(self, models: Sequence[str]) -> list[str]:
-        """The same problem for every model."""
         return [self._state.problem for _ in models]

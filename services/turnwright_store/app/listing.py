@@ -60,12 +60,10 @@ class Candidates(Struct, frozen=True):
 
 
 def candidates_now(connection: Connection, run: Standing) -> Candidates:
-    """The entries that a run sees now."""
     return Candidates(partial(find_shown, connection, run.id), partial(list_shown, connection, run.id))
 
 
 def candidates_then(connection: Connection, then: Sighting) -> Candidates:
-    """The entries that a run saw at a moment."""
     return Candidates(
         partial(find_shown_at, connection, then.run, then.moment),
         partial(list_shown_at, connection, then.run, then.moment),

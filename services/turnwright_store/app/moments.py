@@ -47,7 +47,6 @@ def check_cursor(after: Cursor, now: Cursor) -> None:
 
 
 def moment_of_cursor(run: Standing, cursor: Cursor) -> Moment:
-    """The moment of a checked cursor."""
     return Moment(run.id, cursor.run_revision, cursor.project_revision, cursor.global_revision)
 
 

@@ -274,7 +274,6 @@ def _mode(word: object) -> str:
 
 
 def list_plans(connection: Connection, address: Address, size: int, token: str) -> tuple[list[Plan], str]:
-    """A page of the plans in a run's view, by plan_id."""
     size = page_size(size)
     (after,) = place_of(token, str) or ("",)
     run = get_run(connection, address.project, address.run)

@@ -85,7 +85,6 @@ class Plan(Struct, frozen=True):
 
     @property
     def paths(self) -> set[str]:
-        """Every path that is touched."""
         return {path for one in self.matches for path in (one.path, one.to) if path}
 
 

@@ -64,7 +64,6 @@ def _project_name(tx: Transaction, root: str, wanted: str) -> str:
 
 
 def list_projects(connection: Connection, size: int, token: str) -> tuple[list[Project], str]:
-    """A page of projects by name."""
     size = page_size(size)
     (after,) = place_of(token, str) or ("",)
     found = registry.list_projects(connection, str(after), size + 1)
@@ -81,7 +80,6 @@ def put_models(tx: Transaction, models: Sequence[Model]) -> Sequence[Model]:
 
 
 def list_models(connection: Connection, size: int, token: str) -> tuple[list[Model], str]:
-    """A page of models by alias."""
     size = page_size(size)
     (after,) = place_of(token, str) or ("",)
     found = registry.list_models(connection, str(after), size + 1)

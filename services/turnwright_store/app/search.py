@@ -83,7 +83,6 @@ class Indexer:
     """Keeps the index of one store."""
 
     def __init__(self, database: Database) -> None:
-        """Index this."""
         self._database = database
         self._is_checked = False
         self._last = 0

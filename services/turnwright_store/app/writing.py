@@ -223,7 +223,6 @@ class _Slots:
         self.limits = basis.limits
 
     def at(self, path: str) -> Slot:
-        """The slot of a path that was loaded."""
         return self._by_path[path]
 
     def touched(self) -> list[Slot]:

@@ -25,17 +25,14 @@ ANSWERS_LOCK: Final = "answers"
 
 
 def run_lock(project: str, run: str) -> str:
-    """The name of a run."""
     return f"run:{project}/{run}"
 
 
 def project_lock(project: str) -> str:
-    """The name of a project."""
     return f"project:{project}"
 
 
 def packets_lock(project: str) -> str:
-    """The name of the blocks that a project's packets consist of."""
     return f"packets:{project}"
 
 

@@ -64,12 +64,10 @@ class Packet(Struct, frozen=True):
 
     @property
     def pieces(self) -> Iterable[Copied | str]:
-        """All pieces, in order."""
         return chain.from_iterable(message.pieces for message in self.messages)
 
     @property
     def length(self) -> int:
-        """Blocks that it consists of."""
         return sum(1 if isinstance(piece, str) else piece.count for piece in self.pieces)
 
 

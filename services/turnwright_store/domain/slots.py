@@ -91,7 +91,6 @@ class Draft(NamedTuple):
 
 
 def draft(body: str, attributes: str, record: bytes, writer: Tier) -> Draft:
-    """A version with its digest."""
     data = body.encode()
     return Draft(body, len(data), hashlib.sha256(data).hexdigest(), attributes, record, writer)
 
@@ -158,12 +157,10 @@ class Slot(Struct):
 
     @property
     def body_size_bytes(self) -> int:
-        """Length of the whole body."""
         return self.base_bytes + self.appended_bytes
 
     @property
     def attributes(self) -> str:
-        """The attributes as they are now."""
         return self.draft.attributes if self.draft else self.content.attributes if self.content else "{}"
 
     @property
@@ -172,7 +169,6 @@ class Slot(Struct):
         return self.draft.record if self.draft else self.content.record if self.content else b""
 
     def body(self, read_body: ReadBody) -> str:
-        """The body as it is now."""
         base = self.draft.body if self.draft else read_body(self.content, self.tail) if self.content else ""
         return "".join([base, *self.appended])
 

@@ -11,7 +11,6 @@ ROW_BYTES: Final = 1024
 
 
 def loop_bytes(loop: Loop) -> int:
-    """The weight of a loop."""
     return ROW_BYTES + _bytes(loop.prompt, loop.reason, loop.summary)
 
 
@@ -21,7 +20,6 @@ def run_bytes(run: Run) -> int:
 
 
 def turn_bytes(turn: Turn) -> int:
-    """The weight of a turn."""
     result = _bytes(turn.result.error, turn.result.reason) if turn.result else 0
     return ROW_BYTES + result + _bytes(*turn.request.tools) + 4 * len(turn.request.tools)
 

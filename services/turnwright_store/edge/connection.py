@@ -54,7 +54,6 @@ class CountingConnection(sqlite3.Connection):
     statements = 0
 
     def cursor(self, *args: Any, **more: Any) -> Any:
-        """A cursor for one statement."""
         self.statements += 1
         return super().cursor(*args, **more)
 
@@ -103,7 +102,6 @@ class SqliteLink:
         self._direct = DirectConnection(self.core, _STATEMENTS, partial(sqlite3.Connection.cursor, self.raw))
 
     def close(self) -> None:
-        """Close both faces."""
         engine = self.core.engine
         self.core.close()
         engine.dispose()
@@ -116,7 +114,6 @@ class SqliteLink:
 
     @property
     def statements(self) -> int:
-        """How many statements were sent."""
         return self.raw.statements + self._direct.executed if hasattr(self, "_direct") else 0
 
     def snapshot(self, query: Query[T]) -> T:
@@ -173,7 +170,6 @@ class SqliteWriter:
             fail_all(batch, failed.error)
 
     def close(self) -> None:
-        """Let go of the log."""
         if self._log_file >= 0:
             os.close(self._log_file)
 
@@ -198,7 +194,6 @@ class SqliteWriter:
 
     @property
     def core(self) -> Connection:
-        """What the requests write through."""
         return self._link.direct
 
     def begin(self, batch: Sequence[Job[Any]]) -> Callable[[], int]:  # noqa: ARG002 - one writer needs no locks
@@ -218,20 +213,16 @@ class SqliteWriter:
         return lock_always(name)
 
     def mark(self, name: str) -> None:
-        """Begin a request's part."""
         self._link.raw.execute(f"SAVEPOINT {name}")
 
     def keep(self, name: str) -> None:
-        """End a part."""
         self._link.raw.execute(f"RELEASE {name}")
 
     def undo(self, name: str, error: Exception) -> None:
-        """Undo a part."""
         if not self._link.raw.in_transaction:
             # The database gave up the whole transaction (disk full, I/O error): nobody's part is left.
             raise error
         self._link.raw.execute(f"ROLLBACK TO {name}")
 
     def commit(self, raised: Collection[int]) -> None:  # noqa: ARG002 - there is no other replica to tell
-        """Commit."""
         self._link.raw.execute("COMMIT")

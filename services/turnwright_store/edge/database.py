@@ -115,17 +115,14 @@ class SqliteDatabase:
         stack.push_async_callback(connection.shut)
 
     async def close(self) -> None:
-        """Write what waits, then let go of the file."""
         self._health.close()
         await self._writes.close()
         await self._resources.aclose()
 
     async def look(self) -> None:
-        """Whether the file is still there and sound, as far as its first pages tell. Raises DATABASE_UNAVAILABLE."""
         await self._checks.run(self._health.look)
 
     async def read_all(self) -> None:
-        """The same of all its pages. Raises DATABASE_UNAVAILABLE."""
         await self._checks.run(self._health.read_all)
 
     async def write(self, work: Work[T], durability: Durability, locks: Collection[str], *, brief: bool = False) -> T:
@@ -140,7 +137,6 @@ class SqliteDatabase:
         return result
 
     async def read(self, query: Query[T], *, brief: bool = False) -> T:
-        """Run a function on one consistent snapshot. Raises QUEUE_FULL, DATABASE_UNAVAILABLE."""
         with self._heard():
             return await self._reads.run(lambda link: link.snapshot(query), here=brief)
 
@@ -156,11 +152,9 @@ class SqliteDatabase:
             raise heard(error) from error.__cause__
 
     def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> Subscription:
-        """Be woken by commits that raise one of these scopes, and told what `follows` one of them changes."""
         return self._wakeups.subscribe(scopes, follows)
 
     def stats(self) -> Stats:
-        """What was done so far."""
         statements = sum(connection.link.statements for connection in (self._writing, *self._reading))
         return Stats(statements, self._writer.transactions, self._writer.requests)
 

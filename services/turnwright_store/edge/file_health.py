@@ -36,7 +36,6 @@ class FileHealth:
     """What is known of one database file."""
 
     def __init__(self, path: Path) -> None:
-        """Know nothing bad of it."""
         self._file, self._wal = path, path.with_name(path.name + "-wal")
         self._opened: dict[Path, os.stat_result] = {}
         self._damage = ""
@@ -48,7 +47,6 @@ class FileHealth:
         self._opened = {path: path.stat() for path in (self._file, self._wal) if path.exists()}
 
     def close(self) -> None:
-        """End the checks that are under way."""
         self._is_closed.set()
 
     def met(self, error: BaseException) -> None:

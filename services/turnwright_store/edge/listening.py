@@ -42,7 +42,6 @@ class Listener:
             await asyncio.wait_for(self._first.wait(), self._server.connect_s)
 
     async def stop(self) -> None:
-        """End it."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -19,7 +19,6 @@ class DatabaseInUseError(OSError):
 
 
 def lock_file(database: Path) -> Path:
-    """Where the lock of a database lies."""
     return database.with_name(database.name + ".lock")
 
 

@@ -46,7 +46,6 @@ class PostgresDatabase:
         self._resources = contextlib.AsyncExitStack()
 
     async def start(self) -> None:
-        """Connect, bring the schema to head, begin to serve. Raises DatabaseUnreachableError, SchemaTooNewError."""
         async with contextlib.AsyncExitStack() as stack:
             await self._open(stack, self._writing)
             await self._writing.run(lambda link: bring_to_head(link.raw, link.core))
@@ -60,7 +59,6 @@ class PostgresDatabase:
         stack.push_async_callback(connection.shut)
 
     async def close(self) -> None:
-        """Write what waits, then disconnect."""
         self._links.closing.set()
         await self._writes.close()
         await self._listener.stop()
@@ -81,7 +79,6 @@ class PostgresDatabase:
         return await self._writes.put(work, durability, locks)
 
     async def read(self, query: Query[T], *, brief: bool = False) -> T:  # noqa: ARG002 - as above
-        """Run a function on one consistent snapshot. Raises QUEUE_FULL, DATABASE_UNAVAILABLE."""
         return await self._reads.run(lambda link: link.snapshot(query))
 
     async def look(self) -> None:
@@ -91,11 +88,9 @@ class PostgresDatabase:
         """Nothing, as above."""
 
     def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> Subscription:
-        """Be woken by commits that raise one of these scopes, on whichever replica, and now and then without."""
         return self._wakeups.subscribe(scopes, follows)
 
     def stats(self) -> Stats:
-        """What was done so far."""
         statements = sum(connection.link.statements for connection in (self._writing, *self._reading))
         return Stats(statements, self._writer.transactions, self._writer.requests, self._writing.link.trips)
 

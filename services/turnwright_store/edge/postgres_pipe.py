@@ -134,12 +134,10 @@ class Answer:
 
     @property
     def rowcount(self) -> int:
-        """How many rows were changed."""
         return self._there().command_tuples or 0
 
     @property
     def status(self) -> str:
-        """What was done, in the server's words."""
         return (self._there().command_status or b"").decode()
 
     def close(self) -> None:
@@ -222,7 +220,6 @@ class Pipe:
             self._pgconn.exit_pipeline_mode()
 
     def rows(self, result: pq.abc.PGresult) -> list[tuple[Any, ...]]:
-        """The rows of an answer."""
         self._loader.set_pgresult(result)
         return self._loader.load_rows(0, result.ntuples, tuple)
 

@@ -156,13 +156,11 @@ class PostgresConnection(DirectConnection):
     is_remote = True
 
     def __init__(self, core: sqlalchemy.Connection, statements: PostgresStatements, pipe: Pipe) -> None:
-        """All faces are of the same connection of the driver."""
         super().__init__(core, statements, lambda: None)
         self._texts = statements
         self._pipe = pipe
 
     def execute(self, statement: Any, values: dict[str, Any] | Sequence[Values] | None = None) -> Any:
-        """The rows of a statement; with a list of values it is executed for each of them."""
         if isinstance(values, RowsOf):
             return self._add(statement, values)
         given = [values] if isinstance(values, dict) else [{}] if values is None else values

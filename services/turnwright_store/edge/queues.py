@@ -106,7 +106,6 @@ class ReadQueue(Generic[L]):
         self._idle: asyncio.LifoQueue[ThreadConnection[L]] = asyncio.LifoQueue()
 
     def start(self, readers: Iterable[ThreadConnection[L]]) -> None:
-        """Begin with these readers."""
         for reader in readers:
             self._idle.put_nowait(reader)
 

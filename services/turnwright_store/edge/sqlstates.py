@@ -48,7 +48,6 @@ _CURES_BY_CLASS: Final = {
 
 
 def driver_error(error: BaseException) -> BaseException:
-    """The driver's own error below SQLAlchemy's."""
     return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
 
 

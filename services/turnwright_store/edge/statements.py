@@ -95,11 +95,9 @@ class Rows:
         return tuple(values)
 
     def all(self) -> list[tuple[Any, ...]]:
-        """Every row."""
         return list(self)
 
     def first(self) -> tuple[Any, ...] | None:
-        """The first row, if there is one."""
         return next(iter(self), None)
 
     def one_or_none(self) -> tuple[Any, ...] | None:
@@ -111,33 +109,27 @@ class Rows:
         return self._converted(found[0]) if self._results else found[0]
 
     def one(self) -> tuple[Any, ...]:
-        """The only row. Raises NoResultFound where there is none."""
         found = self.one_or_none()
         if found is None:
             raise sqlalchemy.exc.NoResultFound("no row where one was expected")
         return found
 
     def scalar_one(self) -> Any:
-        """The first column of the only row."""
         return self.one()[0]
 
     def scalar_one_or_none(self) -> Any:
-        """The first column of the only row, None where there is none."""
         found = self.one_or_none()
         return found[0] if found else None
 
     def scalar(self) -> Any:
-        """The first column of the first row, None where there is none."""
         found = self.first()
         return found[0] if found else None
 
     def scalars(self) -> Iterator[Any]:
-        """The first column of every row."""
         return (row[0] for row in self)
 
     @property
     def rowcount(self) -> int:
-        """How many rows were changed."""
         return int(self._cursor.rowcount)
 
 
@@ -245,11 +237,9 @@ class DirectConnection:
 
     @property
     def dialect(self) -> Dialect:
-        """The dialect of the database."""
         return self.core.dialect
 
     def execute(self, statement: Any, values: dict[str, Any] | Sequence[Values] | None = None) -> Any:
-        """The rows of a statement; with a list of values it is executed for each of them."""
         if values is None or isinstance(values, dict):
             return self._one(statement, values or {})
         if isinstance(values, RowsOf):
@@ -267,7 +257,6 @@ class DirectConnection:
         return Rows(cursor, ())
 
     def ahead(self, statement: Any, values: dict[str, Any]) -> Any:
-        """The same, where it pays without waiting for the answer until somebody reads it."""
         return self.execute(statement, values)
 
     def _add(self, statement: Insert, given: RowsOf) -> Rows:

@@ -57,7 +57,6 @@ class ThreadConnection(Generic[L]):
     """One link and its thread."""
 
     def __init__(self, link: L, name: str) -> None:
-        """Prepare; `open` starts the thread."""
         self.link = link
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         # Should the process's main fail before it closes us, the thread must not keep the process alive.

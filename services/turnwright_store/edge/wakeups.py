@@ -19,7 +19,6 @@ class ScopeSubscription:
     """Wakes one task."""
 
     def __init__(self, wakeups: Wakeups, scopes: Collection[int], follows: int = ANY_SCOPE) -> None:
-        """Made by Wakeups.subscribe."""
         self.woken = asyncio.Event()
         self.scopes = tuple(scopes)
         self.follows = follows
@@ -51,19 +50,16 @@ class ScopeSubscription:
             kept.append(news)
 
     def take_news(self) -> Sequence[News] | None:
-        """What a follower was told since the last call; None: the database has to be asked."""
         taken, self._news, self._news_bytes = self._news, deque(), 0
         return taken
 
     def take(self) -> frozenset[int] | None:
-        """What a subscriber to any scope has heard of since the last call; None: it may have missed some."""
         heard, missed = frozenset(self._heard), self._missed
         self._heard.clear()
         self._missed = False
         return None if missed else heard
 
     def close(self) -> None:
-        """End it."""
         self._wakeups.unsubscribe(self)
 
 
@@ -75,7 +71,6 @@ class Wakeups:
         self._followed: Counter[int] = Counter()
 
     def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> ScopeSubscription:
-        """Wake for each of these scopes; `follows` is one of them, whose commits are told."""
         subscription = ScopeSubscription(self, scopes, follows)
         self._followed[follows] += 1
         for scope in subscription.scopes:
@@ -83,7 +78,6 @@ class Wakeups:
         return subscription
 
     def unsubscribe(self, subscription: ScopeSubscription) -> None:
-        """Forget it."""
         self._followed[subscription.follows] -= 1
         if not self._followed[subscription.follows]:
             del self._followed[subscription.follows]

@@ -143,7 +143,6 @@ def _bodies(rows: Iterable[Any]) -> dict[str, Shown]:
 
 
 def block_texts(connection: Connection, ids: Sequence[int]) -> dict[int, str]:
-    """The texts of blocks, by id."""
     return {block: _whole(*row) for block, *row in connection.execute(_TEXTS, {"ids": list(ids)})}
 
 

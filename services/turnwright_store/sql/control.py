@@ -100,7 +100,6 @@ def rename(connection: Connection, run: RunRow, alias: str) -> None:
 
 
 def configure(connection: Connection, run_id: int, settings: RunSettings) -> None:
-    """Store other settings of a run."""
     connection.execute(
         _CONFIGURE,
         {

@@ -45,7 +45,6 @@ class Prose(TypeDecorator[str]):
         return dialect.type_descriptor(LargeBinary() if dialect.name == POSTGRESQL else Text())
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> Any:
-        """What is stored of a text."""
         if value is None:
             return None
         if len(value) < COMPRESSED_FROM_BYTES:
@@ -54,7 +53,6 @@ class Prose(TypeDecorator[str]):
         return stored if is_compressed(stored) or dialect.name == POSTGRESQL else value
 
     def process_result_value(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002 - stored values say what they are
-        """The text of what is stored."""
         if value is None or isinstance(value, str):
             return value
         return unpacked(bytes(value))
@@ -70,7 +68,6 @@ class Packed(Prose):
         return value if value is None or dialect.name == POSTGRESQL or is_compressed(value) else value.decode()
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:  # noqa: ARG002 - stored values say what they are
-        """The bytes of what is stored."""
         return value.encode() if isinstance(value, str) else value if value is None else bytes(value)
 
 
@@ -84,11 +81,9 @@ class Serialized(TypeDecorator[bytes]):
     cache_ok = True
 
     def process_bind_param(self, value: bytes | None, dialect: Dialect) -> bytes | None:  # noqa: ARG002
-        """What is stored of a message."""
         return compressed(value) if value else None
 
     def process_result_value(self, value: Any, dialect: Dialect) -> bytes | None:  # noqa: ARG002
-        """The message of what is stored."""
         return None if value is None else decompressed(bytes(value))
 
 
@@ -102,7 +97,6 @@ class Digest(TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> bytes | None:  # noqa: ARG002
-        """What is stored of a digest."""
         if value is None:
             return None
         stored = bytes.fromhex(value)

@@ -264,6 +264,5 @@ def add_views(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
 
 
 def add_chunks(connection: Connection, rows: Rows) -> None:
-    """Add to streaming bodies."""
     if rows:
         connection.execute(_CHUNKS_ADD, rows)

@@ -142,13 +142,11 @@ def find_held(connection: Connection, owner: str, aliases: Collection[str]) -> d
 
 
 def renew(connection: Connection, ids: Sequence[int], address: str, expires_ms: int) -> None:
-    """Move the ends of these runs' leases."""
     if ids:
         connection.execute(_RENEW, {"ids": list(ids), "new_address": address, "new_expires_ms": expires_ms})
 
 
 def release(connection: Connection, run_id: int) -> None:
-    """Free a run."""
     connection.execute(_RELEASE, {"run_id": run_id})
 
 

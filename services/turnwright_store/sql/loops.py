@@ -79,7 +79,6 @@ def budget_json(budget: Budget | None) -> str:
 
 @lru_cache(maxsize=256)
 def budget_of(text: str) -> Budget | None:
-    """A budget as it was stored."""
     return Budget(**json.loads(text)) if text else None
 
 
@@ -121,13 +120,11 @@ def changed_loops(connection: Connection, run_id: int, place: tuple[int, int], t
 
 
 def next_queued(connection: Connection, run_id: int) -> Loop | None:
-    """The loop of a run that waits longest."""
     row = connection.execute(_NEXT, {"run_id": run_id}).one_or_none()
     return loop_of(row) if row else None
 
 
 def add_loop(connection: Connection, run_id: int, loop: Loop) -> None:
-    """Queue a loop."""
     connection.execute(
         _ADD,
         {
@@ -143,7 +140,6 @@ def add_loop(connection: Connection, run_id: int, loop: Loop) -> None:
 
 
 def write_loop(connection: Connection, run_id: int, loop: Loop) -> None:
-    """Store what may change of a loop."""
     values = {
         "status": loop.status,
         "reason": loop.reason,

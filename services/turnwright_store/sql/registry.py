@@ -63,7 +63,6 @@ def _project(row: Sequence[Any]) -> ProjectRow:
 
 
 def find_project(connection: Connection, name: str) -> ProjectRow | None:
-    """A project by name."""
     row = connection.execute(_PROJECT_BY_NAME, {"name": name}).one_or_none()
     return _project(row) if row else None
 
@@ -78,7 +77,6 @@ def _no_project(name: str) -> ProjectRow:
 
 
 def find_workspace(connection: Connection, workspace_id: str) -> ProjectRow | None:
-    """A project by its workspace."""
     row = connection.execute(_PROJECT_BY_WORKSPACE, {"workspace": workspace_id}).one_or_none()
     return _project(row) if row else None
 
@@ -89,7 +87,6 @@ def list_projects(connection: Connection, after: str, page: int) -> list[Project
 
 
 def add_project(connection: Connection, scope: int, project: Project) -> None:
-    """Register a project."""
     connection.execute(
         _PROJECT_ADD,
         {
@@ -110,7 +107,6 @@ def move_project(connection: Connection, project_id: int, project: Project) -> N
 
 
 def find_model(connection: Connection, alias: str) -> Model | None:
-    """A model by alias."""
     row = connection.execute(_MODEL_BY_ALIAS, {"wanted": alias}).one_or_none()
     return Model(*row) if row else None
 
@@ -165,7 +161,6 @@ def model_required(connection: Connection) -> Exception:
 
 
 def list_schemes(connection: Connection) -> list[Scheme]:
-    """All schemes by name."""
     return [
         Scheme(name, category, scope, frozenset(Tier[tier.upper()] for tier in json.loads(writable_by)), visible)
         for name, category, scope, writable_by, visible in connection.execute(_SCHEMES)

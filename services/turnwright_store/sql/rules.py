@@ -43,7 +43,6 @@ def is_scheme_used(connection: Connection, name: str) -> bool:
 
 
 def count_constraints(connection: Connection, project_id: int) -> int:
-    """How many constraints a project has."""
     return int(connection.execute(_COUNT, {"project": project_id}).scalar_one())
 
 

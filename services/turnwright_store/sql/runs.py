@@ -193,7 +193,6 @@ _MARK_WRITTEN: Final = (
 
 
 def run_of(row: Sequence[Any]) -> RunRow:
-    """A row of RUN."""
     standing, more = row[:_STANDING], row[_STANDING:_LOOP_AT]
     project, alias, turn = standing[2], standing[3], standing[10]
     place: Sequence[Any]
@@ -217,7 +216,6 @@ def run_of(row: Sequence[Any]) -> RunRow:
 
 
 def find_run(connection: Connection, project: str, alias: str) -> RunRow | None:
-    """A run by project name and alias."""
     row = connection.execute(_BY_ALIAS, {"project": project, "alias": alias}).one_or_none()
     return run_of(row) if row else None
 

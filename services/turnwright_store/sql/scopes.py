@@ -69,12 +69,10 @@ def raise_known(tx: Transaction, scope: int, before: Reached, places: int) -> Re
 
 
 def add_scope(tx: Transaction, key: str) -> int:
-    """The id of a new scope."""
     return int(tx.connection.execute(_ADD, {"key": key}).scalar_one())
 
 
 def find_scope(tx: Transaction, key: str) -> int:
-    """The id of a scope that exists."""
     return int(tx.connection.execute(_FIND, {"key": key}).scalar_one())
 
 

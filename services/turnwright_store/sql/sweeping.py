@@ -74,7 +74,6 @@ def blocks_after(connection: Connection, project_id: int, digest: str, page: int
 
 
 def drop_blocks(connection: Connection, ids: Iterable[int]) -> None:
-    """Delete blocks."""
     for part in parts(ids):
         connection.execute(_DROP, {"ids": part})
 

@@ -103,13 +103,11 @@ def _turn(row: Sequence[Any]) -> Turn:
 
 
 def find_turn(connection: Connection, run_id: int, number: int) -> Turn | None:
-    """A turn of a run."""
     row = connection.execute(_ONE, {"run_id_is": run_id, "number_is": number}).one_or_none()
     return _turn(row) if row else None
 
 
 def get_turn(connection: Connection, run_id: int, number: int) -> Turn:
-    """A turn that exists."""
     return _turn(connection.execute(_ONE, {"run_id_is": run_id, "number_is": number}).one())
 
 
@@ -132,7 +130,6 @@ def recent_turns(connection: Connection, run_id: int, loop: int, count: int) -> 
 
 
 def add_turn(connection: Connection, run_id: int, turn: Turn) -> None:
-    """Open a turn."""
     connection.execute(
         _ADD,
         {

@@ -143,7 +143,6 @@ class Shown(NamedTuple):
 
     @property
     def body_size_bytes(self) -> int:
-        """Length of the whole body."""
         return self.version_bytes + self.chunk_bytes
 
 
