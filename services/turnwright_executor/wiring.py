@@ -47,7 +47,6 @@ from turnwright_executor.edge.routing import RoutedServer, Router
 from turnwright_executor.edge.sandbox import Sandbox, SandboxMissingError, find_sandbox
 from turnwright_executor.edge.schemes import KnownSchemes, register_schemes
 from turnwright_executor.edge.store import StoreLedger
-from turnwright_executor.edge.streams import StoreStreams
 from turnwright_executor.edge.web import HttpWeb, WebLimits
 from turnwright_executor.edge.workspace import DiskWorkspace
 from turnwright_executor.hooks.chains import Hooks
@@ -178,7 +177,7 @@ class _Wired:
             catalogue(texts_of({name: tools[name] for name in tools if name not in settings.unconfigured_tools})),
             opens_models=settings.client_models,
         )
-        self._servicer = ExecutorServicer(run_commands, queries, self._hubs, decisions, StoreStreams(store), steering)
+        self._servicer = ExecutorServicer(run_commands, queries, self._hubs, decisions, store, steering)
 
     def _listening(self, address: str) -> None:
         """Look for work once others can reach who does it: they are to hear of it from here."""

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from turnwright.executor.v1 import executor_service_pb2 as pb
 from turnwright.executor.v1 import executor_service_pb2_grpc, query_pb2, task_pb2
+from turnwright.store.v1 import store_service_pb2_grpc
 
 from turnwright_core.kit.auth import current_caller
+from turnwright_core.kit.peer import Peer
 from turnwright_core.runs import Mode
 from turnwright_executor.clients.decisions import Decisions
 from turnwright_executor.clients.run_commands import RunCommands, check_prompt
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.queries import Queries
-from turnwright_executor.ports.streams import Streams
 from turnwright_executor.rpc.control_servicer import ControlRpcs, Steering
 from turnwright_executor.rpc.proposal_servicer import ProposalRpcs
 from turnwright_executor.rpc.stream_servicer import StreamRpcs
@@ -37,14 +38,14 @@ class ExecutorServicer(ControlRpcs, ProposalRpcs, StreamRpcs, executor_service_p
         queries: Queries,
         hubs: Hubs,
         decisions: Decisions,
-        streams: Streams,
+        store: Peer,
         steering: Steering,
     ) -> None:
-        """Serve these use cases."""
+        """Serve these use cases, and the store's by way of `store`."""
+        self.store, self.rows = store, store_service_pb2_grpc.StoreServiceStub(store.channel)
         self._control, self._calls = steering.control, steering.calls
         self._project_watch, self._catalogue = steering.project_watch, steering.catalogue
         self._opens_models = steering.opens_models
-        self._streams = streams
         self._run_commands = run_commands
         self._queries = queries
         self._hubs = hubs

@@ -1,0 +1,132 @@
+"""Rpcs that the store answers: the executor checks the caller's tier and passes request and answer on.
+
+Theory of operation. Messages of the executor and of the store share the names and types of their fields, not their
+numbers, so they are copied by name. A `Forward` compares both contracts when it is defined: a field of the executor's
+that the store's message lacks, or has with another type, is a TypeError at import, and nothing can be lost in a call.
+Source: architecture 7, 10 (forwarded calls carry the client's principal).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum
+from functools import cache, partial
+from typing import Any, TypeVar
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from turnwright.executor.v1 import executor_service_pb2
+from turnwright.store.v1 import store_service_pb2, store_service_pb2_grpc
+
+from turnwright_core.entries import Tier
+from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.auth import Caller, current_caller
+from turnwright_core.kit.peer import Peer
+
+M = TypeVar("M", bound=Message)
+
+_EXECUTOR = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"]
+_STORE = store_service_pb2.DESCRIPTOR.services_by_name["StoreService"]
+
+
+class Speaker(Enum):
+    """In whose name the store is called."""
+
+    EXECUTOR = "executor"
+    CLIENT = "client"
+    PRODUCER = "producer"
+    """The client, as the producer of a stream: at the tier of plugins (C32)."""
+
+
+class Forward:
+    """One rpc, answered by the store's rpc of this name; by default that of the attribute.
+
+    `renamed` names the fields that are called otherwise in the store's request, `given` is said there beside them.
+    """
+
+    def __init__(
+        self,
+        method: str = "",
+        speaker: Speaker = Speaker.CLIENT,
+        floor: Tier = Tier.MODEL,
+        renamed: Mapping[str, str] | None = None,
+        **given: Any,
+    ) -> None:
+        """`floor` is the tier that a caller needs here; the store checks its own beside it."""
+        self._method = method
+        self._speaker = speaker
+        self._floor = floor
+        self._renamed = renamed or {}
+        self._given = given
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """Find both contracts. Raises TypeError where one does not fit into the other."""
+        self._name = name.lstrip("_")
+        self._method = self._method or self._name
+        ours, theirs = _EXECUTOR.methods_by_name[self._name], _STORE.methods_by_name[self._method]
+        _check_shape(ours.input_type, theirs.input_type, self._renamed)
+        _check_shape(ours.output_type, theirs.output_type, {})
+        self._request = GetMessageClass(theirs.input_type)
+        self._answer = GetMessageClass(ours.output_type)
+
+    def __get__(self, servicer: ForwardingRpcs, owner: type) -> Callable[[Any, Any], Awaitable[Any]]:
+        """The handler."""
+        return partial(self._handle, servicer)
+
+    async def _handle(self, servicer: ForwardingRpcs, request: Message, _context: Any) -> Message:
+        caller = current_caller()
+        check_floor(caller, self._floor, self._name)
+        given = dict(self._given)
+        given |= {theirs: getattr(request, ours) for ours, theirs in self._renamed.items()}
+        name: Caller | None = caller
+        if self._speaker is Speaker.PRODUCER:
+            given["producer"] = caller.principal
+            name = Caller(caller.principal, Tier.PLUGIN, max(caller.ceiling, Tier.PLUGIN))
+        elif self._speaker is Speaker.EXECUTOR:
+            name = None
+        method = getattr(servicer.rows, self._method)
+        answer = await servicer.store.call(method, copied(request, self._request, **given), caller=name)
+        return copied(answer, self._answer)
+
+
+class ForwardingRpcs:
+    """Base of the servicers: what they speak to the store by."""
+
+    store: Peer
+    rows: store_service_pb2_grpc.StoreServiceAsyncStub
+
+
+def check_floor(caller: Caller, floor: Tier, method: str) -> None:
+    """Refuse a caller below a tier. Raises TIER_FORBIDDEN."""
+    if caller.tier < floor:
+        tier, needed = caller.tier.name.lower(), floor.name.lower()
+        message = f"This needs a token of the tier {needed}; the one in use has the tier {tier}."
+        raise fault(Reason.TIER_FORBIDDEN, message, method=method, tier=needed, ceiling=tier)
+
+
+def copied(source: Message, target: type[M], **given: Any) -> M:
+    """A message with what another one says in fields of the same name and type, and with what is given."""
+    shared = _shared(source.DESCRIPTOR, target.DESCRIPTOR)
+    return target(**{field.name: value for field, value in source.ListFields() if field.name in shared}, **given)
+
+
+@cache
+def _shared(source: Descriptor, target: Descriptor) -> frozenset[str]:
+    theirs = target.fields_by_name
+    return frozenset(field.name for field in source.fields if _same(field, theirs.get(field.name)))
+
+
+def _same(one: FieldDescriptor, other: FieldDescriptor | None) -> bool:
+    return other is not None and _type(one) == _type(other)
+
+
+def _type(field: FieldDescriptor) -> tuple[Any, ...]:
+    return field.type, field.is_repeated, field.has_presence, field.message_type, field.enum_type
+
+
+def _check_shape(ours: Descriptor, theirs: Descriptor, renamed: Mapping[str, str]) -> None:
+    """Raises TypeError where the store's message does not have a field of ours."""
+    for field in ours.fields:
+        if not _same(field, theirs.fields_by_name.get(renamed.get(field.name, field.name))):
+            raise TypeError(f"{theirs.full_name} has nothing for {field.full_name}.")
