@@ -25,35 +25,31 @@ from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.plugins import TOOLS
 from turnwright_core.kit.server import Service
 from turnwright_core.kit.settings import SettingsError
-from turnwright_executor.clients.control import Control
-from turnwright_executor.clients.decisions import Decisions
 from turnwright_executor.clients.outside_entries import OutsideEntries
-from turnwright_executor.clients.project_watch import ProjectWatch
-from turnwright_executor.clients.run_commands import RunCommands
 from turnwright_executor.clients.tool_calls import ToolCalls, ToolHost
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.edge.assembler import AssemblerPackets
 from turnwright_executor.edge.client_roots import ClientRoots
-from turnwright_executor.edge.control import OutsideLedger, StoreControl
-from turnwright_executor.edge.inbox import StoreInbox
+from turnwright_executor.edge.outside_ledger import OutsideLedger
 from turnwright_executor.edge.owners import Owners
 from turnwright_executor.edge.places import Places, locate
+from turnwright_executor.edge.projects import Projects
 from turnwright_executor.edge.provider import ProviderModels
-from turnwright_executor.edge.queries import StoreQueries
-from turnwright_executor.edge.registry import StoreRegistry
 from turnwright_executor.edge.relaying import Relays
 from turnwright_executor.edge.routing import RoutedServer, Router
+from turnwright_executor.edge.run_payload import RunPayload
 from turnwright_executor.edge.sandbox import Sandbox, SandboxMissingError, find_sandbox
 from turnwright_executor.edge.schemes import KnownSchemes, register_schemes
+from turnwright_executor.edge.status import Status
 from turnwright_executor.edge.store import StoreLedger
 from turnwright_executor.edge.web import HttpWeb, WebLimits
 from turnwright_executor.edge.workspace import DiskWorkspace
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.plugins import load_plugins
 from turnwright_executor.rpc.catalogue import catalogue
-from turnwright_executor.rpc.control_servicer import Steering
 from turnwright_executor.rpc.executor_servicer import ExecutorServicer
+from turnwright_executor.rpc.watches import Watches
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.tools.contract import Tool
@@ -153,31 +149,35 @@ class _Wired:
         self._owners = Owners(ledger, "", leases.holds)
         relays = Relays(TailBounds(settings.tail_events, settings.tail_bytes))
         self._router = Router(self._owners, settings.owner_poll_s, relays, call_metadata(self._secret, Tier.CLIENT))
-        admits = ClientRoots(settings.client_roots, settings.home).admits
-        run_commands = RunCommands(StoreRegistry(store), self._hubs, self._scheduler, locate, admits)
-        queries = StoreQueries(store, assembler, provider, schemes, sandbox.name, settings)
-        self._decisions = decisions = Decisions(StoreInbox(store), ledger, self._hubs, self._scheduler)
-        rows = StoreControl(store)
-        self._project_watch = ProjectWatch(rows, settings.event_heartbeat_s)
+        projects = Projects(store)
+        status = Status(store, assembler, provider, sandbox.name, settings)
+        self._watches = Watches()
 
         async def tool_host(project: str) -> ToolHost:
-            return await places.tool_host(project, await rows.project_root(project))
+            return await places.tool_host(project, await projects.root(project))
 
         outside = OutsideLedger(store, owner, "", schemes=schemes)
-        self._addressed = (ledger, outside, self._owners, queries)
+        self._addressed = (ledger, outside, self._owners, status)
         plugins.opened(lambda at: OutsideEntries(outside, at))
         opened = frozenset(name.strip() for name in settings.client_tools.split(","))
         self._calls = ToolCalls(
             outside, tools, tool_host, self._hooks, self._hubs, settings.tool_calls_max, owner, opened
         )
-        steering = Steering(
-            Control(rows, self._hubs),
+        self._servicer = ExecutorServicer(
+            store,
+            ledger,
+            self._hubs,
+            self._scheduler,
+            self._watches,
             self._calls,
-            self._project_watch,
+            locate,
+            ClientRoots(settings.client_roots, settings.home, projects).admits,
+            RunPayload(store, schemes).read,
+            status.read,
             catalogue(texts_of({name: tools[name] for name in tools if name not in settings.unconfigured_tools})),
+            heartbeat_s=settings.event_heartbeat_s,
             opens_models=settings.client_models,
         )
-        self._servicer = ExecutorServicer(run_commands, queries, self._hubs, decisions, store, steering)
 
     def _listening(self, address: str) -> None:
         """Look for work once others can reach who does it: they are to hear of it from here."""
@@ -188,8 +188,7 @@ class _Wired:
         self._scheduler.start(seek=self._settings.recover)
 
     async def _drain(self) -> None:
-        self._project_watch.close()
-        self._decisions.close()
+        self._watches.close()
         await asyncio.gather(self._scheduler.drain(), self._calls.stop())
         await self._places.close()
         await self._hooks.stop()

@@ -6,23 +6,30 @@ import os
 from pathlib import Path
 
 from turnwright_executor.edge.file_threads import on_files
+from turnwright_executor.edge.projects import Projects
 
 
 class ClientRoots:
-    """The directories below which they may; our own home is never among them, nor a directory that holds it."""
+    """The directories below which they may; our own home is never among them, nor a directory that holds it.
 
-    def __init__(self, directories: str, home: Path) -> None:
+    A directory of a project that there is already is open to them too.
+    """
+
+    def __init__(self, directories: str, home: Path, projects: Projects) -> None:
         """`directories` are absolute paths with colons between; `~` is the executor's user."""
+        self._projects = projects
         self._directories = [os.path.expanduser(path) for path in directories.split(os.pathsep) if path]  # noqa: PTH111
         self._home = home
 
     async def admits(self, root: str) -> bool:
-        """Whether a directory, wherever its links lead, is one of them or lies in one."""
+        """Whether a directory, wherever its links lead, is one of them, lies in one, or is a project's."""
         try:
-            return await on_files(lambda _: self._admits(Path(root)))
+            if await on_files(lambda _: self._admits(Path(root))):
+                return True
         except (OSError, ValueError):
             # What nobody can follow, such as a link that only its owner reads, leads into none of them.
             return False
+        return await self._projects.has_root(root)
 
     def _admits(self, root: Path) -> bool:
         if not root.is_absolute():

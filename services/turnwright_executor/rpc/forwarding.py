@@ -70,13 +70,12 @@ class Forward:
         self._request = GetMessageClass(theirs.input_type)
         self._answer = GetMessageClass(ours.output_type)
 
-    def __get__(self, servicer: ForwardingRpcs, owner: type) -> Callable[[Any, Any], Awaitable[Any]]:
+    def __get__(self, servicer: Forwarding, owner: type) -> Callable[[Any, Any], Awaitable[Any]]:
         """The handler."""
         return partial(self._handle, servicer)
 
-    async def _handle(self, servicer: ForwardingRpcs, request: Message, _context: Any) -> Message:
-        caller = current_caller()
-        check_floor(caller, self._floor, self._name)
+    async def _handle(self, servicer: Forwarding, request: Message, _context: Any) -> Message:
+        caller = check_floor(self._floor, self._name)
         given = dict(self._given)
         given |= {theirs: getattr(request, ours) for ours, theirs in self._renamed.items()}
         name: Caller | None = caller
@@ -90,19 +89,21 @@ class Forward:
         return copied(answer, self._answer)
 
 
-class ForwardingRpcs:
+class Forwarding:
     """Base of the servicers: what they speak to the store by."""
 
     store: Peer
     rows: store_service_pb2_grpc.StoreServiceAsyncStub
 
 
-def check_floor(caller: Caller, floor: Tier, method: str) -> None:
-    """Refuse a caller below a tier. Raises TIER_FORBIDDEN."""
+def check_floor(floor: Tier, method: str) -> Caller:
+    """The caller; one below a tier is refused. Raises TIER_FORBIDDEN."""
+    caller = current_caller()
     if caller.tier < floor:
         tier, needed = caller.tier.name.lower(), floor.name.lower()
         message = f"This needs a token of the tier {needed}; the one in use has the tier {tier}."
         raise fault(Reason.TIER_FORBIDDEN, message, method=method, tier=needed, ceiling=tier)
+    return caller
 
 
 def copied(source: Message, target: type[M], **given: Any) -> M:

@@ -1,44 +1,158 @@
-"""Decisions on proposals, and the inbox."""
+"""Decisions of clients on proposals, and the inbox in which they find them.
+
+A decision is durable first; then whoever works on the run is told. Nothing of it needs the run's owner: the store
+knows what waits, and the next owner finds the decision in the ledger.
+Source: rows RU013, RU040, RU232, RU244, RU249-RU255; decisions C14, C20.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from typing import Any
 
 from turnwright.executor.v1 import executor_service_pb2 as pb
 from turnwright.executor.v1 import proposal_pb2
+from turnwright.store.v1 import proposal_pb2 as rows_pb2
+from turnwright.store.v1 import queue_pb2
+from turnwright.types.v1 import proposal_pb2 as types_pb2
 
+from turnwright_core.checks import check_bytes, invalid
+from turnwright_core.entries import State
+from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import current_caller
-from turnwright_executor.clients.decisions import Decisions
+from turnwright_core.limits import COMMENT_BYTES_MAX
+from turnwright_core.wire.entries import entry_from_pb
+from turnwright_executor.domain.amending import check_contents, contents_in
+from turnwright_executor.domain.effects import CommandEffect, Effect, QuestionEffect
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.ledger import Ledger
+from turnwright_executor.rpc.forwarding import Forwarding, copied
+from turnwright_executor.rpc.watches import Watches
+from turnwright_executor.runs.scheduler import Scheduler
+from turnwright_executor.watching.hubs import Hubs
+from turnwright_executor.watching.proposals import proposal_of
+from turnwright_executor.wire.command_records import effect_in
 
 
-class ProposalRpcs:
+class ProposalRpcs(Forwarding):
     """Resolve, and the rpcs of proposal.proto."""
 
-    _decisions: Decisions
+    _hubs: Hubs
+    _ledger: Ledger
+    _scheduler: Scheduler
+    _watches: Watches
 
     async def Resolve(self, request: pb.ResolveRequest, context: Any) -> pb.ResolveResponse:
-        """Decide on a proposal."""
-        return await self._decisions.resolve(request, current_caller())
+        """Decide on a proposal; its loop goes on."""
+        decision = _decision(request)
+        address = RunAddress(request.project, request.run)
+        if request.HasField("accept") and (effect := await self._waiting_effect(address, request.path)):
+            _check_acceptance(effect, request.accept)
+        async with self._hubs.hold(address) as hub:
+            cursor = hub.cursor()
+            answer = await self.store.call(self.rows.ResolveProposal, decision, caller=current_caller())
+        self._scheduler.kick(address)
+        return pb.ResolveResponse(run=answer.run, cursor=cursor)
+
+    async def _waiting_effect(self, address: RunAddress, path: str) -> Effect | None:
+        """What would be accepted; None where the store will say why nothing can be."""
+        found = await self._ledger.get_entries(address, [path])
+        return effect_in(found[0].record) if found and found[0].state is State.PROPOSED else None
 
     async def GetProposal(
         self, request: proposal_pb2.GetProposalRequest, context: Any
     ) -> proposal_pb2.GetProposalResponse:
         """Read a proposal with all that it would write."""
-        return await self._decisions.get(request)
+        found = await self._ledger.get_entries(RunAddress(request.project, request.run), [request.path])
+        if not found:
+            message = f"The run {request.run} has no entry {request.path}."
+            raise fault(Reason.ENTRY_NOT_FOUND, message, path=request.path)
+        record = found[0]
+        if record.state is not State.PROPOSED:
+            state = record.state.name.lower()
+            message = f"{request.path} is {state}: it does not wait for a decision."
+            raise fault(Reason.NOT_PROPOSED, message, path=request.path, state=state)
+        effect = effect_in(record.record)
+        contents = contents_in(effect) if effect else {}
+        return proposal_pb2.GetProposalResponse(
+            proposal=proposal_of(record, whole=True),
+            contents=[types_pb2.EditedContent(path=path, content=text) for path, text in contents.items()],
+        )
 
     async def ListProposals(
         self, request: proposal_pb2.ListProposalsRequest, context: Any
     ) -> proposal_pb2.ListProposalsResponse:
         """List what waits for a decision."""
-        return await self._decisions.list(request)
+        page = await self.store.call(self.rows.ListProposals, copied(request, rows_pb2.ListProposalsRequest))
+        return proposal_pb2.ListProposalsResponse(items=_items(page.proposals), next_page_token=page.next_page_token)
 
     async def WatchProposals(
         self, request: proposal_pb2.WatchProposalsRequest, context: Any
     ) -> AsyncIterator[proposal_pb2.WatchProposalsResponse]:
-        """Stream what waits for a decision."""
-        changes = self._decisions.watch(request)
-        async with contextlib.aclosing(changes):
+        """Stream what waits for a decision. Raises DRAINING."""
+        async with (
+            contextlib.aclosing(self._changes(request)) as changes,
+            contextlib.aclosing(self._watches.follow(changes)) as following,
+        ):
+            async for change in following:
+                if change:
+                    yield change
+
+    async def _changes(
+        self, request: proposal_pb2.WatchProposalsRequest
+    ) -> AsyncGenerator[proposal_pb2.WatchProposalsResponse]:
+        wanted = copied(request, rows_pb2.WatchProposalsRequest)
+        # No deadline: it lives as long as somebody looks; keepalive bounds the silence.
+        async with self.store.stream(self.rows.WatchProposals, wanted, None) as changes:
             async for change in changes:
-                yield change
+                yield copied(
+                    change,
+                    proposal_pb2.WatchProposalsResponse,
+                    pending=_items(change.pending),
+                    decided=[copied(one, proposal_pb2.DecidedItem) for one in change.decided],
+                )
+
+
+def _items(found: Iterable[rows_pb2.PendingProposal]) -> list[proposal_pb2.InboxItem]:
+    return [copied(one, proposal_pb2.InboxItem, proposal=proposal_of(entry_from_pb(one.entry))) for one in found]
+
+
+def _decision(request: pb.ResolveRequest) -> queue_pb2.ResolveProposalRequest:
+    """The decision that a request asks for, as the store records it. Raises InvalidError."""
+    accept, reject = request.accept, request.reject
+    match request.WhichOneof("decision"):
+        case "accept":
+            check_bytes("answer", accept.answer, COMMENT_BYTES_MAX)
+            if len(_contents(accept)) < len(accept.contents):
+                raise invalid("contents", "Give one content for each path.")
+            return copied(
+                request,
+                queue_pb2.ResolveProposalRequest,
+                decision=queue_pb2.DECISION_ACCEPT,
+                comment=accept.answer,
+                contents=accept.contents,
+                client_runs=accept.client_runs,
+            )
+        case "reject":
+            check_bytes("comment", reject.comment, COMMENT_BYTES_MAX)
+            rejected = queue_pb2.DECISION_REJECT
+            return copied(request, queue_pb2.ResolveProposalRequest, decision=rejected, comment=reject.comment)
+        case _:
+            raise invalid("decision", "Say accept or reject.")
+
+
+def _contents(accept: pb.Accept) -> dict[str, str]:
+    return {one.path: one.content for one in accept.contents}
+
+
+def _check_acceptance(effect: Effect, accept: pb.Accept) -> None:
+    """Raises InvalidError for what does not fit the proposal."""
+    is_question = isinstance(effect, QuestionEffect)
+    if is_question and not accept.answer.strip():
+        raise invalid("answer", "The proposal is a question: accept it with an answer, or reject it.")
+    if accept.answer and not is_question:
+        raise invalid("answer", "The proposal is not a question: accept it without an answer.")
+    if accept.client_runs and not isinstance(effect, CommandEffect):
+        raise invalid("client_runs", "The proposal is not a command: only a command can run at the client.")
+    check_contents(effect, _contents(accept))

@@ -6,12 +6,12 @@ from functools import partial
 
 from turnwright.types.v1 import stream_pb2
 
-from turnwright_executor.rpc.forwarding import Forward, ForwardingRpcs, Speaker
+from turnwright_executor.rpc.forwarding import Forward, Forwarding, Speaker
 
 _produced = partial(Forward, speaker=Speaker.PRODUCER)
 
 
-class StreamRpcs(ForwardingRpcs):
+class StreamRpcs(Forwarding):
     """Rpcs of stream.proto; the caller is the producer."""
 
     OpenStream = _produced()

@@ -10,7 +10,7 @@ from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.effect_class import EffectClass
 from turnwright_executor.domain.toolset import TOOL_ORDER
-from turnwright_executor.edge.control import OutsideLedger
+from turnwright_executor.edge.outside_ledger import OutsideLedger
 from turnwright_executor.hooks import Hooks
 from turnwright_executor.hooks.rules import new_registry
 from turnwright_executor.ports.address import RunAddress

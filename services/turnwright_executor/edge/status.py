@@ -1,4 +1,4 @@
-"""What clients read: passed through to the store and the provider, whose messages share their nouns with ours."""
+"""How this executor and the services behind it are."""
 
 from __future__ import annotations
 
@@ -8,22 +8,18 @@ from typing import Final
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from turnwright.executor.v1 import executor_service_pb2, query_pb2
+from turnwright.executor.v1 import query_pb2
 from turnwright.provider.v1 import provider_service_pb2, provider_service_pb2_grpc
 from turnwright.settings.v1 import settings_service_pb2, settings_service_pb2_grpc
-from turnwright.store.v1 import read_pb2, registry_pb2, store_service_pb2_grpc
-from turnwright.types.v1 import model_pb2, run_pb2, setting_pb2
+from turnwright.store.v1 import registry_pb2, store_service_pb2_grpc
+from turnwright.types.v1 import model_pb2, setting_pb2
 
 from turnwright_core import __version__
-from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.auth import current_caller
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.settings import Settings
 from turnwright_core.kit.showing import settings_in_force
-from turnwright_core.limits import PAGE_BYTES_MAX
-from turnwright_core.wire.entries import cut_body
-from turnwright_executor.edge.run_payload import RunPayload
-from turnwright_executor.edge.schemes import KnownSchemes
 
 STATUS_TIMEOUT_S: Final = 3.0
 """Seconds that a service has to answer before its status says that it does not."""
@@ -32,18 +28,10 @@ CHECK_TIMEOUT_S: Final = 20.0
 """Seconds that all vendors together have to say whether their models can be called."""
 
 
-class StoreQueries:
-    """Implements ports.Queries."""
+class Status:
+    """Asks all services how they are."""
 
-    def __init__(
-        self,
-        store: Peer,
-        assembler: Peer,
-        provider: Peer,
-        schemes: KnownSchemes,
-        confinement: str,
-        settings: Settings,
-    ) -> None:
+    def __init__(self, store: Peer, assembler: Peer, provider: Peer, confinement: str, settings: Settings) -> None:
         """Speak through these peers. `confinement` says how commands are confined here; the settings are ours."""
         self._settings = settings
         self._confinement = confinement
@@ -52,51 +40,13 @@ class StoreQueries:
         self._peers: Sequence[Peer] = (store, assembler, provider)
         self._own_address = ""
         self._rows = store_service_pb2_grpc.StoreServiceStub(store.channel)
-        self._payload = RunPayload(store, schemes)
         self._models = provider_service_pb2_grpc.ProviderServiceStub(provider.channel)
 
     def reached_at(self, own_address: str) -> None:
         """Tell this address as the executor's."""
         self._own_address = own_address
 
-    async def create_run(self, request: executor_service_pb2.StartRunRequest) -> run_pb2.Run:
-        """A new run without work."""
-        wanted = registry_pb2.CreateRunRequest(
-            project=request.project, run=request.run, settings=request.settings, request_id=request.request_id
-        )
-        return (await self._store.call(self._rows.CreateRun, wanted, caller=current_caller())).run
-
-    async def get_run(self, request: query_pb2.GetRunRequest) -> query_pb2.GetRunResponse:
-        """A run with its loops and turns."""
-        return await self._payload.read(request)
-
-    async def list_runs(self, request: query_pb2.ListRunsRequest) -> query_pb2.ListRunsResponse:
-        """The runs of a project."""
-        wanted = registry_pb2.ListRunsRequest(
-            project=request.project, page_size=request.page_size, page_token=request.page_token
-        )
-        page = await self._store.call(self._rows.ListRuns, wanted)
-        return query_pb2.ListRunsResponse(runs=page.runs, next_page_token=page.next_page_token)
-
-    async def get_entry(self, request: query_pb2.GetEntryRequest) -> query_pb2.GetEntryResponse:
-        """One entry, with as much of its body as a message holds."""
-        wanted = read_pb2.GetEntriesRequest(project=request.project, run=request.run, paths=[request.path])
-        found = await self._store.call(self._rows.GetEntries, wanted)
-        if not found.entries:
-            raise fault(
-                Reason.ENTRY_NOT_FOUND, f"The run {request.run} has no entry {request.path}.", path=request.path
-            )
-        entry = found.entries[0]
-        begin = cut_body(entry, request.body_offset, min(request.body_bytes_max or PAGE_BYTES_MAX, PAGE_BYTES_MAX))
-        return query_pb2.GetEntryResponse(entry=entry, body_offset=begin)
-
-    async def list_models(self, request: query_pb2.ListModelsRequest) -> query_pb2.ListModelsResponse:
-        """The models."""
-        wanted = registry_pb2.ListModelsRequest(page_size=request.page_size, page_token=request.page_token)
-        page = await self._store.call(self._rows.ListModels, wanted)
-        return query_pb2.ListModelsResponse(models=page.models, next_page_token=page.next_page_token)
-
-    async def get_status(self, request: query_pb2.GetStatusRequest) -> query_pb2.GetStatusResponse:
+    async def read(self, request: query_pb2.GetStatusRequest) -> query_pb2.GetStatusResponse:
         """How this executor and the services behind it are. What does not answer is said, not raised."""
         tells = current_caller().holds_secret
         services = await asyncio.gather(*(_probe(peer, with_settings=tells) for peer in self._peers))

@@ -1,0 +1,48 @@
+"""The projects that the store knows, and where they stand."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from turnwright.store.v1 import registry_pb2, store_service_pb2_grpc
+from turnwright.types.v1 import project_pb2
+
+from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.peer import Peer
+from turnwright_core.limits import PAGE_SIZE_MAX
+from turnwright_executor.edge.file_threads import on_files
+
+
+class Projects:
+    """Reads the projects. Every method raises TurnwrightError."""
+
+    def __init__(self, peer: Peer) -> None:
+        """Speak through this peer."""
+        self._peer = peer
+        self._stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
+
+    async def has_root(self, root: str) -> bool:
+        """Whether a project stands at a directory, wherever its links lead."""
+        try:
+            real = await on_files(lambda _: os.path.realpath(root))
+        except (OSError, ValueError):
+            return False
+        return await self._find(lambda project: project.root == real) is not None
+
+    async def root(self, name: str) -> str:
+        """The directory of a project. Raises PROJECT_NOT_FOUND."""
+        found = await self._find(lambda project: project.name == name)
+        if found is None:
+            raise fault(Reason.PROJECT_NOT_FOUND, f"There is no project {name!r}.", project=name)
+        return found.root
+
+    async def _find(self, is_it: Callable[[project_pb2.Project], bool]) -> project_pb2.Project | None:
+        request = registry_pb2.ListProjectsRequest(page_size=PAGE_SIZE_MAX)
+        while True:
+            page = await self._peer.call(self._stub.ListProjects, request)
+            if found := next(filter(is_it, page.projects), None):
+                return found
+            if not page.next_page_token:
+                return None
+            request.page_token = page.next_page_token

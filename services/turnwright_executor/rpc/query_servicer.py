@@ -1,0 +1,63 @@
+"""Rpcs that read: runs, entries, models and constraints as the store has them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from turnwright.executor.v1 import control_pb2 as pb
+from turnwright.executor.v1 import query_pb2
+from turnwright.store.v1 import read_pb2, registry_pb2
+
+from turnwright_core.errors import Reason, fault
+from turnwright_core.limits import PAGE_BYTES_MAX
+from turnwright_core.wire.entries import cut_body
+from turnwright_executor.rpc.forwarding import Forward, Forwarding, Speaker, copied
+
+_read = partial(Forward, speaker=Speaker.EXECUTOR)
+
+
+class QueryRpcs(Forwarding):
+    """Rpcs that read. They are made in the executor's name: who may call it may read."""
+
+    _read_run: Callable[[query_pb2.GetRunRequest], Awaitable[query_pb2.GetRunResponse]]
+    _status: Callable[[query_pb2.GetStatusRequest], Awaitable[query_pb2.GetStatusResponse]]
+
+    ListRuns = _read()
+    ListModels = _read()
+    ListFileConstraints = _read()
+
+    async def GetRun(self, request: query_pb2.GetRunRequest, context: Any) -> query_pb2.GetRunResponse:
+        """Read a run."""
+        return await self._read_run(request)
+
+    async def GetStatus(self, request: query_pb2.GetStatusRequest, context: Any) -> query_pb2.GetStatusResponse:
+        """Tell how things are."""
+        return await self._status(request)
+
+    async def GetEntry(self, request: query_pb2.GetEntryRequest, context: Any) -> query_pb2.GetEntryResponse:
+        """Read an entry, with as much of its body as a message holds."""
+        wanted = read_pb2.GetEntriesRequest(project=request.project, run=request.run, paths=[request.path])
+        found = await self.store.call(self.rows.GetEntries, wanted)
+        if not found.entries:
+            message = f"The run {request.run} has no entry {request.path}."
+            raise fault(Reason.ENTRY_NOT_FOUND, message, path=request.path)
+        entry = found.entries[0]
+        begin = cut_body(entry, request.body_offset, min(request.body_bytes_max or PAGE_BYTES_MAX, PAGE_BYTES_MAX))
+        return query_pb2.GetEntryResponse(entry=entry, body_offset=begin)
+
+    async def ListEntries(self, request: pb.ListEntriesRequest, context: Any) -> pb.ListEntriesResponse:
+        """Entries by patterns; of the run that was written last where none is named."""
+        wanted = copied(request, read_pb2.ListEntriesRequest)
+        wanted.run = wanted.run or await self._latest_run(request.project)
+        page = await self.store.call(self.rows.ListEntries, wanted)
+        for entry in page.entries:
+            cut_body(entry, 0, PAGE_BYTES_MAX)
+        return copied(page, pb.ListEntriesResponse)
+
+    async def _latest_run(self, project: str) -> str:
+        page = await self.store.call(self.rows.ListRuns, registry_pb2.ListRunsRequest(project=project, page_size=1))
+        if not page.runs:
+            raise fault(Reason.RUN_NOT_FOUND, f"There is no run in {project} yet.", project=project, run="")
+        return page.runs[0].run

@@ -1,0 +1,165 @@
+"""Rpcs that give runs work and end it: each is durable first, then the run's worker is told.
+
+Source: rows RU003, RU037-RU039, RU109, RU139, RU230-RU233; decisions C14, C36.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Any, Final
+
+from turnwright.executor.v1 import executor_service_pb2 as pb
+from turnwright.executor.v1 import task_pb2
+from turnwright.store.v1 import queue_pb2, registry_pb2
+from turnwright.types.v1 import settings_pb2
+
+from turnwright_core.checks import check_bytes, invalid
+from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.kit.auth import current_caller
+from turnwright_core.limits import PAGE_SIZE_MAX, PROMPT_BYTES_MAX
+from turnwright_core.wire.entries import cursor_from_pb
+from turnwright_core.wire.runs import run_from_pb
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.ports.workspaces import Admits, Locate
+from turnwright_executor.rpc.forwarding import Forward, Forwarding, copied
+from turnwright_executor.runs.scheduler import Scheduler
+from turnwright_executor.watching.hubs import Hubs
+
+NAMED_MAX: Final = 20
+"""Models that are named to who asks for one that there is not."""
+
+
+class TaskRpcs(Forwarding):
+    """InitProject, StartRun, Ask, Act and Abort."""
+
+    _hubs: Hubs
+    _scheduler: Scheduler
+    _locate: Locate
+    _admits: Admits
+
+    StartRun = Forward("CreateRun")
+
+    async def InitProject(self, request: pb.InitProjectRequest, context: Any) -> pb.InitProjectResponse:
+        """Make a directory known. Raises WORKSPACE_UNAVAILABLE when it is none.
+
+        Raises TIER_FORBIDDEN where the caller is not trusted with it; that says nothing of what there is.
+        """
+        root = request.root
+        is_trusted = current_caller().holds_secret
+        if not is_trusted and PurePath(root).is_absolute():
+            await self._check_root(root)
+        workspace = await self._locate(root)
+        # Looked at again: a link on the way may have changed meanwhile.
+        if workspace and not is_trusted:
+            await self._check_root(workspace.root)
+        if workspace is None:
+            raise fault(
+                Reason.WORKSPACE_UNAVAILABLE,
+                f"{root!r} is not a directory that this executor can see. Name an existing one by its absolute path.",
+                project="",
+                root=root,
+            )
+        wanted = copied(request, registry_pb2.InitProjectRequest)
+        wanted.root, wanted.workspace_id = workspace.root, workspace.id
+        project = (await self.store.call(self.rows.InitProject, wanted)).project
+        project.copied_from = workspace.copied_from
+        return pb.InitProjectResponse(project=project)
+
+    async def _check_root(self, root: str) -> None:
+        if not await self._admits(root):
+            raise fault(
+                Reason.TIER_FORBIDDEN,
+                f"{root!r} is not open to derived tokens: make it known with the deployment's secret, or name a folder "
+                "above it in TURNWRIGHT_CLIENT_ROOTS of the executor.",
+                tier="system",
+                ceiling="client",
+            )
+
+    async def Ask(self, request: pb.AskRequest, context: Any) -> pb.AskResponse:
+        """Queue a read-only task."""
+        return pb.AskResponse(queued=await self._enqueued(request.task, settings_pb2.MODE_ASK))
+
+    async def Act(self, request: pb.ActRequest, context: Any) -> pb.ActResponse:
+        """Queue a task."""
+        return pb.ActResponse(queued=await self._enqueued(request.task, settings_pb2.MODE_ACT))
+
+    async def _enqueued(self, task: task_pb2.Task, mode: settings_pb2.Mode.ValueType) -> task_pb2.QueuedTask:
+        # What is refused leaves no fork behind.
+        _check_prompt(task.prompt)
+        alias = await self._fork(task) if task.HasField("fork") else task.run
+        wanted = copied(task, queue_pb2.EnqueueLoopRequest)
+        wanted.run, wanted.settings.mode = alias, mode
+        # An existing run is opened before the task is stored, so that its cursor precedes all that the task causes.
+        if alias and await self._run_exists(task.project, alias):
+            async with self._hubs.hold(RunAddress(task.project, alias)) as hub:
+                cursor = hub.cursor()
+                answer = await self._enqueue(wanted)
+        else:
+            answer = await self._enqueue(wanted)
+            address = RunAddress(task.project, answer.run.run)
+            fresh = (run_from_pb(answer.run), cursor_from_pb(answer.cursor)) if answer.created else None
+            try:
+                async with self._hubs.hold(address, fresh=fresh) as hub:
+                    cursor = hub.cursor()
+            except BaseException:
+                # The task is stored: it is worked on, whoever still hears of it.
+                self._scheduler.kick(address)
+                raise
+        self._scheduler.kick(RunAddress(task.project, answer.run.run))
+        return task_pb2.QueuedTask(run=answer.run, loop=answer.loop, cursor=cursor)
+
+    async def _enqueue(self, request: queue_pb2.EnqueueLoopRequest) -> queue_pb2.EnqueueLoopResponse:
+        return await self.store.call(self.rows.EnqueueLoop, request, caller=current_caller())
+
+    async def _run_exists(self, project: str, alias: str) -> bool:
+        try:
+            await self.store.call(self.rows.GetRun, registry_pb2.GetRunRequest(project=project, run=alias))
+        except TurnwrightError as error:
+            if error.reason is Reason.RUN_NOT_FOUND:
+                return False
+            raise
+        return True
+
+    async def _fork(self, task: task_pb2.Task) -> str:
+        """The alias of the fork that a task asks for; a repeated one finds the same fork.
+
+        Raises TurnwrightError; a model that there is not leaves no fork behind.
+        """
+        if task.settings.model:
+            await self._check_model(task.settings.model)
+        wanted = registry_pb2.ForkRunRequest(
+            project=task.project, run=task.run, new_run=task.fork.run, turn=task.fork.turn, request_id=task.request_id
+        )
+        return (await self.store.call(self.rows.ForkRun, wanted, caller=current_caller())).run.run
+
+    async def _check_model(self, alias: str) -> None:
+        """Raises MODEL_NOT_FOUND where there is no such model."""
+        request = registry_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)
+        names: list[str] = []
+        while True:
+            page = await self.store.call(self.rows.ListModels, request)
+            names += [model.alias for model in page.models]
+            if alias in names:
+                return
+            if not page.next_page_token:
+                available = ", ".join(names[:NAMED_MAX]) or "none"
+                message = f"There is no model {alias!r}. Available: {available}."
+                raise fault(Reason.MODEL_NOT_FOUND, message, model=alias)
+            request.page_token = page.next_page_token
+
+    async def Abort(self, request: pb.AbortRequest, context: Any) -> pb.AbortResponse:
+        """End the active loop."""
+        address = RunAddress(request.project, request.run)
+        async with self._hubs.hold(address) as hub:
+            cursor = hub.cursor()
+            wanted = copied(request, queue_pb2.RequestAbortRequest)
+            run = (await self.store.call(self.rows.RequestAbort, wanted, caller=current_caller())).run
+        self._scheduler.abort(address, run.loop.sequence)
+        return pb.AbortResponse(run=run, cursor=cursor)
+
+
+def _check_prompt(prompt: str) -> None:
+    """Raises INVALID_FIELD for a task that says nothing, LIMIT_EXCEEDED for one that says too much."""
+    check_bytes("prompt", prompt, PROMPT_BYTES_MAX)
+    if not prompt.strip():
+        raise invalid("prompt", "The prompt is empty. Say what to do.")

@@ -1,0 +1,142 @@
+"""Rpcs of watch.proto, and WatchRun: what clients follow, and what they tell each other.
+
+Theory of operation. Each watch of a project holds one watch of the store. When that one ends the watcher is told
+nothing but heartbeats until the store answers again; then it gets another snapshot, which replaces what it has: nothing
+that happened in between is missed, and nothing is told twice as news. Notices are not stored.
+Source: architecture 7; rows RU241, RU242, RU246.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any, Final
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from turnwright.executor.v1 import event_pb2, watch_pb2
+from turnwright.executor.v1 import executor_service_pb2 as pb
+from turnwright.store.v1 import control_pb2
+
+from turnwright_core import __version__
+from turnwright_core.checks import check_bytes, check_chars, invalid
+from turnwright_core.entries import Tier
+from turnwright_core.errors import TurnwrightError
+from turnwright_core.limits import EVENT_BODY_BYTES_MAX, NAME_CHARS_MAX, NOTICE_BYTES_MAX
+from turnwright_executor.domain.endings import AWAY
+from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.rpc.forwarding import Forwarding, check_floor
+from turnwright_executor.rpc.watches import Watches
+from turnwright_executor.watching import events
+from turnwright_executor.watching.hubs import Hubs
+
+LEVELS: Final = ("info", "warning", "error")
+"""How much a notice may matter."""
+
+BACKOFF_S: Final = (0.1, 0.5, 2.0, 5.0)
+"""Seconds before the store is asked again, after each failure in a row."""
+
+
+class WatchRpcs(Forwarding):
+    """WatchRun, and the rpcs of watch.proto."""
+
+    _hubs: Hubs
+    _watches: Watches
+    _heartbeat_s: float
+    """Seconds of silence after which a watcher is told that it is silence."""
+    _catalogue: watch_pb2.DiscoverResponse
+
+    async def WatchRun(self, request: pb.WatchRunRequest, context: Any) -> AsyncIterator[pb.WatchRunResponse]:
+        """Stream a run's events."""
+        after = request.after if request.HasField("after") else None
+        async with (
+            self._hubs.hold(RunAddress(request.project, request.run)) as hub,
+            contextlib.aclosing(hub.watch(after, batched=request.batched)) as coming,
+        ):
+            async for event in coming:
+                yield event
+
+    async def WatchRuns(
+        self, request: watch_pb2.WatchRunsRequest, context: Any
+    ) -> AsyncIterator[watch_pb2.WatchRunsResponse]:
+        """Stream the runs of a project: hello, a snapshot, then what changes. Raises PROJECT_NOT_FOUND, DRAINING."""
+        check_floor(Tier.CLIENT, "WatchRuns")
+        yield _now(hello=watch_pb2.Hello(version=__version__))
+        async with (
+            contextlib.aclosing(self._runs(request.project)) as changes,
+            contextlib.aclosing(self._watches.follow(changes, self._heartbeat_s)) as following,
+        ):
+            async for change in following:
+                yield change or _now(heartbeat=event_pb2.Heartbeat())
+
+    async def _runs(self, project: str) -> AsyncGenerator[watch_pb2.WatchRunsResponse]:
+        request = control_pb2.WatchRunsRequest(project=project)
+        failures = 0
+        while True:
+            try:
+                # No deadline: it lives as long as somebody looks; keepalive bounds the silence.
+                async with self.store.stream(self.rows.WatchRuns, request, None) as rows:
+                    async for message in _translated(rows):
+                        failures = 0
+                        yield message
+            except TurnwrightError as error:
+                if error.reason not in AWAY:
+                    raise
+            await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
+            failures += 1
+
+    async def Notify(self, request: watch_pb2.NotifyRequest, context: Any) -> watch_pb2.NotifyResponse:
+        """Tell the watchers of a run something."""
+        check_floor(Tier.CLIENT, "Notify")
+        message = _notification(request)
+        async with self._hubs.hold(RunAddress(request.project, request.run)) as hub:
+            hub.publish(events.told(message))
+        return watch_pb2.NotifyResponse()
+
+    async def Discover(self, request: watch_pb2.DiscoverRequest, context: Any) -> watch_pb2.DiscoverResponse:
+        """Tell what this executor offers."""
+        return self._catalogue
+
+
+async def _translated(
+    rows: AsyncIterator[control_pb2.WatchRunsResponse],
+) -> AsyncIterator[watch_pb2.WatchRunsResponse]:
+    """The store's messages as ours; its heartbeats are not passed on, for silence is told here."""
+    part = 0
+    async for message in rows:
+        if message.snapshot:
+            snapshot = watch_pb2.RunsSnapshot(part=part, last=message.snapshot_last, runs=message.runs)
+            yield _now(snapshot=snapshot)
+            part += 1
+        elif message.runs or message.removed:
+            yield _now(changed=watch_pb2.RunsChanged(runs=message.runs, removed=message.removed))
+
+
+def _now(**event: Any) -> watch_pb2.WatchRunsResponse:
+    stamp = Timestamp()
+    stamp.FromNanoseconds(time.time_ns())
+    return watch_pb2.WatchRunsResponse(time=stamp, **event)
+
+
+def _notification(request: watch_pb2.NotifyRequest) -> event_pb2.Notice | event_pb2.Rendering:
+    match request.WhichOneof("message"):
+        case "notice":
+            return _checked_notice(request.notice)
+        case "rendering":
+            check_bytes("rendering.text", request.rendering.text, EVENT_BODY_BYTES_MAX)
+            check_chars("rendering.id", request.rendering.id, NAME_CHARS_MAX)
+            return request.rendering
+        case _:
+            raise invalid("message", "Say what to tell: a notice or a rendering.")
+
+
+def _checked_notice(notice: event_pb2.Notice) -> event_pb2.Notice:
+    if not notice.text.strip():
+        raise invalid("notice.text", "The notice has no text.")
+    check_bytes("notice.text", notice.text, NOTICE_BYTES_MAX)
+    check_chars("notice.source", notice.source, NAME_CHARS_MAX)
+    notice.level = notice.level or LEVELS[0]
+    if notice.level not in LEVELS:
+        raise invalid("notice.level", f"A notice is of the level {', '.join(LEVELS)}; not {notice.level!r}.")
+    return notice
