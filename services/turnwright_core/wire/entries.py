@@ -10,6 +10,9 @@ from turnwright.store.v1 import write_pb2
 from turnwright.types.v1 import cursor_pb2, entry_pb2
 
 from turnwright_core.entries import (
+    STATES,
+    TIERS,
+    VISIBILITIES,
     AppendEntry,
     CopyEntry,
     Cursor,
@@ -77,10 +80,10 @@ def entry_from_pb(entry: entry_pb2.Entry) -> Entry:
         body=entry.body,
         body_size_bytes=entry.body_size_bytes,
         attributes_json=entry.attributes_json,
-        visibility=Visibility(entry.visibility),
-        state=State(entry.state),
+        visibility=VISIBILITIES[entry.visibility],
+        state=STATES[entry.state],
         outcome=entry.outcome,
-        writer=Tier(entry.writer),
+        writer=TIERS[entry.writer],
         turn=entry.turn,
         loop=entry.loop,
         position=entry.position,

@@ -6,7 +6,10 @@ from turnwright.types.v1 import plan_pb2
 
 from turnwright_core.errors import Reason, fault
 from turnwright_core.plans import MAIN, Plan, PlanDelta, PlanKind
+from turnwright_core.wire.codec import codec
 from turnwright_core.wire.times import time_from_pb, time_to_pb
+
+_delta_to_pb, _delta_from_pb = codec(PlanDelta, plan_pb2.PlanDelta)
 
 
 def plan_to_pb(plan: Plan) -> plan_pb2.Plan:
@@ -21,15 +24,11 @@ def plan_to_pb(plan: Plan) -> plan_pb2.Plan:
     )
 
 
-def _delta_to_pb(delta: PlanDelta) -> plan_pb2.PlanDelta:
-    return plan_pb2.PlanDelta(sequence=delta.sequence, text=delta.text, create_time=time_to_pb(delta.create_ms))
-
-
 def plan_from_pb(plan: plan_pb2.Plan) -> Plan:
     """A plan from the wire; its identity and kind are settled where they are not said. Raises InvalidError."""
     try:
         kind = PlanKind(plan.kind or PlanKind.MARKDOWN)
     except ValueError:
         raise fault(Reason.INVALID_FIELD, f"{plan.kind} is not a kind of plan.", field="kind") from None
-    deltas = tuple(PlanDelta(delta.sequence, delta.text, time_from_pb(delta.create_time)) for delta in plan.deltas)
+    deltas = tuple(map(_delta_from_pb, plan.deltas))
     return Plan(plan.plan_id or MAIN, kind, plan.body, plan.version, plan.mode, deltas, time_from_pb(plan.update_time))

@@ -1,0 +1,59 @@
+"""Values to messages and back, by the fields that they share.
+
+What differs is found out once: a time in milliseconds is `*_ms` in a value and `*_time` in a message; what a message
+does not have is None in the value if that may be None, else the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from turnwright_core.wire.times import time_from_pb, time_to_pb
+
+V = TypeVar("V", bound=Struct)
+M = TypeVar("M", bound=Message)
+Pair = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+"""How one field is encoded, and how it is decoded; neither is asked about None."""
+
+_TIME: Pair = (time_to_pb, time_from_pb)
+
+
+def codec(value: type[V], message: type[M], **special: Pair) -> tuple[Callable[[V], M], Callable[[M], V]]:
+    """What encodes values of a class, and what decodes them; `special` are fields that need more than a copy."""
+    fields = message.DESCRIPTOR.fields_by_name
+    names = value.__struct_fields__
+    outside = [name if name in fields else name.removesuffix("_ms") + "_time" for name in names]
+    pairs = [special.get(name, None if name in fields else _TIME) for name in names]
+    encoders = [(name, other, pair[0]) for name, other, pair in zip(names, outside, pairs, strict=True) if pair]
+    decoders = [(at, pair[1]) for at, pair in enumerate(pairs) if pair]
+    optional = [(at, outside[at]) for at, name in enumerate(names) if "None" in value.__annotations__[name]]
+    read_message = attrgetter(*outside)
+
+    def to_pb(one: V) -> M:
+        made = asdict(one)
+        for name, other, encode in encoders:
+            inner = made.pop(name)
+            if inner is not None:
+                made[other] = encode(inner)
+        return message(**made)
+
+    def from_pb(one: M) -> V:
+        read = [*read_message(one)]
+        for at, name in optional:
+            if not one.HasField(name):
+                read[at] = None
+        for at, decode in decoders:
+            if read[at] is not None:
+                read[at] = decode(read[at])
+        return value(*read)
+
+    def copied(one: M) -> V:
+        return value(*read_message(one))
+
+    return to_pb, from_pb if decoders or optional else copied
