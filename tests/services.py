@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,10 @@ class Services:
 
 @contextlib.asynccontextmanager
 async def running(
-    root: Path, observers: Sequence[grpc.aio.ServerInterceptor] = (), **executor: Any
+    root: Path,
+    observers: Sequence[grpc.aio.ServerInterceptor] = (),
+    store_settings: Mapping[str, Any] | None = None,
+    **executor: Any,
 ) -> AsyncIterator[Services]:
     """The four services in a folder; keywords are settings of the executor."""
     # What a command may do must not depend on what the host has installed.
@@ -108,7 +111,7 @@ async def running(
     async with contextlib.AsyncExitStack() as stopping:
         made = Services(root, await stopping.enter_async_context(Client.connect(at["executor"], SECRET)), at)
         made.builds = {
-            "store": lambda: build_store(StoreSettings(**common), SECRET),
+            "store": lambda: build_store(StoreSettings(**common, **(store_settings or {})), SECRET),
             "provider": lambda: build_provider(ProviderSettings(**common, scripted_dir=root, flush_ms=0), SECRET),
             "assembler": lambda: build_assembler(AssemblerSettings(**common, store=at["store"]), SECRET),
             "executor": lambda: build_executor(

@@ -35,9 +35,3 @@ class AssemblerSettings(PeerSettings):
         ge=0,
         description="Size of the cache of rendered entries, over all runs, in bytes. 0: no cache.",
     )
-    assembler_calls_per_run_max: int = setting(
-        default=16, ge=1, le=1000, description="How many calls for the same run may queue. More are refused."
-    )
-    assembler_read_timeout_s: float = setting(
-        default=60.0, gt=0, le=3600, description="Deadline for reading a run's entries from the store, in seconds."
-    )

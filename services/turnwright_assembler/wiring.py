@@ -64,7 +64,7 @@ def _servicer(settings: AssemblerSettings, peer: Peer, plugged: Plugged | None =
     from turnwright_assembler.rpc.assembler_servicer import AssemblerServicer  # noqa: PLC0415
     from turnwright_assembler.sections.plugged import NOTHING  # noqa: PLC0415
 
-    cache = RunCache(settings.assembler_cache_bytes_max, settings.assembler_calls_per_run_max)
+    cache = RunCache(settings.assembler_cache_bytes_max)
     rules = Rules(settings.token_divisor, settings.budget_ceiling)
-    reader = StoreReader(peer, settings.assembler_read_timeout_s)
+    reader = StoreReader(peer)
     return AssemblerServicer(Assembler(reader, cache, rules, plugged or NOTHING, settings.section_deadline_s))

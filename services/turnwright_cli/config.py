@@ -17,9 +17,3 @@ class CliSettings(ClientSettings):
     project: str = setting(default="", description="Project directory. Empty: the current directory.")
     run: str = setting(default="", description="Alias of the run that `act` and `ask` continue or create.")
     only: str = setting(default="", description="Services that `serve` runs, separated by commas. Empty: all four.")
-    leave_s: float = setting(
-        default=60.0,
-        gt=0,
-        le=3600,
-        description="How long a command may take to exit after its work is done, in seconds.",
-    )

@@ -72,7 +72,7 @@ _ENDINGS: Final[Mapping[str, str]] = {
     "CYCLES": "Say what to do differently in the next task of the run, or give it another model with --model. "
     "`turnwright runs show RUN --turns` shows what it tried.",
     "STRIKES": "`turnwright runs show RUN --turns` shows what failed. Smaller steps, or another model, may help.",
-    "LOOP_TURNS": "Give the run its next task and it goes on from there; TURNWRIGHT_MAX_LOOP_TURNS is the limit.",
+    "LOOP_TURNS": "Give the run its next task and it goes on from there; TURNWRIGHT_LOOP_TURNS_MAX is the limit.",
     "TEXT_AFTER_FAILURE": "`turnwright runs show RUN --turns` shows which commands failed.",
     "EXPIRED": "Nobody decided on the proposal in time. Give the run its task again; `turnwright inbox` lists what "
     "waits.",

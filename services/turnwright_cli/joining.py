@@ -21,7 +21,7 @@ _OF_PLACES: Final = frozenset(
     f"TURNWRIGHT_{name}"
     for name in (
         *("HOME", "TOKEN", "LISTEN", "DB", "STORE", "ASSEMBLER", "PROVIDER", "ADVERTISE"),
-        *("RECOVER", "SOLE_EXECUTOR", "LOG_LEVEL"),
+        "LOG_LEVEL",
     )
 )
 """Variables that say where services are: those of a stack differ by themselves from those of a terminal."""

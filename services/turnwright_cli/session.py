@@ -37,6 +37,8 @@ JOIN_WAIT_S = 10.0
 """Seconds to wait for a stack that owns the database but does not answer yet."""
 IDLE_POLL_S = 0.5
 """Seconds between two looks whether an embedded stack that other commands use is idle."""
+STOP_S = 60.0
+"""Seconds that an embedded stack may take to stop once the command's work is done: all that it knows is stored."""
 LOG_FILE = "turnwright.log"
 
 _log = get_logger("cli")
@@ -70,7 +72,7 @@ async def open_session(settings: CliSettings, models: Mapping[str, str] | None =
         stack = None
     async with contextlib.AsyncExitStack() as leaving:
         if stack is not None:
-            leaving.push_async_callback(_stop, stack, settings.leave_s)
+            leaving.push_async_callback(_stop, stack)
             store = await leaving.enter_async_context(_store(stack.addresses["store"], settings))
             await store.add(models or {})
             found = await store.work()
@@ -81,9 +83,9 @@ async def open_session(settings: CliSettings, models: Mapping[str, str] | None =
             await _serve_until_idle(store, found)
 
 
-async def _stop(stack: Stack, leave_s: float) -> None:
+async def _stop(stack: Stack) -> None:
     """Stop our stack. Its work is done and stored: what hangs now must not keep the command from ending."""
-    if not await in_time(stack.stop(), leave_s):
+    if not await in_time(stack.stop(), STOP_S):
         _log.error("left_running", tasks=sorted(task.get_name() for task in asyncio.all_tasks()))
 
 
@@ -123,7 +125,7 @@ class _Telling(Client):
 
 
 def _connect(settings: CliSettings, address: str, *, joined: bool) -> contextlib.AbstractAsyncContextManager[Client]:
-    policy: WatchPolicy = settings.watch_policy()
+    policy: WatchPolicy = WatchPolicy()
     if joined:
         policy = replace(policy, retries_max=min(policy.retries_max, JOINED_RETRIES_MAX))
     return _Telling.connect(address, settings.secret(), settings.rpc_timeout_s, policy)

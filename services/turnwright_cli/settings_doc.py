@@ -16,6 +16,7 @@ from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
 SERVICES: Final = ("executor", "store", "assembler", "provider")
 COMMAND_LINE: Final = "command line"
 HEADINGS: Final = ("All services", *(name.capitalize() for name in (*SERVICES, COMMAND_LINE)))
+"""Where a setting for operators stands: with the service that reads it."""
 
 HEAD: Final = """\
 # Settings
@@ -23,7 +24,10 @@ HEAD: Final = """\
 Every setting is an environment variable. A process reads its settings when it starts and checks them at once: a wrong
 value ends the process with exit code 2 and names the variable. Command-line options override variables. Set a variable
 where the process in the last column runs: a server that is already running does not see what you export in another
-terminal. `turnwright doctor` shows the settings in force, without secrets.
+terminal. `turnwright doctor` shows the settings in force, without secrets, and names variables that nobody reads.
+
+A name begins with its subject and ends with its unit and `MAX` or `MIN`: `_S` seconds, `_MB` MiB, `_BYTES`, `_DAYS`,
+`_TOKENS`. What nobody would tune is a constant of the code.
 
 This page is made from the code by `python -m turnwright_cli.settings_doc > docs/settings.md`; a test keeps it up to
 date.
@@ -50,18 +54,8 @@ USERS: Final = (
 )
 """The settings that most people need, in the order of the page."""
 
-# fmt: off
-OPERATORS: Final = frozenset({
-    "LISTEN", "TOKEN", "LOG_LEVEL", "DRAIN_S", "LAME_DUCK_S", "ADVERTISE", "STORE", "ASSEMBLER", "PROVIDER",
-    "CLIENT_ROOTS", "CLIENT_TOOLS", "CLIENT_MODELS", "WORKSPACES", "HOOKS", "TOOLS", "LOOPS_MAX",
-    "INDETERMINATE", "MAX_LOOP_TURNS", "SH_SANDBOX", "SH_TIMEOUT_S", "SH_MEMORY_MB", "SH_PROCESSES",
-    "SH_WRITABLE", "WEB_NETWORKS", "WEB_SEARXNG_URL", "DB", "RETENTION_DAYS", "PROPOSAL_EXPIRE_S", "LEASE_S",
-    "LEASE_GRACE_S", "SECTIONS", "BUDGET_CEILING", "CLIENT_GENERATE", "PROXY_FROM_ENV", "OPENROUTER_BASE_URL",
-    "OPENROUTER_API_KEY", "OLLAMA_BASE_URL", "OLLAMA_API_KEY", "XAI_BASE_URL", "XAI_API_KEY", "LLM_DEADLINE_S",
-    "ONLY",
-})
-# fmt: on
-"""Settings for the people who run the services. The defaults of all others suit nearly everybody."""
+VENDORS: Final = "provider"
+"""The service whose settings say how vendors of models are called, where they are not for users."""
 
 _FAMILIES: Final = {
     (f"`{MODEL_PREFIX}<alias>`", "", "Adds the model `<alias>`, written as `vendor/model`. The store keeps it."): [
@@ -80,21 +74,22 @@ _FAMILIES: Final = {
 def page() -> str:
     """The whole page: each setting once, grouped by who needs it."""
     rows: dict[tuple[str, str, str], list[str]] = dict(_FAMILIES)
-    for reader, kind in _kinds():
+    for reader, kind in settings_classes():
         for field in kind.fields.values():
             variables = " or ".join(f"`{variable}`" for variable in field.variables)
             rows.setdefault((variables, _default(field), field.description), []).append(reader)
     for_users: list[tuple[int, str]] = []
+    for_vendors: list[str] = []
     for_operators: dict[str, list[str]] = {}
-    others: dict[str, list[str]] = {}
     for row, readers in sorted(rows.items(), key=lambda item: item[0][0].replace("`", "")):
         name = row[0].split("`")[1].removeprefix(PREFIX)
         line = f"| {' | '.join(row)} | {_readers(readers)} |\n"
         if name in USERS:
             for_users.append((USERS.index(name), line))
+        elif readers == [VENDORS]:
+            for_vendors.append(line)
         else:
-            group = for_operators if name in OPERATORS else others
-            group.setdefault(_heading(readers), []).append(line)
+            for_operators.setdefault(_heading(readers), []).append(line)
     return "".join(
         (
             HEAD,
@@ -103,8 +98,9 @@ def page() -> str:
             *(line for _, line in sorted(for_users)),
             "\n## For operators\n",
             *_tables(for_operators),
-            "\n## Limits and timing\n\nFew people need to change these.\n",
-            *_tables(others),
+            "\n## Vendors of models\n",
+            TABLE,
+            *for_vendors,
         )
     )
 
@@ -121,7 +117,8 @@ def _heading(readers: list[str]) -> str:
     return HEADINGS[0] if _readers(readers) == "all" else readers[0].capitalize()
 
 
-def _kinds() -> Iterator[tuple[str, type[Settings]]]:
+def settings_classes() -> Iterator[tuple[str, type[Settings]]]:
+    """Every reader of settings, and their class."""
     for name in SERVICES:
         yield name, settings_class(name)
     yield COMMAND_LINE, CliSettings

@@ -123,7 +123,7 @@ def _load(name: str, plan: StackPlan) -> Settings:
         given["recover"] = False
         # Whoever held runs of this home was a process like this one, and has ended: the store's lock says so.
         given["sole_executor"] = True
-    return load(kind, **{key: value for key, value in given.items() if key in kind.fields})
+    return load(kind, **{key: value for key, value in given.items() if key in kind.fields.keys() | kind.fixed})
 
 
 def settings_class(name: str) -> type[Settings]:

@@ -40,15 +40,15 @@ class ExecutorSettings(PeerSettings):
     temperature: float = setting(
         default=TEMPERATURE_DEFAULT, ge=0, le=2, description="Sampling temperature for runs that do not set one."
     )
-    max_loop_turns: int = setting(default=99, ge=1, le=10_000, description="Maximum number of turns in one loop.")
-    max_commands: int = setting(
+    loop_turns_max: int = setting(default=99, ge=1, le=10_000, description="Maximum number of turns in one loop.")
+    turn_commands_max: int = setting(
         default=99, ge=1, le=1000, description="Maximum number of commands in one turn. The rest are dropped."
     )
-    max_strikes: int = setting(
+    strikes_max: int = setting(
         default=3, ge=1, le=100, description="A loop is given up after this many strikes in a row."
     )
-    min_cycles: int = setting(default=3, ge=2, le=100, description="A cycle is detected after this many repetitions.")
-    max_cycle_period: int = setting(default=4, ge=1, le=32, description="Longest cycle to look for, in turns.")
+    cycles_min: int = setting(default=3, ge=2, le=100, description="A cycle is detected after this many repetitions.")
+    cycle_period_max: int = setting(default=4, ge=1, le=32, description="Longest cycle to look for, in turns.")
 
     client_roots: str = setting(
         default="",
@@ -85,24 +85,8 @@ class ExecutorSettings(PeerSettings):
         le=16,
         description="Characters per token in every estimate: tokens = ceil(characters / this).",
     )
-    brief_below: int = setting(
-        default=16_384,
-        ge=0,
-        description="Models with a context window smaller than this many tokens get short instructions. 0: never.",
-    )
-    max_entry_tokens: int = setting(
+    known_tokens_max: int = setting(
         default=512, ge=1, description="Longest `known://` entry that a model may write, in tokens."
-    )
-    reply_bytes_max: int = setting(
-        default=4 * 1024 * 1024,
-        ge=65_536,
-        description="Longest reply of a model, in bytes. A longer one ends the loop.",
-    )
-    turn_losses_max: int = setting(
-        default=3,
-        ge=1,
-        le=1000,
-        description="A loop fails with `crash_loop` after this many executors died in the same turn.",
     )
     indeterminate: Literal["fail", "ask"] = setting(
         default="fail",
@@ -114,30 +98,8 @@ class ExecutorSettings(PeerSettings):
         description="Address at which other executors reach this one. Empty: the address it listens on; for a "
         "wildcard, the host's own address and the port.",
     )
-    owner_poll_s: float = setting(
-        default=1.0,
-        gt=0,
-        le=60,
-        description="How often a watch checks whether another executor has taken over its run, in seconds.",
-    )
     loops_max: int = setting(
         default=64, ge=1, le=10_000, description="Maximum number of loops that run at the same time."
-    )
-    tool_calls_max: int = setting(
-        default=64, ge=1, le=10_000, description="Maximum number of client commands in progress. More are refused."
-    )
-    recover: bool = setting(
-        default=True,
-        description="Look for runs that have work but no owner, for example after an executor died.",
-    )
-    work_poll_s: float = setting(
-        default=2.0, gt=0, le=3600, description="How often the executor looks for runs without an owner, in seconds."
-    )
-    lease_s: float = setting(
-        default=0.0,
-        ge=0,
-        le=3600,
-        description="How long a lease on a run lasts without renewal, in seconds. 0: what the store says.",
     )
     workspaces: str = setting(
         default="",
@@ -145,23 +107,9 @@ class ExecutorSettings(PeerSettings):
         "projects.",
     )
     generate_deadline_s: float = setting(default=3600.0, gt=0, description="Time limit for one model call, in seconds.")
-    generate_attempts: int = setting(
-        default=3, ge=1, le=10, description="How often a model call is tried if its stream stops in the middle."
-    )
 
-    tail_events: int = setting(
-        default=4096, ge=16, description="How many events of a run are kept for watchers that reconnect."
-    )
-    tail_bytes: int = setting(
-        default=4 * 1024 * 1024,
-        ge=65_536,
-        description="How much of a run's events is kept for watchers that reconnect, in bytes.",
-    )
     event_heartbeat_s: float = setting(
         default=15.0, gt=0, description="A watcher gets a heartbeat after this many seconds of silence."
-    )
-    linger_s: float = setting(
-        default=60.0, ge=0, description="How long a run's events stay in memory when nobody watches, in seconds."
     )
 
     file_bytes_max: int = setting(
@@ -169,27 +117,14 @@ class ExecutorSettings(PeerSettings):
     )
     files_max: int = setting(default=20_000, ge=1, description="Maximum number of project files that are read.")
     sh_timeout_s: float = setting(default=300.0, gt=0, description="Time limit for a shell command, in seconds.")
-    sh_grace_s: float = setting(
-        default=2.0,
-        ge=0,
-        le=60,
-        description="How long a command may take to exit after it was told to, in seconds. Then it is killed.",
-    )
-    sh_beat_s: float = setting(
-        default=5.0,
-        gt=0,
-        le=3600,
-        description="How often a running command called by a client reports that it is alive, in seconds. Keep it "
-        "below `TURNWRIGHT_STREAM_GRACE_S`.",
-    )
-    sh_output_bytes: int = setting(
+    sh_output_bytes_max: int = setting(
         default=1024 * 1024,
         ge=4096,
         # Bytes that are no text become three each (U+FFFD), and must fit into an entry even so.
         le=5 * 1024 * 1024,
         description="How much output of a shell command is kept per channel, in bytes: its start and its end.",
     )
-    sh_processes: int = setting(
+    sh_processes_max: int = setting(
         default=512, ge=8, description="Maximum number of processes of the user while a command runs."
     )
     sh_sandbox: Literal["auto", "bubblewrap", "limits"] = setting(
@@ -224,43 +159,54 @@ class ExecutorSettings(PeerSettings):
         "separated by commas. `*`: all. On other hosts, only addresses that come from a prompt, a search "
         "result or a link on an opened page are opened without asking.",
     )
-    web_fetch_timeout_s: float = setting(
+    web_timeout_s: float = setting(
         default=30.0,
         gt=0,
         le=600,
         description="Time limit for one page including redirects, and for one search, in seconds.",
     )
-    web_page_bytes: int = setting(
-        default=4 * 1024 * 1024, ge=1024, le=64 * 1024 * 1024, description="How much of a page is downloaded, in bytes."
-    )
-    web_text_bytes: int = setting(
-        default=256 * 1024,
-        ge=1024,
-        le=8 * 1024 * 1024,
-        description="How much of a page's text is kept, in bytes. The end is cut.",
-    )
-    web_redirects_max: int = setting(default=5, ge=0, le=20, description="Maximum number of redirects to follow.")
     web_prefetch_max: int = setting(
         default=3, ge=0, le=20, description="How many search results are opened right away. 0: none."
     )
-    web_prefetch_timeout_s: float = setting(
-        default=10.0,
-        gt=0,
-        le=600,
-        description="How long a search waits for those pages, in seconds. The others are only listed.",
-    )
-    skill_files_max: int = setting(default=200, ge=1, le=5000, description="Maximum number of files in a skill.")
-    skill_bytes_max: int = setting(
-        default=4 * 1024 * 1024,
-        ge=1024,
-        le=16 * 1024 * 1024,
-        description="Maximum size of a skill after decompression, in bytes.",
-    )
-    sh_memory_mb: int = setting(
+    sh_memory_mb_max: int = setting(
         default=4096,
         ge=0,
         description="Maximum memory that all processes of a command hold together, in MiB. 0: no limit.",
     )
+
+    reply_bytes_max: int = 4 * 1024 * 1024
+    """Longest reply of a model, in bytes. A longer one ends the loop."""
+    turn_losses_max: int = 3
+    """A loop fails with `crash_loop` after so many executors died in the same turn."""
+    tool_calls_max: int = 64
+    """Commands of clients in progress. More are refused."""
+    recover: bool = True
+    """Whether runs are looked for that have work but no owner, for example after an executor died. The stack of a
+    single command does not look: it must not go on with the work of another one."""
+    work_poll_s: float = 2.0
+    """Seconds between two looks for runs without an owner."""
+    owner_poll_s: float = 1.0
+    """Seconds between two looks of a watch whether another executor has taken over its run."""
+    lease_s: float = 0.0
+    """Seconds of a lease that this executor asks for; 0: what the store is set to."""
+    tail_events: int = 4096
+    """Events of a run that are kept for watchers that reconnect."""
+    tail_bytes: int = 4 * 1024 * 1024
+    """Most bytes of these."""
+    linger_s: float = 60.0
+    """Seconds that a run's events stay in memory when nobody watches."""
+    web_page_bytes: int = 4 * 1024 * 1024
+    """Bytes of a page that are downloaded."""
+    web_prefetch_timeout_s: float = 10.0
+    """Seconds that a search waits for the pages that it opens at once. The others are only listed."""
+    skill_files_max: int = 200
+    """Files of a skill."""
+    skill_bytes_max: int = 4 * 1024 * 1024
+    """Bytes of a skill, unpacked."""
+    sh_grace_s: float = 2.0
+    """Seconds that a command may take to exit after it was told to. Then it is killed."""
+    sh_beat_s: float = 5.0
+    """Seconds between two signs of life of a command that a client called: far below `stream_grace_s` of the store."""
 
     @property
     def unconfigured_tools(self) -> frozenset[str]:

@@ -131,10 +131,9 @@ class _Wired:
             packets=AssemblerPackets(assembler),
             generation=Generation(
                 models,
-                settings.generate_attempts,
                 settings.reply_bytes_max,
                 time.monotonic,
-                partial(reply_reader, settings.max_commands, tools),
+                partial(reply_reader, settings.turn_commands_max, tools),
             ),
             tools=tools,
             tool_docs=texts_of(tools),
@@ -202,7 +201,7 @@ class _Wired:
 
 def _tools(settings: ExecutorSettings) -> Mapping[str, Tool]:
     limits = ToolLimits(
-        known_tokens_max=settings.max_entry_tokens,
+        known_tokens_max=settings.known_tokens_max,
         token_divisor=settings.token_divisor,
         command_timeout_s=settings.sh_timeout_s,
         beat_s=settings.sh_beat_s,
@@ -215,10 +214,8 @@ def _tools(settings: ExecutorSettings) -> Mapping[str, Tool]:
     web = WebLimits(
         searxng_url=settings.web_searxng_url,
         networks=settings.web_networks,
-        timeout_s=settings.web_fetch_timeout_s,
+        timeout_s=settings.web_timeout_s,
         page_bytes=settings.web_page_bytes,
-        text_bytes=settings.web_text_bytes,
-        redirects_max=settings.web_redirects_max,
     )
     shelf = DiskWorkspace(settings.home / SKILLS_FOLDER, settings.file_bytes_max)
     return build_tools(limits, HttpWeb(web), shelf)

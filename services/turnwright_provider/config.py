@@ -77,69 +77,30 @@ class ProviderSettings(Settings):
         description="Which `<think>...</think>` in a model's text counts as reasoning: one at the start of a reply "
         "(`leading`), any (`anywhere`) or none (`content`).",
     )
-    llm_deadline_s: float = setting(
+    vendor_busy_deadline_s: float = setting(
         default=600.0,
         ge=0,
         le=86400,
         description="How long to retry after a rate limit or while a model loads, in seconds.",
     )
-    gateway_deadline_s: float = setting(
+    vendor_gateway_deadline_s: float = setting(
         default=30.0, ge=0, le=86400, description="How long to retry after gateway errors, in seconds."
     )
-    server_deadline_s: float = setting(
+    vendor_server_deadline_s: float = setting(
         default=60.0, ge=0, le=86400, description="How long to retry after server errors, in seconds."
     )
-    backoff_s_min: float = setting(
-        default=1.0, ge=0.001, le=3600, description="Pause before the first retry, in seconds."
-    )
-    backoff_s_max: float = setting(
+    vendor_backoff_s_max: float = setting(
         default=30.0,
         ge=0.001,
         le=3600,
         description="Longest pause between retries if the vendor does not name one, in seconds.",
     )
-    connect_timeout_s: float = setting(
-        default=10.0, gt=0, le=600, description="Timeout for connecting to a vendor, in seconds."
-    )
-    silence_timeout_s: float = setting(
+    vendor_silence_s: float = setting(
         default=300.0,
         gt=0,
         le=86400,
         description="Give up a model call after this many seconds without progress. A vendor that sends comments or "
         "empty events gets twice as long for the first token.",
-    )
-    check_timeout_s: float = setting(
-        default=5.0,
-        gt=0,
-        le=600,
-        description="How long a vendor may take to list its models during a check, in seconds.",
-    )
-    flush_ms: int = setting(
-        default=40, ge=0, le=10_000, description="How long deltas are collected before they are sent, in milliseconds."
-    )
-    flush_bytes: int = setting(
-        default=1024, ge=1, le=1024 * 1024, description="Collected deltas are sent once they reach this size, in bytes."
-    )
-    outbox_bytes_max: int = setting(
-        default=256 * 1024,
-        ge=1024,
-        le=64 * 1024 * 1024,
-        description="How far a slow caller may fall behind a vendor, in bytes.",
-    )
-    event_bytes_max: int = setting(
-        default=8 * 1024 * 1024,
-        ge=1024,
-        le=1024**3,
-        description="Longest single event of a streamed reply, and longest reply that is not streamed, in bytes.",
-    )
-    reply_bytes_max: int = setting(
-        default=256 * 1024 * 1024,
-        ge=1024,
-        le=1024**4,
-        description="Longest vendor response after decompression, in bytes.",
-    )
-    connections_max: int = setting(
-        default=512, ge=1, le=65_536, description="Maximum number of concurrent calls to vendors."
     )
     client_generate: bool = setting(
         default=False,
@@ -148,6 +109,19 @@ class ProviderSettings(Settings):
     proxy_from_env: bool = setting(
         default=False, description="Use HTTPS_PROXY and related variables for vendors that are not on loopback."
     )
+
+    vendor_backoff_s_min: float = 1.0
+    """Seconds before the first retry."""
+    check_timeout_s: float = 5.0
+    """Seconds that a vendor may take to list its models during a check."""
+    flush_ms: int = 40
+    """Milliseconds that deltas are collected before they are sent: nobody sees the pause."""
+    flush_bytes: int = 1024
+    """Collected deltas are sent at once when they reach this size."""
+    event_bytes_max: int = 8 * 1024 * 1024
+    """Longest event of a streamed reply, and longest reply that is not streamed, in bytes."""
+    response_bytes_max: int = 256 * 1024 * 1024
+    """Longest response of a vendor, unpacked, in bytes."""
 
     def loaded(self) -> None:
         """Check the prices of the environment. Raises SettingsError."""

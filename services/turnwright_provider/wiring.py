@@ -65,18 +65,18 @@ def _policy(settings: ProviderSettings) -> RetryPolicy:
     from turnwright_provider.domain.retry import RetryPolicy
 
     return RetryPolicy(
-        settings.llm_deadline_s,
-        settings.gateway_deadline_s,
-        settings.server_deadline_s,
-        settings.backoff_s_min,
-        settings.backoff_s_max,
+        settings.vendor_busy_deadline_s,
+        settings.vendor_gateway_deadline_s,
+        settings.vendor_server_deadline_s,
+        settings.vendor_backoff_s_min,
+        settings.vendor_backoff_s_max,
     )
 
 
 def _pace(settings: ProviderSettings) -> Pace:
     from turnwright_provider.app.generate import Pace
 
-    return Pace(settings.flush_ms / 1000, settings.flush_bytes, settings.outbox_bytes_max)
+    return Pace(settings.flush_ms / 1000, settings.flush_bytes)
 
 
 def _scripted(settings: ProviderSettings) -> Vendor:
@@ -99,7 +99,7 @@ def _compatible(service: Compatible, settings: ProviderSettings, closers: list[C
         base_url,
         key,
         settings.event_bytes_max,
-        settings.silence_timeout_s,
+        settings.vendor_silence_s,
         settings.check_timeout_s,
         ThinkTags(settings.think_tags),
         service.thinking if settings.think else {},
@@ -112,9 +112,7 @@ def _transport(base_url: str, settings: ProviderSettings, closers: list[Close]) 
     # httpx and its TLS context cost a quarter of a second that a process without a vendor on the network saves.
     from turnwright_provider.edge.http import HttpLimits, HttpxTransport
 
-    limits = HttpLimits(
-        settings.connect_timeout_s, settings.silence_timeout_s, settings.reply_bytes_max, settings.connections_max
-    )
+    limits = HttpLimits(settings.vendor_silence_s, settings.response_bytes_max)
     transport = HttpxTransport(base_url, limits, from_environment=settings.proxy_from_env)
     closers.append(transport.close)
     return transport

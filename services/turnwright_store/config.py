@@ -12,10 +12,9 @@ from msgspec import Struct
 
 from turnwright_core.errors import InvalidError
 from turnwright_core.kit.settings import PREFIX, Settings, SettingsError, setting
-from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, BODY_BYTES_MAX, PATH_CHARS_MAX, WRITES_MAX
 from turnwright_core.runs import Model, check_vendor
 from turnwright_store.domain.checks import check_model, check_name
-from turnwright_store.domain.limits import APPEND_BYTES_MAX, BODIES_BYTES_MAX, RUN_ENTRIES_MAX, WriteLimits
+from turnwright_store.domain.limits import WriteLimits
 
 DEFAULT_LISTEN: Final = "127.0.0.1:7441"
 
@@ -46,30 +45,12 @@ class StoreSettings(Settings):
         description="The store's database: an SQLite file, or a URL `postgresql://user:password@host:port/name` for "
         "replicas. Empty: `turnwright.db` in the home.",
     )
-    db_connect_s: float = setting(
-        default=10.0,
-        gt=0,
-        le=600,
-        description="How long to try to reconnect to PostgreSQL, in seconds.",
-    )
     db_statement_s: float = setting(
         default=30.0,
         gt=0,
         le=3600,
         description="Time limit for one PostgreSQL statement, in seconds. A server that is silent for twice as long "
         "is dropped.",
-    )
-    db_lock_s: float = setting(
-        default=10.0,
-        gt=0,
-        le=600,
-        description="How long a write waits for another replica's lock on PostgreSQL, in seconds.",
-    )
-    db_poll_s: float = setting(
-        default=3.0,
-        gt=0,
-        le=3600,
-        description="How often watchers check PostgreSQL for changes that they were not notified of, in seconds.",
     )
     db_mmap_mb: int = setting(
         default=0,
@@ -78,22 +59,9 @@ class StoreSettings(Settings):
         description="How much of the SQLite file each connection maps into memory, in MiB, if SQLite allows it. 0: "
         "none.",
     )
-    store_queue_max: int = setting(
-        default=4096, ge=1, le=1_000_000, description="How many writes may queue in the store before more are refused."
-    )
-    store_batch_max: int = setting(default=256, ge=1, le=4096, description="How many writes may share one transaction.")
-    store_readers: int = setting(default=2, ge=1, le=64, description="Number of database connections for reading.")
-    heartbeat_s: float = setting(
-        default=10.0,
-        gt=0,
-        le=3600,
-        description="A watcher of the store gets a heartbeat after this many seconds of silence.",
-    )
+    db_readers: int = setting(default=2, ge=1, le=64, description="Number of database connections for reading.")
     loops_queued_max: int = setting(
         default=100, ge=1, le=10_000, description="Maximum number of loops that may queue in one run."
-    )
-    pattern_s_max: float = setting(
-        default=5.0, gt=0, le=60, description="Time limit for matching the patterns of one request, in seconds."
     )
     lease_s: float = setting(
         default=6.0,
@@ -109,12 +77,6 @@ class StoreSettings(Settings):
         description="How long another executor waits after a lease has expired before it takes over the run, in "
         "seconds.",
     )
-    workspace_wait_s: float = setting(
-        default=10.0,
-        gt=0,
-        le=3600,
-        description="How long a queued loop waits before it reports that no executor has its workspace, in seconds.",
-    )
     proposal_expire_s: float = setting(
         default=0.0,
         ge=0,
@@ -122,96 +84,41 @@ class StoreSettings(Settings):
         description="A proposal that nobody decides on is cancelled after this many seconds, and its loop ends. 0: "
         "never.",
     )
-    stream_grace_s: float = setting(
-        default=120.0,
-        ge=0.1,
-        le=86_400,
-        description="A stream whose producer has died ends with 499 after this many seconds of silence.",
-    )
-    sole_executor: bool = setting(
-        default=False,
-        description="Set this if every executor starts and stops together with this store; then a start releases "
-        "every run. SQLite only.",
-    )
-    entry_body_bytes_max: int = setting(
-        default=BODY_BYTES_MAX,
-        ge=1024,
-        le=BODY_BYTES_MAX,
-        description="Maximum size of an entry's body, in bytes of UTF-8.",
-    )
-    entry_attributes_bytes_max: int = setting(
-        default=ATTRIBUTES_BYTES_MAX,
-        ge=1024,
-        le=ATTRIBUTES_BYTES_MAX,
-        description="Maximum size of an entry's attributes, and of the record of a command, in bytes each.",
-    )
-    entry_path_chars_max: int = setting(
-        default=PATH_CHARS_MAX,
-        ge=64,
-        le=PATH_CHARS_MAX,
-        description="Maximum length of an entry's path, in characters.",
-    )
-    append_bytes_max: int = setting(
-        default=APPEND_BYTES_MAX,
-        ge=1024,
-        le=APPEND_BYTES_MAX,
-        description="Most text that one write may append to a streaming body, in bytes of UTF-8.",
-    )
-    writes_max: int = setting(
-        default=WRITES_MAX,
-        ge=1,
-        le=WRITES_MAX,
-        description="Maximum number of entry writes in one request to the store.",
-    )
-    write_bodies_bytes_max: int = setting(
-        default=BODIES_BYTES_MAX,
-        ge=BODY_BYTES_MAX,
-        le=1024 * 1024 * 1024,
-        description="Most stored text that one request may copy, move or rewrite, in bytes.",
-    )
-    run_entries_max: int = setting(
-        default=RUN_ENTRIES_MAX,
-        ge=1,
-        le=10_000_000,
-        description="Maximum number of entries that may ever enter the view of one run. The final writes of a loop "
-        "are always accepted.",
-    )
-    change_attempts_max: int = setting(
-        default=5,
-        ge=1,
-        le=100,
-        description="How often a change by pattern is retried if entries change between matching and writing.",
-    )
-    fold_s: float = setting(
-        default=1.0, gt=0, le=3600, description="How often the store looks for streamed bodies to compact, in seconds."
-    )
-    schemes_refresh_s: float = setting(
-        default=2.0,
-        gt=0,
-        le=60,
-        description="How often the store checks for schemes registered by other replicas, in seconds.",
-    )
-    search_index_s: float = setting(
-        default=1.0, gt=0, le=3600, description="How often the store adds new writes to the search index, in seconds."
-    )
-    idempotency_days: int = setting(
-        default=7, ge=1, le=365, description="How long the answer to a request id is kept, in days."
-    )
     retention_days: int = setting(
         default=31,
         ge=0,
         le=36_500,
         description="Remove a run without open loops this many days after its last write. 0: never.",
     )
-    purge_after_s: float = setting(
-        default=60.0,
-        ge=0,
-        le=86_400,
-        description="How long the rows of a removed run stay for readers that have already started, in seconds.",
-    )
-    purge_every_s: float = setting(
-        default=5.0, gt=0, le=3600, description="How often the store looks for rows of removed runs, in seconds."
-    )
+
+    db_connect_s: float = 10.0
+    """Seconds that PostgreSQL is tried to be reached again."""
+    db_lock_s: float = 10.0
+    """Seconds that a write waits for another replica's lock on PostgreSQL."""
+    db_poll_s: float = 3.0
+    """Seconds between two looks of watchers for changes on PostgreSQL that they were not notified of."""
+    heartbeat_s: float = 10.0
+    """Seconds of silence after which a watcher of the store hears a heartbeat."""
+    pattern_s_max: float = 5.0
+    """Seconds that matching the patterns of one request may take."""
+    workspace_wait_s: float = 10.0
+    """Seconds that a queued loop waits before it reports that no executor has its workspace."""
+    stream_grace_s: float = 120.0
+    """Seconds of silence after which a stream whose producer has died ends with 499."""
+    sole_executor: bool = False
+    """Whether every executor starts and stops with this store; then a start releases every run. SQLite only."""
+    write_limits: WriteLimits = WriteLimits()
+    """Limits of what is written."""
+    fold_s: float = 1.0
+    """Seconds between two looks for streamed bodies to compact."""
+    schemes_refresh_s: float = 2.0
+    """Seconds between two looks for schemes that other replicas registered."""
+    search_index_s: float = 1.0
+    """Seconds between two steps of the search index."""
+    purge_after_s: float = 60.0
+    """Seconds that the rows of a removed run stay for readers that have already started."""
+    purge_every_s: float = 5.0
+    """Seconds between two looks for rows of removed runs."""
 
     def loaded(self) -> None:
         """Check the models of the environment. Raises SettingsError."""
@@ -228,19 +135,6 @@ class StoreSettings(Settings):
         """The variables of models."""
         models = {f"{MODEL_PREFIX}{alias}": name for alias, name in self.seeds.vendor_models.items()}
         return models | {f"{CONTEXT_PREFIX}{alias}": str(size) for alias, size in self.seeds.context_lengths.items()}
-
-    @property
-    def write_limits(self) -> WriteLimits:
-        """Limits of what is written."""
-        return WriteLimits(
-            body_bytes_max=self.entry_body_bytes_max,
-            attributes_bytes_max=self.entry_attributes_bytes_max,
-            path_chars_max=self.entry_path_chars_max,
-            append_bytes_max=self.append_bytes_max,
-            writes_max=self.writes_max,
-            run_entries_max=self.run_entries_max,
-            bodies_bytes_max=self.write_bodies_bytes_max,
-        )
 
     @property
     def is_on_postgresql(self) -> bool:

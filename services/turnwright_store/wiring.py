@@ -34,6 +34,15 @@ from turnwright_store.ports import Database, Durability, OwnedDatabase
 from turnwright_store.rpc.calls import Service as StoreService
 from turnwright_store.rpc.store_servicer import StoreServicer
 
+QUEUE_MAX: Final = 4096
+"""Requests that wait for the writer, and those that wait for a reader, before more are refused."""
+
+BATCH_MAX: Final = 256
+"""Writes that share a transaction: more would not make any of them cheaper, and the last would wait longer."""
+
+IDEMPOTENCY_DAYS: Final = 7
+"""Days that the answer to a request id is kept: no client repeats a call after so long."""
+
 GRPC_NAME: Final[str] = store_service_pb2.DESCRIPTOR.services_by_name["StoreService"].full_name
 
 CHECK_EVERY_S: Final = 24 * 3600.0
@@ -87,11 +96,7 @@ def build(settings: StoreSettings, _secret: str) -> Service:
 
 
 def _database(settings: StoreSettings) -> OwnedDatabase:
-    sizes = {
-        "queue_max": settings.store_queue_max,
-        "batch_max": settings.store_batch_max,
-        "readers": settings.store_readers,
-    }
+    sizes = {"queue_max": QUEUE_MAX, "batch_max": BATCH_MAX, "readers": settings.db_readers}
     if not settings.is_on_postgresql:
         return SqliteDatabase(settings.database_file, _now_ms, mmap_mb=settings.db_mmap_mb, **sizes)
     from turnwright_store.edge.postgres import PostgresDatabase  # noqa: PLC0415 - loads the driver
@@ -115,7 +120,7 @@ def _chores(store: StoreService, settings: StoreSettings) -> list[Chore]:
     return [
         *expiring,
         folding(store.database, settings.fold_s),
-        forgetting(store.database, settings.idempotency_days),
+        forgetting(store.database, IDEMPOTENCY_DAYS),
         *retention(store.database, settings.retention_days, settings.purge_after_s, settings.purge_every_s),
         learning(store.database, store, settings.schemes_refresh_s),
         indexing(store.database, settings.search_index_s),
@@ -147,7 +152,6 @@ async def _open(database: Database, settings: StoreSettings) -> Basis:
         heartbeat_s=settings.heartbeat_s,
         pattern_s_max=settings.pattern_s_max,
         limits=settings.write_limits,
-        change_attempts_max=settings.change_attempts_max,
         lease_ms=_ms(settings.lease_s),
         lease_grace_ms=_ms(settings.lease_grace_s),
     )

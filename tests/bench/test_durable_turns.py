@@ -131,7 +131,7 @@ async def stack(request, tmp_path) -> AsyncIterator[Stack]:
         "TURNWRIGHT_TOKEN": SECRET,
         "TURNWRIGHT_LOG_LEVEL": "error",
         "TURNWRIGHT_SCRIPTED_DIR": str(tmp_path),
-        "TURNWRIGHT_MAX_LOOP_TURNS": str(TURNS_MAX + 1),
+        "TURNWRIGHT_LOOP_TURNS_MAX": str(TURNS_MAX + 1),
         **{f"TURNWRIGHT_MODEL_t{turns}": f"scripted/t{turns}" for turns in (2, 10, 50, TURNS_MAX)},
         # Wide enough for everything: what is measured is no demotion.
         **{f"TURNWRIGHT_CONTEXT_t{turns}": "1000000" for turns in (2, 10, 50, TURNS_MAX)},

@@ -66,7 +66,7 @@ async def test_stored_bytes_a_byte_of_payload(tmp_path, content):
         "TURNWRIGHT_TOKEN": SECRET,
         "TURNWRIGHT_LOG_LEVEL": "error",
         "TURNWRIGHT_SCRIPTED_DIR": str(tmp_path),
-        "TURNWRIGHT_MAX_LOOP_TURNS": str(TURNS + 1),
+        "TURNWRIGHT_LOOP_TURNS_MAX": str(TURNS + 1),
         "TURNWRIGHT_MODEL_m": "scripted/replies",
         "TURNWRIGHT_CONTEXT_m": "2000000",
     }

@@ -184,7 +184,7 @@ def test_a_request_that_is_no_message_is_refused_without_a_trace_of_our_code(hom
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_sigterm_drains_and_ends_with_zero_and_logs_are_json(tmp_path, name) -> None:
-    process = start(name, tmp_path, TURNWRIGHT_RECOVER="false")
+    process = start(name, tmp_path)
     wait_serving(tmp_path, name)
     process.send_signal(signal.SIGTERM)
     _, logged = process.communicate(timeout=WAIT_S)

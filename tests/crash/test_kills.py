@@ -59,7 +59,7 @@ class Store:
         self.address = f"unix:{home}/store.sock"
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TURNWRIGHT_", "OPENAI_"))}
         ours = {"TURNWRIGHT_HOME": str(home), "TURNWRIGHT_TOKEN": "s3cret", "TURNWRIGHT_LISTEN": self.address}
-        ours |= {"TURNWRIGHT_DB": db, "TURNWRIGHT_FOLD_S": "0.05", "TURNWRIGHT_LOG_LEVEL": "error"}
+        ours |= {"TURNWRIGHT_DB": db, "TURNWRIGHT_LOG_LEVEL": "error"}
         self.told = (home / "told").open("w+")
         self.lives = subprocess.Popen(
             [sys.executable, str(VICTIM)],

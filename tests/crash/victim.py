@@ -97,7 +97,7 @@ def observers(point: str) -> list[grpc.aio.ServerInterceptor]:
 
 def live(point: str) -> None:
     """Serve until the end."""
-    settings = load(StoreSettings)
+    settings = load(StoreSettings, fold_s=0.05)
     configure_logs(settings.log_level)
     secret = settings.secret()
     seen_first = observers(point)

@@ -268,10 +268,10 @@ def test_doctor_tells_what_is_set_without_secrets(alone) -> None:
         "OPENAI_API_KEY": "sk-hidden",
         "TURNWRIGHT_OPENAI_BASE_URL": "http://me:pw-hidden@127.0.0.1:1/v1",
     }
-    done = alone.run("doctor", TURNWRIGHT_MAX_STRIKES="5", **secrets)
+    done = alone.run("doctor", TURNWRIGHT_STRIKES_MAX="5", **secrets)
 
     assert done.returncode == 0, done.stderr
-    assert "TURNWRIGHT_MAX_STRIKES=5" in done.stdout
+    assert "TURNWRIGHT_STRIKES_MAX=5" in done.stdout
     assert "TURNWRIGHT_OPENAI_API_KEY=(set)" in done.stdout
     assert "m: usable" in done.stdout
     assert "hidden" not in done.stdout + done.stderr + (alone.home / "turnwright.log").read_text()

@@ -39,7 +39,7 @@ async def acted(root, address: str, *arguments: str) -> tuple[int, str, str]:
         *(sys.executable, "-m", "turnwright_cli", "act", "Do it.", "--model", "m", "--yolo", "--server", address),
         *arguments,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, stdin=asyncio.subprocess.DEVNULL,
-        cwd=bench.project, env=bench.env(TURNWRIGHT_TOKEN=SECRET, TURNWRIGHT_WATCH_BACKOFF_S="0.01"),
+        cwd=bench.project, env=bench.env(TURNWRIGHT_TOKEN=SECRET),
     )  # fmt: skip
     out, told = await asyncio.wait_for(process.communicate(), 120)
     return process.returncode, out.decode(), told.decode()

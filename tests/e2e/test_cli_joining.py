@@ -20,7 +20,7 @@ def bench(tmp_path) -> Bench:
     made = Bench(tmp_path)
     made.script("m", DONE)
     made.script("slow", f"<sh>touch begun; while [ ! -e go ]; do sleep 0.1; done</sh>{DONE}", DONE)
-    made.environment |= {"OPENAI_API_KEY": SECRET, "TURNWRIGHT_MAX_STRIKES": "5"}
+    made.environment |= {"OPENAI_API_KEY": SECRET, "TURNWRIGHT_STRIKES_MAX": "5"}
     return made
 
 
@@ -33,17 +33,17 @@ def settings_told(shown: str) -> list[str]:
 def test_doctor_tells_the_settings_of_the_server_and_not_of_the_terminal(bench) -> None:
     with bench.running("serve", *PORTS) as served:
         served.wait_for("executor serves at", "err")
-        here = {"TURNWRIGHT_MAX_STRIKES": "7", "OPENAI_API_KEY": OTHER, "TURNWRIGHT_MODEL_new": "scripted/new"}
-        told = bench.run("doctor", TURNWRIGHT_LEAVE_S="50", **here)
+        here = {"TURNWRIGHT_STRIKES_MAX": "7", "OPENAI_API_KEY": OTHER, "TURNWRIGHT_MODEL_new": "scripted/new"}
+        told = bench.run("doctor", TURNWRIGHT_RUN="mine", **here)
         status = json.loads(bench.run("doctor", "--json", **here).stdout)
-    assert "TURNWRIGHT_MAX_STRIKES=5" in settings_told(told.stdout)
+    assert "TURNWRIGHT_STRIKES_MAX=5" in settings_told(told.stdout)
     assert "TURNWRIGHT_OPENAI_API_KEY=(set)" in settings_told(told.stdout)
     assert "TURNWRIGHT_MODEL_m=scripted/m" in settings_told(told.stdout)
-    assert "TURNWRIGHT_LEAVE_S=50" in told.stdout.partition("settings in force:")[0]
-    differing = "TURNWRIGHT_MAX_STRIKES, TURNWRIGHT_MODEL_new, TURNWRIGHT_OPENAI_API_KEY"
+    assert "TURNWRIGHT_RUN=mine" in told.stdout.partition("settings in force:")[0]
+    differing = "TURNWRIGHT_MODEL_new, TURNWRIGHT_OPENAI_API_KEY, TURNWRIGHT_STRIKES_MAX"
     assert f"set differently in this terminal, without effect: {differing}" in told.stdout
     executor = next(one for one in status["services"] if one["name"] == "executor")
-    assert [one["value"] for one in executor["settings"] if one["variable"] == "TURNWRIGHT_MAX_STRIKES"] == ["5"]
+    assert [one["value"] for one in executor["settings"] if one["variable"] == "TURNWRIGHT_STRIKES_MAX"] == ["5"]
     assert "hidden" not in told.stdout + told.stderr + json.dumps(status)
 
 
@@ -89,5 +89,5 @@ def test_without_an_answer_the_settings_of_the_terminal_are_called_that(bench) -
     told = bench.run("doctor", "--server", "127.0.0.1:1")
     assert told.returncode == 5
     assert "settings of this terminal; no service answered:\n" in told.stdout
-    assert "TURNWRIGHT_MAX_STRIKES=5" in told.stdout
+    assert "TURNWRIGHT_STRIKES_MAX=5" in told.stdout
     assert "hidden" not in told.stdout + told.stderr

@@ -6,6 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final
 
 from msgspec import Struct, field
 
@@ -13,6 +14,9 @@ from turnwright_assembler.app.run_rows import RunRows
 from turnwright_core.errors import Reason, fault
 
 Key = tuple[str, str]
+
+CALLS_PER_RUN_MAX: Final = 16
+"""Calls for one run that may queue: a run has one turn at a time, the rest are clients that look at its packets."""
 
 
 class Held(Struct):
@@ -31,7 +35,7 @@ class _Line(Struct):
 class RunCache:
     """Rows by (project, run), bounded by bytes over all runs."""
 
-    def __init__(self, bytes_max: int, calls_per_run_max: int) -> None:
+    def __init__(self, bytes_max: int, calls_per_run_max: int = CALLS_PER_RUN_MAX) -> None:
         """Keep at most `bytes_max`, and let so many calls for one run wait for each other."""
         self._bytes_max = bytes_max
         self._calls_per_run_max = calls_per_run_max

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from typing import Final
 
 from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import scheme_pb2
@@ -15,15 +16,17 @@ from turnwright_core.schemes import BUILT_IN, Schemes
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, entry_from_pb
 from turnwright_core.wire.schemes import registry_from_pb
 
+READ_TIMEOUT_S: Final = 60.0
+"""Seconds that reading a run's view may take: a long run's first packet reads all of it."""
+
 
 class StoreReader:
     """A RunReader over a connection to the store."""
 
-    def __init__(self, peer: Peer, timeout_s: float) -> None:
-        """Read over this peer; `timeout_s` bounds one whole read, in seconds."""
+    def __init__(self, peer: Peer) -> None:
+        """Read over this peer."""
         self._peer = peer
         self._stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
-        self._timeout_s = timeout_s
         self._schemes = BUILT_IN
 
     async def read(self, project: str, run: str, after: Cursor | None, schemes: str) -> AsyncGenerator[ViewPart, None]:
@@ -36,7 +39,7 @@ class StoreReader:
             include_paths=[SYSTEM_PATH],
             schemes_version=schemes,
         )
-        async with self._peer.stream(self._stub.ReadView, request, self._timeout_s) as parts:
+        async with self._peer.stream(self._stub.ReadView, request, READ_TIMEOUT_S) as parts:
             async for part in parts:
                 yield ViewPart(
                     entries=tuple(entry_from_pb(entry) for entry in part.entries),

@@ -1,7 +1,9 @@
 """Settings come from TURNWRIGHT_* variables, are checked at the start, and are frozen from then on.
 
-Each service has one class of them in its `config.py`; docs/settings.md is made from these classes. msgspec converts and
-validates the values: it loads in a tenth of the time that others of its kind take, and each process reads settings.
+Each service has one class of them in its `config.py`; docs/settings.md is made from these classes. What nobody would
+tune is a plain value there: no variable speaks for it, and only code that makes the settings may give another. msgspec
+converts and validates the values: it loads in a tenth of the time that others of its kind take, and each process reads
+settings.
 """
 
 from __future__ import annotations
@@ -118,6 +120,8 @@ class Settings:
 
     fields: ClassVar[Mapping[str, Setting]] = {}
     """Every setting of the class, by name."""
+    fixed: ClassVar[frozenset[str]] = frozenset()
+    """Names of the plain values of the class."""
 
     home: Path = setting(
         default_factory=default_home, description="Directory for the database, token, sockets and log."
@@ -150,10 +154,12 @@ class Settings:
 
     def __init_subclass__(cls) -> None:
         cls.fields = {**cls.fields, **_declared(cls)}
+        cls.fixed = cls.fixed | {name for name in cls.__annotations__ if name not in cls.fields}
 
     def __init__(self, **given: Any) -> None:
-        if unknown := given.keys() - self.fields.keys():
+        if unknown := given.keys() - self.fields.keys() - self.fixed:
             raise TypeError(f"{type(self).__name__} has no setting {', '.join(sorted(unknown))}")
+        vars(self).update((name, given[name]) for name in self.fixed & given.keys())
         wrong: list[str] = []
         for name, field in self.fields.items():
             variable, value = _said(field, given.get(name, _UNSET))

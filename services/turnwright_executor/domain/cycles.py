@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def cycle_period(fingerprints: Sequence[str], min_cycles: int, max_period: int) -> int:
+def cycle_period(fingerprints: Sequence[str], cycles_min: int, max_period: int) -> int:
     """The shortest period in which the last turns repeat, 0 when they do not.
 
     `fingerprints` are those of a loop's turns, oldest first, this turn included. A period counts once the
-    last `period * min_cycles` turns are `min_cycles` equal blocks.
+    last `period * cycles_min` turns are `cycles_min` equal blocks.
     """
-    return next((period for period in range(1, max_period + 1) if _repeats(fingerprints, period, min_cycles)), 0)
+    return next((period for period in range(1, max_period + 1) if _repeats(fingerprints, period, cycles_min)), 0)
 
 
-def _repeats(fingerprints: Sequence[str], period: int, min_cycles: int) -> bool:
-    length = period * min_cycles
+def _repeats(fingerprints: Sequence[str], period: int, cycles_min: int) -> bool:
+    length = period * cycles_min
     if len(fingerprints) < length:
         return False
     tail = list(fingerprints[len(fingerprints) - length :])
-    return tail == tail[:period] * min_cycles
+    return tail == tail[:period] * cycles_min

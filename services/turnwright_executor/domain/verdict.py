@@ -52,10 +52,10 @@ class Rejection(Enum):
 class Limits(Struct, frozen=True):
     """Settings of the verdict; the period is in turns. Source: RU298, RU300, RU301."""
 
-    max_strikes: int = 3
-    min_cycles: int = 3
-    max_cycle_period: int = 4
-    max_loop_turns: int = 99
+    strikes_max: int = 3
+    cycles_min: int = 3
+    cycle_period_max: int = 4
+    loop_turns_max: int = 99
 
 
 class RecordFacts(Struct, frozen=True):
@@ -132,7 +132,7 @@ class TurnFacts(Struct, frozen=True):
     def period(self) -> int:
         """The period in turns of the cycle that this turn is in, 0 for none."""
         fingerprints = [*(result.fingerprint for result in self.recent), self.fingerprint]
-        return cycle_period(fingerprints, self.limits.min_cycles, self.limits.max_cycle_period)
+        return cycle_period(fingerprints, self.limits.cycles_min, self.limits.cycle_period_max)
 
     @property
     def strikes(self) -> int:
@@ -216,14 +216,14 @@ def commented(vote: Vote, facts: TurnFacts) -> Vote:
 
 def strikes(vote: Vote, facts: TurnFacts) -> Vote:
     """Too many strikes in a row end a loop that would go on (RU012, RU281)."""
-    if not vote.continue_ or facts.strikes < facts.limits.max_strikes:
+    if not vote.continue_ or facts.strikes < facts.limits.strikes_max:
         return vote
     return Vote(False, ABORTED, "cycles" if facts.period else "strikes")
 
 
 def loop_turns(vote: Vote, facts: TurnFacts) -> Vote:
     """No loop is longer than its limit (RU281)."""
-    if not vote.continue_ or facts.loop_turn < facts.limits.max_loop_turns:
+    if not vote.continue_ or facts.loop_turn < facts.limits.loop_turns_max:
         return vote
     return Vote(False, ABORTED, "loop_turns")
 

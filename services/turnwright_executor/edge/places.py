@@ -87,9 +87,9 @@ class Places:
         settings = self._settings
         constraints = Constraints(await self._ledger.file_constraints(project))
         limits = ShellLimits(
-            output_bytes=settings.sh_output_bytes,
-            processes=settings.sh_processes,
-            memory_mb=settings.sh_memory_mb,
+            output_bytes=settings.sh_output_bytes_max,
+            processes=settings.sh_processes_max,
+            memory_mb=settings.sh_memory_mb_max,
             term_grace_s=settings.sh_grace_s,
         )
         workspace = DiskWorkspace(root, settings.file_bytes_max, constraints, settings.home)

@@ -41,9 +41,9 @@ class WebLimits(Struct, frozen=True):
     """Seconds for one page with its redirects, or for one search."""
     page_bytes: int
     """Most of a page that is read, in bytes after unpacking."""
-    text_bytes: int
-    """Most of a page's text that is kept, in bytes."""
-    redirects_max: int
+    text_bytes: int = 256 * 1024
+    """Most of a page's text that is kept, in bytes: what is left of it is far more than a packet holds."""
+    redirects_max: int = 5
 
 
 class HttpWeb:

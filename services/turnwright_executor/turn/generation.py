@@ -31,6 +31,9 @@ READ_ALONG_CHARS_MAX: Final = 32 * 1024
 What is open may have to be read again as a whole, at 4 us for each character at worst.
 """
 
+ATTEMPTS_MAX: Final = 3
+"""Model calls of a turn, where streams stop in the middle: each may be charged in full."""
+
 RESTART_WAIT_S: Final = 1.0
 """Seconds before a model call whose stream stopped in the middle is made again, times the number of tries."""
 
@@ -88,14 +91,12 @@ class Generation:
     def __init__(
         self,
         models: Models,
-        attempts: int,
         reply_bytes_max: int,
         clock_s: Callable[[], float],
         reader: Callable[[], ReplyReader],
     ) -> None:
-        """`attempts` bounds the calls of a turn, `clock_s` is a monotonic clock in seconds, `reader` reads a reply."""
+        """`clock_s` is a monotonic clock in seconds, `reader` reads a reply."""
         self._models = models
-        self._attempts = attempts
         self._reply_bytes_max = reply_bytes_max
         self._clock_s = clock_s
         self._reader = reader
@@ -114,7 +115,7 @@ class Generation:
 
         `again` is told of a call that is lost and shall be made again; what it raises ends the calls.
         """
-        for attempt in range(1, self._attempts + 1):
+        for attempt in range(1, ATTEMPTS_MAX + 1):
             empty(draft, turn.number)
             draft.reader = self._reader()
             try:
@@ -122,7 +123,7 @@ class Generation:
             except TurnwrightError as error:
                 draft.unmade_calls += not _may_cost(draft, error)
                 publisher.stream(turn.number, StreamBroke(outcome_of(error)))
-                if error.reason is not Reason.STREAM_INTERRUPTED or attempt == self._attempts:
+                if error.reason is not Reason.STREAM_INTERRUPTED or attempt == ATTEMPTS_MAX:
                     raise
                 await again()
                 wait_s = RESTART_WAIT_S * attempt

@@ -32,10 +32,10 @@ async def judge(hooks: Hooks, facts: TurnFacts) -> Verdict:
 def limits_of(settings: ExecutorSettings) -> Limits:
     """The verdict's share of the settings."""
     return Limits(
-        max_strikes=settings.max_strikes,
-        min_cycles=settings.min_cycles,
-        max_cycle_period=settings.max_cycle_period,
-        max_loop_turns=settings.max_loop_turns,
+        strikes_max=settings.strikes_max,
+        cycles_min=settings.cycles_min,
+        cycle_period_max=settings.cycle_period_max,
+        loop_turns_max=settings.loop_turns_max,
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -38,6 +39,9 @@ from turnwright_executor.turn.turn_budget import demote_turn, may_exceed
 from turnwright_executor.turn.write_buffer import WriteBuffer
 
 _log = get_logger("loop")
+
+BRIEF_BELOW_TOKENS: Final = 16_384
+"""Context window, in tokens, below which a model gets short instructions: the long ones would fill a third of 8,192."""
 
 
 class LoopSteps:
@@ -114,7 +118,7 @@ class LoopSteps:
         request = turn_request(
             claim.run, scope.model, scope.tools, services.settings.temperature, begun_with(claim, loop)
         )
-        is_brief = request.context_length < services.settings.brief_below
+        is_brief = request.context_length < BRIEF_BELOW_TOKENS
         docs = services.tool_docs_brief if is_brief else services.tool_docs
         instructions = instructions_write(claim.run, {name: docs[name] for name in scope.tools}, is_brief=is_brief)
         self._opener = TurnOpener(

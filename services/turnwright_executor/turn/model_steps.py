@@ -103,7 +103,7 @@ class ModelSteps:
         """
         scope, services, open_turn, draft = self._scope, self._scope.services, self._scope.open, self._scope.known.draft
         turn, packet = open_turn.turn, self._packet
-        open_turn.reading = reading = await read_aside(draft, services.settings.max_commands, services.tools)
+        open_turn.reading = reading = await read_aside(draft, services.settings.turn_commands_max, services.tools)
         mark, lost = fingerprint(reading.commands), loss_writes(turn.number, reading)
         room = room_left(packet, scope.calibration_now(draft.usage, packet.tokens), lost)
         open_turn.note = note_of(

@@ -31,7 +31,7 @@ class Pace(Struct, frozen=True):
 
     flush_s: float
     flush_bytes: int
-    outbox_bytes_max: int
+    outbox_bytes_max: int = 256 * 1024
 
 
 class Chance(Struct, frozen=True):

@@ -30,10 +30,10 @@ _HUNG_UP: Final = re.compile("disconnected|closed connection")
 class HttpLimits(Struct, frozen=True):
     """Seconds and bytes. `silence_timeout_s`: the longest pause between two pieces of an answer."""
 
-    connect_timeout_s: float
     silence_timeout_s: float
     reply_bytes_max: int
-    connections_max: int
+    connect_timeout_s: float = 10.0
+    connections_max: int = 512
 
 
 class HttpxReply:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from msgspec import Struct
 
@@ -44,6 +44,9 @@ from turnwright_store.sql.runs import Standing, get_standing
 from turnwright_store.sql.views import Wanted
 
 T = TypeVar("T")
+
+CHANGE_ATTEMPTS_MAX: Final = 5
+"""Times that a change by pattern is tried where entries change between matching and writing: a run has few writers."""
 
 
 class Primitive(Enum):
@@ -186,16 +189,14 @@ def _write(run: Standing, change: Change, one: Match) -> EntryWrite:
     return EntryWrite(one.path, what, change.writer, one.revision, turn, loop)
 
 
-async def change_entries(
-    find_plan: Callable[[], Awaitable[Plan]], write: Callable[[Plan], Awaitable[T]], attempts_max: int
-) -> T:
-    """Match and write until nothing comes between the two. Raises REVISION_CONFLICT after so many attempts."""
+async def change_entries(find_plan: Callable[[], Awaitable[Plan]], write: Callable[[Plan], Awaitable[T]]) -> T:
+    """Match and write until nothing comes between the two. Raises REVISION_CONFLICT after CHANGE_ATTEMPTS_MAX tries."""
     attempt = 1
     while True:
         planned = await find_plan()
         try:
             return await write(planned)
         except ConflictError as error:
-            if error.reason is not Reason.REVISION_CONFLICT or attempt >= attempts_max:
+            if error.reason is not Reason.REVISION_CONFLICT or attempt >= CHANGE_ATTEMPTS_MAX:
                 raise
         attempt += 1

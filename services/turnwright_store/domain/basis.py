@@ -31,8 +31,6 @@ class Basis(Struct, frozen=True):
     """How long after its end a lease still keeps others out, in milliseconds."""
     limits: WriteLimits = field(default_factory=WriteLimits)
     """Limits of what is written."""
-    change_attempts_max: int = 5
-    """How often a change by pattern is tried when the entries change between matching and writing."""
 
     def scheme(self, name: str) -> Scheme:
         """The rules of a scheme; one that nobody registered is run-scoped logging (RU067, RU085)."""

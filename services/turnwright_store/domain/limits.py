@@ -1,4 +1,4 @@
-"""What a deployment may bound more tightly than the contract does. The defaults are the contract's figures.
+"""Limits of what is written: the contract's figures.
 
 Source: architecture 10 (every input has a limit).
 """
@@ -23,9 +23,10 @@ much itself; a copy costs it a path, and the store a body."""
 
 
 class WriteLimits(Struct, frozen=True):
-    """Limits of what is written. See the settings for what each bounds."""
+    """What one entry, one write, one request and one run may hold."""
 
     body_bytes_max: int = BODY_BYTES_MAX
+    """Of UTF-8."""
     attributes_bytes_max: int = ATTRIBUTES_BYTES_MAX
     """Of attributes, and of a record."""
     path_chars_max: int = PATH_CHARS_MAX

@@ -61,9 +61,7 @@ class ChangeRpcs(Calls):
         if request.manifest:
             planned = await find_plan()
             return self._answer(planned, planned.cursor)
-        return await primitives.change_entries(
-            find_plan, partial(self._write, request), self._basis.change_attempts_max
-        )
+        return await primitives.change_entries(find_plan, partial(self._write, request))
 
     async def _plan(self, request: change_pb2.ChangeEntriesRequest, change: Change) -> Plan:
         query = partial(

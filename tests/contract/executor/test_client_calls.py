@@ -158,8 +158,7 @@ async def test_output_that_somebody_cancels_ends_the_command_of_a_client(service
 async def test_a_command_of_a_client_may_be_silent_for_long(tmp_path, monkeypatch) -> None:
     # RU127, RU237: no lease holds it, so it says itself that it lives
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
-    monkeypatch.setenv("TURNWRIGHT_STREAM_GRACE_S", "0.4")
-    async with running(tmp_path, sh_beat_s=0.1) as services:
+    async with running(tmp_path, store_settings={"stream_grace_s": 0.4}, sh_beat_s=0.1) as services:
         await worked(services)
         record = await services.client.call_tool(services.project, "r", "sh", {"command": "sleep 1.5; echo done"})
         assert (record.status, "exit=0" in record.body) == (200, True)
@@ -222,9 +221,8 @@ async def test_a_plugin_writes_to_the_store_itself_and_no_tool_hears_of_it(servi
 async def test_more_commands_of_clients_than_the_executor_takes_are_refused_until_one_has_ended(
     tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setenv("TURNWRIGHT_TOOL_CALLS_MAX", "1")
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
-    async with running(tmp_path) as services:
+    async with running(tmp_path, tool_calls_max=1) as services:
         await worked(services)
         call = services.client.call_tool
         waits = "echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done"

@@ -216,13 +216,11 @@ async def test_runs_of_other_workspaces_are_left_alone(tmp_path):
         assert (await until(ended_of(services.client, elsewhere.name, "s"), "the end")).status == 200
 
 
-async def test_a_task_that_was_given_to_an_executor_without_its_workspace_waits_for_another_and_says_so(
-    tmp_path, monkeypatch
-):
+async def test_a_task_that_was_given_to_an_executor_without_its_workspace_waits_for_another_and_says_so(tmp_path):
     """architecture 3: it does not start where there is nothing to work on."""
-    monkeypatch.setenv("TURNWRIGHT_WORKSPACE_WAIT_S", "0.2")
     (tmp_path / "elsewhere").mkdir()
-    async with stack(tmp_path, workspaces=str(tmp_path / "elsewhere"), work_poll_s=0.1) as (services, _):
+    told = {"store_settings": {"workspace_wait_s": 0.2}, "work_poll_s": 0.1}
+    async with stack(tmp_path, workspaces=str(tmp_path / "elsewhere"), **told) as (services, _):
         services.script(DONE)
         await services.act()
 
@@ -252,9 +250,23 @@ async def test_a_task_is_begun_at_once_by_an_executor_of_some_workspaces(tmp_pat
 # ---- An executor that is a process of its own
 
 
+EXECUTOR = """
+import asyncio
+from turnwright_core.kit.main import run_service
+from turnwright_executor.config import DEFAULT_LISTEN, ExecutorSettings
+from turnwright_executor.wiring import build
+
+class Settings(ExecutorSettings):
+    recover: bool = False
+    lease_s: float = 0.6
+
+run_service(Settings, DEFAULT_LISTEN, build, asyncio.new_event_loop)
+"""
+
+
 def executor_process(environment: dict[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "turnwright_executor"],
+        [sys.executable, "-c", EXECUTOR],
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -273,8 +285,6 @@ async def paused(tmp_path):
             "TURNWRIGHT_HOME": str(tmp_path / "home"),
             "TURNWRIGHT_TOKEN": SECRET,
             "TURNWRIGHT_LISTEN": at,
-            "TURNWRIGHT_RECOVER": "false",
-            "TURNWRIGHT_LEASE_S": "0.6",
         }
         process = executor_process({**inherited, **peers, **ours})
         while "serving" not in await asyncio.to_thread(process.stderr.readline):

@@ -32,7 +32,7 @@ async def stack(tmp_path_factory):
             settings = {
                 "web_networks": "127.0.0.1",
                 "web_searxng_url": web.url,
-                "web_fetch_timeout_s": 5.0,
+                "web_timeout_s": 5.0,
                 # Enough for the process that reads pages to start on a busy machine; one test waits for it to pass.
                 "web_prefetch_timeout_s": 3.0,
                 "web_page_bytes": 100_000,

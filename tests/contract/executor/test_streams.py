@@ -110,7 +110,7 @@ async def test_a_watcher_that_comes_in_the_middle_knows_what_came_before(service
 
 async def test_of_a_very_long_output_the_middle_is_left_out(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
-    async with running(tmp_path, sh_output_bytes=4096) as services:
+    async with running(tmp_path, sh_output_bytes_max=4096) as services:
         services.script(f"<sh>seq -w 5000</sh>{GO_ON}", DONE)
         await services.until(await services.act())
         entry = await services.entry("sh://turn_1/seq_-w_5000_1")
@@ -257,8 +257,7 @@ async def test_a_producer_whose_stream_is_cancelled_is_told_at_its_next_call(ser
 
 async def test_a_stream_of_a_client_that_went_away_ends(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
-    monkeypatch.setenv("TURNWRIGHT_STREAM_GRACE_S", "0.5")
-    async with running(tmp_path) as services:
+    async with running(tmp_path, store_settings={"stream_grace_s": 0.5}) as services:
         await ready_run(services)
         stream = await services.client.open_stream(services.project, "r", "sh", "make", channels=[1])
         await services.client.append_stream(services.project, "r", stream.path, 1, "so far")

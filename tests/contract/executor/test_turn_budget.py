@@ -163,7 +163,7 @@ async def test_what_an_earlier_owner_carried_out_is_asked_about(tmp_path) -> Non
 
 async def test_turns_that_bring_too_much_are_strikes(tmp_path) -> None:
     # RU153, RU154, RU281
-    async with running(tmp_path, max_strikes=2) as services:
+    async with running(tmp_path, strikes_max=2) as services:
         for name in ("a", "b", "c"):
             (services.files / f"{name}.txt").write_text(BIG + name)
         services.script(*(f'<get path="{name}.txt"/>{GO_ON}' for name in ("a", "b", "c")))

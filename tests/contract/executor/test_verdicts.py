@@ -39,7 +39,7 @@ async def test_a_loop_goes_on_until_a_terminal_update(services) -> None:
 async def test_a_loop_has_so_many_turns_and_no_more(tmp_path, monkeypatch) -> None:
     # RU281, RU298
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
-    async with running(tmp_path, max_loop_turns=2) as services:
+    async with running(tmp_path, loop_turns_max=2) as services:
         services.script(GO_ON, f"<think>On.</think>{GO_ON}", GO_ON, DONE)
         first = await services.until(await services.act())
         second = await services.until(await services.act("Go on."))
@@ -51,7 +51,7 @@ async def test_a_loop_has_so_many_turns_and_no_more(tmp_path, monkeypatch) -> No
 async def test_commands_beyond_the_limit_are_dropped_with_one_error_that_is_a_strike(tmp_path, monkeypatch) -> None:
     # RU153, RU293, RU299
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
-    async with running(tmp_path, max_commands=2) as services:
+    async with running(tmp_path, turn_commands_max=2) as services:
         (services.files / "a.txt").write_text("x")
         services.script(f"{GET}{GO_ON}{GET}{GET}", DONE)
         loop = await services.until(await services.act())
@@ -84,7 +84,7 @@ async def test_native_calls_beyond_the_limit_are_dropped_with_one_error(tmp_path
     async with SseServer([chat(GET * 3, tool_calls=calls, finish="tool_calls"), chat(DONE)]) as server:
         monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path, max_commands=2) as services:
+        async with running(tmp_path, turn_commands_max=2) as services:
             (services.files / "a.txt").write_text("x")
             loop = await services.until(await services.act())
             assert errors(services) == {"log://turn_1/error/too_many_commands_1": (400, "unreadable:400")}
@@ -269,7 +269,7 @@ async def test_a_repair_is_told_with_the_reply_and_is_no_error(services) -> None
 async def test_a_vendor_that_falls_silent_is_an_error_entry(tmp_path, monkeypatch) -> None:
     # RU154: the watchdog of a stream
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
-    monkeypatch.setenv("TURNWRIGHT_SILENCE_TIMEOUT_S", "0.3")
+    monkeypatch.setenv("TURNWRIGHT_VENDOR_SILENCE_S", "0.3")
     begun = chat("never whole")
     async with SseServer([replace(begun, chunks=begun.chunks[:2], end="hang")] * 3) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)

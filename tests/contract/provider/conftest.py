@@ -24,7 +24,7 @@ NO_PROXY = (("grpc.enable_http_proxy", 0),)  # tests set proxies for the vendors
 VENDOR_VARIABLES = [
     f"{vendor}_{what}" for vendor in ("OPENAI", "OPENROUTER", "OLLAMA", "XAI") for what in ("BASE_URL", "API_KEY")
 ]
-QUICK = {"backoff_s_min": 0.001, "backoff_s_max": 0.002, "flush_ms": 0}
+QUICK = {"vendor_backoff_s_min": 0.001, "vendor_backoff_s_max": 0.002, "flush_ms": 0}
 
 
 @dataclass
@@ -99,7 +99,7 @@ Start = Callable[..., Awaitable[Client]]
 
 @pytest_asyncio.fixture
 async def provider(tmp_path: Path, monkeypatch) -> AsyncIterator[Start]:
-    """Starts providers: `await provider(openai_base_url=server.url, silence_timeout_s=0.2)`. Pauses are short."""
+    """Starts providers: `await provider(openai_base_url=server.url, vendor_silence_s=0.2)`. Pauses are short."""
     for name in VENDOR_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     async with AsyncExitStack() as stack:

@@ -138,10 +138,10 @@ async def test_the_wait_is_what_the_vendor_asks_for(provider, headers):
 @pytest.mark.parametrize(
     ("answer", "settings", "reason"),
     [
-        pytest.param(error(429, "slow"), {"llm_deadline_s": 0.02}, "VENDOR_RATE_LIMIT", id="rate-limit"),
-        pytest.param(error(503, "loading"), {"llm_deadline_s": 0.02}, "VENDOR_FAILED", id="warmup"),
-        pytest.param(error(502, "gateway"), {"gateway_deadline_s": 0.02}, "VENDOR_FAILED", id="gateway"),
-        pytest.param(error(500, "server"), {"server_deadline_s": 0.02}, "VENDOR_FAILED", id="server"),
+        pytest.param(error(429, "slow"), {"vendor_busy_deadline_s": 0.02}, "VENDOR_RATE_LIMIT", id="rate-limit"),
+        pytest.param(error(503, "loading"), {"vendor_busy_deadline_s": 0.02}, "VENDOR_FAILED", id="warmup"),
+        pytest.param(error(502, "gateway"), {"vendor_gateway_deadline_s": 0.02}, "VENDOR_FAILED", id="gateway"),
+        pytest.param(error(500, "server"), {"vendor_server_deadline_s": 0.02}, "VENDOR_FAILED", id="server"),
     ],
 )
 async def test_each_class_has_a_deadline_after_which_it_is_a_failure(provider, answer, settings, reason):
@@ -208,7 +208,7 @@ async def test_an_error_in_the_middle_of_a_stream_keeps_its_class(provider, fail
     ids=["no-answer", "only-a-head", "in-the-middle"],
 )
 async def test_a_vendor_that_falls_silent_is_given_up(provider, answer, text):
-    heard, requests = await failed(provider, answer, silence_timeout_s=0.2)
+    heard, requests = await failed(provider, answer, vendor_silence_s=0.2)
 
     assert (heard.text, heard.reason, requests) == (text, "VENDOR_TIMEOUT", 1)
     assert code_of(heard.error) is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -221,7 +221,7 @@ async def test_a_vendor_that_falls_silent_is_given_up(provider, answer, text):
     [
         ({"event_bytes_max": 1024}, Answer(chunks=[b"data: " + b"x" * 700, b"x" * 700])),
         ({"event_bytes_max": 1024}, Answer(chunks=[b"data: " + b"x" * 700 + b"\n"] * 2)),
-        ({"reply_bytes_max": 1024}, Answer(chunks=[b":" + b"x" * 500 + b"\n\n"] * 3)),
+        ({"response_bytes_max": 1024}, Answer(chunks=[b":" + b"x" * 500 + b"\n\n"] * 3)),
     ],
     ids=["line", "event", "reply"],
 )

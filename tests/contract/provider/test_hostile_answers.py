@@ -102,7 +102,7 @@ async def test_a_packed_stream_that_is_cut_before_a_delta_is_tried_again(provide
 )
 async def test_what_a_small_body_unpacks_to_is_bounded(provider, headers, unpacked):
     body = packed("gzip", gzip.compress(unpacked, mtime=0), headers)
-    limits = {"event_bytes_max": 1_000_000, "reply_bytes_max": 5_000_000}
+    limits = {"event_bytes_max": 1_000_000, "response_bytes_max": 5_000_000}
     heard, requests = await heard_of(provider, body, chat("must not be asked for"), **limits)
 
     assert (heard.reason, requests) == ("VENDOR_PROTOCOL", 1)
@@ -127,7 +127,7 @@ async def test_a_reply_that_is_no_stream_is_read_no_further_than_an_event(provid
 @pytest.mark.parametrize("depth", [900, 100_000])
 async def test_a_body_nested_deeply_is_a_failure_in_words(provider, status, depth):
     body = b'{"error": {"message": ' + b"[" * depth + b"]" * depth + b"}}"
-    heard, _ = await heard_of(provider, Answer(status, JSON, [body], framing="length"), server_deadline_s=0)
+    heard, _ = await heard_of(provider, Answer(status, JSON, [body], framing="length"), vendor_server_deadline_s=0)
 
     assert heard.reason in ("VENDOR_PROTOCOL", "VENDOR_REJECTED", "VENDOR_FAILED")
 
@@ -142,7 +142,7 @@ async def test_an_event_nested_deeply_is_a_failure_in_words_or_ignored(provider,
         event = f'data: {{"choices": [{{"delta": {{"tool_calls": [{call}]}}}}]}}\n\n'
     else:
         event = f'data: {{"{field}": {nested}}}\n\n'
-    heard, _ = await heard_of(provider, Answer(chunks=[event.encode(), *HELLO]), server_deadline_s=0)
+    heard, _ = await heard_of(provider, Answer(chunks=[event.encode(), *HELLO]), vendor_server_deadline_s=0)
 
     assert heard.reason in ("", "VENDOR_PROTOCOL", "VENDOR_REJECTED", "VENDOR_FAILED")
     assert "internal" not in (heard.error.message if heard.error else "").lower()
@@ -286,7 +286,7 @@ def forever(*chunks: bytes) -> Answer:
     ],
 )
 async def test_a_vendor_that_sends_anything_but_a_reply_is_given_up(provider, answer):
-    heard, requests = await heard_of(provider, answer, chat("unwanted"), silence_timeout_s=0.3)
+    heard, requests = await heard_of(provider, answer, chat("unwanted"), vendor_silence_s=0.3)
 
     assert heard.text == ""
     assert (heard.reason, requests) == ("VENDOR_REJECTED" if answer.status == 400 else "VENDOR_TIMEOUT", 1)
@@ -307,7 +307,7 @@ async def test_a_vendor_that_sends_anything_but_a_reply_is_given_up(provider, an
 )
 async def test_a_reply_that_stops_growing_is_given_up(provider, piece):
     answer = Answer(chunks=[b"".join(HELLO[:2]), *[piece] * 100_000], pause_s=0.1)
-    heard, requests = await heard_of(provider, answer, silence_timeout_s=2)
+    heard, requests = await heard_of(provider, answer, vendor_silence_s=2)
 
     assert (heard.text, heard.reason, requests) == ("Hello", "VENDOR_TIMEOUT", 1)
     assert heard.error.metadata["timeout_s"] == "2.0"

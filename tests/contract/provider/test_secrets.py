@@ -47,7 +47,7 @@ ECHOES = [
 @pytest.mark.parametrize("answer", ECHOES)
 async def test_a_key_that_a_vendor_repeats_is_not_passed_on(provider, answer):
     async with SseServer([answer, answer, chat("done")]) as server:
-        settings = {"openai_base_url": server.url, "openai_api_key": KEY, "server_deadline_s": 0}
+        settings = {"openai_base_url": server.url, "openai_api_key": KEY, "vendor_server_deadline_s": 0}
         heard = await (await provider(**settings)).generate()
 
     said = everything(heard).lower()

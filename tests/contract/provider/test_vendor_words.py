@@ -37,7 +37,7 @@ async def test_a_vendor_that_asks_for_another_try_gets_one(provider, status_and_
 @pytest.mark.asyncio
 async def test_a_vendor_that_asks_for_another_try_for_ever_is_given_up(provider):
     again = error(400, "a passing fault", headers={"x-should-retry": "true"})
-    heard, requests = await heard_of(provider, *[again] * 500, server_deadline_s=0.02)
+    heard, requests = await heard_of(provider, *[again] * 500, vendor_server_deadline_s=0.02)
 
     assert heard.reason == "VENDOR_REJECTED"
     assert requests == len(heard.retries) + 1 < 500

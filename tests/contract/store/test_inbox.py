@@ -20,6 +20,7 @@ from contract.store.harness import (
 )
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_store.domain.limits import WriteLimits
 
 pytestmark = pytest.mark.asyncio
 
@@ -321,7 +322,7 @@ async def test_a_run_whose_proposal_expired_has_work_again_without_any_executor(
 
 async def test_a_proposal_that_cannot_be_settled_keeps_no_other_from_its_end(impatient):
     """A decision does not fit into the record of the elder one any more."""
-    async with impatient(proposal_expire_s=0.4, entry_attributes_bytes_max=1024) as client:
+    async with impatient(proposal_expire_s=0.4, write_limits=WriteLimits(attributes_bytes_max=1024)) as client:
         project = await new_project(client)
         full = await working_run(client, project, "full")
         await full.begin()

@@ -1,4 +1,4 @@
-"""Limits of writes: each is a setting, refused before work starts, with the field, the limit, the figure and the unit."""
+"""Limits of writes: each is refused before work starts, with the field, the limit, the figure and the unit."""
 
 import asyncio
 import hashlib
@@ -22,9 +22,9 @@ from contract.store.harness import (
 )
 from turnwright_core.entries import CopyEntry, EntryWrite, Tier
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.kit.settings import SettingsError
 from turnwright_core.wire.entries import write_to_pb
 from turnwright_store.config import StoreSettings
+from turnwright_store.domain.limits import WriteLimits
 
 pytestmark = pytest.mark.asyncio
 
@@ -120,13 +120,15 @@ async def tight(tmp_path):
     """A run of a store with limits below the contract's."""
     server = await start_store(
         tmp_path,
-        entry_body_bytes_max=2048,
-        entry_attributes_bytes_max=1024,
-        entry_path_chars_max=64,
-        append_bytes_max=1024,
-        writes_max=4,
-        run_entries_max=6,
-        write_bodies_bytes_max=16 * MIB,
+        write_limits=WriteLimits(
+            body_bytes_max=2048,
+            attributes_bytes_max=1024,
+            path_chars_max=64,
+            append_bytes_max=1024,
+            writes_max=4,
+            run_entries_max=6,
+            bodies_bytes_max=16 * MIB,
+        ),
     )
     client = Client(server.address)
     yield await working_run(client, await new_project(client), "r1")
@@ -154,7 +156,7 @@ TIGHT = [
 
 
 @pytest.mark.parametrize(("writes", "metadata"), [row[1:] for row in TIGHT], ids=[row[0] for row in TIGHT])
-async def test_a_setting_bounds_what_is_written(tight, writes, metadata):
+async def test_a_limit_bounds_what_is_written(tight, writes, metadata):
     await tight.write(set_("known://old", "x" * 2000, state=STREAMING), set_("known://gone", "x"))
     before = await tight.view()
     error = await refused(tight.write(*writes))
@@ -205,16 +207,15 @@ async def test_a_change_by_pattern_is_bounded_by_its_matches(tight):
 
 
 CONTRACT = {
-    "entry_body_bytes_max": 16 * MIB,
-    "entry_attributes_bytes_max": MIB,
-    "entry_path_chars_max": 2048,
+    "body_bytes_max": 16 * MIB,
+    "attributes_bytes_max": MIB,
+    "path_chars_max": 2048,
     "append_bytes_max": MIB,
     "writes_max": 10_000,
 }
 
 
 @pytest.mark.parametrize(("name", "limit"), CONTRACT.items())
-async def test_a_setting_is_at_most_what_the_contract_says(tmp_path, name, limit):
-    assert getattr(StoreSettings(home=tmp_path), name) == limit
-    with pytest.raises(SettingsError, match=name.upper()):
-        StoreSettings(home=tmp_path, **{name: limit + 1})
+async def test_a_limit_is_what_the_contract_says(tmp_path, monkeypatch, name, limit):
+    monkeypatch.setenv(f"TURNWRIGHT_{name.upper()}", str(limit + 1))
+    assert getattr(StoreSettings(home=tmp_path).write_limits, name) == limit

@@ -26,6 +26,7 @@ from contract.store.harness import (
 )
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_store.domain.limits import WriteLimits
 
 pytestmark = pytest.mark.asyncio
 
@@ -327,7 +328,7 @@ async def test_an_entry_that_streams_without_being_a_channel_ends_too(tmp_path):
 
 
 async def test_a_stream_whose_record_is_full_ends_without_figures_and_keeps_no_other_from_its_end(tmp_path):
-    async with quick_store(tmp_path, entry_attributes_bytes_max=1024) as (client, project):
+    async with quick_store(tmp_path, write_limits=WriteLimits(attributes_bytes_max=1024)) as (client, project):
         full, other = await new_run(client, project, "full"), await new_run(client, project, "other")
         for run in (full, other):
             await opened(run)

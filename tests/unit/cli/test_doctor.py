@@ -11,7 +11,7 @@ from turnwright_core.kit.showing import shown_value
 @pytest.mark.parametrize(
     ("variables", "unknown"),
     [
-        (["TURNWRIGHT_MAX_STRIKES", "TURNWRIGHT_HOME", "OPENAI_API_KEY", "PATH"], []),
+        (["TURNWRIGHT_STRIKES_MAX", "TURNWRIGHT_HOME", "OPENAI_API_KEY", "PATH"], []),
         (["TURNWRIGHT_MODEL_any", "TURNWRIGHT_CONTEXT_any", "TURNWRIGHT_PRICE_any"], []),
         (["TURNWRIGHT_MAX_STRIKE", "TURNWRIGHT_DATABASE"], ["TURNWRIGHT_DATABASE", "TURNWRIGHT_MAX_STRIKE"]),
     ],

@@ -51,7 +51,7 @@ def test_a_missing_model_tells_how_to_add_one() -> None:
 def test_a_loop_that_failed_tells_what_to_do() -> None:
     assert "turnwright doctor" in advice_after("vendor_auth: The key was refused: check it.")
     assert "turnwright inbox" in advice_after("expired")
-    assert [advice_after(reason) for reason in ("", "update", "max_strikes", "internal: x")] == [""] * 4
+    assert [advice_after(reason) for reason in ("", "update", "strikes_max", "internal: x")] == [""] * 4
 
 
 def test_a_limit_is_named_with_its_unit() -> None:

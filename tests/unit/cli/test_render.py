@@ -64,7 +64,7 @@ STORY = [
     Event(output_appended=event_pb2.OutputAppended(path="sh://turn_1/c_1", text="one\x1b[A\ntwo\x07\n\n")),
 ]
 LOOP = loop_pb2.Loop(
-    sequence=1, status=499, reason="max_strikes", summary="Given up\x07.", turns=1,
+    sequence=1, status=499, reason="strikes_max", summary="Given up\x07.", turns=1,
     usage=usage_pb2.Usage(prompt_tokens=1234, completion_tokens=5, cost_usd=0.0125),
     create_time=Timestamp(seconds=10), end_time=Timestamp(seconds=12),
 )  # fmt: skip
@@ -92,7 +92,7 @@ def test_a_pipe_gets_plain_lines() -> None:
         "  ⊘ sh 499 aborted:499",
         "↻ rate limit[A: next try in 2.5 s",
         "  1,234 tokens in, 5 out · 1.5 s",
-        "Stopped (499 max_strikes)",
+        "Stopped (499 strikes_max)",
         "Given up.",
         "run r[2Jun · 1 turn · 1,234 tokens in, 5 out · $0.0125 · 2.0 s",
     ]

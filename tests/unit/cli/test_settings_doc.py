@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from turnwright_cli.settings_doc import OPERATORS, USERS, page
+import pytest
+
+from turnwright_cli.settings_doc import USERS, page, settings_classes
 from turnwright_core.kit.settings import PREFIX
+
+ALL = {name: field for _, kind in settings_classes() for name, field in kind.fields.items()}
+UNITS = ("_s", "_mb", "_bytes", "_days", "_tokens", "_max", "_min")
+WITHOUT_UNIT = {"temperature", "token_divisor", "budget_ceiling", "db_readers"}
+"""A ratio, or a count of what is named."""
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
@@ -25,12 +32,23 @@ def test_every_setting_has_a_meaning_and_no_machine_shows() -> None:
     assert str(DOCS.parent) not in page()
 
 
-def test_the_page_begins_with_the_settings_for_users_and_lists_each_setting_once() -> None:
-    users, operators, others = page().split("\n## ")[1:]
-    listed = [tuple(line.split(" | ")[0::3]) for line in page().splitlines() if line.startswith("| `")]
+def test_the_page_begins_with_the_settings_for_users_and_ends_with_those_for_vendors() -> None:
+    users, operators, vendors = (part.count("\n| `") for part in page().split("\n## ")[1:])
+    listed = [line.split(" | ")[0] for line in page().splitlines() if line.startswith("| `")]
 
-    assert users.count("\n| `") == len(USERS)
-    assert all(f"`{PREFIX}{name}`" in users for name in USERS)
-    assert all(f"`{PREFIX}{name}`" in operators for name in OPERATORS)
-    assert others.count("\n| `") == len(listed) - users.count("\n| `") - operators.count("\n| `")
+    assert all(f"`{PREFIX}{name}`" in page().split("\n## ")[1] for name in USERS)
+    assert users == len(USERS) == 12
+    assert users + operators + vendors == len(listed)
+
+
+def test_a_name_means_the_same_to_every_service_that_reads_it() -> None:
+    listed = [line.split(" | ")[0] for line in page().splitlines() if line.startswith("| `")]
+
     assert len(set(listed)) == len(listed)
+
+
+@pytest.mark.parametrize(("name", "field"), ALL.items(), ids=list(ALL))
+def test_a_name_begins_with_its_subject_and_ends_with_its_unit(name, field) -> None:
+    assert not name.startswith(("max_", "min_"))
+    if field.kind in (int, float):
+        assert name.endswith(UNITS) or name in WITHOUT_UNIT

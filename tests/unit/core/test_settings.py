@@ -23,6 +23,9 @@ class Some(Settings):
     )
     key: str = setting(default="", repr=False, description="Secret.")
 
+    beat_s: float = 0.5
+    """What nobody tunes."""
+
 
 @pytest.fixture(autouse=True)
 def _nothing_is_said(monkeypatch):
@@ -111,3 +114,12 @@ def test_settings_are_frozen_and_copied_with_changes():
 def test_what_may_not_be_shown_is_in_no_representation():
     assert "hush" not in repr(load(Some, key="hush"))
     assert "size=3" in repr(load(Some))
+
+
+def test_a_plain_value_is_said_by_code_alone(monkeypatch):
+    monkeypatch.setenv("TURNWRIGHT_BEAT_S", "9")
+
+    assert (load(Some).beat_s, load(Some, beat_s=2.0).beat_s) == (0.5, 2.0)
+    assert "beat_s" not in Some.fields
+    with pytest.raises(TypeError, match="beats"):
+        load(Some, beats=1)

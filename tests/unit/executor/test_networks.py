@@ -89,7 +89,7 @@ def test_settings_of_the_web_that_make_no_sense_are_named(wrong):
     ("name", "default", "said", "kept"),
     [
         ("web_searxng_url", "", "http://search.example:8888", "http://search.example:8888"),
-        ("web_fetch_timeout_s", 30.0, "5", 5.0),
+        ("web_timeout_s", 30.0, "5", 5.0),
         ("web_networks", "", "10.0.0.0/8", "10.0.0.0/8"),
     ],
 )

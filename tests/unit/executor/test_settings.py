@@ -9,12 +9,12 @@ from turnwright_executor.config import ExecutorSettings
 @pytest.mark.parametrize(
     ("name", "default"),
     [
-        ("max_loop_turns", 99),
-        ("max_commands", 99),
-        ("max_strikes", 3),
-        ("min_cycles", 3),
-        ("max_cycle_period", 4),
-        ("max_entry_tokens", 512),
+        ("loop_turns_max", 99),
+        ("turn_commands_max", 99),
+        ("strikes_max", 3),
+        ("cycles_min", 3),
+        ("cycle_period_max", 4),
+        ("known_tokens_max", 512),
         ("rpc_timeout_s", 30.0),
         ("temperature", 0.1),
         ("token_divisor", 2),

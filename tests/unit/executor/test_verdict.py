@@ -153,7 +153,7 @@ def test_strikes_do_not_overrule_a_terminal_update():
 
 
 def test_the_limit_of_turns_ends_the_loop_at_499():
-    limits = Limits(max_loop_turns=5)
+    limits = Limits(loop_turns_max=5)
     assert judge(facts(action(), loop_turn=4, limits=limits)).continue_
     verdict = judge(facts(action(), loop_turn=5, limits=limits))
     assert (verdict.continue_, verdict.status, verdict.reason) == (False, 499, "loop_turns")
@@ -234,12 +234,15 @@ def test_a_vote_that_no_loop_can_follow_cannot_be_made(vote):
 
 # ---- Cycles
 
+LIMITS = {"min_cycles": "cycles_min", "max_cycle_period": "cycle_period_max", "max_strikes": "strikes_max"}
+"""The names of limits in the cases, and ours."""
+
 CYCLES = load_cases("rummy/cycles_and_strikes.jsonl")
 
 
 @pytest.mark.parametrize("case", CYCLES, ids=[case["id"] for case in CYCLES])
 def test_cycles_strikes_and_ends_come_where_the_cases_say(case):
-    limits = Limits(**case["input"]["config"])
+    limits = Limits(**{LIMITS[name]: limit for name, limit in case["input"]["config"].items()})
     results: list[TurnResult] = []
     first_cycle = period = abandoned = terminal = None
     for number, turn in enumerate(case["input"]["turns"], 1):
@@ -348,8 +351,8 @@ def test_a_loop_goes_on_at_102_and_ends_at_another_status(facts_):
 def test_no_loop_goes_on_beyond_its_limits(facts_):
     verdict = judge(facts_)
     if verdict.continue_:
-        assert verdict.strikes < facts_.limits.max_strikes
-        assert facts_.loop_turn < facts_.limits.max_loop_turns
+        assert verdict.strikes < facts_.limits.strikes_max
+        assert facts_.loop_turn < facts_.limits.loop_turns_max
         assert facts_.rejection not in (Rejection.SILENT, Rejection.EXPIRED)
 
 

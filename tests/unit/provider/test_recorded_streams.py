@@ -120,7 +120,7 @@ async def test_recorded_streams_arrive_whole_over_real_sockets():
         for n, case in enumerate(WHOLE.values())
     ]
     async with SseServer(answers) as server:
-        transport = HttpxTransport(server.url, HttpLimits(10, 30, 1 << 30, 10), from_environment=False)
+        transport = HttpxTransport(server.url, HttpLimits(30, 1 << 30), from_environment=False)
         vendor = OpenAiVendor(
             OpenAiAccess(server.url, "", EVENT_BYTES_MAX, 100, 5, think_tags=ThinkTags.ANYWHERE), transport, lambda: 0
         )

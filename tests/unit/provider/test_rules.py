@@ -157,17 +157,17 @@ POLICY = RetryPolicy()
 
 def test_the_defaults_are_those_of_the_specification(monkeypatch):
     # RU305
-    for name in ("TURNWRIGHT_LLM_DEADLINE_S", "TURNWRIGHT_BACKOFF_S_MAX"):
+    for name in ("TURNWRIGHT_VENDOR_BUSY_DEADLINE_S", "TURNWRIGHT_VENDOR_BACKOFF_S_MAX"):
         monkeypatch.delenv(name, raising=False)
     settings = load(ProviderSettings)
-    deadlines = (settings.llm_deadline_s, settings.gateway_deadline_s, settings.server_deadline_s)
-    assert (deadlines, settings.backoff_s_max) == ((600.0, 30.0, 60.0), 30.0)
+    deadlines = (settings.vendor_busy_deadline_s, settings.vendor_gateway_deadline_s, settings.vendor_server_deadline_s)
+    assert (deadlines, settings.vendor_backoff_s_max) == ((600.0, 30.0, 60.0), 30.0)
 
 
 def test_a_vendor_may_be_silent_for_five_minutes(monkeypatch):
     # RU304: the timeout of a fetch
-    monkeypatch.delenv("TURNWRIGHT_SILENCE_TIMEOUT_S", raising=False)
-    assert load(ProviderSettings).silence_timeout_s == 300.0
+    monkeypatch.delenv("TURNWRIGHT_VENDOR_SILENCE_S", raising=False)
+    assert load(ProviderSettings).vendor_silence_s == 300.0
 
 
 @pytest.mark.parametrize(
@@ -386,6 +386,6 @@ def test_vendor_settings_are_read_under_both_names(monkeypatch):
 
 
 def test_a_setting_out_of_range_is_named(monkeypatch):
-    monkeypatch.setenv("TURNWRIGHT_SILENCE_TIMEOUT_S", "0")
-    with pytest.raises(SettingsError, match="TURNWRIGHT_SILENCE_TIMEOUT_S"):
+    monkeypatch.setenv("TURNWRIGHT_VENDOR_SILENCE_S", "0")
+    with pytest.raises(SettingsError, match="TURNWRIGHT_VENDOR_SILENCE_S"):
         load(ProviderSettings)

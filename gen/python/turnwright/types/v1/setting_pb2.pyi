@@ -26,7 +26,7 @@ class Setting(_message.Message):
     VALUE_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
     variable: _builtins.str
-    """The environment variable that it is read from, as `TURNWRIGHT_MAX_STRIKES`."""
+    """The environment variable that it is read from, as `TURNWRIGHT_STRIKES_MAX`."""
     value: _builtins.str
     """Its value for people: a secret is only said to be set, and a URL is without user, password and query."""
     digest: _builtins.str
