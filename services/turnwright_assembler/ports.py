@@ -21,6 +21,16 @@ class ViewPart(Struct, frozen=True):
     """The registered schemes, in the first part and only where they are not those that the reader knows."""
 
 
+class ViewChange(Struct, frozen=True):
+    """What one write has changed of a run's view between two moments, as whoever wrote it was told."""
+
+    before: Cursor
+    part: ViewPart
+    """Its cursor is the moment after the write."""
+    schemes_version: str
+    """The registered schemes by which it was told."""
+
+
 class RunReader(Protocol):
     """Reads what a packet is made of."""
 

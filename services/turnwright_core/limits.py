@@ -113,6 +113,9 @@ SEARCH_HITS_MAX: Final = 100
 SNIPPET_CHARS_MAX: Final = 400
 """Longest piece of a text that a search shows, in code points."""
 
+VIEW_CHANGES_MAX: Final = 64
+"""Changes of a view that one request for a packet brings."""
+
 CALIBRATION_MAX: Final = 100.0
 """A vendor that counts more tokens than this for one estimated is not counting the same text."""
 

@@ -166,8 +166,10 @@ class Transaction(Struct):
     """
     is_followed: Callable[[int], bool] = followed_by_nobody
     """Whether somebody follows a scope, who can be told what this transaction changes of it."""
+    tells_view: bool = False
+    """Whether the request wants to be told what it has changed of its run's view."""
     stored: list[Stored] = field(default_factory=list)
-    """The entries that were written, of scopes that are followed."""
+    """The entries that were written, of scopes that are followed, or all where the request wants to be told."""
     told: dict[int, News] = field(default_factory=dict)
     """By scope: all that this transaction has changed."""
     _now_ms: int | None = None

@@ -7,7 +7,7 @@ Source: architecture 2, 4, 12; RU142, RU199, RU204, RU214.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 
@@ -21,7 +21,7 @@ from turnwright_assembler.domain.blocks import Block, active_prompt
 from turnwright_assembler.domain.effects import effects_of, turn_effects
 from turnwright_assembler.domain.ladder import Budget, climb, turn_demotion
 from turnwright_assembler.domain.tokens import ceiling_of
-from turnwright_assembler.ports import RunReader
+from turnwright_assembler.ports import RunReader, ViewChange
 from turnwright_assembler.sections.plugged import NOTHING, Plugged
 from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor, EntryWrite
@@ -40,6 +40,8 @@ class Ask(Struct, frozen=True):
     calibration: float = 0.0
     base_digest: str = ""
     """Digest of the packet that the caller has; the answer may copy from it."""
+    view_changes: tuple[ViewChange, ...] = ()
+    """What the caller has written since, in order."""
 
 
 class Rules(Struct, frozen=True):
@@ -106,6 +108,10 @@ class Assembler:
             return await self._bounded.run(self._checked, ask, rows)
 
     async def _up_to_date(self, ask: Ask, held: Held) -> RunRows:
+        if held.rows and ask.at_least and _lead_to(ask.at_least, ask.view_changes, held.rows):
+            for change in ask.view_changes:
+                await self._bounded.run(held.rows.apply, change.part)
+            return held.rows
         rows = await self._refreshed(ask, held)
         if not _shows(rows.cursor, ask.at_least):
             rows = await self._refreshed(ask, held)
@@ -183,6 +189,16 @@ class Assembler:
             ceiling=ceiling,
             cursor=rows.cursor,
         )
+
+
+def _lead_to(wanted: Cursor, changes: Sequence[ViewChange], rows: RunRows) -> bool:
+    """Whether changes lead, one behind the other, from the moment of the rows to one that includes `wanted`."""
+    at = rows.cursor
+    for change in changes:
+        if change.before != at or change.schemes_version != rows.schemes.version:
+            return False
+        at = change.part.cursor
+    return bool(changes) and _shows(at, wanted)
 
 
 def _shows(cursor: Cursor | None, wanted: Cursor | None) -> bool:

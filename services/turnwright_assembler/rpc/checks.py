@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isfinite
 
 from turnwright.assembler.v1 import assembler_service_pb2, budget_pb2
+from turnwright.types.v1 import view_pb2
 
 from turnwright_assembler.app.assemble import Ask
+from turnwright_assembler.ports import ViewChange, ViewPart
 from turnwright_core.errors import Reason, fault
-from turnwright_core.limits import CALIBRATION_MAX, NAME_CHARS_MAX
-from turnwright_core.wire.entries import cursor_from_pb
+from turnwright_core.limits import CALIBRATION_MAX, NAME_CHARS_MAX, VIEW_CHANGES_MAX
+from turnwright_core.wire.entries import cursor_from_pb, entry_from_pb
 
 
 def ask_from(request: assembler_service_pb2.AssembleRequest | budget_pb2.CheckBudgetRequest) -> Ask:
@@ -21,6 +24,10 @@ def ask_from(request: assembler_service_pb2.AssembleRequest | budget_pb2.CheckBu
             raise fault(Reason.INVALID_FIELD, f"`{field}` must be at least 1.", field=field)
     if not isfinite(request.calibration) or not 0 <= request.calibration <= CALIBRATION_MAX:
         raise fault(Reason.INVALID_FIELD, f"`calibration` must be from 0 to {CALIBRATION_MAX:g}.", field="calibration")
+    base_digest = ""
+    changes: tuple[ViewChange, ...] = ()
+    if isinstance(request, assembler_service_pb2.AssembleRequest):
+        base_digest, changes = request.base_digest, _told(request.view_changes)
     return Ask(
         project=request.project,
         run=request.run,
@@ -29,8 +36,31 @@ def ask_from(request: assembler_service_pb2.AssembleRequest | budget_pb2.CheckBu
         context_length=request.context_length,
         at_least=cursor_from_pb(request.at_least) if request.HasField("at_least") else None,
         calibration=request.calibration,
-        base_digest=request.base_digest if isinstance(request, assembler_service_pb2.AssembleRequest) else "",
+        base_digest=base_digest,
+        view_changes=changes,
     )
+
+
+def _told(changes: Sequence[view_pb2.ViewChange]) -> tuple[ViewChange, ...]:
+    if len(changes) > VIEW_CHANGES_MAX:
+        raise fault(
+            Reason.LIMIT_EXCEEDED,
+            f"`view_changes` has at most {VIEW_CHANGES_MAX} items; leave them out, and the assembler reads.",
+            field="view_changes",
+            limit=VIEW_CHANGES_MAX,
+            actual=len(changes),
+            unit="items",
+        )
+    return tuple(map(_view_change, changes))
+
+
+def _view_change(change: view_pb2.ViewChange) -> ViewChange:
+    part = ViewPart(
+        entries=tuple(map(entry_from_pb, change.entries)),
+        removed=tuple(change.removed_paths),
+        cursor=cursor_from_pb(change.after),
+    )
+    return ViewChange(cursor_from_pb(change.before), part, change.schemes_version)
 
 
 def _check_name(field: str, value: str) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from turnwright.assembler.v1 import assembler_service_pb2 as pb
 from turnwright.assembler.v1 import assembler_service_pb2_grpc, budget_pb2
 from turnwright.provider.v1 import provider_service_pb2
+from turnwright.types.v1 import view_pb2
 
 from turnwright_core.differences import Copied, whole
 from turnwright_core.entries import Cursor, EntryWrite
@@ -18,7 +19,7 @@ from turnwright_core.runs import Turn
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, write_from_pb
 from turnwright_core.wire.packets import piece_from_pb, shown_in
 from turnwright_executor.ports.address import RunAddress
-from turnwright_executor.ports.packets import Packet, PacketMessage, StoredPacket
+from turnwright_executor.ports.packets import Packet, PacketMessage, StoredPacket, ViewChange
 
 _log = get_logger("assembler")
 
@@ -39,9 +40,14 @@ class AssemblerPackets:
         at_least: Cursor | None,
         calibration: float,
         base: StoredPacket | None,
+        view_changes: Sequence[ViewChange] = (),
     ) -> Packet:
         asked = _asked(address, turn, at_least, calibration)
-        request = pb.AssembleRequest(**asked, base_digest=base.digest if base else "")
+        request = pb.AssembleRequest(
+            **asked,
+            base_digest=base.digest if base else "",
+            view_changes=cast("Sequence[view_pb2.ViewChange]", view_changes),
+        )
         packet = await self._assembled(request, base.pieces if base else ())
         if packet is None:
             # Not the packet that the assembler means: then it is not told by what differs, but whole.

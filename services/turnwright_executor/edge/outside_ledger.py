@@ -25,10 +25,12 @@ class OutsideLedger(StoreLedger):
         full: bool = False,
         run_status: int = 0,
         read_paths: Sequence[str] = (),
+        tell_view: bool = False,
     ) -> WriteAck:
         """Write entries; `full` survives the loss of power."""
         assert not run_status, "only the owner moves a run"
         assert not read_paths, "only the owner reads with what it writes"
+        assert not tell_view, "only the owner assembles packets"
         request = ledger_pb2.WriteEntriesRequest(
             project=address.project,
             run=address.run,

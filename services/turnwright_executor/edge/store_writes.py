@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 import grpc
 from turnwright.store.v1 import ledger_pb2, store_service_pb2_grpc, write_pb2
+from turnwright.types.v1 import view_pb2
 
 from turnwright_core.entries import EntryWrite
 from turnwright_core.errors import Reason, TurnwrightError
@@ -112,6 +113,7 @@ class StoreWrites:
         full: bool = False,
         run_status: int = 0,
         read_paths: Sequence[str] = (),
+        tell_view: bool = False,
     ) -> WriteAck:
         """Write entries; `full` survives the loss of power. `read_paths` are read with it."""
         durability = write_pb2.DURABILITY_FULL if full else write_pb2.DURABILITY_NORMAL
@@ -120,9 +122,10 @@ class StoreWrites:
             message = _entries(address, epoch, last, durability)
             message.run_status = run_status
             message.read_paths.extend(read_paths)
+            message.tell_view = tell_view and not before
             answer = await self._call(self.stub.WriteEntries, message)
             read = tuple(map(entry_from_pb, answer.read.entries)) if answer.HasField("read") else None
-            return WriteAck((*before, *answer.paths), cursor_from_pb(answer.cursor), read)
+            return WriteAck((*before, *answer.paths), cursor_from_pb(answer.cursor), read, view_change=_told(answer))
 
         return await self._in_parts(address, epoch, writes, send, durability)
 
@@ -134,6 +137,7 @@ class StoreWrites:
         async def send(last: Sequence[EntryWrite], _: tuple[str, ...]) -> WriteAck:
             request = _entries(address, epoch, last)
             request.packet.CopyFrom(packet_to_pb(turn, packet, base_turn))
+            request.tell_view = bool(last)
             try:
                 answer = await self._call(self.stub.WriteEntries, request)
             except TurnwrightError as error:
@@ -141,7 +145,7 @@ class StoreWrites:
                     raise
                 request.packet.CopyFrom(packet_to_pb(turn, packet, 0))
                 answer = await self._call(self.stub.WriteEntries, request)
-            return WriteAck((), cursor_from_pb(answer.cursor))
+            return WriteAck((), cursor_from_pb(answer.cursor), view_change=_told(answer))
 
         return await self._in_parts(address, epoch, packet.effects, send)
 
@@ -160,13 +164,15 @@ class StoreWrites:
         writes: Sequence[EntryWrite],
         loop_end: LoopEnd | None,
         next_turn: NewTurn | None = None,
+        *,
+        tell_view: bool = False,
     ) -> tuple[Turn | None, WriteAck]:
         """End a turn, and the loop with it where `loop_end` says so; or open the next turn.
 
         A next turn that begins with more writes than the store takes at once is not opened.
         """
 
-        async def send(last: Sequence[EntryWrite], _: tuple[str, ...]) -> ledger_pb2.EndTurnResponse:
+        async def send(last: Sequence[EntryWrite], before: tuple[str, ...]) -> ledger_pb2.EndTurnResponse:
             message = ledger_pb2.EndTurnRequest(
                 project=address.project,
                 run=address.run,
@@ -175,6 +181,7 @@ class StoreWrites:
                 result=turn_result_to_pb(result),
                 writes=map(write_to_pb, last),
                 schemes_version=self._schemes.version,
+                tell_view=tell_view and not before,
             )
             if loop_end:
                 message.loop_end.CopyFrom(
@@ -188,7 +195,11 @@ class StoreWrites:
         answer = await self._in_parts(address, epoch, writes, send)
         self._schemes.learn(answer)
         opened = turn_from_pb(answer.next) if answer.HasField("next") else None
-        return opened, WriteAck((), cursor_from_pb(answer.cursor))
+        return opened, WriteAck((), cursor_from_pb(answer.cursor), view_change=_told(answer))
+
+
+def _told(answer: ledger_pb2.WriteEntriesResponse | ledger_pb2.EndTurnResponse) -> view_pb2.ViewChange | None:
+    return answer.view_change if answer.HasField("view_change") else None
 
 
 def _entries(

@@ -47,7 +47,16 @@ class DiskWorkspace:
 
     async def read(self, path: str) -> FileText | None:
         """The file, None where there is none. Raises OutsideProjectError, OSError."""
-        return await on_files(lambda check: self._read(path, check))
+        return await on_files(lambda check: self._read(self._normalise(path), check))
+
+    async def find(self, path: str) -> tuple[str, FileText | None]:
+        """The path in its one spelling and the file there. Raises OutsideProjectError, OSError."""
+
+        def work(check: Check) -> tuple[str, FileText | None]:
+            relative = self._normalise(path)
+            return relative, self._read(relative, check)
+
+        return await on_files(work)
 
     async def gather(self, path: str, files_max: int, bytes_max: int) -> Gathered | None:
         """The file at a path, or all files below a folder; None where neither is.
@@ -84,8 +93,7 @@ class DiskWorkspace:
             raise OutsideProjectError(f"{path} is read-only in this project and cannot be changed.")
         return relative
 
-    def _read(self, path: str, check: Check) -> FileText | None:
-        relative = self._normalise(path)
+    def _read(self, relative: str, check: Check) -> FileText | None:
         try:
             with Tree(self.root, check) as tree:
                 return read(tree, relative, self._file_bytes_max)

@@ -12,7 +12,7 @@ from turnwright_core.entries import Cursor, Entry, EntryWrite
 from turnwright_core.runs import Loop, LoopEnd, Model, Run, Spending, Turn, TurnRequest, TurnResult
 from turnwright_core.schemes import Scheme
 from turnwright_executor.ports.address import RunAddress
-from turnwright_executor.ports.packets import Packet
+from turnwright_executor.ports.packets import Packet, ViewChange
 
 
 class Claim(Struct, frozen=True):
@@ -66,6 +66,8 @@ class WriteAck(Struct, frozen=True):
     read: tuple[Entry, ...] | None = None
     """The entries that exist among the paths that were to be read with it; None where the store did not read them."""
     revisions: tuple[int, ...] = ()
+    view_change: ViewChange | None = None
+    """What it has changed of the run's view, if the store could tell it."""
 
 
 class NewTurn(Struct, frozen=True):
@@ -128,8 +130,12 @@ class Ledger(Protocol):
         full: bool = False,
         run_status: int = 0,
         read_paths: Sequence[str] = (),
+        tell_view: bool = False,
     ) -> WriteAck:
-        """Write entries; `full` survives the loss of power. `read_paths` are read with it, at most 64."""
+        """Write entries; `full` survives the loss of power. `read_paths` are read with it, at most 64.
+
+        `tell_view` asks what it has changed of the view.
+        """
         ...
 
     async def write_packet(
@@ -158,6 +164,8 @@ class Ledger(Protocol):
         writes: Sequence[EntryWrite],
         loop_end: LoopEnd | None,
         next_turn: NewTurn | None = None,
+        *,
+        tell_view: bool = False,
     ) -> tuple[Turn | None, WriteAck]:
         """End a turn, and the loop with it where `loop_end` says so; or open the next turn, which is returned."""
         ...

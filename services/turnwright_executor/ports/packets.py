@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Protocol
 
@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor, EntryWrite
+from turnwright_core.limits import VIEW_CHANGES_MAX
 from turnwright_core.runs import Turn
 from turnwright_executor.ports.address import RunAddress
 
@@ -63,6 +64,43 @@ class StoredPacket(Struct, frozen=True):
         return cls(turn, packet.digest, tuple(chain.from_iterable(message.pieces for message in packet.messages)))
 
 
+class ViewChange(Protocol):
+    """What one write has changed of the run's view: the store's words, which only the assembler reads."""
+
+
+class ViewChanges:
+    """What the owner of a run has written since its latest packet, as far as the store told it without a gap.
+
+    The assembler is told it with the next packet, and need not read it. Mutable: grows with each write.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is known."""
+        self._changes: list[ViewChange] = []
+        self._at: Cursor | None = None
+
+    @property
+    def is_unbroken(self) -> bool:
+        """Whether all is known: else there is no use in being told more."""
+        return self._at is not None
+
+    def begin(self, cursor: Cursor) -> None:
+        """A packet shows this moment."""
+        self._changes, self._at = [], cursor
+
+    def add(self, cursor: Cursor, change: ViewChange | None) -> None:
+        """A write has come to this moment. Where it was not told what that changed, a gap is left."""
+        if change and self._at and len(self._changes) < VIEW_CHANGES_MAX:
+            self._changes.append(change)
+            self._at = cursor
+        elif cursor != self._at:
+            self._changes, self._at = [], None
+
+    def all(self) -> Sequence[ViewChange]:
+        """The changes in order; none where there is a gap."""
+        return self._changes
+
+
 class Packets(Protocol):
     """The assembler."""
 
@@ -73,8 +111,12 @@ class Packets(Protocol):
         at_least: Cursor | None,
         calibration: float,
         base: StoredPacket | None,
+        view_changes: Sequence[ViewChange] = (),
     ) -> Packet:
-        """The packet of a turn, by what differs from `base` where the assembler has it too. Raises TurnwrightError."""
+        """The packet of a turn, by what differs from `base` where the assembler has it too. Raises TurnwrightError.
+
+        `view_changes` is what was written since the packet before.
+        """
         ...
 
     async def check_budget(

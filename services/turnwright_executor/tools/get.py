@@ -5,6 +5,8 @@ Source: rows RU024, RU150, RU167, RU175, RU201, RU202, RU204.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, Tier, Visibility
 from turnwright_core.patterns import Shape, shape_of
 from turnwright_core.text import slice_lines
@@ -106,7 +108,11 @@ class Get(Settled):
         if len(items) == 1:
             check_text(items[0])
         readable = [item for item in items if item.text is not None]
-        writes = (*await caught_up(readable, context), *(_promotion(item.path, visibility) for item in readable))
+        if len(items) == 1 and items[0].gives_text:
+            writes = tuple(_shown(write, visibility) for write in items[0].refresh)
+        else:
+            shown = (_shown(EntryWrite(item.path, SetEntry(), Tier.PLUGIN), visibility) for item in readable)
+            writes = (*await caught_up(readable, context), *shown)
         lines = [_line(item, self._limits.token_divisor) for item in items]
         return Done(listed(lines, self._limits.listed_max), writes=writes)
 
@@ -120,12 +126,13 @@ class Get(Settled):
         if is_page(path):
             return [await page_item(path, context, self._web)]
         if not is_pattern(path):
-            return [await get_item(path, context)]
+            return [await get_item(path, context, gives_text=True)]
         return await find_items(path, context, self._limits.matches_max)
 
 
-def _promotion(path: str, visibility: Visibility) -> EntryWrite:
-    return EntryWrite(path, SetEntry(visibility=visibility), Tier.PLUGIN)
+def _shown(write: EntryWrite, visibility: Visibility) -> EntryWrite:
+    assert isinstance(write.change, SetEntry)
+    return replace(write, change=replace(write.change, visibility=visibility))
 
 
 def _line(item: Item, divisor: int) -> str:

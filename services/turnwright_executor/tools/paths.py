@@ -6,8 +6,8 @@ turn did to them (row RU204). What a command may not touch is a RefusedError, wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from posixpath import basename, dirname
 from typing import Any, Final
@@ -33,6 +33,9 @@ _NEIGHBOURS_MAX: Final = 200
 
 BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bodies that one read asks for, in bytes; one entry may be longer."""
+
+GIVEN_BYTES_MAX: Final = 64 * 1024
+"""Longest file whose text is given to the store unasked: writing it costs less than asking."""
 
 BATCH_PATHS_MAX: Final = 1000
 """Paths that one read asks for."""
@@ -63,6 +66,8 @@ class Item(Struct, frozen=True):
     hash: str = ""
     entry: Entry | None = None
     refresh: tuple[EntryWrite, ...] = ()
+    gives_text: bool = False
+    """Whether nobody looked what the store has of it: `refresh` gives the text in any case."""
 
     @property
     def is_file(self) -> bool:
@@ -94,8 +99,15 @@ async def normal(path: str, context: Context, *, writing: bool = False) -> str:
 
 async def read_file(path: str, context: Context) -> FileText | None:
     """A project file as it is on the disk, None where there is none. Raises RefusedError."""
-    try:
+    with _refusing(path):
         return await context.workspace.read(path)
+
+
+@contextmanager
+def _refusing(path: str) -> Iterator[None]:
+    """Refuse what a file cannot be read for."""
+    try:
+        yield
     except OutsideProjectError as error:
         raise refused("permission:403", str(error)) from None
     except IsADirectoryError:
@@ -106,26 +118,45 @@ async def read_file(path: str, context: Context) -> FileText | None:
         raise refused("unreadable:500", f"{path} cannot be read: {error.strerror}.") from None
 
 
-async def find_item(path: str, context: Context) -> Item | None:
-    """What stands at exactly this path, None where nothing does. Raises RefusedError."""
-    path = await normal(path, context)
-    entry = next(iter(await context.entries.get([path])), None)
-    if is_file(path):
-        return await _file_item(path, entry, context)
-    if entry is None or not context.entries.scheme(entry.scheme).model_visible:
+async def find_item(path: str, context: Context, *, gives_text: bool = False) -> Item | None:
+    """What stands at exactly this path, None where nothing does. Raises RefusedError.
+
+    `gives_text`: a short file comes without its entry, which needs no look at the store; its refresh gives the text
+    whatever the store has.
+    """
+    path = path.strip()
+    if not is_file(path):
+        entry = await _entry_at(path, context)
+        is_seen = entry is not None and context.entries.scheme(entry.scheme).model_visible
+        return Item(path, entry.body, "", entry) if entry and is_seen else None
+    with _refusing(path):
+        path, file = await context.workspace.find(path)
+    if file is None:
         return None
-    return Item(path, entry.body, "", entry)
+    if gives_text and file.text is not None and file.bytes_ <= GIVEN_BYTES_MAX:
+        return Item(path, file.text, file.hash, refresh=(_giving(path, file),), gives_text=True)
+    return _file_item(path, file, await _entry_at(path, context))
 
 
-async def _file_item(path: str, entry: Entry | None, context: Context) -> Item | None:
+async def _entry_at(path: str, context: Context) -> Entry | None:
+    return next(iter(await context.entries.get([path])), None)
+
+
+def _file_item(path: str, file: FileText, entry: Entry | None) -> Item:
     """A file as it is on the disk; `entry` is what the store has of it, its body is not looked at."""
-    file = await read_file(path, context)
-    return None if file is None else Item(path, file.text, file.hash, entry, refreshed(path, file, entry))
+    return Item(path, file.text, file.hash, entry, refreshed(path, file, entry))
 
 
-async def get_item(path: str, context: Context) -> Item:
-    """What stands at exactly this path. Raises RefusedError, with near paths where nothing does."""
-    item = await find_item(path, context)
+def _giving(path: str, file: FileText) -> EntryWrite:
+    """The write of a file's text, where nobody knows what the store has of it; a summary stays."""
+    told = to_attributes_json({"bytes": file.bytes_, "binary": None})
+    change = SetEntry(file.text, merge_attributes_json=told, initial_visibility=Visibility.ARCHIVED)
+    return EntryWrite(path, change, Tier.PLUGIN)
+
+
+async def get_item(path: str, context: Context, *, gives_text: bool = False) -> Item:
+    """What stands at exactly this path, as `find_item`. Raises RefusedError, with near paths where nothing does."""
+    item = await find_item(path, context, gives_text=gives_text)
     if item is None:
         raise RefusedError(await missing(await normal(path, context), context))
     return item
@@ -150,7 +181,8 @@ async def find_items(pattern: str, context: Context, limit: int, body_pattern: s
             items.append(bodies.get(entry.path))
             continue
         with suppress(RefusedError):
-            items.append(await _file_item(entry.path, entry, context))
+            file = await read_file(entry.path, context)
+            items.append(_file_item(entry.path, file, entry) if file else None)
     return [item for item in items if item is not None]
 
 

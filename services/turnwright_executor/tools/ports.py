@@ -65,6 +65,10 @@ class Workspace(Protocol):
         """The file, None where there is none. Raises OutsideProjectError, OSError."""
         ...
 
+    async def find(self, path: str) -> tuple[str, FileText | None]:
+        """The path in its one spelling and the file there, in one step. Raises as `normalise` and `read` do."""
+        ...
+
     async def gather(self, path: str, files_max: int, bytes_max: int) -> Gathered | None:
         """The file at a path, or all files below a folder; None where neither is.
 

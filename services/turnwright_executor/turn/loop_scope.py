@@ -16,7 +16,7 @@ from turnwright_executor.domain.toolset import resolve_tools
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger
-from turnwright_executor.ports.packets import Packet, Packets
+from turnwright_executor.ports.packets import Packet, Packets, ViewChanges
 from turnwright_executor.ports.publishing import Publisher
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.ports import Shell, Workspace
@@ -113,6 +113,7 @@ class LoopScope:
         self.events = HookEvents(services.hooks, address, loop)
         self.spending = SpendMeter(services.ledger, address, claim.run, loop, time.monotonic)
         self.held: OpenTurn | None = None
+        self.view_changes = ViewChanges()
 
     @property
     def open(self) -> OpenTurn:
@@ -132,6 +133,7 @@ class LoopScope:
                 open_turn.turn.number,
                 self.loop.sequence,
                 state.records,
+                self.view_changes,
             )
             open_turn.buffer.hold(open_turn.unwritten)
             open_turn.buffer.know(open_turn.ahead)

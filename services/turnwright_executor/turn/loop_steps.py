@@ -196,8 +196,9 @@ class LoopSteps:
             writes = (*buffer.writes(), *map(buffer.placed, _refuted(state.records, verdict)))
             try:
                 opened, ack = await scope.services.ledger.end_turn(
-                    scope.address, scope.claim.epoch, number, result, writes, loop_end, next_turn
-                )
+                    scope.address, scope.claim.epoch, number, result, writes, loop_end, next_turn,
+                    tell_view=scope.view_changes.is_unbroken,
+                )  # fmt: skip
             except TurnwrightError as error:
                 # A command whose write the store refuses has failed, and the verdict has to hear of it.
                 if not buffer.blame(error):
@@ -205,6 +206,7 @@ class LoopSteps:
                 self._opener.doubt()
                 continue
             break
+        scope.view_changes.add(ack.cursor, ack.view_change)
         scope.concluded(result)
         scope.events.concluded(number, result, loop_end)
         state.begin(0)

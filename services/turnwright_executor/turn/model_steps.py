@@ -48,13 +48,15 @@ class ModelSteps:
             return
         calibration, base = scope.calibration(), self._stored_packet
         packet = await scope.services.packets.assemble(
-            scope.address, open_turn.turn, open_turn.at_least, calibration, base
+            scope.address, open_turn.turn, open_turn.at_least, calibration, base, scope.view_changes.all()
         )
         if packet.overflow:
             await self._overflow(state, packet)
             return
         scope.spending.reserve(packet.tokens, calibration)
-        await ledger.write_packet(scope.address, epoch, number, packet, base.turn if base else 0)
+        ack = await ledger.write_packet(scope.address, epoch, number, packet, base.turn if base else 0)
+        scope.view_changes.begin(packet.cursor)
+        scope.view_changes.add(ack.cursor, ack.view_change)
         open_turn.packet, self._stored_packet = packet, StoredPacket.of(number, packet)
         if open_turn.at_least:
             await scope.publisher.caught_up(open_turn.at_least)
@@ -126,7 +128,11 @@ class ModelSteps:
     async def _written(self, records: list[CommandRecord], writes: list[EntryWrite]) -> list[CommandRecord]:
         """The records under the paths that the store has given them."""
         scope, paths = self._scope, named_paths(records)[:PATHS_AHEAD_MAX]
-        ack = await scope.services.ledger.write(scope.address, scope.claim.epoch, writes, full=True, read_paths=paths)
+        changes = scope.view_changes
+        ack = await scope.services.ledger.write(
+            scope.address, scope.claim.epoch, writes, full=True, read_paths=paths, tell_view=changes.is_unbroken
+        )
+        changes.add(ack.cursor, ack.view_change)
         if ack.read is not None:
             scope.open.ahead = dict.fromkeys(paths) | {entry.path: entry for entry in ack.read}
         stored = zip(records, ack.paths[-len(records) :], strict=True)

@@ -92,11 +92,15 @@ class FileSync:
         A later command may have made the file what it was before, so the next scan tells what it is in any case.
         """
         for path, change in ((write.path, write.change) for write in writes):
-            self._mirrored.add(path)
-            if isinstance(change, RemoveEntry):
+            if isinstance(change, SetEntry):
+                body_hash = hashlib.sha256(change.body.encode()).hexdigest() if change.body is not None else None
+                if body_hash in (None, self._known.get(path)):
+                    # It is looked at, and not changed.
+                    continue
+                self._known[path] = body_hash
+            else:
                 self._known.pop(path, None)
-            elif isinstance(change, SetEntry) and change.body is not None:
-                self._known[path] = hashlib.sha256(change.body.encode()).hexdigest()
+            self._mirrored.add(path)
 
     def manifest(self) -> EntryWrite:
         """The list of all files, written once in a run (RU165, RU166)."""

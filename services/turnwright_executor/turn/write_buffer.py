@@ -28,6 +28,7 @@ from turnwright_executor.domain.footprint import Footprint
 from turnwright_executor.domain.records import free_path
 from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Ledger, WriteAck
+from turnwright_executor.ports.packets import ViewChanges
 from turnwright_executor.tools.contract import Done, failed
 from turnwright_executor.turn.records import record_write, settled
 
@@ -70,11 +71,14 @@ class WriteBuffer:
         turn: int,
         loop: int,
         records: dict[str, CommandRecord] | None = None,
+        view_changes: ViewChanges | None = None,
     ) -> None:
         """Write to this run under this claim; entries are stamped with the turn and the loop.
 
-        `records` are the turn's by their paths: they are moved on here as their commands end.
+        `records` are the turn's by their paths: they are moved on here as their commands end. `view_changes` learn
+        what writes have changed of the view.
         """
+        self._view_changes = view_changes or ViewChanges()
         self._records: dict[str, CommandRecord] = {} if records is None else records
         self._ledger = ledger
         self._address = address
@@ -143,7 +147,11 @@ class WriteBuffer:
         path, revision = self._owned or ("", 0)
         if path:
             writes = [replace(one, expected_revision=revision) if one.path == path else one for one in writes]
-        ack = await self._ledger.write(self._address, self._epoch, writes, full=full, run_status=run_status)
+        changes = self._view_changes
+        ack = await self._ledger.write(
+            self._address, self._epoch, writes, full=full, run_status=run_status, tell_view=changes.is_unbroken
+        )
+        changes.add(ack.cursor, ack.view_change)
         if path:
             made = [now for one, now in zip(writes, ack.revisions, strict=True) if one.path == path]
             self._owned = (path, max([revision, *made]))

@@ -34,6 +34,7 @@ from turnwright_core.runs import (
 from turnwright_store.app.news import tell
 from turnwright_store.app.packets import record_packet
 from turnwright_store.app.reading import Address
+from turnwright_store.app.view_change import ViewChange, view_change
 from turnwright_store.app.writing import Turning, Written, apply_writes, check_writes, written_paths
 from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import check_bytes, invalid
@@ -215,6 +216,8 @@ class Ended(Struct, frozen=True):
     cursor: Cursor
     abort_requested: bool
     next: Turn | None = None
+    view_change: ViewChange | None = None
+    """What was written has changed of the run's view, where that is told."""
 
 
 def end_turn(tx: Transaction, basis: Basis, caller: Caller, address: Address, epoch: int, end: TurnEnd) -> Ended:
@@ -234,11 +237,13 @@ def end_turn(tx: Transaction, basis: Basis, caller: Caller, address: Address, ep
         tx.next_moment()
         run, opened = _opened(tx, basis, caller, run, end.next)
     run = write_run(tx.connection, run, run.revision_run, tx.now_ms, goes_on=goes_on)
-    if not end.loop_end and tx.is_followed(run.scope):
+    news = None
+    if not end.loop_end and (tx.tells_view or tx.is_followed(run.scope)):
         # A run whose loop has ended shows another one.
         ended = turn_rows.get_turn(tx.connection, run.id, end.number)
-        tell(tx, before, run, [ended, opened] if opened else [ended])
-    return Ended(run.run, run.run.loop or loop, run.cursor(basis.incarnation), run.abort_requested, opened)
+        news = tell(tx, before, run, [ended, opened] if opened else [ended])
+    change = view_change(basis, news) if tx.tells_view else None
+    return Ended(run.run, run.run.loop or loop, run.cursor(basis.incarnation), run.abort_requested, opened, change)
 
 
 def _closed(tx: Transaction, basis: Basis, caller: Caller, run: RunRow, end: TurnEnd) -> RunRow:

@@ -55,25 +55,30 @@ def _draft_bytes(made: Draft) -> int:
     return made.body_size_bytes + 4 * len(made.attributes) + len(made.record)
 
 
-def tell(tx: Transaction, before: int, run: Standing, turns: Sequence[Turn] = ()) -> None:
+def tell(tx: Transaction, before: int, run: Standing, turns: Sequence[Turn] = ()) -> RunNews | None:
     """Say that a transaction has changed this of a run since a revision of it, and nothing else of anything.
 
-    Nothing is said of what only a look at the database can tell: shared scopes.
+    Nothing is said, and None returned, of what only a look at the database can tell: shared scopes.
     """
     scope = run.scope
-    if not tx.is_followed(scope) or tx.all_raised() != {scope}:
-        return
+    is_followed = tx.is_followed(scope)
+    if not (is_followed or tx.tells_view) or tx.all_raised() != {scope}:
+        return None
     stored = [moment for moment in tx.stored if moment.scope == scope]
     if len(stored) != len(tx.stored):
-        return
+        return None
     weight = sum(_slot_bytes(slot) for moment in stored for slot in moment.slots) + sum(map(turn_bytes, turns))
     if isinstance(run, RunRow):
         weight += run_bytes(run.run)
-    if weight <= NEWS_BYTES_MAX:
-        tx.told[scope] = RunNews(before, run, stored, turns, weight)
+    if weight > NEWS_BYTES_MAX:
+        return None
+    news = RunNews(before, run, stored, turns, weight)
+    if is_followed:
+        tx.told[scope] = news
+    return news
 
 
-class _UnknownError(Exception):
+class UnknownError(Exception):
     """A follower wants to see a content that the commit did not write: only the database has it."""
 
 
@@ -94,13 +99,13 @@ def gather(news: Sequence[RunNews], after: Cursor, wanted: Wanted, hidden: Colle
     `hidden`: the schemes that no packet shows.
     """
     fresh = [one for one in news if one.revision > after.run_revision]
-    if not fresh or wanted.include or not _is_unbroken(fresh, after):
+    if not fresh or not _is_unbroken(fresh, after):
         return None
     last = fresh[-1]
     gathered = Gathered(last.run.cursor(after.incarnation), _last_row(fresh))
     try:
-        _gather_views(gathered, fresh, wanted, hidden)
-    except _UnknownError:
+        gathered.entries, gathered.removed = gather_views(fresh, wanted, hidden)
+    except UnknownError:
         return None
     turns = {turn.number: turn for one in fresh for turn in one.turns}
     gathered.turns = sorted(turns.values(), key=lambda turn: (turn.revision, turn.number))
@@ -129,8 +134,11 @@ def _last_row(news: Sequence[RunNews]) -> RunRow | None:
     return rows[-1] if rows else None
 
 
-def _gather_views(gathered: Gathered, news: Sequence[RunNews], wanted: Wanted, hidden: Collection[str]) -> None:
-    """In the order of revisions, as the feed has them: what is shown, and what was shown before."""
+def gather_views(news: Sequence[RunNews], wanted: Wanted, hidden: Collection[str]) -> tuple[list[Entry], list[str]]:
+    """What is shown, and the paths of what was shown before, in the order of revisions as the feed has them.
+
+    Raises UnknownError.
+    """
     shown: dict[str, Entry | None] = {}
     was_shown: dict[str, tuple[int, int] | None] = {}
     for one in news:
@@ -142,9 +150,8 @@ def _gather_views(gathered: Gathered, news: Sequence[RunNews], wanted: Wanted, h
                 # A path that is shown again comes where its latest view does.
                 shown.pop(path, None)
                 shown[path] = _entry(slot, one.run, moment, wanted, hidden)
-    gathered.entries = [entry for entry in shown.values() if entry]
     left = [(place, path) for path, place in was_shown.items() if place and shown[path] is None]
-    gathered.removed = [path for _, path in sorted(left)]
+    return [entry for entry in shown.values() if entry], [path for _, path in sorted(left)]
 
 
 def _left_at(
@@ -154,39 +161,44 @@ def _left_at(
     left = slot.left
     if left is None:
         return None
-    was = is_wanted(wanted.filter, run, hidden, slot.scheme, left.scope, left.visibility, left.state)
+    was = slot.path in wanted.include or is_wanted(
+        wanted.filter, run, hidden, slot.scheme, left.scope, left.visibility, left.state
+    )
     return (moment.revision, left.view) if was else None
 
 
 def _entry(slot: Slot, run: Standing, moment: Stored, wanted: Wanted, hidden: Collection[str]) -> Entry | None:
-    """What the run sees of a path after a write, where the follower wants to see it. Raises _UnknownError."""
+    """What the run sees of a path after a write, where the follower wants to see it. Raises UnknownError."""
     sight, made, content = slot.sight, slot.draft, slot.content
     if sight is None:
         return None
     assert content
-    if not is_wanted(wanted.filter, run, hidden, slot.scheme, content.scope, sight.visibility, sight.state):
+    if slot.path not in wanted.include and not is_wanted(
+        wanted.filter, run, hidden, slot.scheme, content.scope, sight.visibility, sight.state
+    ):
         return None
-    if made is None or slot.appended:
-        raise _UnknownError
-    bytes_max = wanted.body_bytes_max
-    body = cut(made.body, bytes_max) if bytes_max and made.body_size_bytes > bytes_max else made.body
+    body = made.body if made else slot.given
+    if body is None or slot.appended:
+        raise UnknownError
+    if wanted.body_bytes_max:
+        body = cut(body, wanted.body_bytes_max)
     return Entry(
         path=slot.path,
         scheme=slot.scheme,
         scope=run.scope_key(content.scope),
         body=body if wanted.bodies else "",
-        body_size_bytes=made.body_size_bytes,
-        attributes_json=made.attributes,
+        body_size_bytes=content.body_size_bytes,
+        attributes_json=content.attributes,
         visibility=sight.visibility,
         state=sight.state,
         outcome=sight.outcome,
-        writer=made.writer,
+        writer=content.writer,
         turn=sight.turn,
         loop=sight.loop,
         position=sight.position,
         write_count=sight.write_count,
         revision=moment.revision,
-        hash=made.hash,
-        update_ms=moment.now_ms,
-        record=made.record,
+        hash=content.hash,
+        update_ms=content.create_ms,
+        record=content.record,
     )

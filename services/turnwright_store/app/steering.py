@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from turnwright_core.entries import EntryWrite, SetEntry, State
 from turnwright_core.kit.auth import Caller
 from turnwright_core.runs import Budget, LoopSettings, Mode, RunSettings
@@ -21,6 +23,7 @@ from turnwright_store.app import commands, ledger
 from turnwright_store.app.news import tell
 from turnwright_store.app.proposals import Resolution, resolve_proposal
 from turnwright_store.app.reading import Address
+from turnwright_store.app.view_change import view_change
 from turnwright_store.app.writing import Written, written_paths
 from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import check_attributes, check_count, check_path, check_revision, invalid
@@ -55,7 +58,8 @@ def write_entries(
     if not any(steering) or run_status or packet:
         written = ledger.write_entries(tx, basis, caller, address, epoch, writes, run_status, packet)
         if tx.raised and not run_status:
-            tell(tx, written.run.revision_run - 1, written.run)
+            news = tell(tx, written.run.revision_run - 1, written.run)
+            return replace(written, view_change=view_change(basis, news)) if tx.tells_view else written
         return written
     _check_once(writes)
     revisions: list[int] = []

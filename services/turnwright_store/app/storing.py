@@ -40,7 +40,7 @@ def store(tx: Transaction, run: R, touched: list[Slot], entries_max: int | None,
     if not any(slot.sight for slot in touched):
         # Other writes leave a view that tells when they were; retention asks when the last one was.
         mark_written(tx.connection, run.id, tx.now_ms)
-    if tx.is_followed(run.scope):
+    if tx.tells_view or tx.is_followed(run.scope):
         tx.stored.append(Stored(run.scope, reached.revision, tx.now_ms, touched))
     if run.loop_active and any(slot.is_proposal for slot in touched):
         settle_next_loop(tx.connection, run.id)
@@ -66,7 +66,7 @@ def _store_content(tx: Transaction, touched: list[Slot], heads: dict[int, int], 
         [_entry(entry, slot, heads[slot.home.scope], now_ms) for entry, slot in zip(ids, fresh, strict=True)],
     )
     for entry, slot in zip(ids, fresh, strict=True):
-        slot.stored_as(entry, heads[slot.home.scope])
+        slot.stored_as(entry, heads[slot.home.scope], now_ms)
     rows.add_versions(tx.connection, [_version(slot, actor, now_ms) for slot in drafted])
 
 
@@ -77,7 +77,7 @@ def _move_heads(tx: Transaction, again: list[Slot], heads: dict[int, int]) -> No
         moved = [(slot.stored_entry, heads[slot.home.scope]) for slot in among]
         rows.move_heads(tx.connection, moved, shared=shared)
     for slot in again:
-        slot.stored_as(slot.stored_entry, heads[slot.home.scope])
+        slot.stored_as(slot.stored_entry, heads[slot.home.scope], tx.now_ms)
 
 
 def _entry(entry: int, slot: Slot, head: int, now_ms: int) -> tuple[object, ...]:

@@ -25,6 +25,7 @@ from turnwright_core.errors import InvalidError, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.text import scheme_of
 from turnwright_store.app.storing import store
+from turnwright_store.app.view_change import ViewChange
 from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import (
     OUTCOME_CHARS_MAX,
@@ -56,6 +57,8 @@ class Written(Struct, Generic[R], frozen=True):
     """The run with the revisions after the writes."""
     revisions: tuple[int, ...]
     paths: tuple[str, ...]
+    view_change: ViewChange | None = None
+    """What they have changed of the run's view, where that is told."""
 
 
 class Turning(Struct, frozen=True):

@@ -63,6 +63,8 @@ class Content(NamedTuple):
     writer: Tier
     attributes: str
     record: bytes
+    create_ms: int
+    """When it was written, in milliseconds since 1970."""
 
 
 class Left(Struct, frozen=True):
@@ -122,6 +124,8 @@ class Slot(Struct):
     appended_bytes: int = 0
     left: Left | None = None
     """The stored view that ends; a path has no more than one."""
+    given: str | None = None
+    """The body, where a write gave the one that is stored."""
     touched: bool = False
     is_proposal: bool = False
     """Whether it was proposed before, or is now: what waits for a decision holds its run up."""
@@ -206,13 +210,14 @@ class Slot(Struct):
         if self.appended and self.home.shared:
             self._draft(self.body(read_body), self.attributes, self.record, self._writer)
 
-    def stored_as(self, entry: int, rev: int) -> None:
+    def stored_as(self, entry: int, rev: int, now_ms: int) -> None:
         """The draft is stored now, under this entry and revision of its scope."""
         assert self.draft
         made = self.draft
         self.content = Content(
-            entry, self.home.scope, 0, rev, made.hash, made.body_size_bytes, made.writer, made.attributes, made.record
-        )
+            entry, self.home.scope, 0, rev, made.hash, made.body_size_bytes, made.writer, made.attributes, made.record,
+            now_ms,
+        )  # fmt: skip
         self.tail = 0
 
     def _remove(self) -> bool:
@@ -276,6 +281,7 @@ class Slot(Struct):
             return
         new = draft(change.body or "", attributes, record, writer)
         if self._is_whole and (new.hash, attributes, record) == (self._hash, self.attributes, self.record):
+            self.given = new.body
             return
         self.draft = new
         self.appended, self.appended_bytes = [], 0

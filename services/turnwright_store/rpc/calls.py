@@ -50,10 +50,17 @@ class Service(Struct):
 
     def news(self, basis: Basis, version: str) -> scheme_pb2.SchemeRegistry | None:
         """The registry of a basis for who knows a version of it; None where that is the same one."""
+        registry = self._registry(basis)
+        return None if registry.version == version else registry
+
+    def schemes_version(self, basis: Basis) -> str:
+        """Which registry a basis goes by."""
+        return self._registry(basis).version
+
+    def _registry(self, basis: Basis) -> scheme_pb2.SchemeRegistry:
         if self._told[0] is not basis:
             self._told = (basis, registry_to_pb(basis.schemes.values()))
-        registry = self._told[1]
-        return None if registry.version == version else registry
+        return self._told[1]
 
 
 class Calls:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from turnwright.store.v1 import ledger_pb2, queue_pb2
+from turnwright.types.v1 import view_pb2
 
 from turnwright_core.entries import EntryWrite, Tier
 from turnwright_core.kit.auth import Caller, current_caller
@@ -16,6 +17,7 @@ from turnwright_core.wire import runs as wire
 from turnwright_store.app import commands, ledger, steering
 from turnwright_store.app.getting import BESIDE_PATHS_MAX, entries_beside
 from turnwright_store.app.reading import Address
+from turnwright_store.app.view_change import ViewChange
 from turnwright_store.domain.checks import check_count, invalid
 from turnwright_store.domain.locks import packets_lock, paths_of, project_lock, run_lock, write_locks
 from turnwright_store.ports import Durability, Transaction
@@ -108,9 +110,10 @@ class LedgerRpcs(Calls):
         packet = packet_of(request.packet) if request.HasField("packet") else None
         if packet:
             locks.add(packets_lock(request.project))
-        _check_read(request)
+        _check_owners(request)
 
         def work(tx: Transaction, caller: Caller) -> ledger_pb2.WriteEntriesResponse:
+            tx.tells_view = request.tell_view
             done = steering.write_entries(
                 tx, self._basis, caller, _address(request), epoch, writes, request.run_status, packet
             )
@@ -121,6 +124,7 @@ class LedgerRpcs(Calls):
                 cursor=entry_wire.cursor_to_pb(done.run.cursor(self._basis.incarnation)),
                 abort_requested=done.run.abort_requested,
                 read=None if read is None else ledger_pb2.ReadEntries(entries=map(entry_wire.entry_to_pb, read)),
+                view_change=self._told(done.view_change),
             )
 
         durability = durability_of(request.durability)
@@ -136,15 +140,12 @@ class LedgerRpcs(Calls):
 
     async def EndTurn(self, request: ledger_pb2.EndTurnRequest, _context: Any) -> ledger_pb2.EndTurnResponse:
         """See StoreService."""
-        end = _end_of(request)
-        work = partial(
-            ledger.end_turn,
-            basis=self._basis,
-            caller=current_caller(),
-            address=_address(request),
-            epoch=request.fence.epoch,
-            end=end,
-        )
+        end, caller = _end_of(request), current_caller()
+
+        def work(tx: Transaction) -> ledger.Ended:
+            tx.tells_view = request.tell_view
+            return ledger.end_turn(tx, self._basis, caller, _address(request), request.fence.epoch, end)
+
         locks = self._locks(request, [*end.writes, *(end.next.writes if end.next else ())])
         ended = await self._database.write(work, Durability.FULL, locks, brief=is_small(request))
         return ledger_pb2.EndTurnResponse(
@@ -154,19 +155,32 @@ class LedgerRpcs(Calls):
             abort_requested=ended.abort_requested,
             next=wire.turn_to_pb(ended.next) if ended.next else None,
             schemes=self._service.news(self._basis, request.schemes_version) if ended.next else None,
+            view_change=self._told(ended.view_change),
+        )
+
+    def _told(self, change: ViewChange | None) -> view_pb2.ViewChange | None:
+        if change is None:
+            return None
+        return view_pb2.ViewChange(
+            before=entry_wire.cursor_to_pb(change.before),
+            after=entry_wire.cursor_to_pb(change.after),
+            entries=map(entry_wire.entry_to_pb, change.entries),
+            removed_paths=change.removed,
+            schemes_version=self._service.schemes_version(self._basis),
         )
 
 
-def _check_read(request: ledger_pb2.WriteEntriesRequest) -> None:
+def _check_owners(request: ledger_pb2.WriteEntriesRequest) -> None:
     """Refuse to read beside a write that is no owner's: its answer would be kept for a repetition."""
-    if not request.read_paths:
-        return
     check_count("read_paths", len(request.read_paths), BESIDE_PATHS_MAX)
-    if request.request_id or not request.HasField("fence"):
-        raise invalid(
-            "read_paths",
-            "read_paths needs the fence and no request_id; without them entries are read by a call of their own.",
-        )
+    if not request.request_id and request.HasField("fence"):
+        return
+    for field, is_asked in (("read_paths", request.read_paths), ("tell_view", request.tell_view)):
+        if is_asked:
+            raise invalid(
+                field,
+                f"{field} needs the fence and no request_id; without them entries are read by a call of their own.",
+            )
 
 
 def _end_of(request: ledger_pb2.EndTurnRequest) -> ledger.TurnEnd:

@@ -37,6 +37,7 @@ _CONTENT: Final = (
     versions.c.writer,
     versions.c.attributes,
     versions.c.record,
+    versions.c.create_ms,
 )
 
 
@@ -204,8 +205,10 @@ def unseen_own(
 
 
 def _content(row: Sequence[Any]) -> Content:
-    entry, scope, version, rev, digest, body_size_bytes, writer, attributes, record = row
-    return Content(entry, scope, version, rev, digest, body_size_bytes, TIERS[writer], attributes, record or b"")
+    entry, scope, version, rev, digest, body_size_bytes, writer, attributes, record, create_ms = row
+    return Content(
+        entry, scope, version, rev, digest, body_size_bytes, TIERS[writer], attributes, record or b"", create_ms
+    )
 
 
 def load_bodies(connection: Connection, wanted: Mapping[Content, int]) -> dict[int, str]:

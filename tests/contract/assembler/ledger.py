@@ -42,6 +42,8 @@ class Ledger:
         self.loop = self.turn = 0
         self.fence = None
         self.cursor = Cursor("", 0, 0, 0)
+        self.told = []
+        """What the store told of its view since this was emptied, as far as it told it."""
 
     async def open(self, root: str) -> None:
         """Register the project and a model."""
@@ -89,11 +91,30 @@ class Ledger:
         """Write entries of the turn."""
         answer = await self.stub.WriteEntries(
             ledger_pb2.WriteEntriesRequest(
-                **self.key, fence=self.fence, writes=[write_to_pb(write) for write in writes]
+                **self.key, fence=self.fence, writes=[write_to_pb(write) for write in writes], tell_view=True
             ),
             **self.call,
         )
         self.cursor = cursor_from_pb(answer.cursor)
+        self.told += [answer.view_change] if answer.HasField("view_change") else []
+
+    async def go_on(self, *writes: EntryWrite) -> None:
+        """End the turn with these writes; the next one is opened with its end."""
+        request = turn_pb2.TurnRequest(model="m", vendor_model="scripted/m", context_length=100_000, temperature=0.1)
+        answer = await self.stub.EndTurn(
+            ledger_pb2.EndTurnRequest(
+                **self.key,
+                fence=self.fence,
+                turn=self.turn,
+                result=turn_pb2.TurnResult(finish="stop", status=102),
+                writes=[write_to_pb(write) for write in writes],
+                next=ledger_pb2.NextTurn(request=request),
+                tell_view=True,
+            ),
+            **self.call,
+        )
+        self.turn, self.cursor = answer.next.number, cursor_from_pb(answer.cursor)
+        self.told += [answer.view_change] if answer.HasField("view_change") else []
 
     async def end_turn(self, *writes: EntryWrite, loop_status: int = 0) -> None:
         """End the turn, and the loop where a status is given."""

@@ -3,15 +3,19 @@
 import random
 from dataclasses import dataclass
 
+import grpc
 import pytest
 import pytest_asyncio
-from turnwright.store.v1 import read_pb2
+from turnwright.store.v1 import read_pb2, registry_pb2
+from turnwright.types.v1 import scheme_pb2, view_pb2
 
 from contract.assembler.ledger import INSTRUCTIONS, TOOLS, CountingProxy, Ledger, put
 from contract.assembler.stack import SECRET, Answer, Client
 from turnwright_assembler import wiring as assembler_wiring
 from turnwright_assembler.config import AssemblerSettings
 from turnwright_core.entries import AppendEntry, EntryWrite, RemoveEntry, State, Tier, Visibility
+from turnwright_core.errors import Reason
+from turnwright_core.kit.errors import from_rpc
 from turnwright_core.kit.server import RunningServer
 from turnwright_core.wire.entries import entry_from_pb
 from turnwright_store import wiring as store_wiring
@@ -291,6 +295,85 @@ async def test_a_warm_and_a_cold_assembler_give_the_same_bytes(stack, seed):
         assert warm.report == cold.report
         if dice.random() < 0.4:
             await stack.ledger.next_turn(*warm.effects)
+
+
+async def told_packet(stack: Stack) -> Answer:
+    """The packet by what the store told since the one before."""
+    told, stack.ledger.told = stack.ledger.told, []
+    return await stack.packet(view_changes=told)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.asyncio
+async def test_an_assembler_that_is_told_gives_the_bytes_of_one_that_reads(stack, seed):
+    dice = random.Random(seed)
+    await stack.ledger.begin_loop("mend the test")
+    for _ in range(12):
+        await stack.ledger.write(*(random_write(dice) for _ in range(dice.randrange(1, 6))))
+        told, cold = await told_packet(stack), await stack.packet(stack.cold)
+        assert (told.system, told.user) == (cold.system, cold.user)
+        assert told.report == cold.report
+        await stack.ledger.go_on(*(random_write(dice) for _ in range(dice.randrange(3))))
+
+
+@pytest.mark.asyncio
+async def test_an_assembler_that_is_told_all_reads_nothing(stack):
+    await stack.ledger.begin_loop("mend the test")
+    await told_packet(stack)
+    stack.proxy.methods.clear()
+    for turn in range(3):
+        await stack.ledger.write(put(f"known://{turn}", "a fact"))
+        await stack.ledger.go_on(put(INSTRUCTIONS, "", writer=Tier.SYSTEM, **(TOOLS | {"tools": ["get"][:turn]})))
+        answer = await told_packet(stack)
+        assert section(answer.user, "visible").children[turn].body == "a fact"
+        assert ("## get" in answer.system) is (turn > 0)
+    assert stack.proxy.methods == []
+
+
+async def foreign_write(stack: Stack) -> None:
+    """Another one's write, of which the owner is told nothing."""
+    told = stack.ledger.told
+    stack.ledger.told = []
+    await stack.ledger.write(put("known://foreign", "seen"))
+    stack.ledger.told = told
+
+
+async def project_write(stack: Stack) -> None:
+    other = Ledger(stack.store, SECRET, run="other")
+    await other.begin_loop("another task")
+    await other.write(put("src/foreign.py", "seen"))
+    await other.channel.close()
+    await stack.ledger.write(put("src/foreign.py", visibility=VISIBLE))
+
+
+async def new_scheme(stack: Stack) -> None:
+    scheme = scheme_pb2.Scheme(name="fact", category="data", model_visible=True)
+    await stack.ledger.stub.PutScheme(registry_pb2.PutSchemeRequest(scheme=scheme), **stack.ledger.call)
+    await stack.ledger.write(put("fact://foreign", "seen"))
+
+
+@pytest.mark.parametrize("gap", [foreign_write, project_write, new_scheme])
+@pytest.mark.asyncio
+async def test_behind_a_gap_an_assembler_reads(stack, gap):
+    await stack.ledger.begin_loop("mend the test")
+    await told_packet(stack)
+    await stack.ledger.write(put("known://a", "mine"))
+    await gap(stack)
+    await stack.ledger.go_on(put("known://b", "mine"))
+    stack.proxy.methods.clear()
+    told, cold = await told_packet(stack), await stack.packet(stack.cold)
+    assert stack.proxy.methods[0] == "ReadView"
+    assert (told.system, told.user) == (cold.system, cold.user)
+    assert "seen" in told.user
+
+
+@pytest.mark.asyncio
+async def test_more_changes_than_a_request_may_bring_are_refused(stack):
+    await stack.ledger.begin_loop("mend the test")
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await stack.packet(view_changes=[view_pb2.ViewChange()] * 65)
+    error = from_rpc(refused.value, "assembler", "")
+    assert (error.reason, error.metadata["field"]) == (Reason.LIMIT_EXCEEDED, "view_changes")
 
 
 @pytest.mark.asyncio

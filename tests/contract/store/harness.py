@@ -163,6 +163,7 @@ class Run:
         *writes: write_pb2.EntryWrite,
         loop: tuple[int, str, str] | None = None,
         follows: ledger_pb2.NextTurn | None = None,
+        tell_view: bool = False,
         **result: Any,
     ) -> ledger_pb2.EndTurnResponse:
         end = ledger_pb2.LoopEnd(status=loop[0], reason=loop[1], summary=loop[2]) if loop else None
@@ -175,6 +176,7 @@ class Run:
             writes=writes,
             loop_end=end,
             next=follows,
+            tell_view=tell_view,
         )
 
     async def get(self) -> Any:

@@ -11,6 +11,7 @@ from turnwright.provider.v1 import provider_service_pb2 as _provider_service_pb2
 from turnwright.store.v1 import write_pb2 as _write_pb2
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import packet_pb2 as _packet_pb2
+from turnwright.types.v1 import view_pb2 as _view_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -36,6 +37,7 @@ class AssembleRequest(_message.Message):
     AT_LEAST_FIELD_NUMBER: _builtins.int
     CALIBRATION_FIELD_NUMBER: _builtins.int
     BASE_DIGEST_FIELD_NUMBER: _builtins.int
+    VIEW_CHANGES_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -58,6 +60,12 @@ class AssembleRequest(_message.Message):
     def at_least(self) -> _cursor_pb2.Cursor:
         """The packet must show at least this moment. Absent: whatever the store has."""
 
+    @_builtins.property
+    def view_changes(self) -> _containers.RepeatedCompositeFieldContainer[_view_pb2.ViewChange]:
+        """What was written since the caller's latest packet of this run, in order, as the store told it. Where they lead from the
+        moment that the assembler knows to `at_least`, it reads nothing. At most 64; without them, or with others, it reads.
+        """
+
     def __init__(
         self,
         *,
@@ -69,10 +77,11 @@ class AssembleRequest(_message.Message):
         at_least: _cursor_pb2.Cursor | None = ...,
         calibration: _builtins.float = ...,
         base_digest: _builtins.str = ...,
+        view_changes: _abc.Iterable[_view_pb2.ViewChange] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "at_least", b"at_least"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "at_least", b"at_least", "base_digest", b"base_digest", "calibration", b"calibration", "context_length", b"context_length", "loop", b"loop", "project", b"project", "run", b"run", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "at_least", b"at_least", "base_digest", b"base_digest", "calibration", b"calibration", "context_length", b"context_length", "loop", b"loop", "project", b"project", "run", b"run", "turn", b"turn", "view_changes", b"view_changes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__at_least: _TypeAlias = _typing.Literal["at_least"]  # noqa: Y015
     _WhichOneofArgType__at_least: _TypeAlias = _typing.Literal["_at_least", b"_at_least"]  # noqa: Y015

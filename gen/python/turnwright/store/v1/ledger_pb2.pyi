@@ -14,6 +14,7 @@ from turnwright.types.v1 import loop_pb2 as _loop_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
 from turnwright.types.v1 import scheme_pb2 as _scheme_pb2
 from turnwright.types.v1 import turn_pb2 as _turn_pb2
+from turnwright.types.v1 import view_pb2 as _view_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -194,6 +195,7 @@ class WriteEntriesRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     PACKET_FIELD_NUMBER: _builtins.int
     READ_PATHS_FIELD_NUMBER: _builtins.int
+    TELL_VIEW_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -204,6 +206,8 @@ class WriteEntriesRequest(_message.Message):
     """Status that the run moves to: 102 or 202, under a fence; 0: none. The active loop moves along."""
     request_id: _builtins.str
     """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    tell_view: _builtins.bool
+    """Tell what the writes have changed of the run's view, for Assemble. Needs the fence, and goes with no request_id."""
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
         """The owner's fence. Absent: a write from outside the loop, which may not touch records of an open turn."""
@@ -239,10 +243,11 @@ class WriteEntriesRequest(_message.Message):
         request_id: _builtins.str = ...,
         packet: _write_pb2.PacketRecord | None = ...,
         read_paths: _abc.Iterable[_builtins.str] | None = ...,
+        tell_view: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_packet", b"_packet", "fence", b"fence", "packet", b"packet"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_packet", b"_packet", "durability", b"durability", "fence", b"fence", "packet", b"packet", "project", b"project", "read_paths", b"read_paths", "request_id", b"request_id", "run", b"run", "run_status", b"run_status", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_packet", b"_packet", "durability", b"durability", "fence", b"fence", "packet", b"packet", "project", b"project", "read_paths", b"read_paths", "request_id", b"request_id", "run", b"run", "run_status", b"run_status", "tell_view", b"tell_view", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__fence: _TypeAlias = _typing.Literal["fence"]  # noqa: Y015
     _WhichOneofArgType__fence: _TypeAlias = _typing.Literal["_fence", b"_fence"]  # noqa: Y015
@@ -266,6 +271,7 @@ class WriteEntriesResponse(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     ABORT_REQUESTED_FIELD_NUMBER: _builtins.int
     READ_FIELD_NUMBER: _builtins.int
+    VIEW_CHANGE_FIELD_NUMBER: _builtins.int
     abort_requested: _builtins.bool
     """True when somebody has asked that the active loop ends."""
     @_builtins.property
@@ -286,6 +292,12 @@ class WriteEntriesResponse(_message.Message):
         256 KiB together: ask GetEntries for them.
         """
 
+    @_builtins.property
+    def view_change(self) -> _view_pb2.ViewChange:
+        """What the writes have changed of the run's view. Absent where it was not asked for, where nothing changed, and where
+        only a look at the store can tell it: entries of shared scopes, bodies that were not written, more than 256 KiB.
+        """
+
     def __init__(
         self,
         *,
@@ -294,14 +306,20 @@ class WriteEntriesResponse(_message.Message):
         cursor: _cursor_pb2.Cursor | None = ...,
         abort_requested: _builtins.bool = ...,
         read: Global___ReadEntries | None = ...,
+        view_change: _view_pb2.ViewChange | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_read", b"_read", "cursor", b"cursor", "read", b"read"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_read", b"_read", "_view_change", b"_view_change", "cursor", b"cursor", "read", b"read", "view_change", b"view_change"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_read", b"_read", "abort_requested", b"abort_requested", "cursor", b"cursor", "paths", b"paths", "read", b"read", "revisions", b"revisions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_read", b"_read", "_view_change", b"_view_change", "abort_requested", b"abort_requested", "cursor", b"cursor", "paths", b"paths", "read", b"read", "revisions", b"revisions", "view_change", b"view_change"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__read: _TypeAlias = _typing.Literal["read"]  # noqa: Y015
     _WhichOneofArgType__read: _TypeAlias = _typing.Literal["_read", b"_read"]  # noqa: Y015
+    _WhichOneofReturnType__view_change: _TypeAlias = _typing.Literal["view_change"]  # noqa: Y015
+    _WhichOneofArgType__view_change: _TypeAlias = _typing.Literal["_view_change", b"_view_change"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__read) -> _WhichOneofReturnType__read | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__view_change) -> _WhichOneofReturnType__view_change | None: ...
 
 Global___WriteEntriesResponse: _TypeAlias = WriteEntriesResponse  # noqa: Y015
 
@@ -376,6 +394,7 @@ class EndTurnRequest(_message.Message):
     LOOP_END_FIELD_NUMBER: _builtins.int
     NEXT_FIELD_NUMBER: _builtins.int
     SCHEMES_VERSION_FIELD_NUMBER: _builtins.int
+    TELL_VIEW_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -384,6 +403,8 @@ class EndTurnRequest(_message.Message):
     """Number of the turn. 0 ends a loop that has no open turn."""
     schemes_version: _builtins.str
     """`version` of the SchemeRegistry that the caller knows, for `next`; empty: the built-in schemes only."""
+    tell_view: _builtins.bool
+    """Tell what the writes, those of `next` too, have changed of the run's view, for Assemble."""
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
         """The owner's fence."""
@@ -420,10 +441,11 @@ class EndTurnRequest(_message.Message):
         loop_end: Global___LoopEnd | None = ...,
         next: Global___NextTurn | None = ...,
         schemes_version: _builtins.str = ...,
+        tell_view: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "fence", b"fence", "loop_end", b"loop_end", "next", b"next", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "fence", b"fence", "loop_end", b"loop_end", "next", b"next", "project", b"project", "result", b"result", "run", b"run", "schemes_version", b"schemes_version", "turn", b"turn", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "fence", b"fence", "loop_end", b"loop_end", "next", b"next", "project", b"project", "result", b"result", "run", b"run", "schemes_version", b"schemes_version", "tell_view", b"tell_view", "turn", b"turn", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__loop_end: _TypeAlias = _typing.Literal["loop_end"]  # noqa: Y015
     _WhichOneofArgType__loop_end: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end"]  # noqa: Y015
@@ -478,6 +500,7 @@ class EndTurnResponse(_message.Message):
     ABORT_REQUESTED_FIELD_NUMBER: _builtins.int
     NEXT_FIELD_NUMBER: _builtins.int
     SCHEMES_FIELD_NUMBER: _builtins.int
+    VIEW_CHANGE_FIELD_NUMBER: _builtins.int
     abort_requested: _builtins.bool
     """True when somebody has asked that the active loop ends."""
     @_builtins.property
@@ -500,6 +523,10 @@ class EndTurnResponse(_message.Message):
     def schemes(self) -> _scheme_pb2.SchemeRegistry:
         """With `next`: the registered schemes, where they are not those that the caller knows."""
 
+    @_builtins.property
+    def view_change(self) -> _view_pb2.ViewChange:
+        """What the writes have changed of the run's view; absent as in WriteEntriesResponse."""
+
     def __init__(
         self,
         *,
@@ -509,18 +536,23 @@ class EndTurnResponse(_message.Message):
         abort_requested: _builtins.bool = ...,
         next: _turn_pb2.Turn | None = ...,
         schemes: _scheme_pb2.SchemeRegistry | None = ...,
+        view_change: _view_pb2.ViewChange | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_next", b"_next", "_schemes", b"_schemes", "cursor", b"cursor", "loop", b"loop", "next", b"next", "run", b"run", "schemes", b"schemes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_next", b"_next", "_schemes", b"_schemes", "_view_change", b"_view_change", "cursor", b"cursor", "loop", b"loop", "next", b"next", "run", b"run", "schemes", b"schemes", "view_change", b"view_change"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next", b"_next", "_schemes", b"_schemes", "abort_requested", b"abort_requested", "cursor", b"cursor", "loop", b"loop", "next", b"next", "run", b"run", "schemes", b"schemes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next", b"_next", "_schemes", b"_schemes", "_view_change", b"_view_change", "abort_requested", b"abort_requested", "cursor", b"cursor", "loop", b"loop", "next", b"next", "run", b"run", "schemes", b"schemes", "view_change", b"view_change"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__next: _TypeAlias = _typing.Literal["next"]  # noqa: Y015
     _WhichOneofArgType__next: _TypeAlias = _typing.Literal["_next", b"_next"]  # noqa: Y015
     _WhichOneofReturnType__schemes: _TypeAlias = _typing.Literal["schemes"]  # noqa: Y015
     _WhichOneofArgType__schemes: _TypeAlias = _typing.Literal["_schemes", b"_schemes"]  # noqa: Y015
+    _WhichOneofReturnType__view_change: _TypeAlias = _typing.Literal["view_change"]  # noqa: Y015
+    _WhichOneofArgType__view_change: _TypeAlias = _typing.Literal["_view_change", b"_view_change"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__next) -> _WhichOneofReturnType__next | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__schemes) -> _WhichOneofReturnType__schemes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__view_change) -> _WhichOneofReturnType__view_change | None: ...
 
 Global___EndTurnResponse: _TypeAlias = EndTurnResponse  # noqa: Y015

@@ -1,0 +1,44 @@
+"""What one write has changed of a run's view, for the assembler: told with the answer, so that it need not read.
+
+It is made of the same account as the change feed's (see app.news), and there is none where the feed would have to look
+at the database.
+Source: architecture 12.4; docs/adr/0021.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from turnwright_core.entries import Cursor, Entry
+from turnwright_store.app.news import RunNews, UnknownError, gather_views
+from turnwright_store.domain.basis import Basis
+from turnwright_store.sql.views import ViewFilter, Wanted
+
+INSTRUCTIONS_PATH: Final = "instructions://system"
+"""What the assembler reads beside what a packet shows."""
+
+_WANTED: Final = Wanted(ViewFilter.PACKET, (INSTRUCTIONS_PATH,))
+
+
+class ViewChange(Struct, frozen=True):
+    """What entered, changed or left between two moments, in the order of the feed."""
+
+    before: Cursor
+    after: Cursor
+    entries: list[Entry]
+    removed: list[str]
+
+
+def view_change(basis: Basis, news: RunNews | None) -> ViewChange | None:
+    """What a commit has changed of the view that packets are made of; None where only the database can tell."""
+    if news is None:
+        return None
+    try:
+        entries, removed = gather_views([news], _WANTED, basis.hidden_schemes)
+    except UnknownError:
+        return None
+    after = news.run.cursor(basis.incarnation)
+    return ViewChange(replace(after, run_revision=news.before), after, entries, removed)

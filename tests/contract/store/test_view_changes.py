@@ -1,0 +1,123 @@
+"""What a write tells of the view that packets are made of: what a reader of that view would have been told."""
+
+import random
+
+import pytest
+from turnwright.store.v1 import read_pb2
+
+from contract.store.harness import (
+    ARCHIVED,
+    PROPOSED,
+    RECORDED,
+    STREAMING,
+    SUMMARIZED,
+    VISIBLE,
+    append,
+    next_turn,
+    remove,
+    set_,
+)
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.limits import CHUNK_BYTES
+
+pytestmark = pytest.mark.asyncio
+
+PACKET = {"filter": read_pb2.VIEW_FILTER_PACKET, "include_paths": ["instructions://system"]}
+PATHS = ["known://a", "known://b", "unknown://a", "log://turn_1/set/a", "instructions://system", "tool://get"]
+
+
+async def told_by(run, *writes, **more):
+    answer = await run.write(*writes, tell_view=True, **more)
+    return answer.view_change if answer.HasField("view_change") else None
+
+
+async def check(run, change):
+    """It is what reading from the moment before it to now tells."""
+    view = await run.view(after=change.before, **PACKET)
+    assert change.after == view.cursor
+    assert sorted(change.removed_paths) == sorted(view.removed)
+    by_path = {entry.path: entry for entry in view.entries}
+    assert {entry.path: entry for entry in change.entries} == by_path
+
+
+def random_write(dice):
+    path = dice.choice(PATHS)
+    if dice.random() < 0.2:
+        return remove(path)
+    return set_(
+        path,
+        dice.choice(["short", "line\n" * dice.randrange(400), ""]),
+        dice.choice([None, '{"summary":"x"}']),
+        visibility=dice.choice([VISIBLE, SUMMARIZED, ARCHIVED]),
+        state=dice.choice([STREAMING, PROPOSED, 0]),
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_write_tells_what_a_reader_would_be_told(run, seed):
+    dice = random.Random(seed)
+    await run.begin()
+    told = 0
+    for turn in range(1, 12):
+        change = await told_by(run, *(random_write(dice) for _ in range(dice.randrange(1, 6))))
+        if change:
+            await check(run, change)
+            told += 1
+        writes = [random_write(dice) for _ in range(dice.randrange(3))]
+        follows = next_turn(*(random_write(dice) for _ in range(dice.randrange(2))))
+        ended = await run.end(turn, *writes, follows=follows, tell_view=True)
+        assert ended.HasField("view_change")
+        await check(run, ended.view_change)
+        told += 1
+    assert told > 11
+
+
+async def test_a_text_that_is_stored_already_is_told_where_it_is_given(run):
+    """A file that is only looked at: its view changes, and the project's content does not."""
+    await run.begin(set_("a.txt", "text", '{"bytes":4,"summary":"s"}', visibility=ARCHIVED))
+    told = set_("a.txt", "text", merge_attributes_json='{"bytes":4,"binary":null}', visibility=VISIBLE)
+    change = await told_by(run, told)
+    await check(run, change)
+    [entry] = change.entries
+    assert (entry.body, entry.attributes_json, change.after.project_revision) == (
+        "text", '{"bytes":4,"summary":"s"}', change.before.project_revision,
+    )  # fmt: skip
+
+
+async def test_what_only_the_database_knows_is_not_told(run):
+    await run.begin(set_("known://a", "text"), set_("sh://turn_1/x_1", "", state=STREAMING))
+    assert not (await run.write(set_("known://a", "asked for nothing"))).HasField("view_change")
+    assert await told_by(run) is None
+    assert await told_by(run, set_("a.txt", "of the project")) is None
+    assert await told_by(run, set_("known://a", visibility=SUMMARIZED)) is None
+    assert await told_by(run, append("sh://turn_1/x_1", "more")) is None
+    assert await told_by(run, set_("known://b", "x" * (CHUNK_BYTES + 1))) is None
+    assert await told_by(run, set_("known://b", "x")) is not None
+    assert not (await run.end(1, loop=(200, "update", "done"), tell_view=True)).HasField("view_change")
+
+
+async def test_only_the_owner_is_told(run):
+    await run.begin()
+    for fields in ({"fence": run.fence, "request_id": "r1"}, {}):
+        with pytest.raises(TurnwrightError) as refused:
+            await run.client.call(
+                "WriteEntries", **run.address, writes=[set_("known://a", "x")], tell_view=True, **fields
+            )
+        assert (refused.value.reason, refused.value.metadata["field"]) == (Reason.INVALID_FIELD, "tell_view")
+
+
+async def test_a_change_names_the_registry_it_was_told_by(run):
+    await run.begin()
+    before = await told_by(run, set_("known://a", "x"))
+    await run.client.call("PutScheme", scheme={"name": "note", "model_visible": False, "category": "data"})
+    after = await told_by(run, set_("note://a", "x"))
+    assert [entry.path for entry in before.entries] == ["known://a"]
+    assert (list(after.entries), before.schemes_version) == ([], "")
+    assert after.schemes_version
+
+
+async def test_a_record_is_told_with_what_its_command_has_come_through(run):
+    await run.begin()
+    change = await told_by(run, set_("log://turn_1/get/a", "", state=RECORDED))
+    await check(run, change)
+    assert [entry.path for entry in change.entries] == ["log://turn_1/get/a"]
