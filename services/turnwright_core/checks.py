@@ -19,6 +19,12 @@ def check_bytes(field: str, text: str, limit: int) -> int:
     return actual
 
 
+def check_count(field: str, actual: int, limit: int) -> None:
+    """Refuse a list of more than `limit` items."""
+    if actual > limit:
+        raise over_limit(field, limit, actual, "items")
+
+
 def over_limit(field: str, limit: int, actual: int, unit: str) -> TurnwrightError:
     """What a caller is told of a field that is too long."""
     message = f"{field} has {actual} {unit}; the limit is {limit}."

@@ -10,7 +10,7 @@ from turnwright.types.v1 import view_pb2
 
 from turnwright_assembler.app.assemble import Ask
 from turnwright_assembler.ports import ViewChange, ViewPart
-from turnwright_core.errors import Reason, fault
+from turnwright_core.checks import check_chars, check_count, invalid
 from turnwright_core.limits import CALIBRATION_MAX, NAME_CHARS_MAX, VIEW_CHANGES_MAX
 from turnwright_core.wire.entries import cursor_from_pb, entry_from_pb
 
@@ -21,9 +21,9 @@ def ask_from(request: assembler_service_pb2.AssembleRequest | budget_pb2.CheckBu
         _check_name(field, getattr(request, field))
     for field in ("turn", "loop", "context_length"):
         if getattr(request, field) < 1:
-            raise fault(Reason.INVALID_FIELD, f"`{field}` must be at least 1.", field=field)
+            raise invalid(field, f"`{field}` must be at least 1.")
     if not isfinite(request.calibration) or not 0 <= request.calibration <= CALIBRATION_MAX:
-        raise fault(Reason.INVALID_FIELD, f"`calibration` must be from 0 to {CALIBRATION_MAX:g}.", field="calibration")
+        raise invalid("calibration", f"`calibration` must be from 0 to {CALIBRATION_MAX:g}.")
     base_digest = ""
     changes: tuple[ViewChange, ...] = ()
     if isinstance(request, assembler_service_pb2.AssembleRequest):
@@ -42,15 +42,7 @@ def ask_from(request: assembler_service_pb2.AssembleRequest | budget_pb2.CheckBu
 
 
 def _told(changes: Sequence[view_pb2.ViewChange]) -> tuple[ViewChange, ...]:
-    if len(changes) > VIEW_CHANGES_MAX:
-        raise fault(
-            Reason.LIMIT_EXCEEDED,
-            f"`view_changes` has at most {VIEW_CHANGES_MAX} items; leave them out, and the assembler reads.",
-            field="view_changes",
-            limit=VIEW_CHANGES_MAX,
-            actual=len(changes),
-            unit="items",
-        )
+    check_count("view_changes", len(changes), VIEW_CHANGES_MAX)
     return tuple(map(_view_change, changes))
 
 
@@ -65,13 +57,5 @@ def _view_change(change: view_pb2.ViewChange) -> ViewChange:
 
 def _check_name(field: str, value: str) -> None:
     if not value:
-        raise fault(Reason.INVALID_FIELD, f"`{field}` is missing.", field=field)
-    if len(value) > NAME_CHARS_MAX:
-        raise fault(
-            Reason.LIMIT_EXCEEDED,
-            f"`{field}` has at most {NAME_CHARS_MAX} characters.",
-            field=field,
-            limit=NAME_CHARS_MAX,
-            actual=len(value),
-            unit="characters",
-        )
+        raise invalid(field, f"`{field}` is missing.")
+    check_chars(field, value, NAME_CHARS_MAX)

@@ -10,8 +10,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from turnwright_core.checks import invalid
 from turnwright_core.constraints import ADD, READONLY, FileConstraint
-from turnwright_core.errors import Reason, fault
 from turnwright_core.text import scheme_of
 from turnwright_executor.domain.policy import is_flagged
 from turnwright_grammar import Command
@@ -30,7 +30,7 @@ def kept_file(command: Command) -> tuple[Command, FileConstraint | None]:
     path = command.attributes.get("path", "").strip()
     if scheme_of(path):
         message = f"Only files are kept by the project; {path} is an entry. Call without `persist`."
-        raise fault(Reason.INVALID_FIELD, message, field="attributes.path")
+        raise invalid("attributes.path", message)
     rest = {name: value for name, value in command.attributes.items() if name not in _FLAGS}
     kind = READONLY if is_flagged(command, "readonly") else ADD
     return replace(command, attributes=rest), FileConstraint(path, kind)

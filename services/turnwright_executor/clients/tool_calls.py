@@ -26,6 +26,7 @@ from weakref import WeakValueDictionary
 from msgspec import Struct
 from msgspec.structs import replace
 
+from turnwright_core.checks import invalid, over_limit
 from turnwright_core.entries import Entry, EntryWrite, RemoveEntry, State, Tier
 from turnwright_core.errors import ConflictError, Reason, TurnwrightError, fault
 from turnwright_core.kit.scope import detached
@@ -384,9 +385,8 @@ async def _confirmed() -> None:
 def _check(call: Call, tools: Mapping[str, Tool]) -> None:
     if call.command.name not in tools:
         message = f"There is no tool {call.command.name!r}. The tools are {', '.join(tools)}."
-        raise fault(Reason.INVALID_FIELD, message, field="tool")
+        raise invalid("tool", message)
     texts = (call.command.body, *call.command.attributes, *call.command.attributes.values())
     actual = sum(len(text.encode()) for text in texts)
     if actual > CALL_BYTES_MAX:
-        message = f"The command has {actual} bytes; the limit is {CALL_BYTES_MAX}."
-        raise fault(Reason.LIMIT_EXCEEDED, message, field="body", limit=CALL_BYTES_MAX, actual=actual, unit="bytes")
+        raise over_limit("body", CALL_BYTES_MAX, actual, "bytes")

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.checks import invalid
 from turnwright_core.patterns import unified_patch
 from turnwright_executor.domain.effects import CallEffect, CommandEffect, Effect, FileEdit, FileEffect, QuestionEffect
 
@@ -24,9 +24,9 @@ AMENDED_PATCH_BYTES_MAX: Final = 16 * 1024
 def check_contents(effect: Effect, contents: Mapping[str, str]) -> None:
     """Raises InvalidError for contents that the effect has no place for."""
     if isinstance(effect, QuestionEffect) and contents:
-        raise _invalid("A question has no content: give an answer.")
+        raise invalid("contents", "A question has no content: give an answer.")
     if isinstance(effect, CallEffect) and contents:
-        raise _invalid("This proposal has no content to change: accept it as it is, or reject it.")
+        raise invalid("contents", "This proposal has no content to change: accept it as it is, or reject it.")
     if isinstance(effect, CommandEffect):
         _check_command(contents)
     if isinstance(effect, FileEffect):
@@ -35,24 +35,22 @@ def check_contents(effect: Effect, contents: Mapping[str, str]) -> None:
 
 def _check_command(contents: Mapping[str, str]) -> None:
     if set(contents) - {ONLY}:
-        raise _invalid("The content of a command is its command line: leave the path empty.")
+        raise invalid("contents", "The content of a command is its command line: leave the path empty.")
     if ONLY in contents and not contents[ONLY].strip():
-        raise _invalid("The command line is empty: reject the proposal instead.")
+        raise invalid("contents", "The command line is empty: reject the proposal instead.")
     if "\0" in contents.get(ONLY, ""):
-        raise _invalid("A command line cannot contain NUL.")
+        raise invalid("contents", "A command line cannot contain NUL.")
 
 
 def _check_files(effect: FileEffect, contents: Mapping[str, str]) -> None:
     written = [edit.path for edit in effect.edits if edit.content is not None]
     if ONLY in contents and (len(written) != 1 or len(contents) != 1):
-        raise _invalid(f"The proposal writes {len(written)} files: name the path of each content.")
+        raise invalid("contents", f"The proposal writes {len(written)} files: name the path of each content.")
     for path in contents:
         if path != ONLY and path not in written:
-            raise _invalid(f"The proposal does not write {path}; it writes {', '.join(written) or 'no file'}.")
-
-
-def _invalid(message: str) -> TurnwrightError:
-    return fault(Reason.INVALID_FIELD, message, field="contents")
+            raise invalid(
+                "contents", f"The proposal does not write {path}; it writes {', '.join(written) or 'no file'}."
+            )
 
 
 def contents_in(effect: Effect) -> dict[str, str]:

@@ -11,8 +11,8 @@ from typing import Any
 from turnwright.executor.v1 import control_pb2 as pb
 from turnwright.store.v1 import control_pb2, registry_pb2
 
+from turnwright_core.checks import invalid
 from turnwright_core.entries import Tier
-from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import check_deployment, current_caller
 from turnwright_core.runs import check_vendor
 from turnwright_core.wire.entries import entry_to_pb
@@ -85,4 +85,4 @@ def _check_vendor(vendor_model: str) -> None:
         if "/" in vendor_model:
             check_vendor(vendor_model)
     except ValueError as error:
-        raise fault(Reason.INVALID_FIELD, str(error), field="model.vendor_model") from None
+        raise invalid("model.vendor_model", str(error)) from None

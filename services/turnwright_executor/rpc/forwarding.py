@@ -109,7 +109,8 @@ def check_floor(floor: Tier, method: str) -> Caller:
 def copied(source: Message, target: type[M], **given: Any) -> M:
     """A message with what another one says in fields of the same name and type, and with what is given."""
     shared = _shared(source.DESCRIPTOR, target.DESCRIPTOR)
-    return target(**{field.name: value for field, value in source.ListFields() if field.name in shared}, **given)
+    said = {field.name: value for field, value in source.ListFields() if field.name in shared}
+    return target(**said | given)
 
 
 @cache

@@ -8,6 +8,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
+from turnwright_core.checks import check_bytes, invalid
 from turnwright_core.entries import Cursor, EntryWrite, SetEntry, Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
@@ -18,7 +19,7 @@ from turnwright_store.app.reading import Address
 from turnwright_store.app.registry import add_run, check_model_exists
 from turnwright_store.app.writing import Turning, apply_writes, check_writes
 from turnwright_store.domain.basis import Basis
-from turnwright_store.domain.checks import RUN_ALIAS, check_budget, check_bytes, check_name, invalid
+from turnwright_store.domain.checks import RUN_ALIAS, check_budget, check_name
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops as loop_rows

@@ -11,6 +11,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from turnwright_core.checks import check_bytes, invalid
 from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
@@ -21,7 +22,7 @@ from turnwright_store.app.reading import Address
 from turnwright_store.app.registry import check_alias_free, check_model_exists
 from turnwright_store.app.writing import apply_writes
 from turnwright_store.domain.basis import Basis
-from turnwright_store.domain.checks import RUN_ALIAS, check_bytes, check_name, check_run_settings, invalid
+from turnwright_store.domain.checks import RUN_ALIAS, check_name, check_run_settings
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import control as rows

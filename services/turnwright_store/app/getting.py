@@ -14,6 +14,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from turnwright_core.checks import check_count, over_limit
 from turnwright_core.entries import Entry, State, Tier, Visibility
 from turnwright_core.limits import CHUNK_BYTES, PAGE_SIZE_MAX
 from turnwright_core.text import LineSlice, slice_lines
@@ -21,7 +22,6 @@ from turnwright_store.app.moments import NUMBER_MAX, At, Sighting, moment_of_cur
 from turnwright_store.app.packets import packet_messages
 from turnwright_store.app.reading import ENTRY_BYTES, Address, batches, weight_of
 from turnwright_store.domain.basis import Basis
-from turnwright_store.domain.checks import check_count, over_limit
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX
 from turnwright_store.ports import Connection
 from turnwright_store.sql.forks import home_of

@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from turnwright_core.checks import check_chars, check_count, invalid
 from turnwright_core.entries import Entry, Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
@@ -21,7 +22,7 @@ from turnwright_core.runs import RUNNING, Model, Run, Turn
 from turnwright_store.app.ledger import check_fence, moved, raised, records_prefix
 from turnwright_store.app.reading import Address
 from turnwright_store.domain.basis import Basis
-from turnwright_store.domain.checks import ROOT_CHARS_MAX, check_chars, check_count, invalid, page_size
+from turnwright_store.domain.checks import ROOT_CHARS_MAX, page_size
 from turnwright_store.domain.locks import run_lock
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX, page_of
 from turnwright_store.domain.permissions import check_floor

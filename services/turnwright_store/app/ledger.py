@@ -11,6 +11,7 @@ from math import isfinite
 from msgspec import Struct
 from msgspec.structs import replace
 
+from turnwright_core.checks import check_bytes, invalid
 from turnwright_core.entries import Cursor, EntryWrite, Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
@@ -37,7 +38,6 @@ from turnwright_store.app.reading import Address
 from turnwright_store.app.view_change import ViewChange, view_change
 from turnwright_store.app.writing import Turning, Written, apply_writes, check_writes, written_paths
 from turnwright_store.domain.basis import Basis
-from turnwright_store.domain.checks import check_bytes, invalid
 from turnwright_store.domain.packets import Packet
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.ports import Transaction

@@ -11,13 +11,14 @@ from typing import Final
 
 from msgspec import Struct
 
+from turnwright_core.checks import check_chars, check_count, invalid
 from turnwright_core.entries import Cursor, Entry, State, Visibility
 from turnwright_core.limits import PATTERN_CHARS_MAX
 from turnwright_core.patterns import PatternError, Shape, match, search, shape_of
 from turnwright_store.app.moments import NUMBER_MAX, At, Sighting, sighting
 from turnwright_store.app.reading import Address, batches, weight_of
 from turnwright_store.domain.basis import Basis
-from turnwright_store.domain.checks import check_chars, check_count, invalid, page_size
+from turnwright_store.domain.checks import page_size
 from turnwright_store.domain.pages import page_of, place_of
 from turnwright_store.ports import Connection
 from turnwright_store.sql.feed import END_OF_REVISION

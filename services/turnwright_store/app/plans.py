@@ -18,6 +18,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from turnwright_core.checks import check_bytes, check_chars, invalid
 from turnwright_core.entries import Cursor, EntryWrite, RemoveEntry, SetEntry, Tier, Visibility, to_attributes_json
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
@@ -34,7 +35,7 @@ from turnwright_store.app.ledger import check_fence
 from turnwright_store.app.reading import Address
 from turnwright_store.app.writing import apply_writes, check_writes
 from turnwright_store.domain.basis import Basis
-from turnwright_store.domain.checks import check_bytes, check_chars, check_name, invalid, page_size
+from turnwright_store.domain.checks import check_name, page_size
 from turnwright_store.domain.pages import page_of, place_of
 from turnwright_store.domain.scheme_rules import PLAN_ID, PLAN_NUMBER_MAX
 from turnwright_store.ports import Connection, Transaction

@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 
 from msgspec import Struct
 
+from turnwright_core.checks import check_chars, invalid, over_limit
 from turnwright_core.destinations import destination
 from turnwright_core.entries import (
     CopyEntry,
@@ -37,7 +38,7 @@ from turnwright_store.app.listing import Query, candidates_now, fitting_entries
 from turnwright_store.app.reading import Address, find
 from turnwright_store.app.writing import Written
 from turnwright_store.domain.basis import Basis
-from turnwright_store.domain.checks import check_chars, check_path, invalid, over_limit
+from turnwright_store.domain.checks import check_path
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql.runs import Standing, get_standing

@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from turnwright_core.checks import check_bytes, check_chars, check_count, invalid
 from turnwright_core.decisions import Decision, Ruling
 from turnwright_core.entries import Cursor, Entry, EntryWrite, SetEntry, State, Tier
 from turnwright_core.errors import Reason, fault
@@ -23,7 +24,7 @@ from turnwright_core.wire.command_records import decided, decision_in
 from turnwright_store.app.reading import Address
 from turnwright_store.app.writing import apply_writes
 from turnwright_store.domain.basis import Basis
-from turnwright_store.domain.checks import check_bytes, check_chars, check_count, check_path, check_record, invalid
+from turnwright_store.domain.checks import check_path, check_record
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.ports import Transaction
 from turnwright_store.sql.runs import RunRow, get_run

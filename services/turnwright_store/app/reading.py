@@ -11,10 +11,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from turnwright_core.checks import check_count, invalid
 from turnwright_core.entries import Cursor, Entry
 from turnwright_store.app.moments import At, check_cursor, moment_of_cursor, sighting
 from turnwright_store.domain.basis import Basis
-from turnwright_store.domain.checks import check_count, invalid
 from turnwright_store.domain.pages import in_parts
 from turnwright_store.ports import Connection, Database
 from turnwright_store.sql.feed import END_OF_REVISION, Feed, Place

@@ -7,18 +7,17 @@ from pathlib import PurePath
 
 from msgspec.structs import replace
 
+from turnwright_core.checks import check_count, invalid
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import NAME_CHARS_MAX, PAGE_SIZE_MAX
 from turnwright_core.runs import QUEUED, RUNNING, Loop, Model, Project, Run, RunSettings, Turn
 from turnwright_store.domain.checks import (
     ROOT_CHARS_MAX,
     RUN_ALIAS,
-    check_count,
     check_model,
     check_name,
     check_run_settings,
     check_words,
-    invalid,
     page_size,
 )
 from turnwright_store.domain.names import project_names, run_aliases

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
+from turnwright_core.checks import check_chars, check_count, invalid
 from turnwright_core.constraints import ADD, IGNORE, READONLY, FileConstraint, leaves_the_project
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
@@ -26,7 +27,7 @@ from turnwright_core.patterns import PatternError, Shape, match, shape_of
 from turnwright_core.schemes import BY_NAME, CATEGORIES, SCOPES, Scheme
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.basis import Basis
-from turnwright_store.domain.checks import check_chars, check_count, check_name, invalid, page_size
+from turnwright_store.domain.checks import check_name, page_size
 from turnwright_store.domain.pages import page_of, place_of
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.ports import Connection, Database, Transaction

@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from turnwright_core.checks import check_chars, check_count, invalid
 from turnwright_core.limits import (
     SEARCH_HITS_DEFAULT,
     SEARCH_HITS_MAX,
@@ -21,7 +22,6 @@ from turnwright_core.limits import (
     SEARCH_SCHEMES_MAX,
 )
 from turnwright_store.app.maintenance import Chore
-from turnwright_store.domain.checks import check_chars, check_count, invalid
 from turnwright_store.domain.locks import project_lock
 from turnwright_store.domain.words import query_words, snippet
 from turnwright_store.ports import Connection, Database, Durability, Transaction

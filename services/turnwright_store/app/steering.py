@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from turnwright_core.checks import check_count, invalid
 from turnwright_core.entries import EntryWrite, SetEntry, State
 from turnwright_core.kit.auth import Caller
 from turnwright_core.runs import Budget, LoopSettings, Mode, RunSettings
@@ -26,7 +27,7 @@ from turnwright_store.app.reading import Address
 from turnwright_store.app.view_change import view_change
 from turnwright_store.app.writing import Written, written_paths
 from turnwright_store.domain.basis import Basis
-from turnwright_store.domain.checks import check_attributes, check_count, check_path, check_revision, invalid
+from turnwright_store.domain.checks import check_attributes, check_path, check_revision
 from turnwright_store.domain.packets import Packet
 from turnwright_store.domain.permissions import check_writer, writer_of
 from turnwright_store.ports import Transaction

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from turnwright_store.domain.checks import over_limit
+from turnwright_core.checks import over_limit
 from turnwright_store.domain.slots import Sight, Slot
 from turnwright_store.ports import Stored, Transaction
 from turnwright_store.sql import entries as rows

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from turnwright_core.checks import check_chars, check_count, invalid
 from turnwright_core.entries import (
     AppendEntry,
     Entry,
@@ -45,7 +46,6 @@ from turnwright_core.text import slugify
 from turnwright_store.app.reading import Address
 from turnwright_store.app.writing import apply_writes, check_writes
 from turnwright_store.domain.basis import Basis
-from turnwright_store.domain.checks import check_chars, check_count, invalid
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.ports import Transaction
 from turnwright_store.sql.runs import Standing, get_standing

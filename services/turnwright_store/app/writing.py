@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from turnwright_core.checks import check_bytes, check_count, invalid, over_limit
 from turnwright_core.entries import (
     AppendEntry,
     CopyEntry,
@@ -30,14 +31,10 @@ from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import (
     OUTCOME_CHARS_MAX,
     check_attributes,
-    check_bytes,
-    check_count,
     check_path,
     check_record,
     check_revision,
     check_words,
-    invalid,
-    over_limit,
 )
 from turnwright_store.domain.limits import WriteLimits
 from turnwright_store.domain.permissions import check_record_writer, check_writer, writer_of

@@ -10,6 +10,7 @@ import re
 from math import isfinite
 from typing import Any, Final
 
+from turnwright_core.checks import check_bytes, check_chars, check_count, invalid, over_limit
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import (
     ATTRIBUTES_BYTES_MAX,
@@ -39,42 +40,11 @@ NAME: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
-def check_chars(field: str, text: str, limit: int) -> None:
-    """Refuse a text of more than `limit` code points."""
-    if len(text) > limit:
-        raise over_limit(field, limit, len(text), "characters")
-
-
 def check_words(field: str, text: str, limit: int) -> None:
     """Refuse a short text of more than `limit` code points, or with a NUL, which not every database can store."""
     check_chars(field, text, limit)
     if "\x00" in text:
         raise invalid(field, f"{field} holds a NUL character.")
-
-
-def check_bytes(field: str, text: str, limit: int) -> int:
-    """The length of a text in bytes of UTF-8; refused over `limit`."""
-    actual = len(text.encode())
-    if actual > limit:
-        raise over_limit(field, limit, actual, "bytes")
-    return actual
-
-
-def check_count(field: str, actual: int, limit: int) -> None:
-    """Refuse a list of more than `limit` items."""
-    if actual > limit:
-        raise over_limit(field, limit, actual, "items")
-
-
-def over_limit(field: str, limit: int, actual: int, unit: str) -> Exception:
-    """What a caller is told of a field that is too long."""
-    message = f"{field} has {actual} {unit}; the limit is {limit}."
-    return fault(Reason.LIMIT_EXCEEDED, message, field=field, limit=limit, actual=actual, unit=unit)
-
-
-def invalid(field: str, message: str) -> Exception:
-    """What a caller is told of a field that is missing or malformed."""
-    return fault(Reason.INVALID_FIELD, message, field=field)
 
 
 def check_name(field: str, name: str, pattern: re.Pattern[str] = NAME) -> None:

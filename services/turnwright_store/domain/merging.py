@@ -9,8 +9,8 @@ import json
 from math import isfinite
 from typing import Any
 
+from turnwright_core.checks import invalid
 from turnwright_core.entries import to_attributes_json
-from turnwright_store.domain.checks import invalid
 
 
 def merge_attributes(attributes_json: str, patch_json: str) -> str:

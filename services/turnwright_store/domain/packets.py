@@ -18,10 +18,11 @@ from typing import Final
 
 from msgspec import Struct, field
 
+from turnwright_core.checks import check_bytes, check_count, invalid
 from turnwright_core.differences import Copied, Differences
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import BODY_BYTES_MAX
-from turnwright_store.domain.checks import check_bytes, check_count, check_path, invalid
+from turnwright_store.domain.checks import check_path
 
 MESSAGES_MAX: Final = 16
 """Most messages of a packet."""

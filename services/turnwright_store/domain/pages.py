@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
+from turnwright_core.checks import check_chars, invalid
 from turnwright_core.limits import CHUNK_BYTES, MESSAGE_BYTES_MAX, PAGE_BYTES_MAX
-from turnwright_store.domain.checks import check_chars, invalid
 
 TOKEN_CHARS_MAX: Final = 16 * 1024
 """Longest token: that of the longest path has three quarters of it."""

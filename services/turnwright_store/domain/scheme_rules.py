@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from turnwright_core.checks import check_bytes, check_chars, invalid
 from turnwright_core.entries import SetEntry, State
 from turnwright_core.limits import (
     EVENT_PAYLOAD_BYTES_MAX,
@@ -20,7 +21,6 @@ from turnwright_core.limits import (
     PLAN_BODY_BYTES_MAX,
     PLAN_DELTA_BYTES_MAX,
 )
-from turnwright_store.domain.checks import check_bytes, check_chars, invalid
 
 PLAN_ID: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS_MAX}}}")
 

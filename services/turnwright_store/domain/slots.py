@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
+from turnwright_core.checks import invalid, over_limit
 from turnwright_core.entries import AppendEntry, RemoveEntry, SetEntry, State, Tier, Visibility
 from turnwright_core.errors import Reason, fault
-from turnwright_store.domain.checks import invalid, over_limit
 from turnwright_store.domain.limits import WriteLimits
 from turnwright_store.domain.merging import merge_attributes
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from turnwright.store.v1 import change_pb2
 
+from turnwright_core.checks import invalid
 from turnwright_core.entries import Tier, Visibility
 from turnwright_core.errors import InvalidError, MissingError
 from turnwright_core.kit.auth import Caller, current_caller
@@ -16,7 +17,6 @@ from turnwright_store.app import primitives
 from turnwright_store.app.listing import time_limit
 from turnwright_store.app.primitives import Change, Plan, Primitive
 from turnwright_store.app.reading import Address
-from turnwright_store.domain.checks import invalid
 from turnwright_store.domain.locks import write_locks
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.ports import Transaction

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from turnwright.store.v1 import lease_pb2, write_pb2
 
+from turnwright_core.checks import check_count
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import current_caller
 from turnwright_core.wire import entries as entry_wire
@@ -15,7 +16,6 @@ from turnwright_core.wire import runs as wire
 from turnwright_store.app import leases as app
 from turnwright_store.app.leases import Claimant, Claimed, Lease, LeaseState
 from turnwright_store.app.reading import Address
-from turnwright_store.domain.checks import check_count
 from turnwright_store.domain.locks import REGISTRY_LOCK, run_lock
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.ports import Durability

@@ -9,6 +9,7 @@ from typing import Any
 from turnwright.store.v1 import ledger_pb2, queue_pb2
 from turnwright.types.v1 import view_pb2
 
+from turnwright_core.checks import check_count, invalid
 from turnwright_core.entries import EntryWrite, Tier
 from turnwright_core.kit.auth import Caller, current_caller
 from turnwright_core.runs import LoopEnd
@@ -18,7 +19,6 @@ from turnwright_store.app import commands, ledger, steering
 from turnwright_store.app.getting import BESIDE_PATHS_MAX, entries_beside
 from turnwright_store.app.reading import Address
 from turnwright_store.app.view_change import ViewChange
-from turnwright_store.domain.checks import check_count, invalid
 from turnwright_store.domain.locks import packets_lock, paths_of, project_lock, run_lock, write_locks
 from turnwright_store.ports import Durability, Transaction
 from turnwright_store.rpc.calls import Calls, copies, is_small, writes_of

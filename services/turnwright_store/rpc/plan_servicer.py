@@ -7,6 +7,7 @@ from typing import Any
 
 from turnwright.store.v1 import plan_pb2
 
+from turnwright_core.checks import invalid
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import Caller
 from turnwright_core.plans import MAIN
@@ -15,7 +16,6 @@ from turnwright_core.wire.plans import plan_from_pb, plan_to_pb
 from turnwright_store.app import plans
 from turnwright_store.app.plans import Writing
 from turnwright_store.app.reading import Address
-from turnwright_store.domain.checks import invalid
 from turnwright_store.domain.locks import run_lock
 from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls

@@ -8,6 +8,7 @@ from typing import Any
 
 from turnwright.store.v1 import proposal_pb2, queue_pb2
 
+from turnwright_core.checks import invalid
 from turnwright_core.kit.auth import Caller
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
@@ -17,7 +18,6 @@ from turnwright_store.app import proposals
 from turnwright_store.app.inbox import Gone, InboxChange, InboxQuery, Pending, list_proposals, watch_inbox
 from turnwright_store.app.proposals import Resolution
 from turnwright_store.app.reading import Address
-from turnwright_store.domain.checks import invalid
 from turnwright_store.domain.locks import run_lock
 from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 from turnwright.store.v1 import read_pb2
 
+from turnwright_core.checks import invalid
 from turnwright_core.entries import State, Visibility
 from turnwright_core.text import LineSlice
 from turnwright_core.wire import entries as entry_wire
@@ -18,7 +19,6 @@ from turnwright_store.app.getting import Lines, Wish, get_entries
 from turnwright_store.app.listing import HistoryQuery, Query, list_entries, list_entry_history, time_limit
 from turnwright_store.app.moments import At
 from turnwright_store.app.reading import Address, read_view
-from turnwright_store.domain.checks import invalid
 from turnwright_store.rpc.calls import Calls, after_of
 from turnwright_store.sql.views import ViewFilter, Wanted
 

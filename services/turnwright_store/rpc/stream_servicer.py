@@ -9,13 +9,13 @@ from typing import Any, Final
 from turnwright.store.v1 import stream_pb2
 from turnwright.types.v1 import stream_pb2 as types_pb2
 
+from turnwright_core.checks import invalid, over_limit
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_store.app import streams
 from turnwright_store.app.reading import Address
-from turnwright_store.domain.checks import invalid, over_limit
 from turnwright_store.domain.locks import run_lock
 from turnwright_store.ports import Connection, Durability, Transaction
 from turnwright_store.rpc.calls import Calls
