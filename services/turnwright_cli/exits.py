@@ -47,7 +47,6 @@ class FailureError(Exception):
 
 
 def usage(message: str) -> FailureError:
-    """The call itself is wrong."""
     return FailureError(USAGE, message)
 
 

@@ -74,7 +74,6 @@ class Stack:
 
     @property
     def secret(self) -> str:
-        """The token of this deployment."""
         return next(iter(self._settings.values())).secret()
 
     async def start(self) -> None:

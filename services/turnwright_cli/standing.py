@@ -67,7 +67,6 @@ def said_of(run: run_pb2.Run) -> str:
 
 
 def reason_word(reason: str) -> str:
-    """The word that a reason begins with."""
     return safe_line(reason.partition(":")[0])
 
 

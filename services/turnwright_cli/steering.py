@@ -194,7 +194,6 @@ def board_table(board: Board) -> Table:
 
 @contextlib.asynccontextmanager
 async def _client(settings: CliSettings, project: str) -> AsyncIterator[tuple[Client, str]]:
-    """The client of the stack, and the name of the project."""
     async with open_session(settings) as session:
         yield session.client, (await session.client.init_project(project)).name
 

@@ -301,7 +301,6 @@ def entries_in(event: Event) -> Sequence[entry_pb2.Entry]:
 
 
 async def pending_proposals(client: Client, project: str, run: str) -> Sequence[proposal_pb2.Proposal]:
-    """The proposals of a run that wait for a decision now."""
     return [item.proposal async for item in client.list_proposals(project, run)]
 
 

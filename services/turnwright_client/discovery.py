@@ -44,7 +44,6 @@ class StackRecord(Struct, frozen=True):
 
 
 def record_file(home: Path) -> Path:
-    """Where a home's record lies."""
     return home / "run" / "stack.json"
 
 

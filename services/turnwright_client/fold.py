@@ -94,7 +94,6 @@ class RunView(Struct):
         return self
 
     def timeline(self) -> list[entry_pb2.Entry]:
-        """The entries in order of position."""
         return sorted(self.entries.values(), key=lambda entry: entry.position)
 
 

@@ -118,7 +118,6 @@ class Entry(Struct, frozen=True):
 
     @property
     def status(self) -> int:
-        """The HTTP status derived from state and outcome."""
         return status_of(self.state, self.outcome)
 
     @property

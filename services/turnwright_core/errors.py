@@ -179,5 +179,4 @@ a call that ended after it says so."""
 
 
 def fault(reason: Reason, message: str, **metadata: object) -> TurnwrightError:
-    """The error for a reason, in the class that the table gives it."""
     return CLASS_OF_REASON[reason](reason, message, **metadata)

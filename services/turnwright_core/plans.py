@@ -40,7 +40,6 @@ class Plan(Struct, frozen=True):
 
 
 def plan_path(plan_id: str) -> str:
-    """The path of a plan's latest version."""
     return f"plan://{plan_id}"
 
 

@@ -49,7 +49,6 @@ TERMINAL_UPDATES: Final = frozenset({COMPLETED, NO_CONTENT, UNPROCESSABLE})
 
 
 def may_move(source: int, target: int) -> bool:
-    """Whether a run may go from one status to another. Source: RU101-RU107."""
     return source == target or target in RUN_TRANSITIONS.get(source, frozenset())
 
 

@@ -75,7 +75,6 @@ _log = get_logger("executor")
 
 
 def build(settings: ExecutorSettings, secret: str, neighbours: Neighbours | None = None) -> Service:
-    """The executor over these settings; nothing happens before its start hook runs."""
     return _Wired(settings, secret, neighbours).service()
 
 

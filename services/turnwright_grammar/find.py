@@ -89,7 +89,6 @@ class Balance:
 
     @property
     def is_in_string(self) -> bool:
-        """Whether the text so far ends inside a string."""
         return self._in_string
 
     def comes(self, piece: str) -> bool:

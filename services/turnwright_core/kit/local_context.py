@@ -63,14 +63,12 @@ class LocalContext:
         self._code = code
 
     def code(self) -> grpc.StatusCode | None:
-        """What set_code or abort said."""
         return self._code
 
     def set_details(self, details: str) -> None:
         self._details = details
 
     def details(self) -> str:
-        """What set_details or abort said."""
         return self._details
 
     def set_trailing_metadata(self, trailing_metadata: Metadata) -> None:
@@ -131,5 +129,4 @@ class LocalContext:
 
 
 def error_of(code: grpc.StatusCode, details: str, trailing: Metadata = ()) -> grpc.aio.AioRpcError:
-    """The error that a caller is told of."""
     return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(*trailing), details)

@@ -39,11 +39,9 @@ class Log:
         self.say(logging.INFO, event, values)
 
     def warning(self, event: str, **values: object) -> None:
-        """Not as it should be; it goes on."""
         self.say(logging.WARNING, event, values)
 
     def error(self, event: str, **values: object) -> None:
-        """Something failed. An exception given as `exc_info` is written with its traceback."""
         self.say(logging.ERROR, event, values)
 
     def say(self, level: int, event: str, values: Mapping[str, object]) -> None:

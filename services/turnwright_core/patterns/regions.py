@@ -95,7 +95,6 @@ def _loose_ways(lines: Lines, search: str, wanted: list[str], core: list[str]) -
 
 
 def bare_lines(block: str) -> list[str]:
-    """Return the lines of a block without their ends."""
     return [line.rstrip("\r") for line in lines_in(block)]
 
 

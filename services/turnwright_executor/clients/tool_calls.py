@@ -352,7 +352,6 @@ class CallSteps:
 
 
 def _released(record: CommandRecord) -> CommandRecord:
-    """The record as it is left to another owner."""
     return replace(record, call=replace(record.call, owner="")) if record.call else record
 
 

@@ -83,5 +83,4 @@ def amended_edit(edit: FileEdit, text: str | None, patch_bytes_max: int = AMENDE
 
 
 def amended_command(effect: CommandEffect, contents: Mapping[str, str]) -> CommandEffect:
-    """The command as it shall be run."""
     return replace(effect, command=contents.get(ONLY, effect.command))

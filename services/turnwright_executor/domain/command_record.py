@@ -93,11 +93,9 @@ class CommandRecord(Struct, frozen=True):
         return self.decision if is_rejected else None
 
     def prepared(self, effect: Effect, body: str, attributes: Mapping[str, Any]) -> CommandRecord:
-        """What it wants to do is known."""
         return replace(self, effect=effect, body=body, attributes={**self.attributes, **attributes})
 
     def proposed(self) -> CommandRecord:
-        """Its effect waits for a decision."""
         return replace(self, state=State.PROPOSED)
 
     def dispatched(self) -> CommandRecord:

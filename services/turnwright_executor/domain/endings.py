@@ -93,5 +93,4 @@ def crashed(error_id: str) -> Ending:
 
 
 def budget_exhausted(exhaustion: Exhaustion) -> Ending:
-    """How a loop ends that has spent what it or its run may spend."""
     return Ending(ABORTED, BUDGET_EXHAUSTED, exhaustion.detail, exhaustion.kind.value)

@@ -63,7 +63,6 @@ class Footprint:
         self._is_unknown = False
 
     def read(self, entries: Iterable[Entry]) -> None:
-        """Take the lengths of entries: a command may show what it has read."""
         self._read.update((entry.path, entry.body_size_bytes) for entry in entries)
 
     def miss(self) -> None:
@@ -130,7 +129,6 @@ def _shown(path: str, attributes: dict[str, Any]) -> int:
 
 
 def _chars(text: str) -> int:
-    """Code points of a text in an attribute."""
     return len(text) + _ESCAPE_CHARS * len(_ESCAPED.findall(text))
 
 

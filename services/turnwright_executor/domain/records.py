@@ -23,7 +23,6 @@ _LOG: Final = "log://"
 
 
 def has_target(tool: str) -> bool:
-    """Whether commands of this tool are about something that they must name."""
     return _TARGET_ATTRIBUTE.get(tool, "path") is not None
 
 

@@ -103,7 +103,6 @@ class Look(Struct):
         return found
 
     def full(self, *names: str) -> str:
-        """The whole path of something below the root."""
         return os.path.join(self.tree.root, *names)  # noqa: PTH118
 
     def depend_on(self, *files: str) -> None:

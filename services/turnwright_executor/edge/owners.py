@@ -43,7 +43,6 @@ class Owners:
         """Calls under way, watches among them, by address."""
 
     def reached_at(self, own_address: str) -> None:
-        """Know one's own address, which is certain once the server listens."""
         self._own_address = own_address
 
     def is_here(self, address: RunAddress) -> bool:

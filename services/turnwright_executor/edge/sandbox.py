@@ -61,7 +61,6 @@ class Sandbox(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What is told of it: `bubblewrap` or `limits`."""
         return BUBBLEWRAP if self.program else LIMITS
 
     @property

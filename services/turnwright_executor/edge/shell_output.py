@@ -55,7 +55,6 @@ class Output(Struct):
 
     @property
     def is_cut(self) -> bool:
-        """Whether something was left out."""
         return self.left_out_bytes > 0
 
     def take(self, data: bytes) -> str:

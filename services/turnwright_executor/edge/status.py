@@ -43,7 +43,6 @@ class Status:
         self._models = provider_service_pb2_grpc.ProviderServiceStub(provider.channel)
 
     def reached_at(self, own_address: str) -> None:
-        """Tell this address as the executor's."""
         self._own_address = own_address
 
     async def read(self, request: query_pb2.GetStatusRequest) -> query_pb2.GetStatusResponse:

@@ -58,7 +58,6 @@ class StoreLedger(StoreWrites):
         self._owner: dict[str, Any] = {"owner": owner, "address": own_address, "lease_ms": lease_ms}
 
     def reached_at(self, own_address: str) -> None:
-        """Name this address with what is claimed from now on."""
         self._owner["address"] = own_address
 
     def scheme(self, name: str) -> Scheme:

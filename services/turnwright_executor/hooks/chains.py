@@ -55,12 +55,10 @@ class Hooks:
 
     @property
     def plugins(self) -> dict[str, tuple[str, ...]]:
-        """Which hooks each plugin takes part in, and which tools it brings."""
         return self._registry.plugins()
 
     @property
     def offers(self) -> tuple[Offer, ...]:
-        """The tools of plugins, as far as the tool set of a loop is concerned."""
         return tuple(self._registry.offers.values())
 
     async def apply(self, hook: FilterHook[V, C], value: V, context: C) -> V:

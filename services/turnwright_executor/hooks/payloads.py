@@ -66,7 +66,6 @@ class Recording(Struct, frozen=True):
 
     @property
     def is_refused(self) -> bool:
-        """Whether the command will not be dispatched."""
         return bool(self.outcome)
 
     def refused(self, outcome: str, body: str) -> Recording:
@@ -142,7 +141,6 @@ class Content(Struct, frozen=True):
 
     @property
     def is_refused(self) -> bool:
-        """Whether the proposal cannot be accepted after all."""
         return bool(self.outcome)
 
     def refused(self, outcome: str, body: str) -> Content:

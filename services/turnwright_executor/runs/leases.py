@@ -169,7 +169,6 @@ class Leases:
 
     @property
     def is_choosy(self) -> bool:
-        """Whether this executor works in some workspaces only."""
         return bool(self._workspaces)
 
     def has_workspace(self, claim: Claim) -> bool:

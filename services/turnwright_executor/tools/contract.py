@@ -81,7 +81,6 @@ class Entries(Protocol):
 
 
 async def never(_paths: Sequence[str]) -> None:
-    """Wait until the caller is cancelled: where nobody else can end what a tool fills."""
     await asyncio.Event().wait()
 
 

@@ -18,7 +18,6 @@ def line_count(text: str) -> int:
 
 
 def plural(count: int, noun: str) -> str:
-    """`1 line`, `2 lines`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 

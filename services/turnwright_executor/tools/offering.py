@@ -100,17 +100,14 @@ class PluginEntries:
         self._entries = entries
 
     async def get(self, paths: Sequence[str]) -> list[Entry]:
-        """See Entries."""
         return await self._entries.get(paths)
 
     async def find(
         self, pattern: str, body_pattern: str = "", *, limit: int = 1000, bodies: bool = True, files_only: bool = False
     ) -> list[Entry]:
-        """See Entries."""
         return await self._entries.find(pattern, body_pattern, limit=limit, bodies=bodies, files_only=files_only)
 
     def scheme(self, name: str) -> Scheme:
-        """See Entries."""
         return self._entries.scheme(name)
 
     async def write(self, writes: Sequence[EntryWrite]) -> None:

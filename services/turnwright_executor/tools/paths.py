@@ -75,12 +75,10 @@ class Item(Struct, frozen=True):
 
 
 def is_file(path: str) -> bool:
-    """Whether a path or pattern is about project files: it names no scheme."""
     return scheme_of(path) is None
 
 
 def is_pattern(path: str) -> bool:
-    """Whether a path may stand for several."""
     return shape_of(path) is not Shape.LITERAL
 
 
@@ -250,7 +248,6 @@ def file_attributes(text: str | None, bytes_: int, entry: Entry | None) -> dict[
 
 
 def removal(path: str) -> EntryWrite:
-    """The write that takes an entry out of the run's view."""
     return EntryWrite(path, RemoveEntry(), Tier.PLUGIN)
 
 

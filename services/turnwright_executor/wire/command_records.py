@@ -122,5 +122,4 @@ def is_ours(entry: Entry) -> bool:
 
 
 def is_dispatched(entry: Entry) -> bool:
-    """Whether the effect of a command may have begun, as its record says."""
     return pb.CommandRecord.FromString(entry.record).HasField("dispatched")

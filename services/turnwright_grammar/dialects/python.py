@@ -63,7 +63,6 @@ def python_calls(finder: Finder, start: int, *, positional: bool = False) -> Pay
 
 
 def begins_python(text: str, start: int) -> bool:
-    """Whether a Python call begins at `start`."""
     return _NAME.match(text, start) is not None
 
 

@@ -148,7 +148,6 @@ class Reading(Struct):
         return "".join((*self.said, self.text[self.said_to : self.position]))
 
     def outer(self, span: Span) -> Span:
-        """Return a span of this reading's text as one of the whole reply."""
         return span[0] + self.offset, span[1] + self.offset
 
     def warn(self, kind: str, message: str, span: Span) -> None:

@@ -29,7 +29,6 @@ class Compatible(Struct, frozen=True):
 
     @property
     def variables(self) -> tuple[str, str]:
-        """The names of its two variables: base URL and key."""
         return f"{self.name.upper()}_BASE_URL", f"{self.name.upper()}_API_KEY"
 
     def base_url(self, given: str, key: str) -> str:

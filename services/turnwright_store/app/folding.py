@@ -47,7 +47,6 @@ class Folded(Struct, frozen=True):
 
 
 def folding(database: Database, every_s: float) -> Chore:
-    """Folds streamed bodies."""
     return Chore("folding", every_s, partial(fold_some, database))
 
 

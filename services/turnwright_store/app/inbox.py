@@ -182,7 +182,6 @@ def _pending(connection: Connection, waiting: Sequence[WaitingRow]) -> list[tupl
 
 
 def _gone(connection: Connection, left: Sequence[_Told]) -> list[Gone]:
-    """What became of records."""
     return [Gone(told.project, told.run, told.path, _entry_of(connection, told)) for told in left]
 
 

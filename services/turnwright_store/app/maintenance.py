@@ -34,7 +34,6 @@ class Maintenance:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, chores: Sequence[Chore]) -> None:
-        """Begin."""
         self._tasks = [asyncio.create_task(_repeat(chore), name=f"store-{chore.name}") for chore in chores]
 
     async def stop(self) -> None:

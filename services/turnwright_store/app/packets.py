@@ -99,7 +99,6 @@ def _row(
 
 
 def _ids(connection: Connection, run_id: int, row: PacketRow) -> list[int]:
-    """The blocks of a stored packet."""
     return flat(_layout(rows.latest_packets(connection, run_id, row.turn, row.depth)))
 
 

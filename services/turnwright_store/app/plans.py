@@ -289,5 +289,4 @@ def _plan_under(connection: Connection, run: RunRow, head: Piece) -> Plan:
 
 
 def _weight(plan: Plan) -> int:
-    """About how many bytes a plan takes in a message."""
     return len(plan.body.encode()) + sum(64 + len(delta.text.encode()) for delta in plan.deltas) + 512

@@ -86,7 +86,6 @@ def list_models(connection: Connection, size: int, token: str) -> tuple[list[Mod
 
 
 def delete_model(tx: Transaction, alias: str) -> None:
-    """Remove a model. Raises MODEL_NOT_FOUND."""
     if not registry.delete_model(tx.connection, alias):
         raise registry.model_not_found(tx.connection, alias)
 
@@ -146,7 +145,6 @@ def list_runs(connection: Connection, project: str, size: int, token: str) -> tu
 
 
 def get_run(connection: Connection, project: str, alias: str) -> Run:
-    """A run, and whether somebody works on it."""
     return told(connection, runs.get_run(connection, project, alias))
 
 

@@ -38,5 +38,4 @@ class Basis(Struct, frozen=True):
 
     @property
     def hidden_schemes(self) -> list[str]:
-        """Names of the schemes whose entries no packet shows (RU086)."""
         return sorted(name for name, scheme in self.schemes.items() if not scheme.model_visible)

@@ -117,7 +117,6 @@ def digest_of(text: str) -> str:
 
 
 def flat(layout: Layout) -> list[int]:
-    """The ids of a layout, one after the other."""
     return list(chain.from_iterable(ids for _, ids in layout))
 
 

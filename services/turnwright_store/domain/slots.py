@@ -137,7 +137,6 @@ class Slot(Struct):
 
     @property
     def is_taken(self) -> bool:
-        """Whether the path was ever used."""
         return self.content is not None or self.draft is not None
 
     @property

@@ -122,7 +122,6 @@ def _part(session: Session, transaction: Transaction, job: Job[Any]) -> None:
 
 
 def raised_by(batch: Iterable[Job[Any]]) -> set[int]:
-    """The scopes that a batch has raised."""
     return set().union(*(job.raised for job in batch))
 
 

@@ -109,7 +109,6 @@ class SqliteLink:
 
     @property
     def direct(self) -> DirectConnection:
-        """The connection for use cases: they execute and read rows, and ask nothing else of it."""
         return self._direct
 
     @property

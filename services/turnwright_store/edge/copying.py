@@ -169,7 +169,6 @@ def copy_rows(source: Connection, target: Connection, tell: Tell) -> None:
 
 
 def count_rows(core: Connection) -> dict[str, int]:
-    """Rows of each table that holds what was acknowledged."""
     return {table.name: _count(core, table) for table in _COUNTED}
 
 

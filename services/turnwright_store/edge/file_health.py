@@ -43,7 +43,6 @@ class FileHealth:
         self._is_closed = threading.Event()
 
     def opened(self) -> None:
-        """Remember the files that are open now."""
         self._opened = {path: path.stat() for path in (self._file, self._wal) if path.exists()}
 
     def close(self) -> None:

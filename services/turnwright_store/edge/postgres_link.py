@@ -57,7 +57,6 @@ class Server(Struct, frozen=True):
 
     @property
     def conninfo(self) -> str:
-        """The URL as libpq knows it."""
         return "postgresql://" + self.url.partition("://")[2]
 
     @property

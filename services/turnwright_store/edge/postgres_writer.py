@@ -103,7 +103,6 @@ class PostgresWriter:
 
     @property
     def core(self) -> Connection:
-        """What the requests write through."""
         return self._link.direct
 
     def begin(self, batch: Sequence[Job[Any]]) -> Callable[[], int]:
@@ -145,7 +144,6 @@ class PostgresWriter:
         return bool(is_locked)
 
     def mark(self, name: str) -> None:
-        """Begin a request's part."""
         self._link.pipe.send(f"SAVEPOINT {name}")
 
     def keep(self, name: str) -> None:

@@ -144,7 +144,6 @@ def _refuse_foreign(raw: Raw, words: _Words) -> None:
 
 
 def current_revision(raw: Raw, dialect: str) -> str:
-    """The revision of the database's schema; empty for a new one."""
     return _revision(raw, _WORDS[dialect])
 
 

@@ -33,12 +33,10 @@ named: Final = MetaData(
 
 
 def key() -> Column[int]:
-    """The surrogate key of a row."""
     return Column("id", Key, primary_key=True)
 
 
 def refers(name: str, to: str, *, nullable: bool = False) -> Column[int]:
-    """A reference that the database checks."""
     return Column(name, Key, ForeignKey(to), nullable=nullable)
 
 
@@ -58,7 +56,6 @@ def words(name: str, default: str | None = "") -> Column[str]:
 
 
 def prose(name: str, default: str | None = None) -> Column[str]:
-    """A text of any length and of any code points."""
     return Column(name, Prose, nullable=False, server_default=default)
 
 

@@ -186,7 +186,6 @@ def latest_ended(connection: Connection, run_id: int) -> int:
 
 
 def positions_of(connection: Connection, run_id: int) -> int:
-    """The last place that was assigned in a run's timeline."""
     return int(connection.execute(_POSITIONS, {"run": run_id}).scalar_one())
 
 

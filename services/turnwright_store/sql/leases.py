@@ -174,7 +174,6 @@ def put_executor(
 
 
 def drop_executors(connection: Connection, before_ms: int) -> None:
-    """Forget executors that ended before a time."""
     connection.execute(_EXECUTORS_DROP, {"before_ms": before_ms})
 
 

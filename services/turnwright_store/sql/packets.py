@@ -40,17 +40,14 @@ class PacketRow(Struct, frozen=True):
 
 
 def latest_packets(connection: Connection, run_id: int, up_to: int, page: int) -> list[PacketRow]:
-    """Layouts of a run, latest first, those of turns up to a number."""
     return [PacketRow(*row) for row in connection.execute(_LATEST, {"run": run_id, "up_to": up_to, "page": page})]
 
 
 def packet_note(connection: Connection, run_id: int, turn: int) -> str:
-    """What the owner noted of a packet that is stored."""
     return str(connection.execute(_NOTE, {"run": run_id, "turn_is": turn}).scalar_one())
 
 
 def add_packet(connection: Connection, run_id: int, row: PacketRow, note: str, calls: int) -> None:
-    """Store the layout of a turn, what its owner noted of it, and the calls that were made in the turn."""
     connection.execute(_ADD, {"run_id": run_id, **asdict(row), "note": note, "calls": calls})
 
 
@@ -65,5 +62,4 @@ def count_calls(connection: Connection, run_id: int, turn: int) -> int:
 
 
 def remove_packet(connection: Connection, run_id: int, turn: int) -> None:
-    """Drop the layout of a turn that none is based on."""
     connection.execute(_REMOVE, {"run": run_id, "turn_is": turn})

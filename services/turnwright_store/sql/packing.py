@@ -75,7 +75,6 @@ def is_compressed(stored: bytes) -> bool:
 
 
 def packed(text: str) -> bytes:
-    """A text by itself."""
     return compressed(text.encode())
 
 
@@ -98,12 +97,10 @@ def packed_by(text: str, example: bytes = b"") -> bytes:
 
 
 def unpacked(stored: bytes) -> str:
-    """The text of a value that was stored by itself."""
     return decompressed(stored).decode()
 
 
 def decompressed(stored: bytes) -> bytes:
-    """The bytes of a value that was stored by itself."""
     return _codecs.decompressor.decompress(stored) if is_compressed(stored) else stored
 
 

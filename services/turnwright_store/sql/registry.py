@@ -82,7 +82,6 @@ def find_workspace(connection: Connection, workspace_id: str) -> ProjectRow | No
 
 
 def list_projects(connection: Connection, after: str, page: int) -> list[Project]:
-    """Projects by name, those after a name."""
     return [_project(row).project for row in connection.execute(_PROJECT_PAGE, {"after": after, "page": page})]
 
 
@@ -112,12 +111,10 @@ def find_model(connection: Connection, alias: str) -> Model | None:
 
 
 def list_aliases(connection: Connection) -> list[str]:
-    """Aliases of all models, sorted."""
     return list(connection.execute(_ALIASES).scalars())
 
 
 def list_models(connection: Connection, after: str, page: int) -> list[Model]:
-    """Models by alias, those after an alias."""
     return [Model(*row) for row in connection.execute(_MODEL_PAGE, {"after": after, "page": page})]
 
 

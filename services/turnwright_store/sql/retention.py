@@ -175,7 +175,6 @@ class RemovedRun(Struct, frozen=True):
 
     @property
     def family(self) -> int:
-        """The id of the eldest run of its family."""
         return self.lineage or self.id
 
 
@@ -186,7 +185,6 @@ def mark_removed(connection: Connection, run_id: int, scope: int, now_ms: int) -
 
 
 def old_runs(connection: Connection, before_ms: int, page: int) -> list[tuple[str, str]]:
-    """Runs without open loops that nobody has written since a time, as (project, alias)."""
     return [(project, alias) for project, alias in connection.execute(_OLD, {"before_ms": before_ms, "page": page})]
 
 
@@ -196,7 +194,6 @@ def is_old(connection: Connection, run_id: int, before_ms: int) -> bool:
 
 
 def removed_runs(connection: Connection, before_ms: int) -> list[RemovedRun]:
-    """Runs that were removed before a time, in that order."""
     return [RemovedRun(*row) for row in connection.execute(_REMOVED, {"before_ms": before_ms})]
 
 
@@ -245,7 +242,6 @@ def drop_versions(connection: Connection, among: Collection[int], held: Held, ro
 
 
 def drop_entries(connection: Connection, ids: Iterable[int]) -> None:
-    """Delete entries without versions."""
     _drop(connection, _DROP_ENTRIES, ids)
 
 

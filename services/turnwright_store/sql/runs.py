@@ -44,7 +44,6 @@ class Standing(Struct, frozen=True):
     """The last place that was given in the timeline of its scope."""
 
     def cursor(self, incarnation: str) -> Cursor:
-        """The moment at which this row was read."""
         return Cursor(incarnation, self.revision_run, self.revision_project, self.revision_global)
 
     def scope_key(self, scope: int) -> str:
@@ -58,7 +57,6 @@ S = TypeVar("S", bound=Standing)
 
 
 def moved_on(run: S, revision: int, project: int, global_: int) -> S:
-    """The same run at other revisions."""
     return replace(run, revision_run=revision, revision_project=project, revision_global=global_)
 
 

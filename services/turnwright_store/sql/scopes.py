@@ -77,7 +77,6 @@ def find_scope(tx: Transaction, key: str) -> int:
 
 
 def read_meta(tx: Transaction, key: str) -> str | None:
-    """A fact about the database as a whole."""
     return find_meta(tx.connection, key)
 
 
@@ -88,5 +87,4 @@ def find_meta(connection: Connection, key: str) -> str | None:
 
 
 def write_meta(tx: Transaction, key: str, value: str) -> None:
-    """Add a fact about the database as a whole."""
     tx.connection.execute(insert(meta), {"key": key, "value": value})

@@ -53,17 +53,14 @@ _DROP_VERSIONS: Final = delete(versions).where(versions.c.id.in_(bindparam("ids"
 
 
 def all_runs(connection: Connection, project_id: int) -> list[int]:
-    """Runs of a project, the removed ones too."""
     return list(connection.execute(_RUNS, {"project": project_id}).scalars())
 
 
 def active_runs(connection: Connection, project_id: int, since_ms: int) -> list[int]:
-    """Runs of a project that may have stored a packet since a time."""
     return list(connection.execute(_ACTIVE, {"project": project_id, "since_ms": since_ms}).scalars())
 
 
 def layouts_since(connection: Connection, run_id: int, turn: int) -> list[tuple[int, str]]:
-    """Layouts of a run from a turn on: turn and layout."""
     return [(number, layout) for number, layout in connection.execute(_SINCE, {"run": run_id, "from_turn": turn})]
 
 

@@ -176,5 +176,4 @@ def list_stranded(
 
 
 def say_of_queued(connection: Connection, run_id: int, reason: str, revision: int) -> None:
-    """Write a reason on all queued loops of a run."""
     connection.execute(_SAY, {"run_id_is": run_id, "new_reason": reason, "new_revision": revision})
