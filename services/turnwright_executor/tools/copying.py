@@ -23,6 +23,7 @@ from turnwright_executor.tools.listing import listed
 from turnwright_executor.tools.paths import (
     Item,
     RefusedError,
+    answering,
     check_text,
     check_writable,
     find_item,
@@ -55,22 +56,15 @@ class Copying:
     def __init__(self, limits: ToolLimits) -> None:
         self._limits = limits
 
-    async def prepare(self, command: Command, context: Context) -> Done | Proposed:
-        try:
-            return await self._prepare(command, context)
-        except RefusedError as error:
-            return error.done
-
+    @answering
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         """Change the files, and the entries at the other end."""
-        try:
-            if isinstance(effect, FileEffect) and self.moves:
-                return await self._moved(effect, command, context)
-            return await carry_out(effect, command, context)
-        except RefusedError as error:
-            return error.done
+        if isinstance(effect, FileEffect) and self.moves:
+            return await self._moved(effect, command, context)
+        return await carry_out(effect, command, context)
 
-    async def _prepare(self, command: Command, context: Context) -> Done | Proposed:
+    @answering
+    async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         visibility_of(command)
         pairs = await self._pairs(command, context)
         if is_flagged(command, "preview", "manifest"):

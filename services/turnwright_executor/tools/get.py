@@ -21,7 +21,7 @@ from turnwright_executor.tools.listing import described, listed
 from turnwright_executor.tools.pages import checked_address, kept_page, page_item
 from turnwright_executor.tools.paths import (
     Item,
-    RefusedError,
+    answering,
     caught_up,
     check_text,
     exactly,
@@ -46,13 +46,12 @@ class Get(Settled):
         self._limits = limits
         self._web = web
 
+    @answering
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         """Settle the command; ask first where it opens an address that the model made up."""
-        try:
-            return await self._asked(command, context) or await self._settled(command, context)
-        except RefusedError as error:
-            return error.done
+        return await self._asked(command, context) or await self._settled(command, context)
 
+    @answering
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         if not isinstance(effect, CallEffect):
             return await super().perform(effect, command, context)
@@ -66,14 +65,11 @@ class Get(Settled):
         return await proposed_address(checked_address(path), self._limits.web_hosts, context)
 
     async def _settled(self, command: Command, context: Context) -> Done:
-        try:
-            if "line" in command.attributes or "limit" in command.attributes:
-                return await self._slice(command, context)
-            if is_flagged(command, "preview", "manifest"):
-                return await self._preview(command, context)
-            return await self._promote(command, context)
-        except RefusedError as error:
-            return error.done
+        if "line" in command.attributes or "limit" in command.attributes:
+            return await self._slice(command, context)
+        if is_flagged(command, "preview", "manifest"):
+            return await self._preview(command, context)
+        return await self._promote(command, context)
 
     async def _slice(self, command: Command, context: Context) -> Done:
         """Some lines as the body of the record; nothing is promoted (RU201)."""

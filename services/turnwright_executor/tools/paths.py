@@ -6,11 +6,12 @@ turn did to them (row RU204). What a command may not touch is a RefusedError, wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
+from functools import wraps
 from posixpath import basename, dirname
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 
 from msgspec import Struct
 
@@ -27,6 +28,9 @@ from turnwright_core.patterns import PatternError, Shape, search, shape_of
 from turnwright_core.text import scheme_of
 from turnwright_executor.tools.contract import Context, Done, failed
 from turnwright_executor.tools.ports import FileText, OutsideProjectError
+
+A = TypeVar("A")
+P = ParamSpec("P")
 
 NEAR_MAX: Final = 3
 _NEIGHBOURS_MAX: Final = 200
@@ -47,6 +51,19 @@ class RefusedError(Exception):
     def __init__(self, done: Done) -> None:
         super().__init__(done.body)
         self.done = done
+
+
+def answering(step: Callable[P, Awaitable[A]]) -> Callable[P, Coroutine[Any, Any, A | Done]]:
+    """The same step of a tool; a command that is refused on the way is done."""
+
+    @wraps(step)
+    async def answer(*args: P.args, **kwargs: P.kwargs) -> A | Done:
+        try:
+            return await step(*args, **kwargs)
+        except RefusedError as error:
+            return error.done
+
+    return answer
 
 
 def refused(outcome: str, body: str) -> RefusedError:

@@ -15,6 +15,7 @@ from turnwright_executor.tools.listing import described, listed
 from turnwright_executor.tools.paths import (
     Item,
     RefusedError,
+    answering,
     check_writable,
     find_items,
     get_item,
@@ -38,20 +39,13 @@ class Rm:
     def __init__(self, limits: ToolLimits) -> None:
         self._limits = limits
 
+    @answering
+    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
+        return await carry_out(effect, command, context)
+
+    @answering
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         """Settle the command, or propose the removal of files."""
-        try:
-            return await self._prepare(command, context)
-        except RefusedError as error:
-            return error.done
-
-    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
-        try:
-            return await carry_out(effect, command, context)
-        except RefusedError as error:
-            return error.done
-
-    async def _prepare(self, command: Command, context: Context) -> Done | Proposed:
         path = command.attributes.get("path", "").strip()
         items = await self._items(path, context)
         if items is None:

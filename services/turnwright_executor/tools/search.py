@@ -17,7 +17,7 @@ from turnwright_executor.tools.contract import Context, Done, failed
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import plural
 from turnwright_executor.tools.pages import page_write
-from turnwright_executor.tools.paths import RefusedError
+from turnwright_executor.tools.paths import answering
 from turnwright_executor.tools.ports import Hit, Page, Web, WebError
 from turnwright_executor.tools.settled import Settled
 from turnwright_grammar import Command
@@ -36,6 +36,7 @@ class Search(Settled):
         self._limits = limits
         self._web = web
 
+    @answering
     async def prepare(self, command: Command, context: Context) -> Done:
         query = command.attributes.get("path", "").strip()
         if not query:
@@ -43,8 +44,6 @@ class Search(Settled):
         try:
             wanted = integer_of(command, "results")
             hits = await self._web.search(query, max(1, min(wanted or RESULTS_DEFAULT, RESULTS_MAX)))
-        except RefusedError as error:
-            return error.done
         except WebError as error:
             return failed(error.outcome, str(error))
         if not hits:

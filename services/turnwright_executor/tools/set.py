@@ -19,7 +19,7 @@ from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import described, listed
 from turnwright_executor.tools.paths import (
     Item,
-    RefusedError,
+    answering,
     caught_up,
     check_text,
     check_writable,
@@ -47,22 +47,18 @@ class Set:
     def __init__(self, limits: ToolLimits) -> None:
         self._limits = limits
 
+    @answering
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         """Settle the command, or propose the change of a file."""
-        try:
-            path = command.attributes.get("path", "").strip()
-            visibility_of(command)
-            if not command.body and ({"visibility", "summary"} & command.attributes.keys()):
-                return await self._show(path, command, context)
-            return await self._edit(path, command, context)
-        except RefusedError as error:
-            return error.done
+        path = command.attributes.get("path", "").strip()
+        visibility_of(command)
+        if not command.body and ({"visibility", "summary"} & command.attributes.keys()):
+            return await self._show(path, command, context)
+        return await self._edit(path, command, context)
 
+    @answering
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
-        try:
-            return await carry_out(effect, command, context)
-        except RefusedError as error:
-            return error.done
+        return await carry_out(effect, command, context)
 
     async def _show(self, path: str, command: Command, context: Context) -> Done:
         """Visibility and summary, bodies untouched."""

@@ -34,7 +34,7 @@ from turnwright_executor.tools.contract import Context, Done, Proposed
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import described, plural
 from turnwright_executor.tools.pages import checked_address
-from turnwright_executor.tools.paths import RefusedError, refused, removal
+from turnwright_executor.tools.paths import answering, refused, removal
 from turnwright_executor.tools.ports import Gathered, OutsideProjectError, TooMuchError, Web, WebError, Workspace
 from turnwright_executor.tools.settled import Settled
 from turnwright_grammar import Command
@@ -70,32 +70,26 @@ class Skill(Settled):
         self._web = web
         self._shelf = shelf
 
+    @answering
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         """Settle the command; ask first where it loads from an address that the model made up."""
         source = command.attributes.get("path", "").strip()
-        try:
-            if is_page(source) and not context.no_web:
-                asked = await proposed_address(checked_address(source), self._limits.web_hosts, context)
-                return asked or await self._settled(source, context)
-            return await self._settled(source, context)
-        except RefusedError as error:
-            return error.done
+        asked = None
+        if is_page(source) and not context.no_web:
+            asked = await proposed_address(checked_address(source), self._limits.web_hosts, context)
+        return asked or await self._settled(source, context)
 
+    @answering
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         if not isinstance(effect, CallEffect):
             return await super().perform(effect, command, context)
         return await self._settled(command.attributes.get("path", "").strip(), context)
 
     async def _settled(self, source: str, context: Context) -> Done:
-        try:
-            if not source:
-                raise refused(
-                    "invalid:400", '<skill> needs a name, a path or an address: <skill path="release-notes"/>.'
-                )
-            skill = await self._skill(source, context)
-            gone = await _gone(skill, context)
-        except RefusedError as error:
-            return error.done
+        if not source:
+            raise refused("invalid:400", '<skill> needs a name, a path or an address: <skill path="release-notes"/>.')
+        skill = await self._skill(source, context)
+        gone = await _gone(skill, context)
         writes = (*_writes(skill), *map(removal, gone))
         return Done(
             _told(skill, self._limits.token_divisor),
