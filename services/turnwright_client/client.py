@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from msgspec import Struct
 from turnwright.executor.v1 import (
@@ -39,6 +39,16 @@ from turnwright_core.runs import LOOP_ENDED
 Cursor = task_pb2.EventCursor
 InboxItem = inbox_pb2.InboxItem
 InboxChange = inbox_pb2.WatchProposalsResponse
+
+
+class TaskOptions(TypedDict, total=False):
+    """What a task may say beside its prompt. An empty run makes a new one; `fork` takes a fork of the run for it."""
+
+    run: str
+    settings: settings_pb2.LoopSettings | None
+    run_settings: settings_pb2.RunSettings | None
+    request_id: str
+    fork: task_pb2.TaskFork | None
 
 
 class QueuedLoop(Struct, frozen=True):
@@ -94,41 +104,15 @@ class Client(ControlCalls, StreamCalls):
         request = executor_service_pb2.InitProjectRequest(root=root, name=name, config_path=config_path)
         return (await self._peer.call(self._stub.InitProject, request)).project
 
-    async def ask(
-        self,
-        project: str,
-        prompt: str,
-        *,
-        run: str = "",
-        settings: settings_pb2.LoopSettings | None = None,
-        run_settings: settings_pb2.RunSettings | None = None,
-        request_id: str = "",
-        fork: task_pb2.TaskFork | None = None,
-    ) -> QueuedLoop:
-        """Queue a read-only task; an empty run makes a new one, `fork` gives it to a fork of the run."""
-        task = task_pb2.Task(
-            project=project, run=run, prompt=prompt, settings=settings, run_settings=run_settings,
-            request_id=request_id, fork=fork,
-        )  # fmt: skip
+    async def ask(self, project: str, prompt: str, **options: Unpack[TaskOptions]) -> QueuedLoop:
+        """Queue a read-only task."""
+        task = task_pb2.Task(project=project, prompt=prompt, **options)
         answer = await self._peer.call(self._stub.Ask, executor_service_pb2.AskRequest(task=task))
         return _queued(project, answer.queued)
 
-    async def act(
-        self,
-        project: str,
-        prompt: str,
-        *,
-        run: str = "",
-        settings: settings_pb2.LoopSettings | None = None,
-        run_settings: settings_pb2.RunSettings | None = None,
-        request_id: str = "",
-        fork: task_pb2.TaskFork | None = None,
-    ) -> QueuedLoop:
-        """Queue a task; an empty run makes a new one, `fork` gives it to a fork of the run."""
-        task = task_pb2.Task(
-            project=project, run=run, prompt=prompt, settings=settings, run_settings=run_settings,
-            request_id=request_id, fork=fork,
-        )  # fmt: skip
+    async def act(self, project: str, prompt: str, **options: Unpack[TaskOptions]) -> QueuedLoop:
+        """Queue a task that may change something."""
+        task = task_pb2.Task(project=project, prompt=prompt, **options)
         answer = await self._peer.call(self._stub.Act, executor_service_pb2.ActRequest(task=task))
         return _queued(project, answer.queued)
 

@@ -6,6 +6,7 @@ import json
 
 from turnwright.types.v1 import command_record_pb2 as pb
 
+from turnwright_core.wire.codec import codec
 from turnwright_executor.domain.effects import (
     CallEffect,
     CommandEffect,
@@ -15,36 +16,22 @@ from turnwright_executor.domain.effects import (
     QuestionEffect,
 )
 
+_edit_to_pb, _edit_from_pb = codec(FileEdit, pb.FileEdit)
+_command_to_pb, _command_from_pb = codec(CommandEffect, pb.CommandEffect)
+_question_to_pb, _question_from_pb = codec(QuestionEffect, pb.QuestionEffect, options=(tuple, tuple))
+
 
 def effect_to_pb(effect: Effect) -> pb.Effect:
     match effect:
         case FileEffect():
             return pb.Effect(files=pb.FileEffect(edits=map(_edit_to_pb, effect.edits)))
         case CommandEffect():
-            command = pb.CommandEffect(
-                command=effect.command,
-                timeout_s=effect.timeout_s,
-                read_only=effect.read_only,
-                producer=effect.producer,
-            )
-            return pb.Effect(command=command)
+            return pb.Effect(command=_command_to_pb(effect))
         case QuestionEffect():
-            question = pb.QuestionEffect(question=effect.question, options=effect.options, answer=effect.answer)
-            return pb.Effect(question=question)
+            return pb.Effect(question=_question_to_pb(effect))
         case CallEffect():
             data_json = json.dumps(dict(effect.data), ensure_ascii=False, separators=(",", ":"))
             return pb.Effect(call=pb.CallEffect(data_json=data_json))
-
-
-def _edit_to_pb(edit: FileEdit) -> pb.FileEdit:
-    return pb.FileEdit(
-        path=edit.path,
-        base_hash=edit.base_hash,
-        content=edit.content,
-        patch=edit.patch,
-        amended=edit.amended,
-        like=edit.like,
-    )
 
 
 def effect_from_pb(effect: pb.Effect) -> Effect | None:
@@ -53,26 +40,13 @@ def effect_from_pb(effect: pb.Effect) -> Effect | None:
         case "files":
             return FileEffect(tuple(map(_edit_from_pb, effect.files.edits)))
         case "command":
-            command = effect.command
-            return CommandEffect(command.command, command.timeout_s, command.read_only, command.producer)
+            return _command_from_pb(effect.command)
         case "question":
-            question = effect.question
-            return QuestionEffect(question.question, tuple(question.options), question.answer)
+            return _question_from_pb(effect.question)
         case "call":
             return CallEffect(json.loads(effect.call.data_json))
         case _:
             return None
-
-
-def _edit_from_pb(edit: pb.FileEdit) -> FileEdit:
-    return FileEdit(
-        edit.path,
-        edit.base_hash if edit.HasField("base_hash") else None,
-        edit.content if edit.HasField("content") else None,
-        edit.patch,
-        edit.amended,
-        edit.like,
-    )
 
 
 def effect_bytes(effect: Effect) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import asdict
 from sqlalchemy import bindparam, delete, insert, select, update
 
 from turnwright_core.entries import Tier
@@ -59,7 +60,7 @@ _SCHEMES: Final = select(
 
 
 def _project(row: Sequence[Any]) -> ProjectRow:
-    return ProjectRow(row[0], row[1], Project(row[2], row[3], row[4], row[5], row[6]))
+    return ProjectRow(row[0], row[1], Project(*row[2:]))
 
 
 def find_project(connection: Connection, name: str) -> ProjectRow | None:
@@ -86,17 +87,7 @@ def list_projects(connection: Connection, after: str, page: int) -> list[Project
 
 
 def add_project(connection: Connection, scope: int, project: Project) -> None:
-    connection.execute(
-        _PROJECT_ADD,
-        {
-            "scope_id": scope,
-            "name": project.name,
-            "root": project.root,
-            "workspace_id": project.workspace_id,
-            "create_ms": project.create_ms,
-            "config_path": project.config_path,
-        },
-    )
+    connection.execute(_PROJECT_ADD, {"scope_id": scope, **asdict(project)})
 
 
 def move_project(connection: Connection, project_id: int, project: Project) -> None:
@@ -110,10 +101,6 @@ def find_model(connection: Connection, alias: str) -> Model | None:
     return Model(*row) if row else None
 
 
-def list_aliases(connection: Connection) -> list[str]:
-    return list(connection.execute(_ALIASES).scalars())
-
-
 def list_models(connection: Connection, after: str, page: int) -> list[Model]:
     return [Model(*row) for row in connection.execute(_MODEL_PAGE, {"after": after, "page": page})]
 
@@ -124,13 +111,7 @@ def put_models(connection: Connection, wanted: Sequence[Model]) -> None:
     if not by_alias:
         return
     connection.execute(_MODELS_DELETE, {"aliases": list(by_alias)})
-    connection.execute(
-        _MODELS_ADD,
-        [
-            {"alias": model.alias, "vendor_model": model.vendor_model, "context_length": model.context_length}
-            for model in by_alias.values()
-        ],
-    )
+    connection.execute(_MODELS_ADD, list(map(asdict, by_alias.values())))
 
 
 def delete_model(connection: Connection, alias: str) -> bool:
@@ -140,21 +121,18 @@ def delete_model(connection: Connection, alias: str) -> bool:
 
 def model_not_found(connection: Connection, alias: str) -> Exception:
     """What a caller is told who names a model that is not registered."""
-    available = list_aliases(connection)
-    listed = ", ".join(available) or "none yet"
-    return fault(
-        Reason.MODEL_NOT_FOUND,
-        f"There is no model {alias!r}. Available: {listed}.",
-        model=alias,
-        available=",".join(available),
-    )
+    return _missing_model(connection, Reason.MODEL_NOT_FOUND, f"There is no model {alias!r}.", model=alias)
 
 
 def model_required(connection: Connection) -> Exception:
     """What a caller is told who names no model where none is known (RU100)."""
-    available = list_aliases(connection)
+    return _missing_model(connection, Reason.MODEL_REQUIRED, "Name a model.")
+
+
+def _missing_model(connection: Connection, reason: Reason, told: str, **about: str) -> Exception:
+    available = list(connection.execute(_ALIASES).scalars())
     listed = ", ".join(available) or "none yet"
-    return fault(Reason.MODEL_REQUIRED, f"Name a model. Available: {listed}.", available=",".join(available))
+    return fault(reason, f"{told} Available: {listed}.", **about, available=",".join(available))
 
 
 def list_schemes(connection: Connection) -> list[Scheme]:
@@ -171,11 +149,8 @@ def put_schemes(connection: Connection, wanted: Sequence[Scheme]) -> None:
         insert(schemes),
         [
             {
-                "name": scheme.name,
-                "category": scheme.category,
-                "default_scope": scheme.default_scope,
+                **asdict(scheme),
                 "writable_by": json.dumps([tier.name.lower() for tier in sorted(scheme.writable_by)]),
-                "model_visible": scheme.model_visible,
             }
             for scheme in wanted
         ],

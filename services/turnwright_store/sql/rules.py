@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec.structs import asdict
 from sqlalchemy import bindparam, delete, exists, func, insert, select
 
 from turnwright_core.constraints import FileConstraint
@@ -57,13 +58,7 @@ def put_constraints(connection: Connection, project_id: int, wanted: Sequence[Fi
     if not wanted:
         return
     remove_constraints(connection, project_id, [one.pattern for one in wanted])
-    connection.execute(
-        _ADD,
-        [
-            {"project_id": project_id, "pattern": one.pattern, "kind": one.kind, "create_ms": one.create_ms}
-            for one in wanted
-        ],
-    )
+    connection.execute(_ADD, [{"project_id": project_id, **asdict(one)} for one in wanted])
 
 
 def remove_constraints(connection: Connection, project_id: int, patterns: Sequence[str]) -> None:
