@@ -1,27 +1,40 @@
-"""What every rpc of the store shares: the caller, the database, and answers to repeated requests."""
+"""What every rpc of the store shares: the caller, the database, and answers to repeated requests.
+
+Most rpcs are one transaction or one query, and are declared as that: `mutation` and `query` make the handler of the
+function that does the work. It runs in the database's thread, and may run more than once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from functools import partial
 from typing import Any, TypeVar, cast
 
+from google.protobuf.message_factory import GetMessageClass
 from msgspec import Struct, field
 from msgspec.structs import replace
+from turnwright.store.v1 import store_service_pb2
 from turnwright.types.v1 import scheme_pb2
 
 from turnwright_core.entries import CopyEntry, Cursor, EntryWrite, MoveEntry, Tier
-from turnwright_core.kit.auth import Caller, current_caller
+from turnwright_core.kit.auth import Caller, check_deployment, current_caller
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb, write_from_pb
 from turnwright_core.wire.schemes import registry_to_pb
 from turnwright_store.app.changes import Watches
 from turnwright_store.app.idempotency import Message, RequestKey, once, starts_nothing
+from turnwright_store.app.reading import Address
 from turnwright_store.domain.basis import Basis
-from turnwright_store.domain.locks import request_lock
+from turnwright_store.domain.locks import project_lock, request_lock, run_lock
 from turnwright_store.domain.permissions import check_floor
-from turnwright_store.ports import BRIEF_BYTES_MAX, Database, Durability, Transaction
+from turnwright_store.ports import BRIEF_BYTES_MAX, Connection, Database, Durability, Transaction
 
 R = TypeVar("R", bound=Message)
+Q = TypeVar("Q")
+C = TypeVar("C", bound="Calls")
+Handler = Callable[[C, Q, Any], Awaitable[R]]
+
+_SERVICE = store_service_pb2.DESCRIPTOR.services_by_name["StoreService"]
 
 
 class Service(Struct):
@@ -99,7 +112,7 @@ class Calls:
         method = answer.__name__.removesuffix("Response")
         check_floor(caller, floor, method)
         brief = brief and is_small(request)
-        if not request.request_id:
+        if not getattr(request, "request_id", ""):
             return await self._database.write(lambda tx: work(tx, caller), durability, locks, brief=brief)
         key = RequestKey(getattr(request, "project", ""), caller.principal, method, request.request_id)
         return await self._database.write(
@@ -108,6 +121,70 @@ class Calls:
             {*locks, request_lock(key.project, key.principal, key.method, key.request_id)},
             brief=brief,
         )
+
+
+def mutation(
+    *,
+    locks: Callable[[Any], Collection[str]],
+    floor: Tier = Tier.CLIENT,
+    durability: Durability = Durability.FULL,
+    starts: Callable[[Any], str] = starts_nothing,
+    brief: bool = False,
+    deployment: bool = False,
+) -> Callable[[Callable[[C, Q, Transaction, Caller], R]], Handler[C, Q, R]]:
+    """Declares an rpc as one transaction; see `Calls._once`. `deployment`: derived tokens may not call it."""
+
+    def declare(work: Callable[[C, Q, Transaction, Caller], R]) -> Handler[C, Q, R]:
+        method = work.__name__
+        answer = cast("type[R]", GetMessageClass(_SERVICE.methods_by_name[method].output_type))
+
+        async def handle(self: C, request: Q, _context: Any) -> R:
+            if deployment:
+                check_deployment(method)
+            return await self._once(
+                request,
+                answer,
+                partial(work, self, request),
+                locks=locks(request),
+                floor=floor,
+                durability=durability,
+                starts=starts,
+                brief=brief,
+            )
+
+        return handle
+
+    return declare
+
+
+def query(read: Callable[[C, Q, Connection], R]) -> Handler[C, Q, R]:
+    """Declares an rpc as one query."""
+
+    async def handle(self: C, request: Q, _context: Any) -> R:
+        return await self._database.read(partial(read, self, request))
+
+    return handle
+
+
+def address_of(request: Any) -> Address:
+    return Address(request.project, request.run)
+
+
+def run_locks(request: Any) -> set[str]:
+    return {run_lock(request.project, request.run)}
+
+
+def project_locks(request: Any) -> set[str]:
+    return {project_lock(request.project)}
+
+
+def alias_locks(request: Any) -> set[str]:
+    """For what makes, renames or removes a run.
+
+    The project's name stands for its families: no run is removed while another one inherits from it.
+    """
+    new = {run_lock(request.project, request.new_run)} if hasattr(request, "new_run") else set()
+    return {project_lock(request.project), run_lock(request.project, request.run), *new}
 
 
 def is_small(request: Any) -> bool:

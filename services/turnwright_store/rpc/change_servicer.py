@@ -16,11 +16,10 @@ from turnwright_core.wire.entries import known
 from turnwright_store.app import primitives
 from turnwright_store.app.listing import time_limit
 from turnwright_store.app.primitives import Change, Plan, Primitive
-from turnwright_store.app.reading import Address
 from turnwright_store.domain.locks import write_locks
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.ports import Transaction
-from turnwright_store.rpc.calls import Calls
+from turnwright_store.rpc.calls import Calls, address_of
 from turnwright_store.rpc.ledger_servicer import durability_of
 
 
@@ -53,7 +52,6 @@ class ChangeRpcs(Calls):
     async def ChangeEntries(
         self, request: change_pb2.ChangeEntriesRequest, _context: Any
     ) -> change_pb2.ChangeEntriesResponse:
-        """See StoreService."""
         check_floor(current_caller(), Tier.MODEL, "ChangeEntries")
         change = change_of(request)
         primitives.check_change(change)
@@ -67,7 +65,7 @@ class ChangeRpcs(Calls):
         query = partial(
             primitives.plan,
             basis=self._basis,
-            address=Address(request.project, request.run),
+            address=address_of(request),
             change=change,
             check_time=time_limit(self._service.clock_s, self._basis.pattern_s_max),
         )
@@ -81,7 +79,7 @@ class ChangeRpcs(Calls):
             return Plan(change, refusal=refusal)
 
     async def _write(self, request: change_pb2.ChangeEntriesRequest, planned: Plan) -> change_pb2.ChangeEntriesResponse:
-        address = Address(request.project, request.run)
+        address = address_of(request)
         epoch = request.fence.epoch if request.HasField("fence") else None
 
         def work(tx: Transaction, caller: Caller) -> change_pb2.ChangeEntriesResponse:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from functools import partial
 from typing import Any
 
 from turnwright.store.v1 import control_pb2
@@ -17,11 +16,9 @@ from turnwright_core.wire.times import time_to_pb
 from turnwright_store.app import control
 from turnwright_store.app.control import SettingsPatch
 from turnwright_store.app.overviews import RunsChange, follow_runs
-from turnwright_store.app.reading import Address
-from turnwright_store.domain.locks import project_lock, run_lock
 from turnwright_store.domain.permissions import check_floor
-from turnwright_store.ports import Transaction
-from turnwright_store.rpc.calls import Calls
+from turnwright_store.ports import Connection, Transaction
+from turnwright_store.rpc.calls import Calls, address_of, alias_locks, mutation, query, run_locks
 
 
 def patch_of(message: settings_pb2.RunSettingsPatch) -> SettingsPatch:
@@ -39,59 +36,39 @@ def patch_of(message: settings_pb2.RunSettingsPatch) -> SettingsPatch:
 class ControlRpcs(Calls):
     """Rpcs of control.proto."""
 
-    async def RenameRun(self, request: control_pb2.RenameRunRequest, _context: Any) -> control_pb2.RenameRunResponse:
-        """See StoreService."""
+    @mutation(locks=alias_locks)
+    def RenameRun(
+        self, request: control_pb2.RenameRunRequest, tx: Transaction, _caller: Caller
+    ) -> control_pb2.RenameRunResponse:
+        run = control.rename_run(tx, address_of(request), request.new_run)
+        return control_pb2.RenameRunResponse(run=wire.run_to_pb(run))
 
-        def work(tx: Transaction, _caller: Caller) -> control_pb2.RenameRunResponse:
-            run = control.rename_run(tx, Address(request.project, request.run), request.new_run)
-            return control_pb2.RenameRunResponse(run=wire.run_to_pb(run))
-
-        locks = {
-            project_lock(request.project),
-            run_lock(request.project, request.run),
-            run_lock(request.project, request.new_run),
-        }
-        return await self._once(request, control_pb2.RenameRunResponse, work, locks=locks)
-
-    async def ConfigureRun(
-        self, request: control_pb2.ConfigureRunRequest, _context: Any
+    @mutation(locks=run_locks)
+    def ConfigureRun(
+        self, request: control_pb2.ConfigureRunRequest, tx: Transaction, _caller: Caller
     ) -> control_pb2.ConfigureRunResponse:
-        """See StoreService."""
+        run = control.configure_run(tx, address_of(request), patch_of(request.patch))
+        return control_pb2.ConfigureRunResponse(run=wire.run_to_pb(run))
 
-        def work(tx: Transaction, _caller: Caller) -> control_pb2.ConfigureRunResponse:
-            run = control.configure_run(tx, Address(request.project, request.run), patch_of(request.patch))
-            return control_pb2.ConfigureRunResponse(run=wire.run_to_pb(run))
-
-        locks = {run_lock(request.project, request.run)}
-        return await self._once(request, control_pb2.ConfigureRunResponse, work, locks=locks)
-
-    async def InjectMessage(
-        self, request: control_pb2.InjectMessageRequest, _context: Any
+    @mutation(locks=run_locks)
+    def InjectMessage(
+        self, request: control_pb2.InjectMessageRequest, tx: Transaction, caller: Caller
     ) -> control_pb2.InjectMessageResponse:
-        """See StoreService."""
-        address = Address(request.project, request.run)
+        told = control.inject_message(tx, self._basis, caller, address_of(request), request.message)
+        return control_pb2.InjectMessageResponse(
+            run=wire.run_to_pb(told.run), path=told.path, cursor=cursor_to_pb(told.cursor)
+        )
 
-        def work(tx: Transaction, caller: Caller) -> control_pb2.InjectMessageResponse:
-            told = control.inject_message(tx, self._basis, caller, address, request.message)
-            return control_pb2.InjectMessageResponse(
-                run=wire.run_to_pb(told.run), path=told.path, cursor=cursor_to_pb(told.cursor)
-            )
-
-        locks = {run_lock(request.project, request.run)}
-        return await self._once(request, control_pb2.InjectMessageResponse, work, locks=locks)
-
-    async def GetSpending(
-        self, request: control_pb2.GetSpendingRequest, _context: Any
+    @query
+    def GetSpending(
+        self, request: control_pb2.GetSpendingRequest, connection: Connection
     ) -> control_pb2.GetSpendingResponse:
-        """See StoreService."""
-        address = Address(request.project, request.run)
-        run, loop = await self._database.read(partial(control.spending, address=address, loop=request.loop))
+        run, loop = control.spending(connection, address_of(request), request.loop)
         return control_pb2.GetSpendingResponse(run=wire.spending_to_pb(run), loop=wire.spending_to_pb(loop))
 
     async def WatchRuns(
         self, request: control_pb2.WatchRunsRequest, _context: Any
     ) -> AsyncIterator[control_pb2.WatchRunsResponse]:
-        """See StoreService."""
         check_floor(current_caller(), Tier.CLIENT, "WatchRuns")
         basis = self._basis
         changes = follow_runs(self._database, self._service.watches, request.project, basis.heartbeat_s)

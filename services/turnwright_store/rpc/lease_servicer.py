@@ -19,7 +19,7 @@ from turnwright_store.app.reading import Address
 from turnwright_store.domain.locks import REGISTRY_LOCK, run_lock
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.ports import Durability
-from turnwright_store.rpc.calls import Calls
+from turnwright_store.rpc.calls import Calls, address_of, run_locks
 
 LEASES_PER_WRITE: Final = 500
 """Leases that one transaction renews: it locks each of their runs, and databases have room for some thousand locks."""
@@ -56,15 +56,14 @@ class LeaseRpcs(Calls):
         return app.claimant(self._basis, request.owner, request.address, request.lease_ms)
 
     async def ClaimRun(self, request: lease_pb2.ClaimRunRequest, _context: Any) -> lease_pb2.ClaimRunResponse:
-        """See StoreService."""
         work = partial(
             app.claim_run,
             basis=self._basis,
             caller=current_caller(),
-            address=Address(request.project, request.run),
+            address=address_of(request),
             who=self._claimant(request),
         )
-        locks = {run_lock(request.project, request.run)}
+        locks = run_locks(request)
         claimed = await self._database.write(work, Durability.NORMAL, locks, brief=True)
         answer = claim_to_pb(claimed)
         if schemes := self._service.news(self._basis, request.schemes_version):
@@ -72,7 +71,6 @@ class LeaseRpcs(Calls):
         return answer
 
     async def ClaimWork(self, request: lease_pb2.ClaimWorkRequest, _context: Any) -> lease_pb2.ClaimWorkResponse:
-        """See StoreService."""
         who = self._claimant(request)
         query = partial(
             app.find_work,
@@ -91,7 +89,6 @@ class LeaseRpcs(Calls):
         return lease_pb2.ClaimWorkResponse(claims=map(claim_to_pb, claims), schemes=schemes)
 
     async def ListWork(self, request: lease_pb2.ListWorkRequest, _context: Any) -> lease_pb2.ListWorkResponse:
-        """See StoreService."""
         query = partial(
             app.list_work,
             basis=self._basis,
@@ -103,7 +100,6 @@ class LeaseRpcs(Calls):
         return lease_pb2.ListWorkResponse(runs=map(wire.run_to_pb, await self._database.read(query)))
 
     async def RenewLeases(self, request: lease_pb2.RenewLeasesRequest, _context: Any) -> lease_pb2.RenewLeasesResponse:
-        """See StoreService."""
         caller, who = current_caller(), self._claimant(request)
         check_floor(caller, Tier.SYSTEM, "RenewLeases")
         check_count("leases", len(request.leases), app.LEASES_MAX)
@@ -124,22 +120,20 @@ class LeaseRpcs(Calls):
         )
 
     async def GetLease(self, request: lease_pb2.GetLeaseRequest, _context: Any) -> lease_pb2.GetLeaseResponse:
-        """See StoreService."""
-        query = partial(app.get_lease, caller=current_caller(), address=Address(request.project, request.run))
+        query = partial(app.get_lease, caller=current_caller(), address=address_of(request))
         held = await self._database.read(query, brief=True)
         return lease_pb2.GetLeaseResponse(
             owner=held.owner, address=held.address, expires_in_ms=held.expires_in_ms, run_status=held.run_status
         )
 
     async def ReleaseRun(self, request: lease_pb2.ReleaseRunRequest, _context: Any) -> lease_pb2.ReleaseRunResponse:
-        """See StoreService."""
         work = partial(
             app.release_run,
             caller=current_caller(),
-            address=Address(request.project, request.run),
+            address=address_of(request),
             epoch=request.fence.epoch,
         )
-        await self._database.write(work, Durability.NORMAL, {run_lock(request.project, request.run)}, brief=True)
+        await self._database.write(work, Durability.NORMAL, run_locks(request), brief=True)
         return lease_pb2.ReleaseRunResponse()
 
 

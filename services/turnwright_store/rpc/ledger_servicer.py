@@ -17,11 +17,19 @@ from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
 from turnwright_store.app import commands, ledger, steering
 from turnwright_store.app.getting import BESIDE_PATHS_MAX, entries_beside
-from turnwright_store.app.reading import Address
 from turnwright_store.app.view_change import ViewChange
-from turnwright_store.domain.locks import packets_lock, paths_of, project_lock, run_lock, write_locks
+from turnwright_store.domain.locks import packets_lock, paths_of, write_locks
 from turnwright_store.ports import Durability, Transaction
-from turnwright_store.rpc.calls import Calls, copies, is_small, writes_of
+from turnwright_store.rpc.calls import (
+    Calls,
+    address_of,
+    copies,
+    is_small,
+    mutation,
+    project_locks,
+    run_locks,
+    writes_of,
+)
 from turnwright_store.rpc.history_servicer import packet_of
 
 
@@ -33,12 +41,9 @@ def durability_of(value: int) -> Durability:
         raise invalid("durability", f"{value} is not a durability.") from None
 
 
-def _address(request: Any) -> Address:
-    return Address(request.project, request.run)
-
-
-def _run_locks(request: Any) -> set[str]:
-    return {run_lock(request.project, request.run)}
+def _queue_locks(request: Any) -> set[str]:
+    """What an enqueued loop locks: an alias that is made must be free in the whole project."""
+    return run_locks(request) if request.run else project_locks(request)
 
 
 class LedgerRpcs(Calls):
@@ -47,47 +52,35 @@ class LedgerRpcs(Calls):
     def _locks(self, request: Any, writes: Sequence[EntryWrite]) -> set[str]:
         return write_locks(self._basis, request.project, request.run, paths_of(writes))
 
-    async def EnqueueLoop(self, request: queue_pb2.EnqueueLoopRequest, _context: Any) -> queue_pb2.EnqueueLoopResponse:
-        """See StoreService."""
+    @mutation(locks=_queue_locks, starts=lambda answer: answer.run.run, brief=True)
+    def EnqueueLoop(
+        self, request: queue_pb2.EnqueueLoopRequest, tx: Transaction, caller: Caller
+    ) -> queue_pb2.EnqueueLoopResponse:
         settings = wire.loop_settings_from_pb(request.settings)
         run_settings = wire.run_settings_from_pb(request.run_settings)
-
-        def work(tx: Transaction, caller: Caller) -> queue_pb2.EnqueueLoopResponse:
-            done = commands.enqueue_loop(
-                tx, self._basis, caller, _address(request), request.prompt, settings, run_settings
-            )
-            return queue_pb2.EnqueueLoopResponse(
-                run=wire.run_to_pb(done.run),
-                loop=wire.loop_to_pb(done.loop),
-                created=done.created,
-                cursor=entry_wire.cursor_to_pb(done.cursor),
-            )
-
-        # An alias that is made must be free in the whole project.
-        locks = {run_lock(request.project, request.run) if request.run else project_lock(request.project)}
-        return await self._once(
-            request, queue_pb2.EnqueueLoopResponse, work, locks=locks, starts=lambda answer: answer.run.run, brief=True
+        address = address_of(request)
+        done = commands.enqueue_loop(tx, self._basis, caller, address, request.prompt, settings, run_settings)
+        return queue_pb2.EnqueueLoopResponse(
+            run=wire.run_to_pb(done.run),
+            loop=wire.loop_to_pb(done.loop),
+            created=done.created,
+            cursor=entry_wire.cursor_to_pb(done.cursor),
         )
 
-    async def RequestAbort(
-        self, request: queue_pb2.RequestAbortRequest, _context: Any
+    @mutation(locks=run_locks, brief=True)
+    def RequestAbort(
+        self, request: queue_pb2.RequestAbortRequest, tx: Transaction, caller: Caller
     ) -> queue_pb2.RequestAbortResponse:
-        """See StoreService."""
-
-        def work(tx: Transaction, caller: Caller) -> queue_pb2.RequestAbortResponse:
-            run, cursor = commands.request_abort(tx, self._basis, caller, _address(request))
-            return queue_pb2.RequestAbortResponse(run=wire.run_to_pb(run), cursor=entry_wire.cursor_to_pb(cursor))
-
-        return await self._once(request, queue_pb2.RequestAbortResponse, work, locks=_run_locks(request), brief=True)
+        run, cursor = commands.request_abort(tx, self._basis, caller, address_of(request))
+        return queue_pb2.RequestAbortResponse(run=wire.run_to_pb(run), cursor=entry_wire.cursor_to_pb(cursor))
 
     async def BeginTurn(self, request: ledger_pb2.BeginTurnRequest, _context: Any) -> ledger_pb2.BeginTurnResponse:
-        """See StoreService."""
         writes = writes_of(request.writes)
         work = partial(
             ledger.begin_turn,
             basis=self._basis,
             caller=current_caller(),
-            address=_address(request),
+            address=address_of(request),
             epoch=request.fence.epoch,
             new=ledger.NewTurn(wire.turn_request_from_pb(request.request), writes),
         )
@@ -103,7 +96,6 @@ class LedgerRpcs(Calls):
     async def WriteEntries(
         self, request: ledger_pb2.WriteEntriesRequest, _context: Any
     ) -> ledger_pb2.WriteEntriesResponse:
-        """See StoreService."""
         epoch = request.fence.epoch if request.HasField("fence") else None
         writes = writes_of(request.writes)
         locks = self._locks(request, writes)
@@ -115,7 +107,7 @@ class LedgerRpcs(Calls):
         def work(tx: Transaction, caller: Caller) -> ledger_pb2.WriteEntriesResponse:
             tx.tells_view = request.tell_view
             done = steering.write_entries(
-                tx, self._basis, caller, _address(request), epoch, writes, request.run_status, packet
+                tx, self._basis, caller, address_of(request), epoch, writes, request.run_status, packet
             )
             read = entries_beside(tx.connection, done.run, request.read_paths) if request.read_paths else None
             return ledger_pb2.WriteEntriesResponse(
@@ -139,12 +131,11 @@ class LedgerRpcs(Calls):
         )
 
     async def EndTurn(self, request: ledger_pb2.EndTurnRequest, _context: Any) -> ledger_pb2.EndTurnResponse:
-        """See StoreService."""
         end, caller = _end_of(request), current_caller()
 
         def work(tx: Transaction) -> ledger.Ended:
             tx.tells_view = request.tell_view
-            return ledger.end_turn(tx, self._basis, caller, _address(request), request.fence.epoch, end)
+            return ledger.end_turn(tx, self._basis, caller, address_of(request), request.fence.epoch, end)
 
         locks = self._locks(request, [*end.writes, *(end.next.writes if end.next else ())])
         ended = await self._database.write(work, Durability.FULL, locks, brief=is_small(request))

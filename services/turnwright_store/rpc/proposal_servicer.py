@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from functools import partial
 from typing import Any
 
 from turnwright.store.v1 import proposal_pb2, queue_pb2
@@ -17,10 +16,8 @@ from turnwright_core.wire.times import time_to_pb
 from turnwright_store.app import proposals
 from turnwright_store.app.inbox import Gone, InboxChange, InboxQuery, Pending, list_proposals, watch_inbox
 from turnwright_store.app.proposals import Resolution
-from turnwright_store.app.reading import Address
-from turnwright_store.domain.locks import run_lock
-from turnwright_store.ports import Transaction
-from turnwright_store.rpc.calls import Calls
+from turnwright_store.ports import Connection, Transaction
+from turnwright_store.rpc.calls import Calls, address_of, mutation, query, run_locks
 
 
 def resolution_of(request: queue_pb2.ResolveProposalRequest) -> Resolution:
@@ -34,36 +31,29 @@ def resolution_of(request: queue_pb2.ResolveProposalRequest) -> Resolution:
 class ProposalRpcs(Calls):
     """Rpcs of proposal.proto, and ResolveProposal."""
 
-    async def ResolveProposal(
-        self, request: queue_pb2.ResolveProposalRequest, _context: Any
+    @mutation(locks=run_locks, brief=True)
+    def ResolveProposal(
+        self, request: queue_pb2.ResolveProposalRequest, tx: Transaction, caller: Caller
     ) -> queue_pb2.ResolveProposalResponse:
-        """See StoreService."""
         resolution = resolution_of(request)
-        address = Address(request.project, request.run)
+        done = proposals.resolve_proposal(tx, self._basis, caller, address_of(request), request.path, resolution)
+        return queue_pb2.ResolveProposalResponse(
+            run=wire.run_to_pb(done.run),
+            entry=entry_wire.entry_to_pb(done.entry),
+            cursor=entry_wire.cursor_to_pb(done.cursor),
+        )
 
-        def work(tx: Transaction, caller: Caller) -> queue_pb2.ResolveProposalResponse:
-            done = proposals.resolve_proposal(tx, self._basis, caller, address, request.path, resolution)
-            return queue_pb2.ResolveProposalResponse(
-                run=wire.run_to_pb(done.run),
-                entry=entry_wire.entry_to_pb(done.entry),
-                cursor=entry_wire.cursor_to_pb(done.cursor),
-            )
-
-        locks = {run_lock(request.project, request.run)}
-        return await self._once(request, queue_pb2.ResolveProposalResponse, work, locks=locks, brief=True)
-
-    async def ListProposals(
-        self, request: proposal_pb2.ListProposalsRequest, _context: Any
+    @query
+    def ListProposals(
+        self, request: proposal_pb2.ListProposalsRequest, connection: Connection
     ) -> proposal_pb2.ListProposalsResponse:
-        """See StoreService."""
-        query = InboxQuery(request.project, request.run, request.page_size, request.page_token)
-        found, token = await self._database.read(partial(list_proposals, query=query))
+        wanted = InboxQuery(request.project, request.run, request.page_size, request.page_token)
+        found, token = list_proposals(connection, wanted)
         return proposal_pb2.ListProposalsResponse(proposals=map(_pending_to_pb, found), next_page_token=token)
 
     async def WatchProposals(
         self, request: proposal_pb2.WatchProposalsRequest, _context: Any
     ) -> AsyncIterator[proposal_pb2.WatchProposalsResponse]:
-        """See StoreService."""
         changes = watch_inbox(self._service.watches, self._database, lambda: self._basis, request.project)
         try:
             async for change in changes:

@@ -18,8 +18,8 @@ from turnwright_store.app.changes import Change
 from turnwright_store.app.getting import Lines, Wish, get_entries
 from turnwright_store.app.listing import HistoryQuery, Query, list_entries, list_entry_history, time_limit
 from turnwright_store.app.moments import At
-from turnwright_store.app.reading import Address, read_view
-from turnwright_store.rpc.calls import Calls, after_of
+from turnwright_store.app.reading import read_view
+from turnwright_store.rpc.calls import Calls, address_of, after_of
 from turnwright_store.sql.views import ViewFilter, Wanted
 
 E = TypeVar("E", Visibility, State)
@@ -78,14 +78,13 @@ class ReadRpcs(Calls):
     async def ReadView(
         self, request: read_pb2.ReadViewRequest, _context: Any
     ) -> AsyncIterator[read_pb2.ReadViewResponse]:
-        """See StoreService."""
         wanted = Wanted(
             filter_of(request.filter),
             tuple(request.include_paths),
             bodies=not request.without_bodies,
             body_bytes_max=request.body_bytes_max,
         )
-        address = Address(request.project, request.run)
+        address = address_of(request)
         basis = self._basis
         schemes = self._service.news(basis, request.schemes_version)
         parts = read_view(self._database, basis, address, after_of(request), wanted, at_of(request))
@@ -99,9 +98,8 @@ class ReadRpcs(Calls):
             schemes = None
 
     async def GetEntries(self, request: read_pb2.GetEntriesRequest, _context: Any) -> read_pb2.GetEntriesResponse:
-        """See StoreService."""
         wish = Wish(tuple(request.paths), not request.without_bodies, lines_of(request), at_of(request))
-        address = Address(request.project, request.run)
+        address = address_of(request)
         query = partial(get_entries, basis=self._basis, address=address, wish=wish)
         brief = len(wish.paths) <= BRIEF_PATHS_MAX and wish.lines is None and wish.at is None
         got = await self._database.read(query, brief=brief)
@@ -111,11 +109,10 @@ class ReadRpcs(Calls):
         )
 
     async def ListEntries(self, request: read_pb2.ListEntriesRequest, _context: Any) -> read_pb2.ListEntriesResponse:
-        """See StoreService."""
         query = partial(
             list_entries,
             basis=self._basis,
-            address=Address(request.project, request.run),
+            address=address_of(request),
             query=_query_of(request),
             check_time=time_limit(self._service.clock_s, self._basis.pattern_s_max),
         )
@@ -125,9 +122,8 @@ class ReadRpcs(Calls):
     async def ListEntryHistory(
         self, request: read_pb2.ListEntryHistoryRequest, _context: Any
     ) -> read_pb2.ListEntryHistoryResponse:
-        """See StoreService."""
         query = HistoryQuery(request.path, not request.without_bodies, request.page_size, request.page_token)
-        address = Address(request.project, request.run)
+        address = address_of(request)
         found, token = await self._database.read(partial(list_entry_history, address=address, query=query))
         intervals = [
             read_pb2.EntryInterval(entry=entry_wire.entry_to_pb(one.entry), to_revision=one.to_revision)
@@ -138,9 +134,8 @@ class ReadRpcs(Calls):
     async def WatchChanges(
         self, request: read_pb2.WatchChangesRequest, _context: Any
     ) -> AsyncIterator[read_pb2.WatchChangesResponse]:
-        """See StoreService."""
         wanted = Wanted(filter_of(request.filter), body_bytes_max=request.body_bytes_max)
-        address = Address(request.project, request.run)
+        address = address_of(request)
         changes = self._service.watches.changes(self._database, lambda: self._basis, address, after_of(request), wanted)
         try:
             async for change in changes:

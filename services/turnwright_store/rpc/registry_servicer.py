@@ -7,119 +7,91 @@ from typing import Any
 
 from turnwright.store.v1 import ledger_pb2, queue_pb2, registry_pb2
 
-from turnwright_core.kit.auth import Caller, check_deployment
+from turnwright_core.entries import Tier
+from turnwright_core.kit.auth import Caller
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.schemes import scheme_to_pb
 from turnwright_store.app import registry as app
-from turnwright_store.domain.locks import REGISTRY_LOCK, project_lock, run_lock
-from turnwright_store.ports import Durability, Transaction
-from turnwright_store.rpc.calls import Calls
+from turnwright_store.domain.locks import REGISTRY_LOCK
+from turnwright_store.ports import Connection, Transaction
+from turnwright_store.rpc.calls import Calls, alias_locks, mutation, query
 from turnwright_store.sql.registry import list_schemes
+
+
+def _registry_locks(_request: Any) -> set[str]:
+    return {REGISTRY_LOCK}
 
 
 class RegistryRpcs(Calls):
     """Rpcs of registry.proto, and the lists of ledger.proto."""
 
-    async def InitProject(
-        self, request: registry_pb2.InitProjectRequest, _context: Any
+    @mutation(locks=_registry_locks, deployment=True)
+    def InitProject(
+        self, request: registry_pb2.InitProjectRequest, tx: Transaction, _caller: Caller
     ) -> registry_pb2.InitProjectResponse:
-        """See StoreService."""
-        check_deployment("InitProject")
         config_path = request.config_path if request.HasField("config_path") else None
+        project = app.init_project(tx, request.root, request.workspace_id, request.name, config_path)
+        return registry_pb2.InitProjectResponse(project=wire.project_to_pb(project))
 
-        def work(tx: Transaction, _caller: Caller) -> registry_pb2.InitProjectResponse:
-            project = app.init_project(tx, request.root, request.workspace_id, request.name, config_path)
-            return registry_pb2.InitProjectResponse(project=wire.project_to_pb(project))
-
-        return await self._once(request, registry_pb2.InitProjectResponse, work, locks={REGISTRY_LOCK})
-
-    async def ListProjects(
-        self, request: registry_pb2.ListProjectsRequest, _context: Any
+    @query
+    def ListProjects(
+        self, request: registry_pb2.ListProjectsRequest, connection: Connection
     ) -> registry_pb2.ListProjectsResponse:
-        """See StoreService."""
-        found, token = await self._database.read(
-            partial(app.list_projects, size=request.page_size, token=request.page_token)
-        )
+        found, token = app.list_projects(connection, request.page_size, request.page_token)
         return registry_pb2.ListProjectsResponse(projects=map(wire.project_to_pb, found), next_page_token=token)
 
-    async def PutModels(self, request: registry_pb2.PutModelsRequest, _context: Any) -> registry_pb2.PutModelsResponse:
-        """See StoreService."""
-        check_deployment("PutModels")
-        models = [wire.model_from_pb(model) for model in request.models]
-        stored = await self._database.write(partial(app.put_models, models=models), Durability.FULL, {REGISTRY_LOCK})
+    @mutation(locks=_registry_locks, floor=Tier.MODEL, deployment=True)
+    def PutModels(
+        self, request: registry_pb2.PutModelsRequest, tx: Transaction, _caller: Caller
+    ) -> registry_pb2.PutModelsResponse:
+        stored = app.put_models(tx, list(map(wire.model_from_pb, request.models)))
         return registry_pb2.PutModelsResponse(models=map(wire.model_to_pb, stored))
 
-    async def ListModels(
-        self, request: registry_pb2.ListModelsRequest, _context: Any
+    @query
+    def ListModels(
+        self, request: registry_pb2.ListModelsRequest, connection: Connection
     ) -> registry_pb2.ListModelsResponse:
-        """See StoreService."""
-        found, token = await self._database.read(
-            partial(app.list_models, size=request.page_size, token=request.page_token)
-        )
+        found, token = app.list_models(connection, request.page_size, request.page_token)
         return registry_pb2.ListModelsResponse(models=map(wire.model_to_pb, found), next_page_token=token)
 
-    async def DeleteModel(
-        self, request: registry_pb2.DeleteModelRequest, _context: Any
+    @mutation(locks=_registry_locks, floor=Tier.MODEL, deployment=True)
+    def DeleteModel(
+        self, request: registry_pb2.DeleteModelRequest, tx: Transaction, _caller: Caller
     ) -> registry_pb2.DeleteModelResponse:
-        """See StoreService."""
-        check_deployment("DeleteModel")
-        await self._database.write(partial(app.delete_model, alias=request.alias), Durability.FULL, {REGISTRY_LOCK})
+        app.delete_model(tx, request.alias)
         return registry_pb2.DeleteModelResponse()
 
-    async def ListSchemes(
-        self, _request: registry_pb2.ListSchemesRequest, _context: Any
+    @query
+    def ListSchemes(
+        self, _request: registry_pb2.ListSchemesRequest, connection: Connection
     ) -> registry_pb2.ListSchemesResponse:
-        """See StoreService."""
-        return registry_pb2.ListSchemesResponse(schemes=map(scheme_to_pb, await self._database.read(list_schemes)))
+        return registry_pb2.ListSchemesResponse(schemes=map(scheme_to_pb, list_schemes(connection)))
 
-    async def CreateRun(self, request: registry_pb2.CreateRunRequest, _context: Any) -> registry_pb2.CreateRunResponse:
-        """See StoreService."""
+    @mutation(locks=alias_locks)
+    def CreateRun(
+        self, request: registry_pb2.CreateRunRequest, tx: Transaction, _caller: Caller
+    ) -> registry_pb2.CreateRunResponse:
         settings = wire.run_settings_from_pb(request.settings)
-        return await self._once(
-            request,
-            registry_pb2.CreateRunResponse,
-            lambda tx, _: registry_pb2.CreateRunResponse(
-                run=wire.run_to_pb(app.create_run(tx, request.project, request.run, settings))
-            ),
-            locks={project_lock(request.project), run_lock(request.project, request.run)},
-        )
+        run = app.create_run(tx, request.project, request.run, settings)
+        return registry_pb2.CreateRunResponse(run=wire.run_to_pb(run))
 
     async def GetRun(self, request: registry_pb2.GetRunRequest, _context: Any) -> registry_pb2.GetRunResponse:
-        """See StoreService."""
         query = partial(app.get_run, project=request.project, alias=request.run)
         run = await self._database.read(query, brief=True)
         schemes = self._service.news(self._basis, request.schemes_version)
         return registry_pb2.GetRunResponse(run=wire.run_to_pb(run), schemes=schemes)
 
-    async def ListRuns(self, request: registry_pb2.ListRunsRequest, _context: Any) -> registry_pb2.ListRunsResponse:
-        """See StoreService."""
-        found, token = await self._database.read(
-            partial(app.list_runs, project=request.project, size=request.page_size, token=request.page_token)
-        )
+    @query
+    def ListRuns(self, request: registry_pb2.ListRunsRequest, connection: Connection) -> registry_pb2.ListRunsResponse:
+        found, token = app.list_runs(connection, request.project, request.page_size, request.page_token)
         return registry_pb2.ListRunsResponse(runs=map(wire.run_to_pb, found), next_page_token=token)
 
-    async def ListLoops(self, request: queue_pb2.ListLoopsRequest, _context: Any) -> queue_pb2.ListLoopsResponse:
-        """See StoreService."""
-        found, token = await self._database.read(
-            partial(
-                app.list_loops,
-                project=request.project,
-                alias=request.run,
-                size=request.page_size,
-                token=request.page_token,
-            )
-        )
+    @query
+    def ListLoops(self, request: queue_pb2.ListLoopsRequest, connection: Connection) -> queue_pb2.ListLoopsResponse:
+        found, token = app.list_loops(connection, request.project, request.run, request.page_size, request.page_token)
         return queue_pb2.ListLoopsResponse(loops=map(wire.loop_to_pb, found), next_page_token=token)
 
-    async def ListTurns(self, request: ledger_pb2.ListTurnsRequest, _context: Any) -> ledger_pb2.ListTurnsResponse:
-        """See StoreService."""
-        found, token = await self._database.read(
-            partial(
-                app.list_turns,
-                project=request.project,
-                alias=request.run,
-                size=request.page_size,
-                token=request.page_token,
-            )
-        )
+    @query
+    def ListTurns(self, request: ledger_pb2.ListTurnsRequest, connection: Connection) -> ledger_pb2.ListTurnsResponse:
+        found, token = app.list_turns(connection, request.project, request.run, request.page_size, request.page_token)
         return ledger_pb2.ListTurnsResponse(turns=map(wire.turn_to_pb, found), next_page_token=token)

@@ -8,13 +8,13 @@ from typing import Any
 from turnwright.store.v1 import registry_pb2
 
 from turnwright_core.constraints import FileConstraint
-from turnwright_core.kit.auth import current_caller
+from turnwright_core.kit.auth import Caller, current_caller
 from turnwright_core.wire.schemes import scheme_from_pb, scheme_to_pb
 from turnwright_core.wire.times import time_to_pb
 from turnwright_store.app import rules
-from turnwright_store.domain.locks import GLOBAL_LOCK, REGISTRY_LOCK, project_lock
-from turnwright_store.ports import Durability, Transaction
-from turnwright_store.rpc.calls import Calls
+from turnwright_store.domain.locks import GLOBAL_LOCK, REGISTRY_LOCK
+from turnwright_store.ports import Connection, Durability, Transaction
+from turnwright_store.rpc.calls import Calls, mutation, project_locks, query
 
 
 def _constraint_to_pb(constraint: FileConstraint) -> registry_pb2.FileConstraint:
@@ -27,48 +27,32 @@ class RulesRpcs(Calls):
     """Rpcs that register schemes and constrain files."""
 
     async def PutScheme(self, request: registry_pb2.PutSchemeRequest, _context: Any) -> registry_pb2.PutSchemeResponse:
-        """See StoreService."""
         scheme = scheme_from_pb(request.scheme)
         work = partial(rules.put_scheme, basis=self._basis, caller=current_caller(), wanted=scheme)
         schemes = await self._database.write(work, Durability.FULL, {REGISTRY_LOCK, GLOBAL_LOCK})
         self._service.learn(schemes)
         return registry_pb2.PutSchemeResponse(scheme=scheme_to_pb(scheme))
 
-    async def SetFileConstraints(
-        self, request: registry_pb2.SetFileConstraintsRequest, _context: Any
+    @mutation(locks=project_locks)
+    def SetFileConstraints(
+        self, request: registry_pb2.SetFileConstraintsRequest, tx: Transaction, _caller: Caller
     ) -> registry_pb2.SetFileConstraintsResponse:
-        """See StoreService."""
+        rules.remove_constraints(tx, request.project, request.remove_patterns)
         wanted = [FileConstraint(one.pattern, one.kind) for one in request.constraints]
+        stored = rules.set_constraints(tx, request.project, wanted)
+        return registry_pb2.SetFileConstraintsResponse(constraints=map(_constraint_to_pb, stored))
 
-        def work(tx: Transaction, _caller: Any) -> registry_pb2.SetFileConstraintsResponse:
-            rules.remove_constraints(tx, request.project, request.remove_patterns)
-            stored = rules.set_constraints(tx, request.project, wanted)
-            return registry_pb2.SetFileConstraintsResponse(constraints=map(_constraint_to_pb, stored))
-
-        return await self._once(
-            request, registry_pb2.SetFileConstraintsResponse, work, locks={project_lock(request.project)}
-        )
-
-    async def RemoveFileConstraints(
-        self, request: registry_pb2.RemoveFileConstraintsRequest, _context: Any
+    @mutation(locks=project_locks)
+    def RemoveFileConstraints(
+        self, request: registry_pb2.RemoveFileConstraintsRequest, tx: Transaction, _caller: Caller
     ) -> registry_pb2.RemoveFileConstraintsResponse:
-        """See StoreService."""
+        rules.remove_constraints(tx, request.project, request.patterns)
+        return registry_pb2.RemoveFileConstraintsResponse()
 
-        def work(tx: Transaction, _caller: Any) -> registry_pb2.RemoveFileConstraintsResponse:
-            rules.remove_constraints(tx, request.project, request.patterns)
-            return registry_pb2.RemoveFileConstraintsResponse()
-
-        return await self._once(
-            request, registry_pb2.RemoveFileConstraintsResponse, work, locks={project_lock(request.project)}
-        )
-
-    async def ListFileConstraints(
-        self, request: registry_pb2.ListFileConstraintsRequest, _context: Any
+    @query
+    def ListFileConstraints(
+        self, request: registry_pb2.ListFileConstraintsRequest, connection: Connection
     ) -> registry_pb2.ListFileConstraintsResponse:
-        """See StoreService."""
-        found, token = await self._database.read(
-            partial(rules.list_constraints, project=request.project, size=request.page_size, token=request.page_token)
-        )
-        return registry_pb2.ListFileConstraintsResponse(
-            constraints=map(_constraint_to_pb, found), next_page_token=token
-        )
+        found, token = rules.list_constraints(connection, request.project, request.page_size, request.page_token)
+        constraints = map(_constraint_to_pb, found)
+        return registry_pb2.ListFileConstraintsResponse(constraints=constraints, next_page_token=token)

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
-
 from turnwright.store.v1 import read_pb2
 
 from turnwright_store.app.search import search_entries
-from turnwright_store.rpc.calls import Calls
+from turnwright_store.ports import Connection
+from turnwright_store.rpc.calls import Calls, query
 
 
 class SearchRpcs(Calls):
     """Rpcs that search by words."""
 
-    async def SearchEntries(
-        self, request: read_pb2.SearchEntriesRequest, _context: Any
+    @query
+    def SearchEntries(
+        self, request: read_pb2.SearchEntriesRequest, connection: Connection
     ) -> read_pb2.SearchEntriesResponse:
-        """See StoreService."""
-        query = partial(
-            search_entries,
-            project=request.project,
-            query=request.query,
-            schemes=list(request.schemes),
-            limit=request.limit,
-        )
-        found = await self._database.read(query)
+        found = search_entries(connection, request.project, request.query, list(request.schemes), request.limit)
         return read_pb2.SearchEntriesResponse(
             hits=[
                 read_pb2.SearchHit(path=hit.path, revision=hit.revision, score=hit.score, snippet=text)

@@ -15,10 +15,8 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_store.app import streams
-from turnwright_store.app.reading import Address
-from turnwright_store.domain.locks import run_lock
 from turnwright_store.ports import Connection, Durability, Transaction
-from turnwright_store.rpc.calls import Calls
+from turnwright_store.rpc.calls import Calls, address_of, mutation, run_locks
 from turnwright_store.sql.runs import Standing, get_standing
 from turnwright_store.sql.streams import read_part
 from turnwright_store.sql.views import find_shown
@@ -36,61 +34,36 @@ class StreamRpcs(Calls):
     def _cursor(self, run: Standing) -> Any:
         return cursor_to_pb(run.cursor(self._basis.incarnation))
 
-    async def OpenStream(self, request: stream_pb2.OpenStreamRequest, _context: Any) -> stream_pb2.OpenStreamResponse:
-        """See StoreService."""
+    @mutation(locks=run_locks, floor=Tier.PLUGIN)
+    def OpenStream(
+        self, request: stream_pb2.OpenStreamRequest, tx: Transaction, caller: Caller
+    ) -> stream_pb2.OpenStreamResponse:
         wish = streams.Opening(request.tool, request.target, list(request.channels), request.producer)
+        path, channels, run = streams.open_stream(tx, self._basis, caller, address_of(request), wish)
+        return stream_pb2.OpenStreamResponse(path=path, channels=_channels(channels), cursor=self._cursor(run))
 
-        def work(tx: Transaction, caller: Caller) -> stream_pb2.OpenStreamResponse:
-            path, channels, run = streams.open_stream(tx, self._basis, caller, _address(request), wish)
-            return stream_pb2.OpenStreamResponse(path=path, channels=_channels(channels), cursor=self._cursor(run))
-
-        return await self._once(request, stream_pb2.OpenStreamResponse, work, floor=Tier.PLUGIN, locks=_locks(request))
-
-    async def AppendStream(
-        self, request: stream_pb2.AppendStreamRequest, _context: Any
+    @mutation(locks=run_locks, floor=Tier.PLUGIN, durability=Durability.NORMAL)
+    def AppendStream(
+        self, request: stream_pb2.AppendStreamRequest, tx: Transaction, caller: Caller
     ) -> stream_pb2.AppendStreamResponse:
-        """See StoreService."""
         offset = request.offset if request.HasField("offset") else None
         piece = streams.Piece(request.path, request.channel, request.text, offset, request.producer)
+        channel, run = streams.append_stream(tx, self._basis, caller, address_of(request), piece)
+        return stream_pb2.AppendStreamResponse(channel=_channels([channel])[0], cursor=self._cursor(run))
 
-        def work(tx: Transaction, caller: Caller) -> stream_pb2.AppendStreamResponse:
-            channel, run = streams.append_stream(tx, self._basis, caller, _address(request), piece)
-            return stream_pb2.AppendStreamResponse(channel=_channels([channel])[0], cursor=self._cursor(run))
-
-        return await self._once(
-            request,
-            stream_pb2.AppendStreamResponse,
-            work,
-            floor=Tier.PLUGIN,
-            durability=Durability.NORMAL,
-            locks=_locks(request),
-        )
-
-    async def EndStream(self, request: stream_pb2.EndStreamRequest, _context: Any) -> stream_pb2.EndStreamResponse:
-        """See StoreService."""
-        ending = _ending(request)
-
-        def work(tx: Transaction, caller: Caller) -> stream_pb2.EndStreamResponse:
-            channels, run = streams.end_stream(tx, self._basis, caller, _address(request), ending)
-            return stream_pb2.EndStreamResponse(channels=_channels(channels), cursor=self._cursor(run))
-
-        return await self._once(request, stream_pb2.EndStreamResponse, work, floor=Tier.PLUGIN, locks=_locks(request))
+    @mutation(locks=run_locks, floor=Tier.PLUGIN)
+    def EndStream(
+        self, request: stream_pb2.EndStreamRequest, tx: Transaction, caller: Caller
+    ) -> stream_pb2.EndStreamResponse:
+        channels, run = streams.end_stream(tx, self._basis, caller, address_of(request), _ending(request))
+        return stream_pb2.EndStreamResponse(channels=_channels(channels), cursor=self._cursor(run))
 
     async def ReadBody(self, request: stream_pb2.ReadBodyRequest, _context: Any) -> stream_pb2.ReadBodyResponse:
-        """See StoreService."""
         if request.bytes_max > PART_BYTES_MAX:
             raise over_limit("bytes_max", PART_BYTES_MAX, request.bytes_max, "bytes")
         if request.HasField("offset") and request.offset < 0:
             raise invalid("offset", f"offset must be 0 or more bytes; it is {request.offset}.")
         return await self._database.read(partial(_read_body, request=request))
-
-
-def _address(request: Any) -> Address:
-    return Address(request.project, request.run)
-
-
-def _locks(request: Any) -> set[str]:
-    return {run_lock(request.project, request.run)}
 
 
 def _channels(channels: Iterable[streams.Channel]) -> list[types_pb2.StreamChannel]:
