@@ -12,37 +12,28 @@ from typing import Final
 
 from msgspec import Struct, field
 from turnwright.executor.v1 import event_pb2, executor_service_pb2, task_pb2
-from turnwright.types.v1 import delta_pb2, entry_pb2, proposal_pb2, run_pb2
+from turnwright.types.v1 import entry_pb2, proposal_pb2, run_pb2
 
+from turnwright_core.deltas import PartialReply
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX
+from turnwright_core.wire.deltas import delta_from_pb
 
 Event = executor_service_pb2.WatchRunResponse
 
 
 class Partial(Struct):
-    """A message that is still streaming. Increments are kept apart: joining each time is quadratic."""
+    """A message that is still streaming. Two are equal whose texts are: a snapshot tells neither calls nor usage."""
 
     turn: int
-    _content: list[str] = field(default_factory=list)
-    _reasoning: list[str] = field(default_factory=list)
+    reply: PartialReply = field(default_factory=PartialReply)
 
     @property
     def content(self) -> str:
-        return "".join(self._content)
+        return self.reply.text
 
     @property
     def reasoning(self) -> str:
-        return "".join(self._reasoning)
-
-    def add(self, delta: delta_pb2.Delta) -> None:
-        """Grow by one increment. Tool calls and usage are no part of what a snapshot holds."""
-        match delta.WhichOneof("change"):
-            case "append_content":
-                self._content.append(delta.append_content)
-            case "append_reasoning":
-                self._reasoning.append(delta.append_reasoning)
-            case _:
-                pass
+        return self.reply.thoughts
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Partial):
@@ -117,7 +108,7 @@ def _replace(view: RunView, parts: list[event_pb2.Snapshot]) -> None:
     if last.HasField("partial"):
         pieces = [part.partial for part in parts if part.HasField("partial")]
         contents, thoughts = [piece.content for piece in pieces], [piece.reasoning for piece in pieces]
-        view.partial = Partial(last.partial.turn, contents, thoughts)
+        view.partial = Partial(last.partial.turn, PartialReply(contents, thoughts))
 
 
 def _stream_started(view: RunView, event: Event) -> None:
@@ -125,8 +116,8 @@ def _stream_started(view: RunView, event: Event) -> None:
 
 
 def _stream_delta(view: RunView, event: Event) -> None:
-    if view.partial is not None:
-        view.partial.add(event.stream_delta.delta)
+    if view.partial is not None and (delta := delta_from_pb(event.stream_delta.delta)):
+        view.partial.reply.add(delta)
 
 
 def _stream_cancelled(view: RunView, _event: Event) -> None:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from turnwright_provider.domain.deltas import ModelCall, VendorEvent
+from turnwright_provider.domain.model_call import ModelCall, VendorEvent
 
 
 class VendorState(Struct, frozen=True):

@@ -6,12 +6,12 @@ from collections.abc import AsyncGenerator, Sequence
 
 from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.provider.v1 import provider_service_pb2_grpc
-from turnwright.types.v1 import delta_pb2
 
 from turnwright_core.kit.peer import Peer
 from turnwright_core.runs import Model
+from turnwright_core.wire.deltas import delta_from_pb
 from turnwright_core.wire.runs import model_to_pb, usage_from_pb
-from turnwright_executor.ports.models import CallsDelta, Finished, ModelEvent, RetryNotice, TextDelta, ToolCall
+from turnwright_executor.ports.models import Finished, ModelEvent, RetryNotice
 from turnwright_executor.ports.packets import PacketMessage
 
 _ROLES = {"system": pb.ROLE_SYSTEM, "user": pb.ROLE_USER, "assistant": pb.ROLE_ASSISTANT}
@@ -44,25 +44,11 @@ class ProviderModels:
 def _event_from_pb(part: pb.GenerateResponse) -> ModelEvent | None:
     match part.WhichOneof("part"):
         case "delta":
-            return _delta_from_pb(part.delta)
+            return delta_from_pb(part.delta)
         case "retry":
             return RetryNotice(part.retry.wait_s, part.retry.error_class, part.retry.detail)
         case "finish":
             usage = usage_from_pb(part.finish.usage) if part.finish.HasField("usage") else None
             return Finished(part.finish.reason, usage, part.finish.cut)
-        case _:
-            return None
-
-
-def _delta_from_pb(delta: delta_pb2.Delta) -> ModelEvent | None:
-    match delta.WhichOneof("change"):
-        case "append_content":
-            return TextDelta(delta.append_content)
-        case "append_reasoning":
-            return TextDelta(delta.append_reasoning, is_reasoning=True)
-        case "set_tool_calls":
-            return CallsDelta(tuple(ToolCall(call.name, call.arguments) for call in delta.set_tool_calls.calls))
-        case "set_usage":
-            return usage_from_pb(delta.set_usage)
         case _:
             return None

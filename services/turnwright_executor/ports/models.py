@@ -7,28 +7,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from turnwright_core.deltas import Delta
 from turnwright_core.runs import Model, Usage
 from turnwright_executor.ports.packets import PacketMessage
-
-
-class ToolCall(Struct, frozen=True):
-    """A native tool call: the tool's name, and the arguments as the model wrote them."""
-
-    name: str
-    arguments: str
-
-
-class TextDelta(Struct, frozen=True):
-    """Text that the model added, to its content or to its reasoning."""
-
-    text: str
-    is_reasoning: bool = False
-
-
-class CallsDelta(Struct, frozen=True):
-    """The native tool calls so far."""
-
-    calls: tuple[ToolCall, ...]
 
 
 class RetryNotice(Struct, frozen=True):
@@ -47,7 +28,7 @@ class Finished(Struct, frozen=True):
     is_cut: bool = False
 
 
-ModelEvent = TextDelta | CallsDelta | Usage | RetryNotice | Finished
+ModelEvent = Delta | RetryNotice | Finished
 
 
 class Models(Protocol):

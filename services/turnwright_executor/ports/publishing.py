@@ -8,9 +8,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from turnwright_core.deltas import Delta
 from turnwright_core.entries import Cursor
 from turnwright_core.runs import Usage
-from turnwright_executor.ports.models import ModelEvent
 
 
 class Activity(IntEnum):
@@ -38,7 +38,7 @@ class StreamBroke(Struct, frozen=True):
     reason: str
 
 
-StreamEvent = StreamBegan | StreamEnded | StreamBroke | ModelEvent
+StreamEvent = StreamBegan | Delta | StreamEnded | StreamBroke
 
 
 class Publisher(Protocol):

@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct, field
-
+from turnwright_core.deltas import AppendContent, AppendReasoning, Delta, PartialReply, SetUsage
 from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault
 from turnwright_core.runs import Model, Turn, Usage
 from turnwright_executor.domain.endings import AWAY, outcome_of
-from turnwright_executor.ports.models import CallsDelta, Finished, ModelEvent, Models, RetryNotice, TextDelta, ToolCall
+from turnwright_executor.ports.models import Finished, ModelEvent, Models, RetryNotice
 from turnwright_executor.ports.packets import PacketMessage
 from turnwright_executor.ports.publishing import Activity, Publisher, StreamBegan, StreamBroke, StreamEnded
 
@@ -41,13 +40,9 @@ UNTOLD: Final = (Reason.STREAM_INTERRUPTED, Reason.VENDOR_TIMEOUT, Reason.VENDOR
 """Why a call ended that the vendor may have served although nothing of it came."""
 
 
-class Draft(Struct):
+class Draft(PartialReply):
     """A reply as far as it has come; what is left of it when the call is cut short."""
 
-    content: list[str] = field(default_factory=list)
-    reasoning: list[str] = field(default_factory=list)
-    calls: tuple[ToolCall, ...] = ()
-    usage: Usage = field(default_factory=Usage)
     finish: str = ""
     is_cut: bool = False
     """Whether the vendor cut the reply off."""
@@ -70,19 +65,27 @@ class Draft(Struct):
     chars_unread: int = 0
 
     @property
-    def text(self) -> str:
-        """The content so far."""
-        return "".join(self.content)
-
-    @property
     def unread(self) -> str:
         """The content that the reader has not seen."""
         return "".join(self.content[self.pieces_read :])
 
-    @property
-    def thoughts(self) -> str:
-        """The reasoning so far."""
-        return "".join(self.reasoning)
+    def add(self, delta: Delta) -> None:
+        """Grow by one increment, and let the reader see what has come when it is enough."""
+        super().add(delta)
+        if isinstance(delta, AppendContent | AppendReasoning):
+            self.bytes_ += len(delta.text.encode())
+        if isinstance(delta, AppendContent):
+            self._read_along(len(delta.text))
+
+    def _read_along(self, more: int) -> None:
+        self.chars_unread += more
+        chars = self.chars_read + self.chars_unread
+        # A piece that came in one is left to the end, where a long text is read beside the event loop.
+        is_due = READ_ALONG_CHARS <= self.chars_unread < 2 * READ_ALONG_CHARS
+        if self.reader is None or not is_due or chars > READ_ALONG_CHARS_MAX:
+            return
+        self.reader.feed(self.unread)
+        self.pieces_read, self.chars_read, self.chars_unread = len(self.content), chars, 0
 
 
 class Generation:
@@ -147,7 +150,7 @@ class Generation:
         call = self._models.generate(model, messages, turn.request.temperature, call_index)
         async with aclosing(call) as stream:
             async for event in stream:
-                if not draft.first_delta_ms and isinstance(event, TextDelta | CallsDelta):
+                if not draft.first_delta_ms and not isinstance(event, SetUsage | RetryNotice | Finished):
                     draft.first_delta_ms = _elapsed_ms(begin_s, self._clock_s())
                 _publish(publisher, turn.number, event)
                 _fold(draft, event)
@@ -189,38 +192,12 @@ def empty(draft: Draft, turn: int) -> None:
     draft.reader, draft.pieces_read, draft.chars_read, draft.chars_unread = None, 0, 0, 0
 
 
-def add_content(draft: Draft, text: str) -> None:
-    """Keep the next piece of the content, and let the reader see what has come when it is enough."""
-    draft.content.append(text)
-    draft.chars_unread += len(text)
-    chars = draft.chars_read + draft.chars_unread
-    # A piece that came in one is left to the end, where a long text is read beside the event loop.
-    is_due = READ_ALONG_CHARS <= draft.chars_unread < 2 * READ_ALONG_CHARS
-    if draft.reader is None or not is_due or chars > READ_ALONG_CHARS_MAX:
-        return
-    draft.reader.feed(draft.unread)
-    draft.pieces_read, draft.chars_read, draft.chars_unread = len(draft.content), chars, 0
-
-
 def _fold(draft: Draft, event: ModelEvent) -> None:
-    match event:
-        case TextDelta(text, is_reasoning):
-            draft.bytes_ += len(text.encode())
-            if is_reasoning:
-                draft.reasoning.append(text)
-            else:
-                add_content(draft, text)
-        case CallsDelta(calls):
-            draft.calls = calls
-        case Usage():
-            draft.usage = event
-        case Finished(reason, usage, is_cut):
-            draft.finish, draft.is_cut = reason, is_cut
-            draft.usage = usage or draft.usage
-        case RetryNotice():
-            pass
-        case _:
-            assert_never(event)
+    if isinstance(event, Finished):
+        draft.finish, draft.is_cut = event.reason, event.is_cut
+        draft.usage = event.usage or draft.usage
+    elif not isinstance(event, RetryNotice):
+        draft.add(event)
 
 
 def _publish(publisher: Publisher, turn: int, event: ModelEvent) -> None:

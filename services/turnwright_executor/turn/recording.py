@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from turnwright_core.deltas import ToolCall
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, to_attributes_json
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, NAME_CHARS_MAX, RECORD_BYTES_MAX
 from turnwright_core.runs import Mode
@@ -29,7 +30,6 @@ from turnwright_executor.domain.toolset import TOOL_ORDER, Offer
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.payloads import Recording, RecordingContext
 from turnwright_executor.hooks.points import ENTRY_RECORDING
-from turnwright_executor.ports.models import ToolCall
 from turnwright_executor.tools.contract import Tool, failed
 from turnwright_executor.tools.offering import Offered
 from turnwright_executor.turn.generation import Draft

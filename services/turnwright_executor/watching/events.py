@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, assert_never
+from typing import Final
 
 from turnwright.executor.v1 import event_pb2
 from turnwright.executor.v1.executor_service_pb2 import EventBatch, WatchRunResponse
-from turnwright.types.v1 import delta_pb2, entry_pb2
+from turnwright.types.v1 import entry_pb2
 
+from turnwright_core.deltas import PartialReply
 from turnwright_core.entries import Entry
 from turnwright_core.limits import CHUNK_BYTES
-from turnwright_core.runs import Loop, Run, Turn, Usage
+from turnwright_core.runs import Loop, Run, Turn
+from turnwright_core.wire.deltas import delta_to_pb
 from turnwright_core.wire.entries import entry_to_pb
 from turnwright_core.wire.proposals import decision_to_pb
 from turnwright_core.wire.runs import loop_to_pb, run_to_pb, turn_to_pb, usage_to_pb
 from turnwright_executor.domain.budgets import exhaustion_in
-from turnwright_executor.ports.models import CallsDelta, Finished, RetryNotice, TextDelta
 from turnwright_executor.ports.publishing import Activity, StreamBegan, StreamBroke, StreamEnded, StreamEvent
 from turnwright_executor.watching.proposals import proposal_of
 
@@ -42,21 +43,8 @@ def stream_moved(turn: int, event: StreamEvent) -> WatchRunResponse:
             return WatchRunResponse(stream_finished=ended)
         case StreamBroke(reason):
             return WatchRunResponse(stream_cancelled=event_pb2.StreamCancelled(turn=turn, reason=reason))
-        case TextDelta(text, is_reasoning):
-            delta = delta_pb2.Delta(append_reasoning=text) if is_reasoning else delta_pb2.Delta(append_content=text)
-        case CallsDelta(calls):
-            listed = [
-                delta_pb2.ToolCall(index=index, name=call.name, arguments=call.arguments)
-                for index, call in enumerate(calls)
-            ]
-            delta = delta_pb2.Delta(set_tool_calls=delta_pb2.ToolCalls(calls=listed))
-        case Usage():
-            delta = delta_pb2.Delta(set_usage=usage_to_pb(event))
-        case RetryNotice() | Finished():
-            raise AssertionError("told as progress, and as the end")
         case _:
-            assert_never(event)
-    return WatchRunResponse(stream_delta=event_pb2.StreamDelta(turn=turn, delta=delta))
+            return WatchRunResponse(stream_delta=event_pb2.StreamDelta(turn=turn, delta=delta_to_pb(event)))
 
 
 def entry_moved(entry: Entry, *, is_new: bool) -> WatchRunResponse:
@@ -125,11 +113,10 @@ def progress(activity: Activity, turn: int, detail: str, wait_s: float) -> Watch
     return WatchRunResponse(run_progress=event)
 
 
-def add_partial(parts: list[event_pb2.Snapshot], turn: int, content: Sequence[str], reasoning: Sequence[str]) -> None:
+def add_partial(parts: list[event_pb2.Snapshot], turn: int, reply: PartialReply) -> None:
     """Put the message that is being streamed into the last part of a snapshot; a long one into more parts."""
     parts[-1].partial.turn = turn
-    for name, texts in (("reasoning", reasoning), ("content", content)):
-        text = "".join(texts)
+    for name, text in (("reasoning", reply.thoughts), ("content", reply.text)):
         for begin in range(0, len(text), PARTIAL_CHARS):
             if getattr(parts[-1].partial, name):
                 parts.append(event_pb2.Snapshot(part=len(parts), run=parts[-1].run))

@@ -127,20 +127,24 @@ class RunHub:
 
     def publish(self, event: WatchRunResponse) -> None:
         """Number an event, fold it, keep it, wake the watchers."""
+        self._known.fold(event)
+        self._tell(event)
+
+    def _tell(self, event: WatchRunResponse) -> None:
         event.cursor.epoch = self.epoch
         event.cursor.seq = self._tail.seq + 1
         event.time.CopyFrom(now())
-        self._known.fold(event)
         self._tail.add(event)
         self._wake()
 
     def progress(self, activity: Activity, turn: int, detail: str, wait_s: float = 0.0) -> None:
         """See Publisher."""
-        self.publish(events.progress(activity, turn, detail, wait_s))
+        self._tell(events.progress(activity, turn, detail, wait_s))
 
     def stream(self, turn: int, event: StreamEvent) -> None:
         """See Publisher."""
-        self.publish(events.stream_moved(turn, event))
+        self._known.stream(turn, event)
+        self._tell(events.stream_moved(turn, event))
 
     def cursor(self) -> task_pb2.EventCursor:
         """The moment now."""

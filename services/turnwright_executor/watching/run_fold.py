@@ -11,18 +11,19 @@ from turnwright.executor.v1 import event_pb2, task_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 from turnwright.types.v1 import entry_pb2, run_pb2
 
+from turnwright_core.deltas import PartialReply
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.wire.entries import entry_from_pb
+from turnwright_executor.ports.publishing import StreamBegan, StreamBroke, StreamEnded, StreamEvent
 from turnwright_executor.watching import events, output_pieces
 from turnwright_executor.watching.proposals import proposal_of
 
 
 class _Partial(Struct):
-    """The message being streamed; kept in pieces, because a long one grows by thousands of them."""
+    """The message being streamed."""
 
     turn: int
-    content: list[str] = field(default_factory=list)
-    reasoning: list[str] = field(default_factory=list)
+    reply: PartialReply = field(default_factory=PartialReply)
 
 
 class RunFold(Struct):
@@ -53,22 +54,24 @@ class RunFold(Struct):
                 self.entries.pop(event.message_removed.path, None)
             case "run_state":
                 self.run = event.run_state.run
-            case "stream_started":
-                self._partial = _Partial(event.stream_started.turn)
-            case "stream_delta":
-                self._grow(event.stream_delta)
-            case "stream_cancelled":
-                self._partial = None
 
     def _keep(self, entry: entry_pb2.Entry) -> None:
         self.entries[entry.path] = entry
         if self._partial and entry.path == f"assistant://{self._partial.turn}":
             self._partial = None
 
-    def _grow(self, event: event_pb2.StreamDelta) -> None:
-        if self._partial:
-            self._partial.content.append(event.delta.append_content)
-            self._partial.reasoning.append(event.delta.append_reasoning)
+    def stream(self, turn: int, event: StreamEvent) -> None:
+        """Take how the message that is being streamed moves on, before it is an event: there may be many."""
+        match event:
+            case StreamBegan():
+                self._partial = _Partial(turn)
+            case StreamBroke():
+                self._partial = None
+            case StreamEnded():
+                pass
+            case _:
+                if self._partial:
+                    self._partial.reply.add(event)
 
     def snapshot(self, cursor: task_pb2.EventCursor) -> list[WatchRunResponse]:
         """The state in parts of about CHUNK_BYTES, all under one moment."""
@@ -82,7 +85,7 @@ class RunFold(Struct):
             parts[-1].entries.append(entry)
             size += entry_size
         if self._partial:
-            events.add_partial(parts, self._partial.turn, self._partial.content, self._partial.reasoning)
+            events.add_partial(parts, self._partial.turn, self._partial.reply)
         last = parts[-1]
         last.last = True
         proposed = (entry for entry in self.entries.values() if entry.state == entry_pb2.STATE_PROPOSED)

@@ -17,11 +17,12 @@ from contextlib import aclosing, suppress
 from msgspec import Struct
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
+from turnwright_core.deltas import SetUsage
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_provider.app.outbox import Outbox
 from turnwright_provider.domain.coalesce import DeltaBuffer
-from turnwright_provider.domain.deltas import Finish, ModelCall, Part, Retry, SetUsage
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, clean, failed, to_fault
+from turnwright_provider.domain.model_call import Finish, ModelCall, Part, Retry
 from turnwright_provider.domain.retry import RetryPolicy
 from turnwright_provider.ports import Vendor
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 
+from turnwright_core.deltas import Delta
 from turnwright_provider.domain.coalesce import DeltaBuffer
-from turnwright_provider.domain.deltas import Delta, Finish, Part, Retry
+from turnwright_provider.domain.model_call import Finish, Part, Retry
 
 
 class Outbox:

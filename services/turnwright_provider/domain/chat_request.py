@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
-from turnwright_provider.domain.deltas import ModelCall
 from turnwright_provider.domain.error_body import read_error_bytes
+from turnwright_provider.domain.model_call import ModelCall
 
 _NOTHING: Final[Mapping[str, object]] = {}
 

@@ -13,13 +13,14 @@ from collections.abc import Iterable, Mapping
 from itertools import chain, groupby
 from typing import Any, Final
 
+from turnwright_core.deltas import AppendContent, AppendReasoning, Delta, SetUsage
 from turnwright_core.json_text import parse_json
 from turnwright_core.runs import Usage
 from turnwright_provider.domain.classify import classify_in_stream
-from turnwright_provider.domain.deltas import AppendContent, AppendReasoning, Delta, Finish, SetUsage, VendorEvent
 from turnwright_provider.domain.error_body import brief, tells_error
 from turnwright_provider.domain.failures import FailureClass, VendorError, failed
 from turnwright_provider.domain.halves import Joiner, whole
+from turnwright_provider.domain.model_call import Finish, VendorEvent
 from turnwright_provider.domain.sse import SseEvent
 from turnwright_provider.domain.think_tags import ThinkRouter, ThinkTags, called_in
 from turnwright_provider.domain.tool_calls import ToolCallFold, ordinal

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from turnwright_provider.domain.deltas import AppendContent, AppendReasoning, Delta, SetToolCalls, SetUsage
+from turnwright_core.deltas import AppendContent, AppendReasoning, Delta, SetToolCalls, SetUsage
 
 TEXT_CHARS_MAX: Final = 64 * 1024
 """Longest text of one delta, in code points; a longer one is cut (at most 256 KB, architecture 12.4)."""

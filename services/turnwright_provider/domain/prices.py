@@ -12,8 +12,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from turnwright_core.deltas import SetUsage
 from turnwright_core.runs import Usage
-from turnwright_provider.domain.deltas import Finish, Part, SetUsage
+from turnwright_provider.domain.model_call import Finish, Part
 
 TOKENS: Final = 1_000_000
 """Prices are those of so many tokens."""

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
+from turnwright_core.deltas import SetToolCalls, ToolCall
 from turnwright_core.json_text import parse_json
-from turnwright_provider.domain.deltas import SetToolCalls, ToolCall
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.halves import whole
 
@@ -131,7 +131,7 @@ class ToolCallFold:
         self._sent_chars += self._fresh_chars
         self._fresh_chars, self._renamed = 0, False
         calls = tuple(
-            ToolCall(slot, whole(call.id), whole(call.name), whole(call.arguments()))
+            ToolCall(whole(call.name), whole(call.arguments()), slot, whole(call.id))
             for slot, call in sorted(self._calls.items())
             if call.name
         )

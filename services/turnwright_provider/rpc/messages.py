@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final, assert_never
+from typing import Final
 
 from turnwright.provider.v1 import provider_service_pb2 as pb
-from turnwright.types.v1 import delta_pb2
 
+from turnwright_core.wire.deltas import delta_to_pb
 from turnwright_core.wire.runs import usage_to_pb
-from turnwright_provider.domain.deltas import (
-    AppendContent,
-    AppendReasoning,
-    Delta,
-    Finish,
-    Message,
-    ModelCall,
-    Part,
-    Retry,
-    Role,
-    SetToolCalls,
-    SetUsage,
-)
+from turnwright_provider.domain.model_call import Finish, Message, ModelCall, Part, Retry, Role
 
 _ROLES: Final[dict[int, Role]] = {
     pb.ROLE_SYSTEM: Role.SYSTEM,
@@ -47,25 +35,7 @@ def part_to_pb(part: Part) -> pb.GenerateResponse:
         case Finish():
             return pb.GenerateResponse(finish=_finish_to_pb(part))
         case _:
-            return pb.GenerateResponse(delta=_delta_to_pb(part))
-
-
-def _delta_to_pb(delta: Delta) -> delta_pb2.Delta:
-    match delta:
-        case AppendContent(text):
-            return delta_pb2.Delta(append_content=text)
-        case AppendReasoning(text):
-            return delta_pb2.Delta(append_reasoning=text)
-        case SetToolCalls(calls):
-            tool_calls = [
-                delta_pb2.ToolCall(index=call.index, id=call.id, name=call.name, arguments=call.arguments)
-                for call in calls
-            ]
-            return delta_pb2.Delta(set_tool_calls=delta_pb2.ToolCalls(calls=tool_calls))
-        case SetUsage(usage):
-            return delta_pb2.Delta(set_usage=usage_to_pb(usage))
-        case _:
-            assert_never(delta)
+            return pb.GenerateResponse(delta=delta_to_pb(part))
 
 
 def _retry_to_pb(retry: Retry) -> pb.Retry:

@@ -19,11 +19,12 @@ from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from turnwright_core.deltas import SetToolCalls
 from turnwright_provider.domain.chat_request import chat_body, refused_field
 from turnwright_provider.domain.chunks import ChatFold
 from turnwright_provider.domain.classify import classify
-from turnwright_provider.domain.deltas import Finish, ModelCall, SetToolCalls, VendorEvent
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, clean
+from turnwright_provider.domain.model_call import Finish, ModelCall, VendorEvent
 from turnwright_provider.domain.names import is_listed, listed_models
 from turnwright_provider.domain.redact import Secrets
 from turnwright_provider.domain.think_tags import ThinkTags

@@ -8,11 +8,12 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Final, TypeVar
 
+from turnwright_core.deltas import Delta
 from turnwright_core.json_text import parse_json
 from turnwright_provider.domain.body_shape import BodyShape, body_shape
 from turnwright_provider.domain.chunks import ChatFold
-from turnwright_provider.domain.deltas import Delta, VendorEvent
 from turnwright_provider.domain.failures import FailureClass, VendorError, failed
+from turnwright_provider.domain.model_call import VendorEvent
 from turnwright_provider.domain.sse import SseEvent, SseReader
 from turnwright_provider.ports import HttpReply
 from turnwright_provider.vendors.patience import Patience

@@ -14,9 +14,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from turnwright_core.deltas import AppendContent, SetUsage
 from turnwright_core.runs import Usage
-from turnwright_provider.domain.deltas import AppendContent, Finish, ModelCall, SetUsage, VendorEvent
 from turnwright_provider.domain.failures import FailureClass, VendorError, failed
+from turnwright_provider.domain.model_call import Finish, ModelCall, VendorEvent
 from turnwright_provider.domain.scripts import ScriptedReply, ScriptError, parse_script
 from turnwright_provider.ports import VendorState
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 
-from turnwright_provider.domain.deltas import ModelCall, VendorEvent
 from turnwright_provider.domain.failures import FailureClass, failed
+from turnwright_provider.domain.model_call import ModelCall, VendorEvent
 from turnwright_provider.ports import VendorState
 
 

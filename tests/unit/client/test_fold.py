@@ -12,6 +12,7 @@ from turnwright.executor.v1 import event_pb2, executor_service_pb2, task_pb2
 from turnwright.types.v1 import delta_pb2, entry_pb2, loop_pb2, proposal_pb2, run_pb2, usage_pb2
 
 from turnwright_client import RunView
+from turnwright_core.deltas import PartialReply
 from turnwright_core.limits import STOCK_MESSAGE_BYTES_MAX
 from turnwright_executor.watching.events import add_partial
 
@@ -171,7 +172,7 @@ def test_reasoning_is_kept_apart_and_usage_is_no_text() -> None:
 def test_a_long_partial_message_comes_in_pieces_that_any_client_takes_and_is_one_again() -> None:
     content, reasoning = "😀ä" * 500_000, "x" * 700_000
     parts = [event_pb2.Snapshot(run=run_pb2.Run(run="r"))]
-    add_partial(parts, 3, [content], [reasoning])
+    add_partial(parts, 3, PartialReply([content], [reasoning]))
     parts[-1].last = True
     view = RunView().apply_all(executor_service_pb2.WatchRunResponse(snapshot=part) for part in parts)
     assert view.partial is not None

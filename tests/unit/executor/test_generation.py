@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from turnwright_core.deltas import ToolCall
 from turnwright_core.runs import Usage
-from turnwright_executor.ports.models import ToolCall
 from turnwright_executor.turn.generation import Draft, empty
 
 

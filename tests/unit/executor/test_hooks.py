@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from log_lines import logged
+from turnwright_core.deltas import ToolCall
 from turnwright_core.entries import State
 from turnwright_core.kit.calling import THREADS_MAX
 from turnwright_core.kit.settings import SettingsError
@@ -39,7 +40,6 @@ from turnwright_executor.hooks import (
 from turnwright_executor.hooks.plugins import load_plugins
 from turnwright_executor.hooks.points import EVENTS, FILTERS
 from turnwright_executor.hooks.rules import new_registry
-from turnwright_executor.ports.models import ToolCall
 from turnwright_executor.tools.registry import TOOLS
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.judging import judge

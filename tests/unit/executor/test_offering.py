@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from turnwright_assembler import plugins as assembler_plugins
+from turnwright_core.deltas import ToolCall
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.calling import PluginCalls
@@ -15,7 +16,6 @@ from turnwright_executor.domain.amending import check_contents
 from turnwright_executor.domain.effects import CommandEffect
 from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.plugins import CallEffect, Done, FileEdit, FileEffect, PluginTool, Proposed, QuestionEffect
-from turnwright_executor.ports.models import ToolCall
 from turnwright_executor.tools.offering import ANSWER_BYTES_MAX, Offered, as_plugin
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.recording import read_draft

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
+from turnwright_core.deltas import AppendContent, ToolCall
 from turnwright_executor.domain.toolset import TOOL_ORDER
-from turnwright_executor.ports.models import ToolCall
-from turnwright_executor.turn.generation import READ_ALONG_CHARS_MAX, Draft, add_content, empty
+from turnwright_executor.turn.generation import READ_ALONG_CHARS_MAX, Draft, empty
 from turnwright_executor.turn.recording import READ_ASIDE_CHARS, read_aside, read_draft, reply_reader
 
 
@@ -77,7 +77,7 @@ def reading_along(text: str, chars: int, *, is_cut: bool) -> Draft:
     draft = Draft(is_cut=is_cut)
     draft.reader = reply_reader(50, TOOL_ORDER)
     for start in range(0, len(text), chars):
-        add_content(draft, text[start : start + chars])
+        draft.add(AppendContent(text[start : start + chars]))
     return draft
 
 
@@ -108,5 +108,5 @@ def test_a_call_that_is_made_again_is_read_from_its_beginning() -> None:
     draft = reading_along("<sh>echo no</sh>" + "x" * 5_000, 100, is_cut=False)
     empty(draft, 1)
     draft.reader = reply_reader(9, TOOL_ORDER)
-    add_content(draft, "<get path='a.txt'/>")
+    draft.add(AppendContent("<get path='a.txt'/>"))
     assert [command.name for command in read_draft(draft, 9).commands] == ["get"]

@@ -8,16 +8,10 @@ from functools import cache
 from typing import Any
 
 from cases import FOLDER, load_cases
+from turnwright_core.deltas import AppendContent, AppendReasoning, SetToolCalls, SetUsage
 from turnwright_core.runs import Usage
 from turnwright_provider.domain.chunks import ChatFold
-from turnwright_provider.domain.deltas import (
-    AppendContent,
-    AppendReasoning,
-    Finish,
-    SetToolCalls,
-    SetUsage,
-    VendorEvent,
-)
+from turnwright_provider.domain.model_call import Finish, VendorEvent
 from turnwright_provider.domain.sse import SseReader
 from turnwright_provider.domain.think_tags import ThinkTags
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import expect, params
+from turnwright_core.deltas import AppendContent, AppendReasoning
 from turnwright_core.runs import Usage
-from turnwright_provider.domain.deltas import AppendContent, AppendReasoning
 from turnwright_provider.domain.halves import Joiner
 from turnwright_provider.domain.think_tags import ThinkRouter, ThinkTags
 from turnwright_provider.domain.tool_calls import CALLS_MAX, ToolCallFold

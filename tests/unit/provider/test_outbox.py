@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
+from turnwright_core.deltas import AppendContent
 from turnwright_provider.app.outbox import Outbox
 from turnwright_provider.domain.coalesce import DeltaBuffer
-from turnwright_provider.domain.deltas import AppendContent, Finish, Retry
+from turnwright_provider.domain.model_call import Finish, Retry
 
 HOURS_S = 10_000.0
 RETRY = Retry(1, 2.0, "server", "oops")

@@ -16,9 +16,9 @@ from sse_server import Answer, SseServer
 from turnwright_core.runs import Usage
 from turnwright_provider.domain.chat_request import chat_body
 from turnwright_provider.domain.classify import classify
-from turnwright_provider.domain.deltas import Message as Prompt
-from turnwright_provider.domain.deltas import ModelCall, Role
 from turnwright_provider.domain.failures import FailureClass, VendorError
+from turnwright_provider.domain.model_call import Message as Prompt
+from turnwright_provider.domain.model_call import ModelCall, Role
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.edge.http import HttpLimits, HttpxTransport
 from turnwright_provider.vendors.openai import OpenAiAccess, OpenAiVendor

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import expect, params
+from turnwright_core.deltas import AppendContent, AppendReasoning, SetToolCalls, SetUsage, ToolCall
 from turnwright_core.errors import Reason
 from turnwright_core.kit.settings import SettingsError, load
 from turnwright_core.runs import Usage
 from turnwright_provider.config import ProviderSettings
 from turnwright_provider.domain.classify import classify, classify_in_stream
 from turnwright_provider.domain.coalesce import TEXT_CHARS_MAX, DeltaBuffer
-from turnwright_provider.domain.deltas import AppendContent, AppendReasoning, SetToolCalls, SetUsage, ToolCall
 from turnwright_provider.domain.error_body import ErrorBody, read_error_bytes
 from turnwright_provider.domain.failures import RETRYABLE, Failure, FailureClass, clean, to_fault
 from turnwright_provider.domain.names import is_listed, listed_models
@@ -284,7 +284,7 @@ def test_the_first_is_due_at_once_and_the_next_after_the_beat():
 
 def test_of_calls_and_usage_only_the_newest_is_kept_and_texts_stay_in_order():
     buffer = DeltaBuffer(0.04, 1024)
-    tools = [SetToolCalls((ToolCall(0, "a", "f", arguments),)) for arguments in ("", "{}")]
+    tools = [SetToolCalls((ToolCall("f", arguments, 0, "a"),)) for arguments in ("", "{}")]
     usages = [SetUsage(Usage(n, 0, 0, 0, n)) for n in (1, 2)]
     for delta in (tools[0], AppendReasoning("r"), usages[0], AppendContent("a"), AppendContent("b"), tools[1], AppendReasoning("s"), usages[1]):  # fmt: skip
         buffer.add(delta)

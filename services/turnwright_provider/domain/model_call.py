@@ -1,4 +1,4 @@
-"""What a model call is and what comes of it. The fold of any split of a reply's deltas is the same message.
+"""What a model call is and what comes of it.
 
 Source: architecture 8; rows RD01, RD02, RD05.
 """
@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from turnwright_core.deltas import Delta
 from turnwright_core.runs import Usage
 
 
@@ -36,39 +37,6 @@ class ModelCall(Struct, frozen=True):
     temperature: float | None = None
     output_tokens_max: int | None = None
     call_index: int = 0
-
-
-class AppendContent(Struct, frozen=True):
-    """Text to add to the content."""
-
-    text: str
-
-
-class AppendReasoning(Struct, frozen=True):
-    """Text to add to the reasoning."""
-
-    text: str
-
-
-class ToolCall(Struct, frozen=True):
-    """One native call; `id` is the vendor's and may be empty, `arguments` is JSON text as the model wrote it."""
-
-    index: int
-    id: str
-    name: str
-    arguments: str
-
-
-class SetToolCalls(Struct, frozen=True):
-    """The calls so far; replaces the list."""
-
-    calls: tuple[ToolCall, ...]
-
-
-class SetUsage(Struct, frozen=True):
-    """The consumption so far."""
-
-    usage: Usage
 
 
 WHOLE: Final = frozenset(
@@ -100,6 +68,5 @@ class Retry(Struct, frozen=True):
     detail: str
 
 
-Delta = AppendContent | AppendReasoning | SetToolCalls | SetUsage
 VendorEvent = Delta | Finish
 Part = Delta | Retry | Finish
