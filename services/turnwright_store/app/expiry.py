@@ -11,9 +11,7 @@ from functools import partial
 from typing import Final
 
 from turnwright_core.entries import State
-from turnwright_core.errors import ExhaustedError, TurnwrightError, UnavailableError
-from turnwright_core.kit.logs import get_logger
-from turnwright_store.app.maintenance import Chore
+from turnwright_store.app.maintenance import Chore, is_done, look_every_s
 from turnwright_store.app.proposals import expired, find_record, write_decision
 from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.locks import run_lock
@@ -25,13 +23,6 @@ from turnwright_store.sql.views import find_shown
 PROPOSALS_MAX: Final = 50
 """Proposals that one piece of the work settles at most."""
 
-LOOKS: Final = 4
-"""How often in its time a proposal is looked at."""
-
-EVERY_S_MAX: Final = 5.0
-"""Longest time between two looks, in seconds."""
-
-_log = get_logger("store.expiry")
 _STORE: Final = "store"
 """Who writes what expires."""
 
@@ -51,19 +42,10 @@ def settle_overdue(tx: Transaction, basis: Basis, overdue: Overdue, wait_ms: int
 
 
 async def _settle_one(database: Database, basis: Basis, overdue: Overdue, wait_ms: int) -> bool:
-    """Settle one by itself; whether it could be: one that cannot keeps no other from its end."""
     project, run, path = overdue
     work = partial(settle_overdue, basis=basis, overdue=overdue, wait_ms=wait_ms)
-    try:
-        await database.write(work, Durability.FULL, {run_lock(project, run)})
-    except (UnavailableError, ExhaustedError):
-        # The next look finds it again.
-        raise
-    except TurnwrightError as error:
-        values = {"project": project, "run": run, "path": path, "reason": error.reason.name}
-        _log.warning("overdue proposal not settled", **values, detail=error.message)
-        return False
-    return True
+    writing = database.write(work, Durability.FULL, {run_lock(project, run)})
+    return await is_done(writing, "expiry", project=project, run=run, path=path)
 
 
 def expiry(database: Database, basis_now: Callable[[], Basis], wait_ms: int) -> Chore:
@@ -74,4 +56,4 @@ def expiry(database: Database, basis_now: Callable[[], Basis], wait_ms: int) -> 
         settled = [await _settle_one(database, basis_now(), one, wait_ms) for one in overdue]
         return len(settled) == PROPOSALS_MAX and all(settled)
 
-    return Chore("expiry", min(wait_ms / 1000 / LOOKS, EVERY_S_MAX), piece)
+    return Chore("expiry", look_every_s(wait_ms), piece)

@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 from msgspec import Struct
 
-from turnwright_core.errors import TurnwrightError
+from turnwright_core.errors import ExhaustedError, TurnwrightError, UnavailableError
 from turnwright_core.kit.logs import get_logger
+
+LOOKS: Final = 4
+"""How often in its time a row is looked at that may wait for so long."""
+
+EVERY_S_MAX: Final = 5.0
+"""Longest time between two such looks, in seconds."""
 
 _log = get_logger("store.maintenance")
 
@@ -25,6 +32,26 @@ class Chore(Struct, frozen=True):
     """Seconds between two looks when there was nothing to do."""
     piece: Callable[[], Awaitable[bool]]
     """Does a piece of the work; True when there is more of it now."""
+
+
+def look_every_s(time_ms: int) -> float:
+    """Seconds between two looks for what may wait so many milliseconds."""
+    return min(time_ms / 1000 / LOOKS, EVERY_S_MAX)
+
+
+async def is_done(work: Awaitable[object], chore: str, **about: object) -> bool:
+    """Whether one of many rows could be dealt with: one that cannot keeps no other from its end.
+
+    Raises UnavailableError, ExhaustedError: then the next look finds it again.
+    """
+    try:
+        await work
+    except (UnavailableError, ExhaustedError):
+        raise
+    except TurnwrightError as error:
+        _log.warning("chore left a row", chore=chore, reason=error.reason.name, detail=error.message, **about)
+        return False
+    return True
 
 
 class Maintenance:

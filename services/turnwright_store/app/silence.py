@@ -13,11 +13,9 @@ from functools import partial
 from typing import Final
 
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier
-from turnwright_core.errors import ExhaustedError, TurnwrightError, UnavailableError
 from turnwright_core.kit.auth import Caller
-from turnwright_core.kit.logs import get_logger
 from turnwright_core.streams import PRODUCER, PRODUCER_LOST, record_of_channel
-from turnwright_store.app.maintenance import Chore
+from turnwright_store.app.maintenance import Chore, is_done, look_every_s
 from turnwright_store.app.streams import End, Ending, ended, streaming_of
 from turnwright_store.app.writing import apply_writes
 from turnwright_store.domain.basis import Basis
@@ -30,13 +28,6 @@ from turnwright_store.sql.views import Shown, Wanted, find_shown, load_entries
 PAGE: Final = 100
 """Silent channels that are found at once."""
 
-LOOKS: Final = 4
-"""How often in its time a silent stream is looked at."""
-
-EVERY_S_MAX: Final = 5.0
-"""Longest time between two looks, in seconds."""
-
-_log = get_logger("store.silence")
 _STORE: Final = Caller("store", Tier.SYSTEM, Tier.SYSTEM)
 _LOST: Final = "its producer is gone"
 
@@ -56,7 +47,7 @@ def silence(database: Database, basis_now: Callable[[], Basis], grace_ms: int) -
                 await _end_one(database, basis_now(), one, grace_ms)
         return False
 
-    return Chore("silence", min(grace_ms / 1000 / LOOKS, EVERY_S_MAX), piece)
+    return Chore("silence", look_every_s(grace_ms), piece)
 
 
 async def _end_one(database: Database, basis: Basis, silent: Silent, grace_ms: int) -> None:
@@ -65,15 +56,9 @@ async def _end_one(database: Database, basis: Basis, silent: Silent, grace_ms: i
     locks = write_locks(basis, project, run, [path])
     for tells_record in (True, False):
         work = partial(end_silent, basis=basis, silent=silent, grace_ms=grace_ms, tells_record=tells_record)
-        try:
-            return await database.write(work, Durability.NORMAL, locks)
-        except (UnavailableError, ExhaustedError):
-            # The next look finds it again.
-            raise
-        except TurnwrightError as error:
-            values = {"project": project, "run": run, "path": path, "reason": error.reason.name}
-            _log.warning("silent stream not ended", **values, detail=error.message, record=tells_record)
-    return None
+        writing = database.write(work, Durability.NORMAL, locks)
+        if await is_done(writing, "silence", project=project, run=run, path=path, record=tells_record):
+            return
 
 
 def end_silent(tx: Transaction, basis: Basis, silent: Silent, grace_ms: int, *, tells_record: bool) -> None:

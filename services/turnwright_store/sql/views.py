@@ -167,12 +167,8 @@ SHORT_BYTES_MAX: Final = 64 * 1024
 
 _CONTENT: Final = (versions.c.id, versions.c.stored_bytes, versions.c.hash, versions.c.attributes, versions.c.record)
 _SHORT_BODY: Final = case((versions.c.stored_bytes <= literal_column(str(SHORT_BYTES_MAX)), versions.c.body))
-_WHOLE_PATHS: Final = (
-    select(*SHOWN_COLUMNS, *_CONTENT[1:], type_coerce(_SHORT_BODY, versions.c.body.type))
-    .select_from(views)
-    .join(entries, ENTRY)
-    .join(versions, SEEN_VERSION)
-    .where(views.c.run_id == bindparam("run_id"), views.c.to_rev.is_(None), _IN_PATHS)
+_WHOLE_PATHS: Final = _PATHS.with_only_columns(
+    *SHOWN_COLUMNS, *_CONTENT[1:], type_coerce(_SHORT_BODY, versions.c.body.type)
 )
 _WITH_BODIES: Final = select(*_CONTENT, versions.c.body).where(versions.c.id.in_(bindparam("ids", expanding=True)))
 _WITHOUT_BODIES: Final = select(*_CONTENT).where(versions.c.id.in_(bindparam("ids", expanding=True)))
