@@ -5,24 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Final
 
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
+from rich.console import Console
 from rich.text import Text
-from turnwright.types.v1 import budget_pb2, loop_pb2, model_pb2, proposal_pb2, run_pb2
+from turnwright.executor.v1 import query_pb2
+from turnwright.types.v1 import budget_pb2, entry_pb2, loop_pb2, model_pb2, proposal_pb2, run_pb2, turn_pb2
 
 from turnwright_cli.config import CHECK_MODELS_TIMEOUT_S, CliSettings
 from turnwright_cli.effects import effect_lines, how_to_accept, is_cut
 from turnwright_cli.json_lines import to_line
 from turnwright_cli.output import complain, console, put, write_line
 from turnwright_cli.plain import safe_line, safe_text
-from turnwright_cli.render import turns_words, usage_words
+from turnwright_cli.records import record_line
+from turnwright_cli.render import turn_words, turns_words, usage_words
 from turnwright_cli.session import open_session
 from turnwright_cli.standing import loop_words, reason_sentence, run_words, said_of
 from turnwright_cli.tables import Cell, Column, show_table
-from turnwright_cli.turns import RECORDS, show_turns
 from turnwright_client import pending_proposals
 from turnwright_core import runs
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT, PAGE_SIZE_MAX
@@ -197,3 +200,31 @@ def _when(time: Timestamp) -> str:
     if not time.seconds:
         return ""
     return datetime.fromtimestamp(time.seconds).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+RECORDS: Final = "log://**"
+"""Pattern of the records of commands."""
+
+
+def show_turns(out: Console, answer: query_pb2.GetRunResponse, entries: Iterable[entry_pb2.Entry]) -> None:
+    """Print the turns of an answer, oldest first, each with the records in it."""
+    icons = "utf" in (out.encoding or "").lower()
+    records = sorted(entries, key=lambda entry: entry.position)
+    oldest = answer.turns[-1].number if answer.turns else 0
+    if oldest > 1 and not answer.run.HasField("forked_from"):
+        put(out, Text(f"({oldest - 1} earlier turns are not shown)", style="dim"))
+    for turn in reversed(answer.turns):
+        put(out, Text(_title(turn), style="bold"))
+        for entry in records:
+            if entry.turn == turn.number:
+                put(out, record_line(entry, icons=icons))
+
+
+def _title(turn: turn_pb2.Turn) -> str:
+    parts = [safe_line(turn.request.model)]
+    if turn.HasField("result"):
+        reason = f" {safe_line(turn.result.reason)}" if turn.result.reason else ""
+        parts += [*turn_words(turn), f"{turn.result.status}{reason}"]
+    else:
+        parts.append("open")
+    return f"turn {turn.number}: {', '.join(parts)}"

@@ -30,12 +30,12 @@ from turnwright_core.wire.entries import entry_from_pb
 from turnwright_core.wire.runs import turn_from_pb
 from turnwright_executor.clients.replaying import Replayed, StoredTurns, replay, stored_turns
 from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.verdict import Limits
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.plugins import load_plugins
 from turnwright_executor.hooks.points import TURN_VERDICT
 from turnwright_executor.hooks.registry import Registry
-from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.turn.judging import limits_of
 
 TURNS_MAX: Final = 1000

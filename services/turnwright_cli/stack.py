@@ -6,16 +6,16 @@ Peers follow the addresses that services really listen on. Source: architecture 
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct, field
 
 from turnwright_client.discovery import StackRecord
-from turnwright_core.kit.garbage import loading
 from turnwright_core.kit.home import ensure_home, socket_address
 from turnwright_core.kit.memory import hide_memory
 from turnwright_core.kit.neighbours import LocalServer
@@ -142,3 +142,18 @@ def reachable(address: str) -> str:
         if address.startswith(wildcard):
             return loopback + address.removeprefix(wildcard)
     return address
+
+
+@contextlib.contextmanager
+def loading() -> Iterator[None]:
+    """Load modules in the block without a search; what is there at its end is never searched again.
+
+    Modules live as long as the process, and there are so many of their objects that each full search takes as long as
+    several turns.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()

@@ -18,11 +18,11 @@ from turnwright_core.entries import (
 )
 from turnwright_core.runs import Mode
 from turnwright_core.schemes import Scheme
-from turnwright_executor.domain.effect_class import EffectClass
 from turnwright_executor.domain.effects import (
     CallEffect,
     CommandEffect,
     Effect,
+    EffectClass,
     FileEdit,
     FileEffect,
     QuestionEffect,

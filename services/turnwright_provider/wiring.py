@@ -88,8 +88,8 @@ def _scripted(settings: ProviderSettings) -> Vendor:
 def _compatible(service: Compatible, settings: ProviderSettings, closers: list[Close]) -> Vendor:
     from turnwright_provider.domain.think_tags import ThinkTags
     from turnwright_provider.ports import VendorState
+    from turnwright_provider.vendors.compatible import UnconfiguredVendor
     from turnwright_provider.vendors.openai import OpenAiAccess, OpenAiVendor, public_url
-    from turnwright_provider.vendors.unconfigured import UnconfiguredVendor
 
     given, key = getattr(settings, f"{service.name}_base_url"), getattr(settings, f"{service.name}_api_key").strip()
     if problem := _problem(service, given, key):

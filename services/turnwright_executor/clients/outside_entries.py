@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from turnwright_core.entries import Entry, EntryWrite
 from turnwright_core.schemes import Scheme
-from turnwright_executor.domain.addresses import TurnAddress
-from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.domain.addresses import RunAddress, TurnAddress
 from turnwright_executor.ports.ledger import Ledger
 
 

@@ -32,12 +32,12 @@ from turnwright_core.errors import ConflictError, Reason, TurnwrightError, fault
 from turnwright_core.kit.scope import detached
 from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode, Run
 from turnwright_core.text import slugify
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import ClientCall, CommandRecord, Stage
-from turnwright_executor.domain.effect_class import EffectClass
+from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.endings import AWAY, Ending
 from turnwright_executor.domain.records import target_of
 from turnwright_executor.hooks.chains import Hooks
-from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.tools.contract import Done, Tool
 from turnwright_executor.tools.ports import Shell, Workspace

@@ -5,6 +5,13 @@ from __future__ import annotations
 from msgspec import Struct
 
 
+class RunAddress(Struct, frozen=True):
+    """How a run is named: project and alias."""
+
+    project: str
+    run: str
+
+
 class TurnAddress(Struct, frozen=True):
     """One turn: its project and run by name, its loop by sequence, its number in the run (from 1)."""
 

@@ -23,8 +23,7 @@ from msgspec.structs import replace
 
 from turnwright_core.decisions import Decision, Ruling
 from turnwright_core.entries import State
-from turnwright_executor.domain.effect_class import EffectClass
-from turnwright_executor.domain.effects import Effect, QuestionEffect
+from turnwright_executor.domain.effects import Effect, EffectClass, QuestionEffect
 from turnwright_grammar import Command
 
 

@@ -8,9 +8,21 @@ knows that the work is done, and whoever finds something else knows that it is a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any
 
 from msgspec import Struct, field
+
+
+class EffectClass(Enum):
+    """What happens when a command is carried out again because nobody knows how far it came."""
+
+    PURE = "pure"
+    """It only writes entries, and these are written with its result: carry it out again."""
+    IDEMPOTENT = "idempotent"
+    """It can tell that it was carried out, by hashes or by its key: carry it out again."""
+    OUTSIDE = "outside"
+    """It may happen twice: it is never carried out again without a decision."""
 
 
 class FileEdit(Struct, frozen=True):

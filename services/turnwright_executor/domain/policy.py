@@ -1,7 +1,7 @@
 """Which commands are refused before they are dispatched: unknown tools, bad targets, changes in ask mode.
 
 Each rule looks at one command and answers with a refusal or with None; the first refusal counts. The rules are
-filters of the chain `entry.recording` (`hooks.rules`), beside those of plugins.
+filters of the chain `entry.recording` (`hooks.plugins`), beside those of plugins.
 Source: rows RU008, RU129, RU130, RU159, RU160; decisions C2, C26.
 """
 

@@ -18,7 +18,7 @@ from turnwright_core.kit.peer import Peer
 from turnwright_core.runs import Turn
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, write_from_pb
 from turnwright_core.wire.packets import piece_from_pb, shown_in
-from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.packets import Packet, PacketMessage, StoredPacket, ViewChange
 
 _log = get_logger("assembler")

@@ -8,8 +8,8 @@ from turnwright.store.v1 import ledger_pb2, write_pb2
 
 from turnwright_core.entries import EntryWrite
 from turnwright_core.wire.entries import cursor_from_pb, write_to_pb
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.store import StoreLedger
-from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import WriteAck
 
 

@@ -16,7 +16,7 @@ from turnwright.executor.v1 import executor_service_pb2_grpc
 
 from turnwright_core.kit.peer import CHANNEL_OPTIONS
 from turnwright_core.runs import QUEUED, RUNNING
-from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Ledger
 
 CHANNELS_MAX: Final = 64

@@ -17,6 +17,7 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.runs import Loop
 from turnwright_executor.clients.tool_calls import ToolHost
 from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.file_threads import on_files
 from turnwright_executor.edge.folder_watch import FolderWatch
 from turnwright_executor.edge.leftovers import Sweeper
@@ -25,7 +26,6 @@ from turnwright_executor.edge.scan import DiskScanner
 from turnwright_executor.edge.shell import LocalShell, ShellLimits
 from turnwright_executor.edge.workspace import DiskWorkspace
 from turnwright_executor.edge.workspace_marker import find_workspace
-from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger
 from turnwright_executor.ports.workspaces import FoundWorkspace
 from turnwright_executor.turn.loop_scope import Placement

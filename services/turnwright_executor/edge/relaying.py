@@ -20,7 +20,7 @@ from turnwright.executor.v1.task_pb2 import EventCursor
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.wire.events import events_of
-from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.watching.tail import Tail, TailBounds
 
 _log = get_logger("relaying")

@@ -32,9 +32,9 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.receiving import RECEIVES_ALL
 from turnwright_core.kit.scope import TRACEPARENT, TRACESTATE
 from turnwright_core.wire.events import events_of
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.owners import Owners
 from turnwright_executor.edge.relaying import FellBehindError, MovedError, Relays
-from turnwright_executor.ports.address import RunAddress
 
 if TYPE_CHECKING:  # generic in the stubs only
     Handler = grpc.RpcMethodHandler[Any, Any]

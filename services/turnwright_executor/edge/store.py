@@ -31,10 +31,10 @@ from turnwright_core.wire.runs import (
     spending_from_pb,
     turn_from_pb,
 )
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.packets import packet_from_parts
 from turnwright_executor.edge.schemes import KnownSchemes
 from turnwright_executor.edge.store_writes import StoreWrites
-from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Changes, Claim, Holding, LeaseState, Renewal
 from turnwright_executor.ports.packets import Packet
 

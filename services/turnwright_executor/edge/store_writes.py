@@ -21,9 +21,9 @@ from turnwright_core.limits import WRITES_MAX
 from turnwright_core.runs import LoopEnd, Turn, TurnResult
 from turnwright_core.wire.entries import cursor_from_pb, entry_from_pb, write_to_pb
 from turnwright_core.wire.runs import turn_from_pb, turn_request_to_pb, turn_result_to_pb
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.packets import packet_to_pb
 from turnwright_executor.edge.schemes import KnownSchemes
-from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import NewTurn, WriteAck
 from turnwright_executor.ports.packets import Packet
 

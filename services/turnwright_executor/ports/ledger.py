@@ -11,7 +11,7 @@ from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Cursor, Entry, EntryWrite
 from turnwright_core.runs import Loop, LoopEnd, Model, Run, Spending, Turn, TurnRequest, TurnResult
 from turnwright_core.schemes import Scheme
-from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.packets import Packet, ViewChange
 
 

@@ -12,7 +12,7 @@ from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.limits import VIEW_CHANGES_MAX
 from turnwright_core.runs import Turn
-from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.domain.addresses import RunAddress
 
 
 class PacketMessage(Struct, frozen=True):

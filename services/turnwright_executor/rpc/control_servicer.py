@@ -18,7 +18,7 @@ from turnwright_core.runs import check_vendor
 from turnwright_core.wire.entries import entry_to_pb
 from turnwright_executor.clients.file_constraints import kept_file
 from turnwright_executor.clients.tool_calls import Call, ToolCalls
-from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.rpc.forwarding import Forward, Forwarding, check_floor, copied
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_grammar import Command

@@ -23,9 +23,9 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import current_caller
 from turnwright_core.limits import COMMENT_BYTES_MAX
 from turnwright_core.wire.entries import entry_from_pb
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.amending import check_contents, contents_in
 from turnwright_executor.domain.effects import CommandEffect, Effect, QuestionEffect
-from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.rpc.forwarding import Forwarding, copied
 from turnwright_executor.rpc.watches import Watches

@@ -19,7 +19,7 @@ from turnwright_core.kit.auth import current_caller
 from turnwright_core.limits import PAGE_SIZE_MAX, PROMPT_BYTES_MAX
 from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_core.wire.runs import run_from_pb
-from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.workspaces import Admits, Locate
 from turnwright_executor.rpc.forwarding import Forward, Forwarding, copied
 from turnwright_executor.runs.scheduler import Scheduler

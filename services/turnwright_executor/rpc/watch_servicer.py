@@ -24,8 +24,8 @@ from turnwright_core.checks import check_bytes, check_chars, invalid
 from turnwright_core.entries import Tier
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX, NAME_CHARS_MAX, NOTICE_BYTES_MAX
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import AWAY
-from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.rpc.forwarding import Forwarding, check_floor
 from turnwright_executor.rpc.watches import Watches
 from turnwright_executor.watching import events

@@ -22,7 +22,7 @@ from msgspec import Struct
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.scope import detached
-from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger
 
 WORK_SHARE: Final = 2 / 3

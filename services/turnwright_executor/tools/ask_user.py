@@ -10,8 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from turnwright_core.limits import TARGET_CHARS_MAX
-from turnwright_executor.domain.effect_class import EffectClass
-from turnwright_executor.domain.effects import Effect, QuestionEffect
+from turnwright_executor.domain.effects import Effect, EffectClass, QuestionEffect
 from turnwright_executor.tools.contract import Context, Done, Proposed, failed
 from turnwright_grammar import Command
 

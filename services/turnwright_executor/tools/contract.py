@@ -20,8 +20,7 @@ from turnwright_core.entries import Entry, EntryWrite, State
 if TYPE_CHECKING:
     from turnwright_core.runs import Mode
     from turnwright_core.schemes import Scheme
-    from turnwright_executor.domain.effect_class import EffectClass
-    from turnwright_executor.domain.effects import Effect
+    from turnwright_executor.domain.effects import Effect, EffectClass
     from turnwright_executor.tools.ports import Shell, Workspace
     from turnwright_grammar import Command
 

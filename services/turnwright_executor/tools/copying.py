@@ -11,8 +11,7 @@ from msgspec import Struct
 
 from turnwright_core.destinations import destination
 from turnwright_core.entries import EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
-from turnwright_executor.domain.effect_class import EffectClass
-from turnwright_executor.domain.effects import Effect, FileEdit, FileEffect
+from turnwright_executor.domain.effects import Effect, EffectClass, FileEdit, FileEffect
 from turnwright_executor.domain.policy import is_flagged
 from turnwright_executor.tools.attributes import summary_of, visibility_of
 from turnwright_executor.tools.contract import Context, Done, Proposed

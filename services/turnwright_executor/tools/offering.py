@@ -21,8 +21,14 @@ from turnwright_core.limits import BODY_BYTES_MAX
 from turnwright_core.runs import Mode
 from turnwright_core.schemes import Scheme
 from turnwright_core.streams import PRODUCER
-from turnwright_executor.domain.effect_class import EffectClass
-from turnwright_executor.domain.effects import CallEffect, CommandEffect, Effect, FileEffect, QuestionEffect
+from turnwright_executor.domain.effects import (
+    CallEffect,
+    CommandEffect,
+    Effect,
+    EffectClass,
+    FileEffect,
+    QuestionEffect,
+)
 from turnwright_executor.domain.toolset import PHASES, Need, Offer
 from turnwright_executor.tools.contract import Context, Done, Entries, Proposed, failed
 from turnwright_executor.tools.files import checked

@@ -5,8 +5,7 @@ Source: rows RU025, RU150, RU259.
 
 from __future__ import annotations
 
-from turnwright_executor.domain.effect_class import EffectClass
-from turnwright_executor.domain.effects import Effect
+from turnwright_executor.domain.effects import Effect, EffectClass
 from turnwright_executor.domain.policy import is_flagged
 from turnwright_executor.tools.contract import Context, Done, Proposed
 from turnwright_executor.tools.files import carry_out, proposed, removed

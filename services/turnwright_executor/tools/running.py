@@ -17,8 +17,7 @@ from typing import Any, Final
 from turnwright_core.entries import State
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.streams import CANCELLED, PRODUCER
-from turnwright_executor.domain.effect_class import EffectClass
-from turnwright_executor.domain.effects import CommandEffect, Effect
+from turnwright_executor.domain.effects import CommandEffect, Effect, EffectClass
 from turnwright_executor.tools.contract import Context, Done, Proposed, failed
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import changed_files

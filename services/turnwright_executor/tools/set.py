@@ -9,8 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility
-from turnwright_executor.domain.effect_class import EffectClass
-from turnwright_executor.domain.effects import Effect
+from turnwright_executor.domain.effects import Effect, EffectClass
 from turnwright_executor.tools.attributes import summary_of, visibility_of, with_summary
 from turnwright_executor.tools.contract import Context, Done, Proposed
 from turnwright_executor.tools.files import carry_out, changed, proposed

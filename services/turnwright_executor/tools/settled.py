@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from turnwright_executor.domain.effect_class import EffectClass
-from turnwright_executor.domain.effects import Effect
+from turnwright_executor.domain.effects import Effect, EffectClass
 from turnwright_executor.tools.contract import Context, Done, failed
 from turnwright_grammar import Command
 

@@ -17,8 +17,7 @@ from msgspec.structs import replace
 
 from turnwright_core.entries import EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
 from turnwright_core.limits import PATH_CHARS_MAX
-from turnwright_executor.domain.effect_class import EffectClass
-from turnwright_executor.domain.effects import CallEffect, Effect
+from turnwright_executor.domain.effects import CallEffect, Effect, EffectClass
 from turnwright_executor.domain.pages import is_page
 from turnwright_executor.domain.skills import (
     ARCHIVE,

@@ -22,8 +22,7 @@ from turnwright_core.patterns import Shape, shape_of
 from turnwright_core.runs import PROPOSED, Loop
 from turnwright_core.streams import PRODUCER_LOST
 from turnwright_executor.domain.command_record import CommandRecord
-from turnwright_executor.domain.effect_class import EffectClass
-from turnwright_executor.domain.effects import FileEffect
+from turnwright_executor.domain.effects import EffectClass, FileEffect
 from turnwright_executor.domain.endings import is_passing, outcome_of
 from turnwright_executor.domain.records import error_path_of
 from turnwright_executor.ports.publishing import Activity, Publisher

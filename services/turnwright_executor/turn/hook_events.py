@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from types import MappingProxyType
 
 from turnwright_core.runs import Loop, LoopEnd, TurnResult
-from turnwright_executor.domain.addresses import TurnAddress
+from turnwright_executor.domain.addresses import RunAddress, TurnAddress
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.hooks import points
 from turnwright_executor.hooks.chains import Hooks
@@ -24,7 +24,6 @@ from turnwright_executor.hooks.payloads import (
     TurnResponse,
     TurnStarted,
 )
-from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.turn.generation import Draft
 
 

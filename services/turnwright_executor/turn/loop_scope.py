@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from turnwright_core.entries import Cursor, Entry, EntryWrite
 from turnwright_core.runs import Loop, Model, Turn, TurnResult, Usage
 from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.tokens import calibration_of
 from turnwright_executor.domain.toolset import resolve_tools
 from turnwright_executor.hooks.chains import Hooks
-from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger
 from turnwright_executor.ports.packets import Packet, Packets, ViewChanges
 from turnwright_executor.ports.publishing import Publisher

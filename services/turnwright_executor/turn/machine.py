@@ -25,7 +25,7 @@ from msgspec import Struct, field
 
 from turnwright_core.entries import State
 from turnwright_executor.domain.command_record import CommandRecord, Stage
-from turnwright_executor.domain.effect_class import EffectClass
+from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.endings import Ending
 
 UPDATE: Final = "update"

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from turnwright_core.entries import EntryWrite
 from turnwright_core.runs import LoopEnd, TurnResult
 from turnwright_executor.domain.command_record import CommandRecord
-from turnwright_executor.domain.effect_class import EffectClass
+from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.fingerprint import fingerprint
 from turnwright_executor.ports.packets import Packet, StoredPacket
 from turnwright_executor.turn.commands import named_paths

@@ -16,7 +16,7 @@ from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, V
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 from turnwright_core.runs import Loop, Model, Run, Turn, TurnRequest
-from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger, NewTurn
 from turnwright_executor.turn.project_files import BATCH_WRITES, FileSync, in_batches
 

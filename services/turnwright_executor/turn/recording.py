@@ -23,7 +23,7 @@ from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, NAME_CHARS_MAX, RECORD_
 from turnwright_core.runs import Mode
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.command_record import ClientCall, CommandRecord
-from turnwright_executor.domain.effect_class import EffectClass
+from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.policy import refusal
 from turnwright_executor.domain.records import record_path, target_of
 from turnwright_executor.domain.toolset import TOOL_ORDER, Offer

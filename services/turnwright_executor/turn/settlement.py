@@ -19,10 +19,10 @@ from turnwright_core.limits import REASON_BYTES_MAX
 from turnwright_core.runs import FAILED, PROPOSED, RUNNING, LoopEnd, TurnResult, run_status_after
 from turnwright_core.streams import channel_path
 from turnwright_core.text import cut_bytes
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.budgets import reserved_tokens
 from turnwright_executor.domain.endings import ABORT, GONE, Ending, is_passing
 from turnwright_executor.domain.records import error_path
-from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.model_call import ModelCallRecord, note_from_entry

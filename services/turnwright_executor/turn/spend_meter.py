@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
 from turnwright_core.runs import Loop, Run, Spending, TurnResult
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.budgets import (
     Exhaustion,
     Need,
@@ -26,7 +27,6 @@ from turnwright_executor.domain.budgets import (
     reserved_tokens,
 )
 from turnwright_executor.domain.tokens import token_count
-from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.turn.generation import Draft
 

@@ -12,9 +12,9 @@ from math import isfinite
 
 from turnwright_core.entries import EntryWrite
 from turnwright_core.runs import Turn
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.footprint import Footprint, chars_of, room_chars
-from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.packets import Packet, Packets
 from turnwright_executor.turn.model_call import ModelCallRecord
 from turnwright_executor.turn.write_buffer import WriteBuffer

@@ -28,8 +28,8 @@ from turnwright_core.runs import Loop, Run
 from turnwright_core.wire.entries import entry_to_pb
 from turnwright_core.wire.runs import run_to_pb
 from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import AWAY, EXPIRED_OUTCOME
-from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Changes, Ledger
 from turnwright_executor.ports.publishing import Activity, StreamEvent
 from turnwright_executor.watching import events

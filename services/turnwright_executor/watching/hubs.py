@@ -13,8 +13,8 @@ from turnwright_core.entries import Cursor
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.runs import Run
 from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import AWAY
-from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.watching.hub import FEED_BACKOFF_S, HubEndedError, Predicate, RunHub, draining
 

@@ -14,8 +14,7 @@ from turnwright.types.v1 import command_record_pb2 as pb
 from turnwright_core.entries import Entry, Tier
 from turnwright_core.wire.command_records import command_decision_from_pb, command_decision_to_pb
 from turnwright_executor.domain.command_record import ClientCall, CommandRecord, Stage
-from turnwright_executor.domain.effect_class import EffectClass
-from turnwright_executor.domain.effects import Effect
+from turnwright_executor.domain.effects import Effect, EffectClass
 from turnwright_executor.wire.effects import effect_from_pb, effect_to_pb
 from turnwright_grammar import Command
 

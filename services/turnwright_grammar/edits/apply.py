@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from turnwright_core.patterns import Lines, lines_in, with_line_ends_of
-from turnwright_grammar.edits.elision import elided_pairs, replace_elided
+from turnwright_core.patterns import Lines, Replaced, block_of, lines_in, replace_region, with_line_ends_of
 from turnwright_grammar.edits.hunks import Hunk
 from turnwright_grammar.edits.markers import Edits, EditSyntaxError, Operation, parse_body
 from turnwright_grammar.edits.placing import Placed, place_hunk, replace_nearest
@@ -216,3 +215,39 @@ def _appended(text: str, new: str) -> Placed:
     ended = new if not text or not new or new.endswith("\n") else new + "\n"
     after = text + _in_line_ends_of(text, joint + ended)
     return Placed(after, end, end, "is empty; its REPLACE was added at the end." if text else None)
+
+
+_MARKS = frozenset({"...", "\u2026"})
+
+
+def elided_pairs(search: str, replacement: str) -> list[tuple[str, str]] | None:
+    """Return the pieces of a search with those of its replacement; None when nothing is left out, or not alike."""
+    pieces, counterparts = _pieces(search), _pieces(replacement)
+    if len(pieces) < 2 or len(pieces) != len(counterparts):
+        return None
+    pairs = [pair for pair in zip(pieces, counterparts, strict=True) if pair != ("", "")]
+    return pairs if pairs and all(piece.strip() for piece, _ in pairs) else None
+
+
+def replace_elided(text: str, pairs: list[tuple[str, str]]) -> str | None:
+    """Return `text` with every piece replaced, each behind the one before; None when one does not fit one place."""
+    done = ""
+    for piece, counterpart in pairs:
+        result = replace_region(text, piece, counterpart)
+        if not isinstance(result, Replaced):
+            return None
+        end = len(result.text) - (len(text) - result.place.end)
+        # The rest of the last line is no line of its own.
+        end += result.text.startswith("\r\n", end) * 2 or result.text.startswith("\n", end)
+        done, text = done + result.text[:end], result.text[end:]
+    return done + text
+
+
+def _pieces(text: str) -> list[str]:
+    pieces: list[list[str]] = [[]]
+    for line in text.split("\n"):
+        if line.strip() in _MARKS:
+            pieces.append([])
+        else:
+            pieces[-1].append(line)
+    return [block_of(piece) for piece in pieces]

@@ -14,8 +14,8 @@ from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import RunningServer, Service
 from turnwright_core.runs import Turn, TurnRequest
 from turnwright_core.wire.packets import piece_to_pb
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.assembler import AssemblerPackets
-from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.ports.packets import PacketMessage, StoredPacket
 
 pytestmark = pytest.mark.asyncio

@@ -26,8 +26,7 @@ from turnwright_core.limits import REPLY_RESERVE_TOKENS
 from turnwright_core.packet_digest import packet_digest
 from turnwright_core.wire.entries import write_to_pb
 from turnwright_executor.domain.command_record import CommandRecord
-from turnwright_executor.domain.effect_class import EffectClass
-from turnwright_executor.domain.effects import CommandEffect, FileEdit, FileEffect
+from turnwright_executor.domain.effects import CommandEffect, EffectClass, FileEdit, FileEffect
 from turnwright_executor.domain.records import target_of
 from turnwright_executor.turn.records import new_record_write
 from turnwright_grammar import Command

@@ -11,10 +11,10 @@ from turnwright_core.entries import State
 from turnwright_core.wire.entries import entry_from_pb
 from turnwright_core.wire.runs import turn_from_pb
 from turnwright_executor.clients.replaying import StoredTurns, replay, stored_turns
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.verdict import Limits, Rejection
 from turnwright_executor.hooks import TURN_VERDICT, Hooks, Vote
-from turnwright_executor.hooks.rules import new_registry
-from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.hooks.plugins import new_registry
 
 pytestmark = pytest.mark.asyncio
 

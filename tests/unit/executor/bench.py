@@ -17,11 +17,11 @@ from turnwright_core.kit.server import RunningServer
 from turnwright_core.runs import Mode
 from turnwright_core.schemes import BUILT_IN
 from turnwright_core.text import scheme_of
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.records import record_path
 from turnwright_executor.edge.shell import LocalShell, ShellLimits
 from turnwright_executor.edge.store import StoreLedger
 from turnwright_executor.edge.workspace import DiskWorkspace
-from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.tools.contract import Context, Done, Proposed, Tool
 from turnwright_executor.tools.registry import TOOLS
 from turnwright_executor.turn.write_buffer import WriteBuffer

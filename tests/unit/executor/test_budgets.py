@@ -7,6 +7,7 @@ import pytest
 
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
 from turnwright_core.runs import Budget, Loop, LoopSettings, Mode, Run, RunSettings, Spending, TurnResult, Usage
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.budgets import (
     Exhaustion,
     Kind,
@@ -19,7 +20,6 @@ from turnwright_executor.domain.budgets import (
     price_of,
     reserved_tokens,
 )
-from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.turn.spend_meter import BudgetError, SpendMeter
 
 SPENT = Spending(turns=3, tokens=900, cost_usd=0.5, wall_s=60.0)

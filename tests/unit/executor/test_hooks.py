@@ -37,9 +37,8 @@ from turnwright_executor.hooks import (
     TurnFacts,
     TurnStarted,
 )
-from turnwright_executor.hooks.plugins import load_plugins
+from turnwright_executor.hooks.plugins import load_plugins, new_registry
 from turnwright_executor.hooks.points import EVENTS, FILTERS
-from turnwright_executor.hooks.rules import new_registry
 from turnwright_executor.tools.registry import TOOLS
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.judging import judge

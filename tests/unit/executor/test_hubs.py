@@ -16,8 +16,8 @@ from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import RunningServer, Service
 from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.store import StoreLedger
-from turnwright_executor.ports.address import RunAddress
 from turnwright_executor.watching.hub import FEED_CRASHES_MAX
 from turnwright_executor.watching.hubs import Hubs
 

@@ -13,8 +13,14 @@ from turnwright_core.entries import Entry, State, Tier, Visibility
 from turnwright_core.limits import PATH_CHARS_MAX
 from turnwright_core.streams import channel_base, channel_path, record_of_channel
 from turnwright_executor.domain.command_record import ClientCall, CommandRecord, Stage
-from turnwright_executor.domain.effect_class import EffectClass
-from turnwright_executor.domain.effects import CallEffect, CommandEffect, FileEdit, FileEffect, QuestionEffect
+from turnwright_executor.domain.effects import (
+    CallEffect,
+    CommandEffect,
+    EffectClass,
+    FileEdit,
+    FileEffect,
+    QuestionEffect,
+)
 from turnwright_executor.domain.records import error_path, record_path, target_of
 from turnwright_executor.turn.records import new_record_write
 from turnwright_executor.wire.command_records import is_command, record_from_entry

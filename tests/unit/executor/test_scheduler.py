@@ -15,11 +15,11 @@ from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import RunningServer, Service
 from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import is_of_store, is_passing
 from turnwright_executor.edge.store import StoreLedger
 from turnwright_executor.hooks.chains import Hooks
-from turnwright_executor.hooks.rules import new_registry
-from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.hooks.plugins import new_registry
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.turn.loop_scope import Placement, Services

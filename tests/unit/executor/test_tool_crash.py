@@ -7,13 +7,12 @@ from turnwright_core.entries import State
 from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode
 from turnwright_executor.clients.tool_calls import Call, CallSteps, ToolCalls, ToolHost
 from turnwright_executor.config import ExecutorSettings
-from turnwright_executor.domain.addresses import TurnAddress
-from turnwright_executor.domain.effect_class import EffectClass
+from turnwright_executor.domain.addresses import RunAddress, TurnAddress
+from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.edge.outside_ledger import OutsideLedger
 from turnwright_executor.hooks import Hooks
-from turnwright_executor.hooks.rules import new_registry
-from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.hooks.plugins import new_registry
 from turnwright_executor.tools.registry import TOOLS
 from turnwright_executor.turn.accepting import Proposals
 from turnwright_executor.turn.commands import DispatchScope

@@ -6,8 +6,7 @@ import pytest
 
 from turnwright_core.entries import State, Visibility
 from turnwright_core.kit.peer import Peer
-from turnwright_executor.domain.effect_class import EffectClass
-from turnwright_executor.domain.effects import CommandEffect
+from turnwright_executor.domain.effects import CommandEffect, EffectClass
 from turnwright_executor.tools.contract import Done, Proposed
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.registry import TOOLS, build_tools

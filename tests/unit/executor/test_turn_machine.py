@@ -15,15 +15,13 @@ from turnwright.types.v1 import settings_pb2
 
 from turnwright_core.entries import State
 from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode, TurnRequest
-from turnwright_executor.domain.addresses import TurnAddress
+from turnwright_executor.domain.addresses import RunAddress, TurnAddress
 from turnwright_executor.domain.command_record import CommandRecord, Decision, Ruling, Stage
-from turnwright_executor.domain.effect_class import EffectClass
-from turnwright_executor.domain.effects import CallEffect, QuestionEffect
+from turnwright_executor.domain.effects import CallEffect, EffectClass, QuestionEffect
 from turnwright_executor.domain.endings import ABORT
 from turnwright_executor.edge.store import StoreLedger
 from turnwright_executor.hooks.chains import Hooks
-from turnwright_executor.hooks.rules import new_registry
-from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.hooks.plugins import new_registry
 from turnwright_executor.ports.ledger import NewTurn
 from turnwright_executor.tools.contract import Done, Proposed, failed
 from turnwright_executor.turn.accepting import Proposals

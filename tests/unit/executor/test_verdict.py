@@ -23,9 +23,9 @@ from turnwright_executor.domain.verdict import (
     Vote,
 )
 from turnwright_executor.hooks.chains import Hooks
+from turnwright_executor.hooks.plugins import new_registry
 from turnwright_executor.hooks.points import TURN_VERDICT
 from turnwright_executor.hooks.registry import Registry
-from turnwright_executor.hooks.rules import new_registry
 from turnwright_executor.turn import judging
 
 from .commands import built
