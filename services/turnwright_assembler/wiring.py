@@ -37,7 +37,7 @@ def build(settings: AssemblerSettings, secret: str, neighbours: Neighbours | Non
             from turnwright_assembler.sections.registry import load_sections  # noqa: PLC0415
 
             plugged.append(load_sections(settings.sections))
-            get_logger("assembler").info("plugins", render_version=plugged[0].render_version)
+            get_logger("assembler").info("plugins_loaded", render_version=plugged[0].render_version)
 
     def servicer() -> AssemblerServicer:
         return _servicer(settings, peers[0], *plugged)

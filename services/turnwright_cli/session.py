@@ -86,7 +86,7 @@ async def open_session(settings: CliSettings, models: Mapping[str, str] | None =
 async def _stop(stack: Stack) -> None:
     """Stop our stack. Its work is done and stored: what hangs now must not keep the command from ending."""
     if not await in_time(stack.stop(), STOP_S):
-        _log.error("left_running", tasks=sorted(task.get_name() for task in asyncio.all_tasks()))
+        _log.error("stack_abandoned", tasks=sorted(task.get_name() for task in asyncio.all_tasks()))
 
 
 async def in_time(work: Coroutine[Any, Any, None], seconds: float) -> bool:

@@ -112,7 +112,7 @@ class _Wired:
         settings = self._settings
         plugins = load_plugins(settings.hooks, settings.tools)
         self._hooks = Hooks(plugins, settings.hook_deadline_s)
-        _log.info("plugins", active=self._hooks.plugins)
+        _log.info("plugins_loaded", active=self._hooks.plugins)
         sandbox = await _sandbox(settings)
         store = self._peer("store", settings.store)
         assembler = self._peer("assembler", settings.assembler)
@@ -182,7 +182,7 @@ class _Wired:
         advertised = self._settings.advertise or reachable_address(address)
         for one in self._addressed:
             one.reached_at(advertised)
-        _log.info("advertised", address=advertised, listening=address)
+        _log.info("address_advertised", address=advertised, listening=address)
         self._scheduler.start(seek=self._settings.recover)
 
     async def _drain(self) -> None:

@@ -36,6 +36,9 @@ CATCH_ALL_ALLOWED = {
     "services/turnwright_executor/turn/driver.py": "the loop: whatever happens, the run ends with a reason",
 }
 
+LOG_METHODS = {"debug", "info", "warning", "error"}
+EVENT = re.compile(r"[a-z]+(_[a-z]+)*_([a-z]+ed|lost|swept)")
+
 POSSESSIVE_GROUP = re.compile(r"(?<![\\(])\)(?:[*+?]|\{[\d,]+\})\+")
 
 Finding = tuple[int, str]
@@ -101,6 +104,16 @@ def catch_alls_outside_the_list(path: str, tree: ast.Module) -> Iterator[Finding
     """Everything is caught at the places of CATCH_ALL_ALLOWED only."""
     if path not in CATCH_ALL_ALLOWED:
         yield from catch_alls(path, tree)
+
+
+def odd_events(_path: str, tree: ast.Module) -> Iterator[Finding]:
+    """An event of a log is some words in snake_case, of which the last says what happened."""
+    for node in calls(tree):
+        is_log = isinstance(node.func, ast.Attribute) and node.func.attr in LOG_METHODS
+        if is_log and last_name(node.func.value) in ("_log", "get_logger") and node.args:
+            event = node.args[0]
+            if isinstance(event, ast.Constant) and not EVENT.fullmatch(str(event.value)):
+                yield node.lineno, f"{event.value!r}"
 
 
 def missing_docstrings(path: str, tree: ast.Module) -> Iterator[Finding]:
@@ -302,6 +315,7 @@ SERVICE_RULES: list[Rule] = [
     prints,
     catch_alls_outside_the_list,
     missing_docstrings,
+    odd_events,
 ]
 TEST_RULES: list[Rule] = [checkless_tests, mocks, patches_of_our_own, short_guards, asserted_durations]
 
@@ -346,6 +360,8 @@ BAD = [
     (catch_alls, "try:\n    f()\nexcept:\n    g()"),
     (catch_alls, "with contextlib.suppress(Exception):\n    f()"),
     (missing_docstrings, "x = 1"),
+    (odd_events, "_log.info('chore failed')"),
+    (odd_events, "get_logger('x').warning('not_ready', a=1)"),
     (missing_docstrings, '"""M."""\nclass A: pass'),
     (checkless_tests, "def test_a(): f()"),
     (checkless_tests, "class TestA:\n    async def test_a(self): self.fail_over()"),
@@ -376,6 +392,7 @@ GOOD = [
     (checkless_tests, "def test_a():\n    for x in y:\n        assert x"),
     (mocks, "import unittest\nfrom turnwright_provider import scripted"),
     (patches_of_our_own, "import os\nmonkeypatch.setattr(os, 'name', 'x')\nmonkeypatch.setenv('TURNWRIGHT_X', '1')"),
+    (odd_events, "_log.info('chore_failed')\n_log.error('lease_lost')\nprint.info('x y')"),
     (short_guards, "asyncio.timeout(60)\nawait asyncio.wait_for(f(), LONG_S)\nshell.run(timeout=1)"),
     (asserted_durations, "assert time.monotonic() - begin_s > 1\nassert time.monotonic() < deadline_s"),
 ]

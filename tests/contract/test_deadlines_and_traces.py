@@ -117,7 +117,7 @@ async def test_work_that_outlives_its_call_has_its_trace_and_not_its_deadline():
     scope = enter_scope(TRACE, 5.0)
 
     async def timeout_s() -> tuple[float, str]:
-        return current_scope().timeout_s(30.0), current_scope().trace_id
+        return current_scope().timeout_s(30.0), current_scope().bound.get("trace_id")
 
     assert await detached(timeout_s(), name="work") == (30.0, TRACE_ID)
     assert (await asyncio.create_task(timeout_s()))[0] <= 5.0

@@ -192,8 +192,8 @@ def test_sigterm_drains_and_ends_with_zero_and_logs_are_json(tmp_path, name) -> 
     lines = [json.loads(line) for line in logged.splitlines()]
     told = [(line["event"], line["service"]) for line in lines if "service" in line]
     # Alone, who needs the store says that it is not there.
-    first = [("not_ready", name)] if name in ("assembler", "executor") else []
-    assert told == [*first, ("serving", name), ("stopped", name)]
+    first = [("readiness_lost", name)] if name in ("assembler", "executor") else []
+    assert told == [*first, ("service_started", name), ("service_stopped", name)]
     assert SECRET not in logged
 
 

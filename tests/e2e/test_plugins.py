@@ -93,7 +93,7 @@ def test_an_installed_plugin_takes_part_until_it_is_left_out(bench) -> None:
     hurried = act(bench, "a", TURNWRIGHT_LOG_LEVEL="info")
     assert (hurried.returncode, loop_status(hurried.stdout)) == (3, 422)
     assert "High at noon." in hurried.stdout
-    assembler, executor = (line for line in log_of(bench.home) if line["event"] == "plugins")
+    assembler, executor = (line for line in log_of(bench.home) if line["event"] == "plugins_loaded")
     assert executor["active"] == {"hurry": ["<tide>", "turn.verdict"]}
     assert assembler["render_version"] == f"{__version__} hurry=1.0"
 

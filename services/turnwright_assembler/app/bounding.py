@@ -48,5 +48,7 @@ class Bounded:
         part = busy[-1] if busy else Part(" ".join(self._plugged.plugins), "the packet", str)
         deadline_s = self._calls.deadline_s if self._calls else 0.0
         error_id = secrets.token_hex(8)
-        _log.error("plugin_overdue", plugin=part.plugin, part=part.name, error_id=error_id, deadline_s=deadline_s)
+        _log.error(
+            "plugin_deadline_exceeded", plugin=part.plugin, part=part.name, error_id=error_id, deadline_s=deadline_s
+        )
         return part.failure(f"did not finish {part.name} within {deadline_s:g} s", error_id)

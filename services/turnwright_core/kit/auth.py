@@ -115,10 +115,16 @@ class Gate:
         self._secret = secret
         self._floor = floor
 
-    def admit(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> None:
-        """Set the caller of the rpc that is being handled. Raises what the caller is told."""
-        if not is_open(method):
-            _caller.set(self.check(metadata))
+    def admit(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> str:
+        """Set the caller of the rpc that is being handled; its principal, empty where anybody may call.
+
+        Raises what the caller is told.
+        """
+        if is_open(method):
+            return ""
+        caller = self.check(metadata)
+        _caller.set(caller)
+        return caller.principal
 
     def check(self, metadata: Iterable[tuple[str, str | bytes]]) -> Caller:
         """Who calls. Raises what the caller is told."""

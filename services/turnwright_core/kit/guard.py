@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import Gate, is_open
+from turnwright_core.kit.call_line import CallLine
 from turnwright_core.kit.errors import abort, translate
 from turnwright_core.kit.neighbours import LocalServer
 from turnwright_core.kit.receiving import check_size
@@ -124,7 +125,7 @@ class _Guarded(grpc.GenericRpcHandler):
         try:
             self._gate.check(metadata)
         except TurnwrightError as error:
-            return _probe(found, self._probes) if is_open(method) else _refusal(error)
+            return _probe(found, self._probes) if is_open(method) else _refusal(error, method)
         return found
 
 
@@ -142,10 +143,13 @@ def _guarded(handler: Handler, gate: Gate, calls: CallsUnderWay, method: str) ->
     raise NotImplementedError(f"{method} takes a stream and gives one answer; no handler of ours does")
 
 
-def _refusal(error: TurnwrightError) -> Handler:
+def _refusal(error: TurnwrightError, method: str) -> Handler:
     """Ends a call, whatever it brings, unread."""
 
     async def call(_requests: AsyncIterator[bytes], context: Context) -> None:
+        line = CallLine(method, enter_scope((), None))
+        line.failed(error)
+        line.ended(context, is_stream=False)
         await abort(context, error)
 
     return grpc.stream_stream_rpc_method_handler(call)
@@ -193,21 +197,24 @@ def _unary(inner: Any, gate: Gate, calls: CallsUnderWay, method: str) -> Any:
         task = calls.add()
         metadata = context.invocation_metadata() or ()
         scope = enter_scope(metadata, context.time_remaining())
+        line = CallLine(method, scope)
         try:
-            gate.admit(method, metadata)
+            line.admitted(gate.admit(method, metadata), request)
             answer = await inner(request, context)
             check_size(answer, metadata)
+            line.answered()
             return answer
         except asyncio.CancelledError:
             if not (reason := calls.reason(task)):
                 raise
-            await abort(context, reason)
+            await abort(context, line.failed(reason))
         except grpc.aio.AbortError:
             raise
         except Exception as error:  # noqa: BLE001 - the one place that translates whatever a handler raises
-            await abort(context, translate(error, method))
+            await abort(context, line.failed(translate(error, method)))
         finally:
             calls.discard(task)
+            line.ended(context, is_stream=False)
             scope.end()
 
     return call
@@ -219,24 +226,26 @@ def _stream(inner: Any, gate: Gate, calls: CallsUnderWay, method: str) -> Any:
         task = calls.add()
         calls.streams += 1
         metadata = context.invocation_metadata() or ()
-        enter_scope(metadata, None)
+        line = CallLine(method, enter_scope(metadata, None))
         try:
-            gate.admit(method, metadata)
+            line.admitted(gate.admit(method, metadata), request)
             stream = inner(request, context)
             async for message in stream:
                 check_size(message, metadata)
                 yield message
+            line.answered()
         except asyncio.CancelledError:
             if not (reason := calls.reason(task)):
                 raise
-            await abort(context, reason)
+            await abort(context, line.failed(reason))
         except grpc.aio.AbortError:
             raise
         except Exception as error:  # noqa: BLE001 - the one place that translates whatever a handler raises
-            await abort(context, translate(error, method))
+            await abort(context, line.failed(translate(error, method)))
         finally:
             calls.discard(task)
             calls.streams -= 1
+            line.ended(context, is_stream=True)
             if hasattr(stream, "aclose"):
                 await stream.aclose()
 

@@ -18,6 +18,9 @@ from turnwright_core.kit.scope import current_scope
 if TYPE_CHECKING:
     from structlog.typing import Processor
 
+DEBUG: Final = logging.DEBUG
+INFO: Final = logging.INFO
+
 LOG_FILE_BYTES_MAX: Final = 10 * 1024 * 1024
 """A log file that has grown beyond this is set aside once, when the next process opens it."""
 
@@ -46,13 +49,18 @@ class Log:
 
     def say(self, level: int, event: str, values: Mapping[str, object]) -> None:
         """One line at a level of Python's logging, unless it is below what is logged."""
-        if level < _target.level:
+        if not is_logged(level):
             return
-        if trace_id := current_scope().trace_id:
-            values = {"trace_id": trace_id, **values}
+        # Not structlog's own context: to bind there would load the library with the first call.
+        values = {**current_scope().bound, **values}
         # A log that cannot be written to must not end what it tells of.
         with contextlib.suppress(OSError, ValueError):
             _target.structlog().get_logger().bind(logger=self._name).log(level, event, **values)
+
+
+def is_logged(level: int) -> bool:
+    """Whether lines of this level are written: what is not is not made up either."""
+    return level >= _target.level
 
 
 def get_logger(name: str) -> Log:
@@ -69,7 +77,7 @@ class FromLibraries(logging.Handler):
         """Say it again. What a library says is no event with fields: it is one text, and the name of who said it."""
         exc = {"exc_info": record.exc_info[1]} if record.exc_info else {}
         said = {"library": record.name, "text": record.getMessage(), **exc}
-        Log("library").say(record.levelno, "library said", said)
+        Log("library").say(record.levelno, "library_logged", said)
 
 
 def configure_logs(level: str, file: Path | None = None) -> None:

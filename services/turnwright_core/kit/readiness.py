@@ -73,9 +73,9 @@ class Readiness:
             is_ready = not problem or (before is True and failed < FAILED_LOOKS)
             if is_ready is not before:
                 if not is_ready:
-                    _log.warning("not_ready", service=self._name, problem=problem)
+                    _log.warning("readiness_lost", service=self._name, problem=problem)
                 elif before is False:
-                    _log.info("ready_again", service=self._name)
+                    _log.info("readiness_regained", service=self._name)
                 before = is_ready
                 self._health.set(ready=is_ready)
             self._has_looked.set()

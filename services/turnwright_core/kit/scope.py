@@ -27,12 +27,14 @@ Metadata = tuple[tuple[str, str], ...]
 class CallScope:
     """One call that is handled."""
 
-    __slots__ = ("_ends_s", "trace", "trace_id")
+    __slots__ = ("_ends_s", "bound", "trace")
 
     def __init__(self, metadata: Iterable[tuple[str, str | bytes]], left_s: float | None) -> None:
         """`left_s` are the seconds that the caller waits from now; None: nobody counts them."""
         self._ends_s = None if left_s is None else time.monotonic() + left_s
-        self.trace, self.trace_id = _trace_of(metadata)
+        self.trace, trace_id = _trace_of(metadata)
+        self.bound: dict[str, object] = {"trace_id": trace_id} if trace_id else {}
+        """What each line that is logged for the call says: ids, and nothing of what it is about."""
 
     def timeout_s(self, wanted_s: float) -> float:
         """How long to wait for another service. What is called behind the deadline tidies up, and has its own time."""
@@ -56,8 +58,15 @@ def enter_scope(metadata: Iterable[tuple[str, str | bytes]], left_s: float | Non
     return scope
 
 
+def bind(**values: object) -> None:
+    """Have what is logged in this task, and in those that it begins, say these ids from now on."""
+    if _scope.get() is _NONE:
+        enter_scope((), None)
+    _scope.get().bound.update(values)
+
+
 def detached(work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-    """A task that outlives the call in which it is begun: with its trace, without its deadline."""
+    """A task that outlives the call in which it is begun: with its trace, without its deadline and its ids."""
     context = contextvars.copy_context()
     context.run(enter_scope, current_scope().trace, None)
     return asyncio.create_task(work, name=name, context=context)

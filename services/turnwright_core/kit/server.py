@@ -147,7 +147,7 @@ class RunningServer:
         self.local.open()
         self._server = server
         await self._readiness.begin()
-        _log.info("serving", service=self.service.name, address=self.address)
+        _log.info("service_started", service=self.service.name, address=self.address)
 
     async def leave(self) -> None:
         """Say that the service stops soon; calls are served as before."""
@@ -173,7 +173,7 @@ class RunningServer:
             steps.push_async_callback(self._in_time, "stop", lambda: stopping)
             steps.push_async_callback(self._in_time, "drain", self.service.drain)
         overdue.cancel()
-        _log.info("stopped", service=self.service.name)
+        _log.info("service_stopped", service=self.service.name)
 
     async def _in_time(self, step: str, work: Callable[[], Awaitable[Any]]) -> None:
         """A step of stopping; one that hangs is left behind, because whoever stops a service waits for its end."""
@@ -182,7 +182,7 @@ class RunningServer:
                 await work()
         except TimeoutError:
             tasks = sorted(task.get_name() for task in asyncio.all_tasks())
-            _log.error("stop_overdue", service=self.service.name, step=step, tasks=tasks)
+            _log.error("stop_delayed", service=self.service.name, step=step, tasks=tasks)
 
 
 def stop_signal() -> asyncio.Future[int]:

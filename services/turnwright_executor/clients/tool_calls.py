@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from turnwright_core.checks import invalid, over_limit
 from turnwright_core.entries import Entry, EntryWrite, RemoveEntry, State, Tier
 from turnwright_core.errors import ConflictError, Reason, TurnwrightError, fault
-from turnwright_core.kit.scope import detached
+from turnwright_core.kit.scope import bind, detached
 from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode, Run
 from turnwright_core.text import slugify
 from turnwright_executor.domain.addresses import RunAddress
@@ -179,6 +179,7 @@ class ToolCalls:
             )
 
     async def _called(self, call: Call) -> Entry:
+        bind(run=call.address.run)
         folder = call.record_folder()
         # A call that is repeated while it is carried out waits for what comes of it.
         async with self._under_way.setdefault(folder, asyncio.Lock()), self._hubs.hold(call.address) as hub:

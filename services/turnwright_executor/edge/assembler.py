@@ -51,7 +51,7 @@ class AssemblerPackets:
         packet = await self._assembled(request, base.pieces if base else ())
         if packet is None:
             # Not the packet that the assembler means: then it is not told by what differs, but whole.
-            _log.warning("packet_base_differs", run=address.run, turn=turn.number)
+            _log.warning("packet_base_differed", run=address.run, turn=turn.number)
             request.base_digest = ""
             packet = await self._assembled(request, ())
         if packet is None:

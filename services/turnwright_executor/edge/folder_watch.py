@@ -81,7 +81,7 @@ class FolderWatch:
             return self._follow(folders)
         except (OSError, AttributeError) as error:
             # No inotify here, no more watches for this user, a folder that is gone by now.
-            _log.debug("folders_not_watched", root=self._root, detail=str(error))
+            _log.debug("folder_watch_refused", root=self._root, detail=str(error))
             self._is_off = not isinstance(error, FileNotFoundError | NotADirectoryError)
             self.forget()
             return False

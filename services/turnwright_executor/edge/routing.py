@@ -138,7 +138,7 @@ class Router:
             except TurnwrightError as error:
                 if error.reason not in GONE:
                     raise
-                _log.info("owner_gone", method=name, run=address.run, owner=elsewhere, reason=error.reason.name)
+                _log.info("owner_lost", method=name, run=address.run, owner=elsewhere, reason=error.reason.name)
             return await inner(request, context)
 
         return answer
@@ -191,7 +191,7 @@ class Router:
                 except TurnwrightError as error:
                     if not at or error.reason not in GONE:
                         raise
-                    _log.info("owner_gone", method=WATCH, run=request.run, owner=at, reason=error.reason.name)
+                    _log.info("owner_lost", method=WATCH, run=request.run, owner=at, reason=error.reason.name)
                     if request.after.SerializeToString() != before:
                         # It told something: perhaps only the connection is gone. It is asked once more.
                         continue

@@ -88,7 +88,7 @@ class StoreLedger(StoreWrites):
                 claims.append(await self._claim_from_pb(claim))
             except (TurnwrightError, ValueError) as error:  # the store's answer, or a value that there is not
                 problem = error
-                _log.warning("claim_unreadable", run=claim.run.run, exc_info=error)
+                _log.warning("claim_decoding_failed", run=claim.run.run, exc_info=error)
                 # Else it would stay leased, and count as lost by an owner that died.
                 with contextlib.suppress(TurnwrightError):
                     await self.release(RunAddress(claim.run.project, claim.run.run), claim.fence.epoch)

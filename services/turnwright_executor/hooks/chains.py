@@ -127,7 +127,7 @@ class _Observer:
         while True:
             payload = await self._queue.get()
             if self._dropped and self._queue.empty():
-                _log.warning("events_caught_up", dropped=self._dropped, **_who(self._subscription))
+                _log.warning("events_resumed", dropped=self._dropped, **_who(self._subscription))
                 self._dropped = 0
             try:
                 await self._calls.call(self._subscription.call, payload)
@@ -143,7 +143,7 @@ class _Observer:
         try:
             await asyncio.wait_for(self._queue.join(), grace_s)
         except TimeoutError:
-            _log.warning("events_left", left=self._queue.qsize(), **_who(self._subscription))
+            _log.warning("events_abandoned", left=self._queue.qsize(), **_who(self._subscription))
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 

@@ -118,7 +118,7 @@ class Leases:
             async with asyncio.timeout(RELEASE_S_MAX):
                 await asyncio.gather(*(self.give_back(address) for address in list(self._held)), *self._returning)
         except TimeoutError:
-            _log.warning("leases_left", runs=len(self._held) + len(self._returning))
+            _log.warning("leases_abandoned", runs=len(self._held) + len(self._returning))
 
     # Taking ------------------------------------------------------------------------------------------------------
 
@@ -251,7 +251,7 @@ class Leases:
             renewing.result()
         else:
             # Not given up: where everything is slow, an answer that comes late still comes before the end.
-            _log.warning("renewal_late", runs=len(self._held))
+            _log.warning("renewal_delayed", runs=len(self._held))
         self._stop_what_is_over(holder)
 
     async def _try_to_renew(self, holder: Holder) -> None:

@@ -29,6 +29,7 @@ from turnwright_executor.turn.known import Known, state_of
 from turnwright_executor.turn.loop_scope import Lease, LoopScope, Placement, Services
 from turnwright_executor.turn.loop_steps import LoopSteps
 from turnwright_executor.turn.machine import Action
+from turnwright_executor.turn.turn_line import bind_turn
 from turnwright_executor.watching.hub import RunHub
 from turnwright_executor.watching.hubs import Hubs
 
@@ -109,7 +110,7 @@ class Scheduler:
                 try:
                     claims = await self._leases.claim_work(free)
                 except TurnwrightError as error:
-                    _log.warning("no_work_found", reason=error.reason.name, detail=error.message)
+                    _log.warning("work_search_failed", reason=error.reason.name, detail=error.message)
                 except Exception as error:  # noqa: BLE001 - one run that cannot be read keeps no other waiting
                     _log.error("seeking_crashed", exc_info=error)
             for claim in claims:
@@ -230,6 +231,7 @@ class Scheduler:
         await self._leases.stop()
 
     async def _run(self, address: RunAddress, worker: _Worker) -> None:
+        bind_turn(address, 0)
         try:
             if worker.aborting and self._slots.locked():
                 await self._settle_aborted(address)

@@ -29,6 +29,7 @@ from turnwright_executor.turn.model_call import ModelCallRecord
 from turnwright_executor.turn.project_files import FileSync
 from turnwright_executor.turn.recording import Reading
 from turnwright_executor.turn.spend_meter import SpendMeter
+from turnwright_executor.turn.turn_line import bind_turn
 from turnwright_executor.turn.write_buffer import WriteBuffer
 
 
@@ -141,6 +142,7 @@ class LoopScope:
 
     def begun(self, state: TurnState, turn: Turn, cursor: Cursor) -> None:
         """A turn has begun."""
+        bind_turn(self.address, turn.number)
         empty(self.known.draft, turn.number)
         self.known.outside_results.clear()
         self.events.begun(turn.number, first=not self.turns_ended)

@@ -36,6 +36,7 @@ from turnwright_executor.turn.records import record_write, settled
 from turnwright_executor.turn.settlement import settle
 from turnwright_executor.turn.spend_meter import BudgetError
 from turnwright_executor.turn.turn_budget import demote_turn, may_exceed
+from turnwright_executor.turn.turn_line import bind_turn, turn_ended
 from turnwright_executor.turn.write_buffer import WriteBuffer
 
 _log = get_logger("loop")
@@ -146,6 +147,7 @@ class LoopSteps:
             await scope.services.ledger.write(scope.address, scope.claim.epoch, [], run_status=RUNNING)
         is_left = any(record.state.is_settled and record.tool not in QUIET_TOOLS for record in records)
         scope.held = OpenTurn(turn, None, note, is_left=is_left)
+        bind_turn(scope.address, turn.number)
 
     async def _begin(self, state: TurnState) -> None:
         """Open the next turn by itself."""
@@ -208,6 +210,7 @@ class LoopSteps:
             break
         scope.view_changes.add(ack.cursor, ack.view_change)
         scope.concluded(result)
+        turn_ended(scope.address, number, result, len(state.records))
         scope.events.concluded(number, result, loop_end)
         state.begin(0)
         state.is_over = loop_end is not None

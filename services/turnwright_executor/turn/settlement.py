@@ -27,6 +27,7 @@ from turnwright_executor.ports.ledger import Claim, Ledger
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.model_call import ModelCallRecord, note_from_entry
 from turnwright_executor.turn.records import error_write
+from turnwright_executor.turn.turn_line import turn_ended
 from turnwright_executor.wire.command_records import is_command, is_dispatched
 
 CHANNELS: Final = (1, 2)
@@ -59,6 +60,8 @@ async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft
     result = replace(called, finish=finish, error=error, status=ending.status, reason=ending.word)
     end = LoopEnd(ending.status, cut_bytes(ending.reason, REASON_BYTES_MAX))
     await _end_with(ledger, address, claim.epoch, turn, result, end, (writes, settled, ()))
+    if turn:
+        turn_ended(address, turn, result, len(claim.records))
     return end
 
 

@@ -49,7 +49,7 @@ async def is_done(work: Awaitable[object], chore: str, **about: object) -> bool:
     except (UnavailableError, ExhaustedError):
         raise
     except TurnwrightError as error:
-        _log.warning("chore left a row", chore=chore, reason=error.reason.name, detail=error.message, **about)
+        _log.warning("chore_row_refused", chore=chore, reason=error.reason.name, detail=error.message, **about)
         return False
     return True
 
@@ -90,7 +90,7 @@ async def _piece(chore: Chore) -> bool:
     if error is None:
         return piece.result()
     if isinstance(error, TurnwrightError):
-        _log.warning("chore put off", chore=chore.name, reason=error.reason.name, detail=error.message)
+        _log.warning("chore_postponed", chore=chore.name, reason=error.reason.name, detail=error.message)
     else:
-        _log.error("chore failed", chore=chore.name, exc_info=error)
+        _log.error("chore_failed", chore=chore.name, exc_info=error)
     return False

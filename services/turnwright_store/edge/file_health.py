@@ -66,7 +66,7 @@ class FileHealth:
         """Compare the files with those that were opened, and `require`."""
         change = self._changed()
         if change and change != self._change:
-            _log.error("database file changed", path=str(self._file), detail=change)
+            _log.error("database_file_changed", path=str(self._file), detail=change)
         self._change = change
         self.require()
 
@@ -99,7 +99,7 @@ class FileHealth:
     def _note_damage(self, detail: str) -> None:
         if not self._damage:
             self._damage = f"is damaged ({detail})"
-            _log.error("database damaged", path=str(self._file), detail=detail)
+            _log.error("database_damaged", path=str(self._file), detail=detail)
 
     def _changed(self) -> str:
         """What became of the files by their names since they were opened; empty where it is still they."""

@@ -61,7 +61,7 @@ class Listener:
                     async for heard in connection.notifies():
                         self._hear(heard)
             except psycopg.Error as error:
-                _log.warning("listening interrupted", kind=type(error).__name__, pause_s=pause_s)
+                _log.warning("listening_interrupted", kind=type(error).__name__, pause_s=pause_s)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
 

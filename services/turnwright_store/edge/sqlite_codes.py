@@ -36,7 +36,7 @@ def heard(error: Exception) -> Exception:
     why = _PASSING.get(_code(error))
     if why is None:
         return error
-    _log.error("database failed", detail=str(_raised(error)))
+    _log.error("database_failed", detail=str(_raised(error)))
     return fault(Reason.DATABASE_UNAVAILABLE, f"The database cannot do it now ({why}): call again.")
 
 

@@ -287,7 +287,7 @@ async def paused(tmp_path):
             "TURNWRIGHT_LISTEN": at,
         }
         process = executor_process({**inherited, **peers, **ours})
-        while "serving" not in await asyncio.to_thread(process.stderr.readline):
+        while "service_started" not in await asyncio.to_thread(process.stderr.readline):
             pass
         async with Client.connect(at, SECRET) as client:
             yield process, client, services, store

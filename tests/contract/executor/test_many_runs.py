@@ -26,6 +26,6 @@ async def test_two_hundred_runs_at_once(tmp_path, monkeypatch):
             loops = await asyncio.gather(*map(services.until, queued))
         assert [(loop.status, loop.turns) for loop in loops] == [(200, 2)] * RUNS
         # These tell how busy the machine is; whatever came of it would be another line.
-        assert [line for line in lines if line["event"] not in ("renewal_late", "not_ready")] == []
+        assert [line for line in lines if line["event"] not in ("renewal_delayed", "readiness_lost")] == []
         made = [(await services.entry("known://done", f"r{number}")).body for number in range(0, RUNS, 20)]
         assert made == ["here"] * 10

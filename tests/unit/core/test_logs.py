@@ -31,7 +31,7 @@ def lines(capsys):
 
 def test_a_librarys_warning_is_one_line_with_its_name(lines):
     (line,) = lines("info", lambda log: log.warning("error ignored terminating %r", "the pipeline"))
-    said = {"event": "library said", "library": "psycopg", "text": "error ignored terminating 'the pipeline'"}
+    said = {"event": "library_logged", "library": "psycopg", "text": "error ignored terminating 'the pipeline'"}
     assert line.items() >= {**said, "level": "warning"}.items()
 
 

@@ -22,4 +22,4 @@ async def test_a_step_that_hangs_is_given_up_and_told(tmp_path, step):
     with logged("warning") as lines:
         async with asyncio.timeout(60):
             await running.stop()
-    assert [(line["event"], line["step"]) for line in lines] == [("stop_overdue", step)]
+    assert [(line["event"], line["step"]) for line in lines] == [("stop_delayed", step)]

@@ -126,7 +126,7 @@ async def hubs_over(servicer, tmp_path):
 async def test_changes_that_cannot_be_told_again_and_again_end_the_watches_and_that_is_said(tmp_path) -> None:
     crashes = FEED_CRASHES_MAX + 1
     async with hubs_over(OddStore(), tmp_path) as hubs:
-        with logged() as lines:
+        with logged("info") as lines:
             async with asyncio.timeout(60), hubs.hold(RUN) as hub:
                 told = [event.WhichOneof("event") async for event in hub.watch(None)]
     said = [(line["event"], line["run"]) for line in lines]
@@ -287,10 +287,10 @@ class RefusingStore(OddStore):
 async def test_a_feed_that_is_refused_is_asked_for_again_and_said_to_be(tmp_path) -> None:
     store = RefusingStore()
     async with hubs_over(store, tmp_path) as hubs:
-        with logged() as lines:
+        with logged("info") as lines:
             async with asyncio.timeout(60), hubs.hold(RUN):
                 await store.asked_again.wait()
-    told = [(line["event"], line["reason"]) for line in lines if line.get("run")]
+    told = [(line["event"], line["reason"]) for line in lines if line["logger"] == "hub"]
     assert told == [("feed_failed", "WRITER_FORBIDDEN")]
 
 

@@ -124,7 +124,7 @@ async def running_over(ledger, *, seek, **more):
 
 async def test_a_run_whose_worker_crashes_is_given_back(tmp_path) -> None:
     store = OddStore()
-    with logged() as lines:
+    with logged("info") as lines:
         async with runner_over(store, tmp_path) as (runner, leases), asyncio.timeout(60):
             runner.kick(RUN)
             await asyncio.gather(runner._workers[RUN].task)
@@ -142,7 +142,7 @@ async def test_a_run_that_waits_for_a_decision_again_is_looked_after_once(tmp_pa
 
 async def test_a_run_that_cannot_be_read_does_not_end_the_search_for_work(tmp_path) -> None:
     store = OddStore()
-    with logged() as lines:
+    with logged("info") as lines:
         async with runner_over(store, tmp_path, seek=True), asyncio.timeout(60):
             await store.looked_again.wait()
     assert [line["event"] for line in lines if line["logger"] == "scheduler"] == ["seeking_crashed"]

@@ -77,7 +77,7 @@ async def test_a_crash_fails_its_command_with_an_error_entry_and_aborts_those_af
         confirm=confirmed,
         asks_indeterminate=False,
     )
-    with logged() as lines:
+    with logged("info") as lines:
         assert await Driver(state, CallSteps(state, scope)).drive() is Action.STOP
 
     records = list(state.records.values())
@@ -101,7 +101,7 @@ async def test_a_crash_of_a_tool_that_a_client_calls_fails_its_command_with_an_e
     hubs = Hubs("o", ledger, ExecutorSettings())
     outside = OutsideLedger(ledger._peer, "bench", "")
     calls = ToolCalls(outside, {**TOOLS, "think": Crashing()}, found, Hooks(new_registry()), hubs, 8, "bench")
-    with logged() as lines:
+    with logged("info") as lines:
         record = await calls.call(Call(address, Command("think", body="Hm."), "alice", "1"))
     await hubs.close()
 

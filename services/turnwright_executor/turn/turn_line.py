@@ -1,0 +1,39 @@
+"""The canonical line of a turn: one line when it has ended, by its verdict or with its loop.
+
+`turn_ended` has run, turn, seconds that were worked on it, tokens, cost, commands, and the verdict: a status (102 goes
+on) and a word. What is logged in between says the same run and turn.
+"""
+
+from __future__ import annotations
+
+from turnwright_core.kit.logs import INFO, get_logger, is_logged
+from turnwright_core.kit.scope import bind
+from turnwright_core.runs import TurnResult
+from turnwright_executor.ports.address import RunAddress
+
+_log = get_logger("turn")
+
+
+def bind_turn(address: RunAddress, turn: int) -> None:
+    """Have what is logged from now on say which turn of which run it is about; 0: none yet."""
+    bind(run=address.run, turn=turn)
+
+
+def turn_ended(address: RunAddress, turn: int, result: TurnResult, commands: int) -> None:
+    """Write the line."""
+    if not is_logged(INFO):
+        return
+    usage = result.usage
+    # Calls that were lost have been paid for too.
+    cost = {} if usage.cost_usd is None else {"cost_usd": usage.cost_usd + result.lost_cost_usd}
+    _log.info(
+        "turn_ended",
+        run=address.run,
+        turn=turn,
+        seconds=result.work_ms / 1000,
+        tokens=usage.total_tokens + result.lost_tokens,
+        **cost,
+        commands=commands,
+        verdict=result.status,
+        reason=result.reason,
+    )

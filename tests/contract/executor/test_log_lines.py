@@ -1,0 +1,161 @@
+"""The canonical lines of logs: one for each rpc and each turn, with the ids that somebody would search by."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import pytest
+from turnwright.executor.v1 import executor_service_pb2_grpc, query_pb2
+from turnwright.types.v1 import settings_pb2
+
+from log_lines import logged
+from services import SECRET, running
+from turnwright_client import Client
+from turnwright_core.entries import Tier
+from turnwright_core.errors import TurnwrightError
+from turnwright_core.kit import call_line
+from turnwright_core.kit.auth import derive_token
+
+pytestmark = pytest.mark.asyncio
+
+DONE = '<update status="200">Done.</update>'
+GET_RUN = "turnwright.executor.v1.ExecutorService/GetRun"
+ANN = derive_token(SECRET, Tier.CLIENT, "ann")
+NAMES = ("method", "code", "principal", "run", "reason")
+
+
+async def seen(services, level: str, call, token: str = ANN) -> list[dict]:
+    """The lines of the executor's calls while somebody makes one."""
+    with logged(level) as lines:
+        async with Client.connect(services.addresses["executor"], token) as ann:
+            await call(ann)
+    assert not [line for line in lines if SECRET in str(line) or ANN in str(line)]
+    return [line for line in lines if line["event"] == "rpc_ended" and ".executor." in line["method"]]
+
+
+async def finds_none(services, ann: Client, run: str = "nowhere") -> None:
+    with pytest.raises(TurnwrightError):
+        await ann.get_run(services.project, run)
+
+
+async def test_a_call_that_fails_has_one_line_with_who_called_and_why_it_failed(services) -> None:
+    (line,) = await seen(services, "info", lambda ann: finds_none(services, ann))
+
+    assert [line[name] for name in NAMES] == [GET_RUN, "NOT_FOUND", "ann", "nowhere", "RUN_NOT_FOUND"]
+    assert 0 < line["seconds"] < 60
+
+
+async def test_an_id_that_nobody_has_checked_is_cut(services) -> None:
+    (line,) = await seen(services, "info", lambda ann: finds_none(services, ann, "x" * 100_000))
+
+    assert line["run"] == "x" * call_line.ID_CHARS_MAX
+
+
+async def test_a_call_that_went_well_has_its_line_where_all_are_asked_for(services) -> None:
+    async def lists(ann: Client) -> None:
+        await ann.list_models()
+
+    assert await seen(services, "info", lists) == []
+    (line,) = await seen(services, "debug", lists)
+    assert (line["code"], line["principal"], line["level"], "run" in line) == ("OK", "ann", "debug", False)
+
+
+async def test_a_slow_call_has_its_line(services) -> None:
+    services.script(DONE)
+    await services.until(await services.act())
+
+    async def sleeps(client: Client) -> None:
+        await client.call_tool(services.project, "r", "sh", {"command": f"sleep {call_line.SLOW_S}"})
+
+    (line,) = await seen(services, "info", sleeps, SECRET)
+    assert (line["code"], line["run"], line["level"]) == ("OK", "r", "info")
+    assert line["seconds"] >= call_line.SLOW_S
+
+
+async def test_a_repeatable_call_is_logged_with_its_request_id(services) -> None:
+    services.script(DONE)
+    settings = settings_pb2.LoopSettings(model="m")
+    lines = await seen(
+        services,
+        "debug",
+        lambda ann: ann.act(services.project, "The prompt.", run="r", settings=settings, request_id="once"),
+    )
+
+    assert [line.get("request_id") for line in lines if line["method"].endswith("Act")] == ["once"]
+    assert "The prompt." not in str(lines)
+
+
+async def test_a_stranger_has_a_line_without_a_name(services) -> None:
+    with logged("info") as lines:
+        async with grpc.aio.insecure_channel(services.addresses["executor"]) as channel:
+            with pytest.raises(grpc.aio.AioRpcError):
+                await executor_service_pb2_grpc.ExecutorServiceStub(channel).GetRun(query_pb2.GetRunRequest(run="r"))
+
+    (line,) = [line for line in lines if line["event"] == "rpc_ended"]
+    assert [line.get(name) for name in NAMES] == [GET_RUN, "UNAUTHENTICATED", None, None, "UNAUTHENTICATED"]
+
+
+async def test_a_watch_that_its_reader_leaves_is_no_failure_and_never_slow(services) -> None:
+    services.script(DONE)
+    await services.until(await services.act())
+
+    async def watches(ann: Client) -> None:
+        async for _ in ann.watch(services.project, "r"):
+            await asyncio.sleep(call_line.SLOW_S)
+            break
+        await asyncio.sleep(0.1)
+
+    assert await seen(services, "info", watches) == []
+    codes = {line["code"] for line in await seen(services, "debug", watches) if line["method"].endswith("WatchRun")}
+    assert codes == {"CANCELLED"}
+
+
+async def test_each_turn_has_a_line_with_what_it_took_and_its_verdict(services) -> None:
+    services.script('<think>So.</think><update status="102">Going on.</update>', DONE)
+    with logged("info") as lines:
+        await services.until(await services.act("The prompt."))
+
+    turns = [line for line in lines if line["event"] == "turn_ended"]
+    assert [(line["run"], line["turn"], line["commands"], line["verdict"]) for line in turns] == [
+        ("r", 1, 2, 102),
+        ("r", 2, 1, 200),
+    ]
+    assert all(line["tokens"] > 0 and line["seconds"] >= 0 for line in turns)
+    assert "The prompt." not in str(lines)
+
+
+async def test_a_turn_that_is_aborted_has_its_line_too(services) -> None:
+    (services.root / "m.txt").write_text(f"=== reply chunk_chars=1 delay_ms=100 ===\nA long thought.\n{DONE}\n")
+    with logged("info") as lines:
+        queued = await services.act()
+        async with asyncio.timeout(60):
+            async for event in services.client.watch(services.project, "r"):
+                if event.WhichOneof("event") == "stream_delta":
+                    break
+        await services.client.abort(services.project, "r")
+        await services.until(queued)
+
+    (line,) = [line for line in lines if line["event"] == "turn_ended"]
+    assert (line["run"], line["turn"], line["verdict"]) == ("r", 1, 499)
+
+
+async def test_what_is_logged_in_a_turn_says_which(tmp_path, plugin) -> None:
+    hooks = plugin(
+        "odd_hooks",
+        """
+        from turnwright_executor.hooks.points import ENTRY_RECORDING
+
+        def fails(payload):
+            raise RuntimeError("no")
+
+        def register(registry):
+            registry.filter(ENTRY_RECORDING, fails)
+        """,
+    )
+    async with running(tmp_path, hooks=hooks) as services:
+        services.script(DONE)
+        with logged("info") as lines:
+            await services.until(await services.act())
+    failures = [(line["run"], line["turn"]) for line in lines if line["event"] == "hook_failed"]
+    assert failures[0] == ("r", 1)
