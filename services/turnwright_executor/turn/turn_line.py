@@ -9,7 +9,7 @@ from __future__ import annotations
 from turnwright_core.kit.logs import INFO, get_logger, is_logged
 from turnwright_core.kit.scope import bind
 from turnwright_core.runs import TurnResult
-from turnwright_executor.ports.address import RunAddress
+from turnwright_executor.domain.addresses import RunAddress
 
 _log = get_logger("turn")
 
