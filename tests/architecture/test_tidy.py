@@ -18,6 +18,25 @@ REPO = Path(__file__).resolve().parents[2]
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 NAMES_THAT_SAY_NOTHING = {"utils", "helpers", "manager", "common", "misc", "info"}
+EMPTY_WORDS = {
+    "a",
+    "an",
+    "the",
+    "of",
+    "for",
+    "to",
+    "in",
+    "on",
+    "by",
+    "with",
+    "from",
+    "and",
+    "or",
+    "is",
+    "are",
+    "see",
+    "this",
+}
 CATCHES_ALL = {"Exception", "BaseException"}
 MOCK_MODULES = {"mock", "unittest.mock", "pytest_mock"}
 CHECKS = ("assert_", "check_", "expect")
@@ -128,6 +147,19 @@ def missing_docstrings(path: str, tree: ast.Module) -> Iterator[Finding]:
             yield node.lineno, f"{node.name} has no docstring"
 
 
+def echoing_docstrings(_path: str, tree: ast.Module) -> Iterator[Finding]:
+    """A docstring says what its function's name, class and parameters do not: no words of theirs alone."""
+    for owner in walk(tree):
+        if not isinstance(owner, (ast.Module, ast.ClassDef)):
+            continue
+        for node in owner.body:
+            said = words_of(ast.get_docstring(node) or "") if isinstance(node, FUNCTIONS) and len(node.body) > 1 else ()
+            names = [getattr(owner, "name", ""), node.name, *(arg.arg for arg in node.args.args)] if said else []
+            known = {word[:4] for name in names for word in words_of(name)}
+            if said and all(word[:4] in known for word in said):
+                yield node.lineno, f"the docstring of {node.name} repeats its name"
+
+
 # ---- Rules for tests/
 
 
@@ -200,6 +232,12 @@ def last_name(node: ast.expr) -> str:
     if isinstance(node, ast.Call):
         return last_name(node.func)
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a sentence or of a name that mean something, in lower case."""
+    spread = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text.replace("_", " ")).lower()
+    return [word for word in re.findall("[a-z0-9]+", spread) if word not in EMPTY_WORDS]
 
 
 def called(node: ast.Call) -> str:
@@ -316,6 +354,7 @@ SERVICE_RULES: list[Rule] = [
     catch_alls_outside_the_list,
     missing_docstrings,
     odd_events,
+    echoing_docstrings,
 ]
 TEST_RULES: list[Rule] = [checkless_tests, mocks, patches_of_our_own, short_guards, asserted_durations]
 
@@ -363,6 +402,11 @@ BAD = [
     (odd_events, "_log.info('chore failed')"),
     (odd_events, "get_logger('x').warning('not_ready', a=1)"),
     (missing_docstrings, '"""M."""\nclass A: pass'),
+    (echoing_docstrings, 'def usage_to_pb(usage):\n    """The usage to pb."""\n    return 1'),
+    (
+        echoing_docstrings,
+        'class Store:\n    def read(self, request):\n        """Read the requests."""\n        return 1',
+    ),
     (checkless_tests, "def test_a(): f()"),
     (checkless_tests, "class TestA:\n    async def test_a(self): self.fail_over()"),
     (mocks, "import unittest.mock as m"),
@@ -383,6 +427,8 @@ GOOD = [
     (possessive_groups, r"P = r'(?>(?:a|b)*)[^c]*+\)++ ()*+,;'"),
     (catch_alls, "try:\n    f()\nexcept (OSError, KeyError):\n    pass\nwith suppress(OSError):\n    f()"),
     (catch_alls, "try:\n    f()\nexcept BaseException:\n    close()\n    raise"),
+    (echoing_docstrings, 'def read(path):\n    """Read a path. Raises OSError."""\n    return 1'),
+    (echoing_docstrings, 'class Store(Protocol):\n    def read(self, path):\n        """Read a path."""'),
     (checkless_tests, "def test_a(): agree()\ndef agree():\n    assert x"),
     (missing_docstrings, '"""M."""\ndef _f(): pass\nclass _A:\n    def f(self): pass'),
     (missing_docstrings, '"""M."""\nclass A:\n    """A."""\n    def __init__(self): pass'),

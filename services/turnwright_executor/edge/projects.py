@@ -18,7 +18,6 @@ class Projects:
     """Reads the projects. Every method raises TurnwrightError."""
 
     def __init__(self, peer: Peer) -> None:
-        """Speak through this peer."""
         self._peer = peer
         self._stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
 

@@ -205,9 +205,7 @@ class Ledger(Protocol):
         """What changes in the timeline, until the caller closes it."""
         ...
 
-    async def get_run(self, address: RunAddress) -> Run:
-        """The run."""
-        ...
+    async def get_run(self, address: RunAddress) -> Run: ...
 
     async def spending(self, address: RunAddress, loop: int) -> tuple[Spending, Spending]:
         """What a run has spent, and one of its loops; an open turn counts as one that has taken nothing."""

@@ -67,7 +67,6 @@ class ControlRpcs(Forwarding):
         return pb.AddModelResponse(model=(await self.store.call(self.rows.PutModels, wanted)).models[0])
 
     async def RemoveModel(self, request: pb.RemoveModelRequest, context: Any) -> pb.RemoveModelResponse:
-        """Remove a model."""
         self._check_models("RemoveModel")
         await self.store.call(self.rows.DeleteModel, registry_pb2.DeleteModelRequest(alias=request.alias))
         return pb.RemoveModelResponse()

@@ -63,7 +63,6 @@ class ProposalRpcs(Forwarding):
     async def GetProposal(
         self, request: proposal_pb2.GetProposalRequest, context: Any
     ) -> proposal_pb2.GetProposalResponse:
-        """Read a proposal with all that it would write."""
         found = await self._ledger.get_entries(RunAddress(request.project, request.run), [request.path])
         if not found:
             message = f"The run {request.run} has no entry {request.path}."
@@ -83,7 +82,6 @@ class ProposalRpcs(Forwarding):
     async def ListProposals(
         self, request: proposal_pb2.ListProposalsRequest, context: Any
     ) -> proposal_pb2.ListProposalsResponse:
-        """List what waits for a decision."""
         page = await self.store.call(self.rows.ListProposals, copied(request, rows_pb2.ListProposalsRequest))
         return proposal_pb2.ListProposalsResponse(items=_items(page.proposals), next_page_token=page.next_page_token)
 

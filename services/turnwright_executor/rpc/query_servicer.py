@@ -29,11 +29,9 @@ class QueryRpcs(Forwarding):
     ListFileConstraints = _read()
 
     async def GetRun(self, request: query_pb2.GetRunRequest, context: Any) -> query_pb2.GetRunResponse:
-        """Read a run."""
         return await self._read_run(request)
 
     async def GetStatus(self, request: query_pb2.GetStatusRequest, context: Any) -> query_pb2.GetStatusResponse:
-        """Tell how things are."""
         return await self._status(request)
 
     async def GetEntry(self, request: query_pb2.GetEntryRequest, context: Any) -> query_pb2.GetEntryResponse:

@@ -80,7 +80,6 @@ class TaskRpcs(Forwarding):
         return pb.AskResponse(queued=await self._enqueued(request.task, settings_pb2.MODE_ASK))
 
     async def Act(self, request: pb.ActRequest, context: Any) -> pb.ActResponse:
-        """Queue a task."""
         return pb.ActResponse(queued=await self._enqueued(request.task, settings_pb2.MODE_ACT))
 
     async def _enqueued(self, task: task_pb2.Task, mode: settings_pb2.Mode.ValueType) -> task_pb2.QueuedTask:
@@ -148,7 +147,6 @@ class TaskRpcs(Forwarding):
             request.page_token = page.next_page_token
 
     async def Abort(self, request: pb.AbortRequest, context: Any) -> pb.AbortResponse:
-        """End the active loop."""
         address = RunAddress(request.project, request.run)
         async with self._hubs.hold(address) as hub:
             cursor = hub.cursor()

@@ -48,7 +48,6 @@ class WatchRpcs(Forwarding):
     _catalogue: watch_pb2.DiscoverResponse
 
     async def WatchRun(self, request: pb.WatchRunRequest, context: Any) -> AsyncIterator[pb.WatchRunResponse]:
-        """Stream a run's events."""
         after = request.after if request.HasField("after") else None
         async with (
             self._hubs.hold(RunAddress(request.project, request.run)) as hub,
@@ -87,7 +86,6 @@ class WatchRpcs(Forwarding):
             failures += 1
 
     async def Notify(self, request: watch_pb2.NotifyRequest, context: Any) -> watch_pb2.NotifyResponse:
-        """Tell the watchers of a run something."""
         check_floor(Tier.CLIENT, "Notify")
         message = _notification(request)
         async with self._hubs.hold(RunAddress(request.project, request.run)) as hub:
@@ -95,7 +93,6 @@ class WatchRpcs(Forwarding):
         return watch_pb2.NotifyResponse()
 
     async def Discover(self, request: watch_pb2.DiscoverRequest, context: Any) -> watch_pb2.DiscoverResponse:
-        """Tell what this executor offers."""
         return self._catalogue
 
 

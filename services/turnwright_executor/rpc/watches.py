@@ -15,7 +15,6 @@ class Watches:
     """The common end of the watches of this executor."""
 
     def __init__(self) -> None:
-        """Open."""
         self._closing = asyncio.Event()
 
     def close(self) -> None:

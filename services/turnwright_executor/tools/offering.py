@@ -102,7 +102,6 @@ class PluginEntries:
     """The store as plugins have it: the entries of one run, read as it sees them and written at plugin tier."""
 
     def __init__(self, entries: Entries) -> None:
-        """Go through these."""
         self._entries = entries
 
     async def get(self, paths: Sequence[str]) -> list[Entry]:
@@ -135,7 +134,6 @@ class Offered:
     """A plugin's tool as the pipeline calls it; implements Tool."""
 
     def __init__(self, tool: PluginTool, plugin: str, calls: PluginCalls) -> None:
-        """`plugin` is who brought it; `calls` bounds each step."""
         self.name = tool.name
         self.effect_class = tool.effect_class
         self.plugin = plugin

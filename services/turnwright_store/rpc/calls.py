@@ -80,7 +80,6 @@ class Calls:
     """Base of the servicers: no rpc of its own."""
 
     def __init__(self, service: Service) -> None:
-        """Serve from this."""
         self._service = service
 
     @property

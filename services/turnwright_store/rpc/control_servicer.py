@@ -22,7 +22,6 @@ from turnwright_store.rpc.calls import Calls, address_of, alias_locks, mutation,
 
 
 def patch_of(message: settings_pb2.RunSettingsPatch) -> SettingsPatch:
-    """Changes of settings from the wire."""
     return SettingsPatch(
         model=message.model if message.HasField("model") else None,
         temperature=message.temperature if message.HasField("temperature") else None,

@@ -26,7 +26,6 @@ LEASES_PER_WRITE: Final = 500
 
 
 def claim_to_pb(claimed: Claimed) -> lease_pb2.ClaimRunResponse:
-    """A claim for the wire."""
     run = claimed.run
     return lease_pb2.ClaimRunResponse(
         fence=write_pb2.Fence(epoch=claimed.epoch),
