@@ -21,7 +21,7 @@ class ViewPart(Struct, frozen=True):
     """The registered schemes, in the first part and only where they are not those that the reader knows."""
 
 
-class ViewChange(Struct, frozen=True):
+class ViewPatch(Struct, frozen=True):
     """What one write has changed of a run's view between two moments, as whoever wrote it was told."""
 
     before: Cursor

@@ -10,9 +10,9 @@ from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2
 from turnwright_assembler.config import AssemblerSettings
 from turnwright_core.entries import Tier
 from turnwright_core.kit.health import check_ready
+from turnwright_core.kit.in_process import Neighbours
+from turnwright_core.kit.lazy_servicer import LazyServicer
 from turnwright_core.kit.logs import get_logger
-from turnwright_core.kit.neighbours import Neighbours
-from turnwright_core.kit.on_demand import OnDemand
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.plugins import SECTIONS, chosen
 from turnwright_core.kit.server import Service
@@ -43,7 +43,7 @@ def build(settings: AssemblerSettings, secret: str, neighbours: Neighbours | Non
         return _servicer(settings, peers[0], *plugged)
 
     def register(server: grpc.aio.Server) -> None:
-        on_demand: Any = OnDemand(servicer)
+        on_demand: Any = LazyServicer(servicer)
         assembler_service_pb2_grpc.add_AssemblerServiceServicer_to_server(on_demand, server)
 
     async def close() -> None:

@@ -23,7 +23,7 @@ class _LastResort:
     ) -> None:
         if error is None or isinstance(error, SystemExit):
             return
-        from turnwright_cli.failing import report
+        from turnwright_cli.crash_report import report
 
         raise SystemExit(report(error)) from None
 
@@ -56,7 +56,7 @@ def run() -> None:
     try:
         main()
     except SystemExit as ended:
-        from turnwright_cli.leaving import leave
+        from turnwright_cli.exit import leave
 
         leave(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
 

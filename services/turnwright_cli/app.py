@@ -116,8 +116,8 @@ def resolve(
     At a terminal, without a decision: what waits is shown and asked for.
     """
     from turnwright_cli.editing import contents_from
-    from turnwright_cli.prompting import Decision, cut_comment
-    from turnwright_cli.tasks import Verdict, ask_for, has_terminal
+    from turnwright_cli.prompting import PromptDecision, cut_comment
+    from turnwright_cli.tasks import ResolveTask, ask_for, has_terminal
     from turnwright_cli.tasks import resolve as decide
 
     changes = [edit, content_file, answer]
@@ -126,8 +126,8 @@ def resolve(
         finish(ask_for(settings, root_of(settings, project), run, path))
     accepts = _accepts(accept, reason, changes)
     settings = settings_of(server=server)
-    decision = Decision(accepts, cut_comment(reason), contents_from(content_file), answer, edits=edit)
-    finish(decide(settings, Verdict(root_of(settings, project), run, path, decision), as_json=as_json))
+    decision = PromptDecision(accepts, cut_comment(reason), contents_from(content_file), answer, edits=edit)
+    finish(decide(settings, ResolveTask(root_of(settings, project), run, path, decision), as_json=as_json))
 
 
 def _accepts(accept: bool | None, reason: str, changes: list[Any]) -> bool:

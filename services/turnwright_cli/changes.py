@@ -36,7 +36,7 @@ class FileChange(Struct):
     removed: int = 0
 
 
-class Changes(Struct):
+class FileChanges(Struct):
     """What a loop changed: files by path, those that came and went left out."""
 
     files: list[FileChange]
@@ -46,10 +46,10 @@ class Changes(Struct):
     """Shell commands of which nobody knows what they changed."""
 
 
-def changes_in(records: Iterable[entry_pb2.Entry], loop: int) -> Changes:
+def changes_in(records: Iterable[entry_pb2.Entry], loop: int) -> FileChanges:
     """What the commands of a loop created, changed and removed."""
     found: dict[str, FileChange] = {}
-    changes = Changes([])
+    changes = FileChanges([])
     unknown: set[str] = set()
     known: set[str] = set()
     for entry in sorted(records, key=lambda entry: entry.position):
@@ -93,7 +93,7 @@ def _shell_command(entry: entry_pb2.Entry) -> str:
     return channel[0] if channel else ""
 
 
-def change_lines(changes: Changes) -> Iterator[str]:
+def change_lines(changes: FileChanges) -> Iterator[str]:
     """A line for each file, below a title."""
     if changes.files:
         yield "changed files:"

@@ -24,7 +24,7 @@ from rich.text import Text
 
 from turnwright_cli.config import CliSettings
 from turnwright_cli.effects import diff_view
-from turnwright_cli.exits import DONE, FAILED, FailureError
+from turnwright_cli.exit_codes import DONE, FAILED, FailureError
 from turnwright_cli.output import console
 from turnwright_cli.plain import safe_text
 from turnwright_cli.tasks import Task, run_task

@@ -14,7 +14,7 @@ from rich.text import Text
 from turnwright.executor.v1 import query_pb2
 
 from turnwright_cli.config import CHECK_MODELS_TIMEOUT_S, CliSettings
-from turnwright_cli.exits import FAILED, FailureError, failure_of
+from turnwright_cli.exit_codes import FAILED, FailureError, failure_of
 from turnwright_cli.joining import differing_variables
 from turnwright_cli.json_lines import to_line
 from turnwright_cli.lists import context_words
@@ -24,7 +24,7 @@ from turnwright_cli.session import LOG_FILE, open_session
 from turnwright_cli.stack import START_ORDER, settings_class
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.settings import PREFIX, Settings, load
-from turnwright_core.kit.showing import settings_in_force
+from turnwright_core.kit.settings_report import settings_in_force
 from turnwright_provider.config import PRICE_PREFIX
 from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
 

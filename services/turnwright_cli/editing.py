@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from turnwright_cli.exits import FAILED, FailureError, usage
+from turnwright_cli.exit_codes import FAILED, FailureError, usage
 from turnwright_client import Client
 
 EDITORS: Final = ("VISUAL", "EDITOR")

@@ -16,10 +16,10 @@ from turnwright.executor.v1 import executor_service_pb2
 from turnwright.types.v1 import loop_pb2, proposal_pb2, run_pb2
 
 from turnwright_cli.editing import edited_proposal
-from turnwright_cli.exits import FailureError
+from turnwright_cli.exit_codes import FailureError
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.plain import safe_line
-from turnwright_cli.prompting import Decider, Decision
+from turnwright_cli.prompting import Decider, PromptDecision
 from turnwright_cli.render import Screen
 from turnwright_client import Client, QueuedLoop, RunView
 from turnwright_client.client import entries_in, loop_in
@@ -187,7 +187,7 @@ class Follower:
         self._decided.add(proposal.path)
         return True
 
-    async def _taken(self, decider: Decider, proposal: proposal_pb2.Proposal) -> Decision | None:
+    async def _taken(self, decider: Decider, proposal: proposal_pb2.Proposal) -> PromptDecision | None:
         """The decision, with the contents that somebody made in an editor; an editor that fails decides nothing."""
         project, run = self._queued.project, self._queued.run
         while True:

@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator
 
-from turnwright_cli.exits import INTERRUPTED
+from turnwright_cli.exit_codes import INTERRUPTED
 
 _SHOW_CURSOR = "\x1b[?25h\x1b[0m"
 

@@ -15,7 +15,7 @@ from turnwright_cli.session import Session
 from turnwright_cli.stack import settings_class
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.settings import load
-from turnwright_core.kit.showing import settings_in_force
+from turnwright_core.kit.settings_report import settings_in_force
 
 _OF_PLACES: Final = frozenset(
     f"TURNWRIGHT_{name}"

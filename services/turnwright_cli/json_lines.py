@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from turnwright.executor.v1 import event_pb2, executor_service_pb2
 from turnwright.types.v1 import entry_pb2, loop_pb2, proposal_pb2, run_pb2
 
-from turnwright_cli.changes import Changes
+from turnwright_cli.changes import FileChanges
 
 Event = executor_service_pb2.WatchRunResponse
 
@@ -47,7 +47,7 @@ class JsonScreen:
     def note(self, text: str) -> None:
         """Nothing: standard output holds messages only."""
 
-    def changed(self, changes: Changes) -> None:
+    def changed(self, changes: FileChanges) -> None:
         """Nothing: the records say it."""
 
     def end(self, run: run_pb2.Run, loop: loop_pb2.Loop) -> None:

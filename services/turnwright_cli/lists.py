@@ -24,7 +24,7 @@ from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.records import record_line
 from turnwright_cli.render import turn_words, turns_words, usage_words
 from turnwright_cli.session import open_session
-from turnwright_cli.standing import loop_words, reason_sentence, run_words, said_of
+from turnwright_cli.status_words import loop_words, reason_sentence, run_words, said_of
 from turnwright_cli.tables import Cell, Column, show_table
 from turnwright_client import pending_proposals
 from turnwright_core import runs

@@ -82,8 +82,8 @@ def finish(work: Coroutine[Any, Any, int]) -> NoReturn:
     import asyncio
     import gc
 
-    from turnwright_cli.exits import INTERRUPTED
-    from turnwright_cli.leaving import CLOSE_S, watched
+    from turnwright_cli.exit import CLOSE_S, watched
+    from turnwright_cli.exit_codes import INTERRUPTED
 
     # What was loaded up to here stays: to look through it again and again frees nothing. See __main__.
     gc.freeze()

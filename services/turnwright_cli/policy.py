@@ -19,7 +19,7 @@ from msgspec import Struct
 from rich.text import Text
 
 from turnwright_cli.config import CliSettings
-from turnwright_cli.exits import DIFFERENT, DONE, FAILED, usage
+from turnwright_cli.exit_codes import DIFFERENT, DONE, FAILED, usage
 from turnwright_cli.output import complain, console, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_session

@@ -26,7 +26,7 @@ ANSWERS: Final = "Answer with a, r, c, e or l; Ctrl-D leaves the decision for la
 _READ_BYTES: Final = 64 * 1024
 
 
-class Decision(Struct, frozen=True):
+class PromptDecision(Struct, frozen=True):
     """Accept, or reject with or without a comment.
 
     With an acceptance may come other `contents`, by path, or the `answer` to a question; with `edits` an editor is
@@ -41,18 +41,18 @@ class Decision(Struct, frozen=True):
     shows: bool = False
 
 
-_DECISIONS: Final[Mapping[str, Decision]] = {
-    **dict.fromkeys(("a", "accept", "y", "yes"), Decision(accept=True)),
-    **dict.fromkeys(("r", "reject", "n", "no"), Decision(accept=False)),
-    **dict.fromkeys(("e", "edit"), Decision(accept=True, edits=True)),
-    **dict.fromkeys(("s", "show"), Decision(accept=False, shows=True)),
+_DECISIONS: Final[Mapping[str, PromptDecision]] = {
+    **dict.fromkeys(("a", "accept", "y", "yes"), PromptDecision(accept=True)),
+    **dict.fromkeys(("r", "reject", "n", "no"), PromptDecision(accept=False)),
+    **dict.fromkeys(("e", "edit"), PromptDecision(accept=True, edits=True)),
+    **dict.fromkeys(("s", "show"), PromptDecision(accept=False, shows=True)),
 }
 
 
 class Decider(Protocol):
     """Takes decisions on proposals."""
 
-    async def decide(self, proposal: proposal_pb2.Proposal) -> Decision | None:
+    async def decide(self, proposal: proposal_pb2.Proposal) -> PromptDecision | None:
         """The decision, or None to leave it for later."""
         ...
 
@@ -65,7 +65,7 @@ class Person:
         self._say = say
         self._accepts_all = False
 
-    async def decide(self, proposal: proposal_pb2.Proposal) -> Decision | None:
+    async def decide(self, proposal: proposal_pb2.Proposal) -> PromptDecision | None:
         """Ask until the answer is one of those offered. The proposal was shown before."""
         if proposal.HasField("question"):
             return await self._answered(proposal.question.options)
@@ -83,13 +83,13 @@ class Person:
                 return _DECISIONS[word]
             else:
                 self._say(ANSWERS)
-        return Decision(accept=True)
+        return PromptDecision(accept=True)
 
-    async def _commented(self) -> Decision | None:
+    async def _commented(self) -> PromptDecision | None:
         comment = await self._lines.read(COMMENT)
-        return None if comment is None else Decision(accept=False, comment=cut_comment(comment.strip()))
+        return None if comment is None else PromptDecision(accept=False, comment=cut_comment(comment.strip()))
 
-    async def _answered(self, options: Sequence[str]) -> Decision | None:
+    async def _answered(self, options: Sequence[str]) -> PromptDecision | None:
         """The answer to a question; a number stands for the option at that place."""
         while True:
             self._lines.forget()
@@ -98,7 +98,7 @@ class Person:
                 return None
             if text := line.strip():
                 chosen = int(text) - 1 if text.isascii() and text.isdecimal() and len(text) < 3 else -1
-                return Decision(
+                return PromptDecision(
                     accept=True, answer=options[chosen] if 0 <= chosen < len(options) else cut_comment(text)
                 )
 

@@ -15,15 +15,15 @@ from rich.text import Text
 from turnwright.executor.v1 import event_pb2, executor_service_pb2
 from turnwright.types.v1 import entry_pb2, loop_pb2, proposal_pb2, run_pb2, turn_pb2, usage_pb2
 
-from turnwright_cli.changes import Changes, change_lines
+from turnwright_cli.changes import FileChanges, change_lines
 from turnwright_cli.effects import effect_lines
 from turnwright_cli.live_output import LiveOutput, OutputLine
 from turnwright_cli.output import put
 from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.records import BODY_CHARS, SETTLED, ends_loop, record_line
 from turnwright_cli.replies import CONTENT, REASONING, ShownReplies
-from turnwright_cli.standing import reason_sentence, reason_word
 from turnwright_cli.status_line import StatusLine
+from turnwright_cli.status_words import reason_sentence, reason_word
 from turnwright_core.runs import COMPLETED
 from turnwright_core.text import scheme_of
 
@@ -62,7 +62,7 @@ class Screen(Protocol):
         """The loop ended, or waits for a decision that this command cannot take."""
         ...
 
-    def changed(self, changes: Changes) -> None:
+    def changed(self, changes: FileChanges) -> None:
         """What the loop changed in files, after its end."""
         ...
 
@@ -140,7 +140,7 @@ class TextScreen:
         parts = [f"run {safe_line(run.run)}", turns_words(loop.turns), *usage_words(loop.usage), *_seconds(loop)]
         self._line(Text(" · ".join(parts) if self._icons else ", ".join(parts), style="dim"))
 
-    def changed(self, changes: Changes) -> None:
+    def changed(self, changes: FileChanges) -> None:
         for line in change_lines(changes):
             self._line(Text(line))
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from turnwright_cli.config import CliSettings
-from turnwright_cli.exits import FAILED, FailureError, usage
+from turnwright_cli.exit_codes import FAILED, FailureError, usage
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.stack import LISTEN, START_ORDER, Stack, StackPlan
 from turnwright_core.kit.logs import configure_logs

@@ -17,7 +17,7 @@ from turnwright.store.v1 import lease_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import model_pb2, project_pb2
 
 from turnwright_cli.config import CliSettings
-from turnwright_cli.exits import FAILED, FailureError
+from turnwright_cli.exit_codes import FAILED, FailureError
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.output import complain
 from turnwright_cli.stack import Stack, embedded_plan
@@ -43,7 +43,7 @@ LOG_FILE = "turnwright.log"
 
 _log = get_logger("cli")
 
-Work = frozenset[tuple[str, str, int]]
+RunningLoops = frozenset[tuple[str, str, int]]
 
 
 class Session(Struct, frozen=True):
@@ -175,7 +175,7 @@ class _Store:
         if added:
             await self._peer.call(self._stub.PutModels, registry_pb2.PutModelsRequest(models=added))
 
-    async def work(self) -> Work:
+    async def work(self) -> RunningLoops:
         """The loops that are queued or running: project, run, sequence."""
         answer = await self._peer.call(
             self._stub.ListWork, lease_pb2.ListWorkRequest(page_size=PAGE_SIZE_MAX, with_held=True)
@@ -192,7 +192,7 @@ async def _store(address: str, settings: CliSettings) -> AsyncGenerator[_Store, 
         await peer.close()
 
 
-async def _serve_until_idle(store: _Store, found: Work) -> None:
+async def _serve_until_idle(store: _Store, found: RunningLoops) -> None:
     """Other commands may have joined our stack: stay while a loop of theirs is worked on. Ctrl-C leaves.
 
     What was already there when we came does not hold us: it may wait for something that never happens here.

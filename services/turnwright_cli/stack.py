@@ -17,8 +17,8 @@ from msgspec import Struct, field
 
 from turnwright_client.discovery import StackRecord
 from turnwright_core.kit.home import ensure_home, socket_address
+from turnwright_core.kit.in_process import LocalServer
 from turnwright_core.kit.memory import hide_memory
-from turnwright_core.kit.neighbours import LocalServer
 from turnwright_core.kit.server import RunningServer, leave
 from turnwright_core.kit.settings import Settings, load
 
@@ -83,7 +83,7 @@ class Stack:
         a newer version, or is not reachable. Nothing runs then.
         """
         hide_memory()
-        with loading():
+        with gc_paused():
             async with contextlib.AsyncExitStack() as starting:
                 for name, settings in self._settings.items():
                     server = self._server(name, settings)
@@ -145,7 +145,7 @@ def reachable(address: str) -> str:
 
 
 @contextlib.contextmanager
-def loading() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Load modules in the block without a search; what is there at its end is never searched again.
 
     Modules live as long as the process, and there are so many of their objects that each full search takes as long as

@@ -17,7 +17,7 @@ from rich.text import Text
 from turnwright.types.v1 import run_pb2, settings_pb2
 
 from turnwright_cli.config import CliSettings
-from turnwright_cli.exits import usage
+from turnwright_cli.exit_codes import usage
 from turnwright_cli.inbox import pump
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.json_lines import to_line
@@ -26,7 +26,7 @@ from turnwright_cli.output import console, put, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.render import turns_words
 from turnwright_cli.session import open_session
-from turnwright_cli.standing import run_words, said_of
+from turnwright_cli.status_words import run_words, said_of
 from turnwright_client import Board, Client, RunsMessage
 from turnwright_core.limits import COMMENT_BYTES_MAX, PERSONA_BYTES_MAX
 

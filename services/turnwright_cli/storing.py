@@ -15,7 +15,7 @@ from typing import Final
 from msgspec.structs import asdict
 from rich.text import Text
 
-from turnwright_cli.exits import DONE, FAILED, FailureError
+from turnwright_cli.exit_codes import DONE, FAILED, FailureError
 from turnwright_cli.output import console, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_core.kit.settings import load

@@ -17,18 +17,18 @@ from msgspec.structs import replace
 from turnwright.executor.v1 import task_pb2
 from turnwright.types.v1 import budget_pb2, proposal_pb2, settings_pb2
 
-from turnwright_cli.changes import RECORDS, Changes, changes_in
+from turnwright_cli.changes import RECORDS, FileChanges, changes_in
 from turnwright_cli.config import CliSettings
 from turnwright_cli.editing import edited_proposal
 from turnwright_cli.effects import TITLE_CHARS_MAX, effect_title, how_to_accept
-from turnwright_cli.exits import EXIT_OF_LOOP, FAILED, advice_after, usage
+from turnwright_cli.exit_codes import EXIT_OF_LOOP, FAILED, advice_after, usage
 from turnwright_cli.following import Followed, Follower
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.joining import announce
 from turnwright_cli.json_lines import JsonScreen
 from turnwright_cli.output import complain, console, lasting_stdout, write_line
 from turnwright_cli.plain import safe_line
-from turnwright_cli.prompting import Decision, Person, TerminalLines
+from turnwright_cli.prompting import Person, PromptDecision, TerminalLines
 from turnwright_cli.render import Screen, TextScreen
 from turnwright_cli.session import open_session
 from turnwright_client import Client, QueuedLoop, pending_proposals
@@ -77,16 +77,16 @@ def budget_of(
     )
 
 
-class Verdict(Struct, frozen=True):
+class ResolveTask(Struct, frozen=True):
     """What `resolve` was called with. An empty path is the only proposal that waits."""
 
     project: str
     run: str
     path: str
-    decision: Decision
+    decision: PromptDecision
 
 
-class Begun(Struct, frozen=True):
+class LoopToFollow(Struct, frozen=True):
     """What to follow. `decided` is the proposal whose decision began it, `asked` the one that is asked for first."""
 
     queued: QueuedLoop
@@ -94,7 +94,7 @@ class Begun(Struct, frozen=True):
     asked: str = ""
 
 
-Begin = Callable[[Client], Awaitable[Begun]]
+Begin = Callable[[Client], Awaitable[LoopToFollow]]
 """Queues a task or carries out a decision; repeating it is harmless."""
 
 
@@ -103,7 +103,7 @@ async def run_task(settings: CliSettings, task: Task, *, as_json: bool, models: 
     interactive = not as_json and has_terminal()
     request_id = secrets.token_hex(16)
 
-    async def begin(client: Client) -> Begun:
+    async def begin(client: Client) -> LoopToFollow:
         project = await client.init_project(task.project)
         give = client.act if task.mode is Mode.ACT else client.ask
         queued = await give(
@@ -124,18 +124,18 @@ async def run_task(settings: CliSettings, task: Task, *, as_json: bool, models: 
             request_id=request_id,
             fork=task_pb2.TaskFork() if task.fork else None,
         )
-        return Begun(queued)
+        return LoopToFollow(queued)
 
     return await _follow(settings, begin, yolo=task.yolo, as_json=as_json, models=models)
 
 
-async def resolve(settings: CliSettings, verdict: Verdict, *, as_json: bool) -> int:
+async def resolve(settings: CliSettings, verdict: ResolveTask, *, as_json: bool) -> int:
     """Decide on a proposal, then follow the loop. Returns the exit code."""
     request_id = secrets.token_hex(16)
     decision = verdict.decision
     path = verdict.path
 
-    async def begin(client: Client) -> Begun:
+    async def begin(client: Client) -> LoopToFollow:
         nonlocal decision, path
         project = (await client.init_project(verdict.project)).name
         path = path or await _only_proposal(client, project, verdict.run)
@@ -153,7 +153,7 @@ async def resolve(settings: CliSettings, verdict: Verdict, *, as_json: bool) -> 
             request_id=request_id,
         )
         queued = QueuedLoop(project, verdict.run, answer.run.loop.sequence, answer.cursor, answer.run)
-        return Begun(queued, path)
+        return LoopToFollow(queued, path)
 
     return await _follow(settings, begin, yolo=False, as_json=as_json)
 
@@ -161,7 +161,7 @@ async def resolve(settings: CliSettings, verdict: Verdict, *, as_json: bool) -> 
 async def ask_for(settings: CliSettings, project: str, run: str, path: str) -> int:
     """Show what waits in a run, or the proposal at a path, and ask for a decision. Returns the exit code."""
 
-    async def begin(client: Client) -> Begun:
+    async def begin(client: Client) -> LoopToFollow:
         name = (await client.init_project(project)).name
         state = (await client.get_run(name, run)).run
         found = [proposal.path for proposal in await pending_proposals(client, name, run)]
@@ -169,7 +169,9 @@ async def ask_for(settings: CliSettings, project: str, run: str, path: str) -> i
             raise usage(_nothing_waits(run))
         if path and path not in found:
             raise usage(f"{safe_line(path)} does not wait for a decision. What waits in run {run}:\n{_listed(found)}")
-        return Begun(QueuedLoop(name, run, state.loop.sequence, task_pb2.EventCursor(), state), asked=path or found[0])
+        return LoopToFollow(
+            QueuedLoop(name, run, state.loop.sequence, task_pb2.EventCursor(), state), asked=path or found[0]
+        )
 
     return await _follow(settings, begin, yolo=False, as_json=False)
 
@@ -201,7 +203,7 @@ async def _follow(
 ) -> int:
     """Begin, and follow to the end. When the stack of another command that we joined ends, go on with another."""
     screen, person = _screen(as_json=as_json)
-    begun: Begun | None = None
+    begun: LoopToFollow | None = None
     with Interrupts().entered() as interrupts:
         for attempt in range(REJOINS_MAX + 1):
             async with open_session(settings, models) as session:
@@ -223,7 +225,7 @@ async def _follow(
     raise AssertionError("the last attempt returns or raises")
 
 
-async def _changes(client: Client, followed: Followed) -> Changes:
+async def _changes(client: Client, followed: Followed) -> FileChanges:
     """What the loop changed in files, whoever followed it before."""
     run = followed.run
     found = [client.list_entries(run.project, run.run, pattern, bodies=False) for pattern in RECORDS]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnwright_cli.exits import FAILED, FailureError, usage
+from turnwright_cli.exit_codes import FAILED, FailureError, usage
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import derive_token
 from turnwright_core.kit.settings import Settings

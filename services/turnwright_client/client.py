@@ -28,7 +28,7 @@ from turnwright.types.v1 import (
 )
 
 from turnwright_client.control import ControlCalls
-from turnwright_client.repeating import RepeatingPeer
+from turnwright_client.retrying import RepeatingPeer
 from turnwright_client.streams import StreamCalls
 from turnwright_client.watch import Event, WatchPolicy, watch_events, watch_inbox
 from turnwright_core.errors import Reason, fault
@@ -36,7 +36,7 @@ from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import PAGE_SIZE_MAX
 from turnwright_core.runs import LOOP_ENDED
 
-Cursor = task_pb2.EventCursor
+EventCursor = task_pb2.EventCursor
 InboxItem = inbox_pb2.InboxItem
 InboxChange = inbox_pb2.WatchProposalsResponse
 
@@ -57,7 +57,7 @@ class QueuedLoop(Struct, frozen=True):
     project: str
     run: str
     sequence: int
-    cursor: Cursor
+    cursor: EventCursor
     state: run_pb2.Run
     """The run as it was when the task was queued."""
 
@@ -116,13 +116,13 @@ class Client(ControlCalls, StreamCalls):
         answer = await self._peer.call(self._stub.Act, executor_service_pb2.ActRequest(task=task))
         return _queued(project, answer.queued)
 
-    def watch(self, project: str, run: str, after: Cursor | None = None) -> AsyncGenerator[Event, None]:
+    def watch(self, project: str, run: str, after: EventCursor | None = None) -> AsyncGenerator[Event, None]:
         """Every event of the run after the cursor, or a snapshot and then every event; reconnects by itself.
 
         Close it (`contextlib.aclosing`) when you stop before it ends.
         """
 
-        def open_stream(cursor: Cursor | None) -> AsyncGenerator[Event, None]:
+        def open_stream(cursor: EventCursor | None) -> AsyncGenerator[Event, None]:
             request = executor_service_pb2.WatchRunRequest(project=project, run=run, after=cursor, batched=True)
             return self._messages(self._stub.WatchRun, request)
 
@@ -248,7 +248,7 @@ class Client(ControlCalls, StreamCalls):
         request = query_pb2.GetStatusRequest(check_models=check_models)
         return await self._peer.call(self._stub.GetStatus, request, timeout_s)
 
-    async def wait_loop(self, project: str, run: str, sequence: int, after: Cursor | None = None) -> loop_pb2.Loop:
+    async def wait_loop(self, project: str, run: str, sequence: int, after: EventCursor | None = None) -> loop_pb2.Loop:
         """The loop once it has ended. Waits for as long as it takes; bound it with `asyncio.timeout`."""
         async with contextlib.aclosing(self.watch(project, run, after)) as events:
             async for event in events:

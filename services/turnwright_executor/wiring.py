@@ -17,11 +17,11 @@ from turnwright_core.entries import Tier
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.addresses import reachable_address
 from turnwright_core.kit.auth import call_metadata
-from turnwright_core.kit.calling import PluginCalls
 from turnwright_core.kit.health import check_ready
+from turnwright_core.kit.in_process import Neighbours
 from turnwright_core.kit.logs import get_logger
-from turnwright_core.kit.neighbours import Neighbours
 from turnwright_core.kit.peer import Peer
+from turnwright_core.kit.plugin_calls import PluginCalls
 from turnwright_core.kit.plugins import TOOLS
 from turnwright_core.kit.server import Service
 from turnwright_core.kit.settings import SettingsError
@@ -33,7 +33,7 @@ from turnwright_executor.edge.assembler import AssemblerPackets
 from turnwright_executor.edge.client_roots import ClientRoots
 from turnwright_executor.edge.outside_ledger import OutsideLedger
 from turnwright_executor.edge.owners import Owners
-from turnwright_executor.edge.places import Places, locate
+from turnwright_executor.edge.placement import Placements, locate
 from turnwright_executor.edge.projects import Projects
 from turnwright_executor.edge.provider import ProviderModels
 from turnwright_executor.edge.relaying import Relays
@@ -49,7 +49,7 @@ from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.plugins import load_plugins
 from turnwright_executor.rpc.catalogue import catalogue
 from turnwright_executor.rpc.executor_servicer import ExecutorServicer
-from turnwright_executor.rpc.watches import Watches
+from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.tools.contract import Tool
@@ -142,14 +142,14 @@ class _Wired:
         )
         self._hubs = Hubs(owner, ledger, settings)
         leases = Leases(ledger, _boot_s, await _workspaces(settings.workspaces), registers=settings.recover)
-        places = self._places = Places(ledger, settings, sandbox, leases.ends_s)
+        places = self._places = Placements(ledger, settings, sandbox, leases.ends_s)
         self._scheduler = Scheduler(services, self._hubs, leases, places.find)
         self._owners = Owners(ledger, "", leases.holds)
         relays = Relays(TailBounds(settings.tail_events, settings.tail_bytes))
         self._router = Router(self._owners, settings.owner_poll_s, relays, call_metadata(self._secret, Tier.CLIENT))
         projects = Projects(store)
         status = Status(store, assembler, provider, sandbox.name, settings)
-        self._watches = Watches()
+        self._watches = OpenWatches()
 
         async def tool_host(project: str) -> ToolHost:
             return await places.tool_host(project, await projects.root(project))

@@ -23,7 +23,7 @@ from typing import TextIO
 from turnwright_core.patterns import PatternError, match, replace, search
 from turnwright_grammar import EditResult, Reply, apply_edit, read_reply
 
-Answer = dict[str, object]
+JsonObject = dict[str, object]
 
 
 class InputError(ValueError):
@@ -61,13 +61,13 @@ def _inputs(source: TextIO, *, lines: bool) -> Iterable[str]:
     return (source.read(),)
 
 
-def _answered(verb: str, text: str, *, lines: bool) -> Answer:
+def _answered(verb: str, text: str, *, lines: bool) -> JsonObject:
     if verb == "read":
         return reply_as_json(read_reply(_field(_object(text), "text") if lines else text))
     return _VERBS[verb](_object(text))
 
 
-def reply_as_json(reply: Reply) -> Answer:
+def reply_as_json(reply: Reply) -> JsonObject:
     commands = [
         {
             "name": command.name,
@@ -82,14 +82,14 @@ def reply_as_json(reply: Reply) -> Answer:
     return {"commands": commands, "warnings": warnings, "narration": reply.narration}
 
 
-def _edit(request: Mapping[str, object]) -> Answer:
+def _edit(request: Mapping[str, object]) -> JsonObject:
     original = None if request.get("original") is None else _field(request, "original")
     path = None if request.get("path") is None else _field(request, "path")
     result = apply_edit(original, _field(request, "body"), path=path)
     return {"result": result.text} if isinstance(result, EditResult) else {"conflict": result.message}
 
 
-def _match(request: Mapping[str, object]) -> Answer:
+def _match(request: Mapping[str, object]) -> JsonObject:
     mode, pattern = _field(request, "mode"), _field(request, "pattern")
     string = None if request.get("string") is None else _field(request, "string")
     try:
@@ -104,7 +104,7 @@ def _match(request: Mapping[str, object]) -> Answer:
     raise InputError(f"unknown mode {mode!r}: match, search or replace")
 
 
-_VERBS: Mapping[str, Callable[[Mapping[str, object]], Answer]] = {"edit": _edit, "match": _match}
+_VERBS: Mapping[str, Callable[[Mapping[str, object]], JsonObject]] = {"edit": _edit, "match": _match}
 
 
 def _object(text: str) -> Mapping[str, object]:

@@ -1,6 +1,6 @@
 """Composition root of the provider: the only module that names concrete vendors and edges.
 
-What calls models is loaded with the first call; see OnDemand.
+What calls models is loaded with the first call; see LazyServicer.
 """
 # ruff: noqa: PLC0415
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from turnwright.provider.v1 import provider_service_pb2, provider_service_pb2_grpc
 
-from turnwright_core.kit.on_demand import OnDemand
+from turnwright_core.kit.lazy_servicer import LazyServicer
 from turnwright_core.kit.server import Service
 from turnwright_provider.config import ProviderSettings
 
@@ -35,7 +35,7 @@ def build(settings: ProviderSettings, secret: str) -> Service:
     closers: list[Close] = []
 
     def register(server: grpc.aio.Server) -> None:
-        on_demand: Any = OnDemand(lambda: _servicer(settings, closers))
+        on_demand: Any = LazyServicer(lambda: _servicer(settings, closers))
         provider_service_pb2_grpc.add_ProviderServiceServicer_to_server(on_demand, server)
 
     async def close() -> None:
@@ -47,7 +47,7 @@ def build(settings: ProviderSettings, secret: str) -> Service:
 
 
 def _servicer(settings: ProviderSettings, closers: list[Close]) -> ProviderServicer:
-    from turnwright_provider.app.generate import Chance, Generation
+    from turnwright_provider.app.generate import Chance, ReplyStream
     from turnwright_provider.rpc.provider_servicer import ProviderServicer
 
     vendors = _vendors(settings, closers)
@@ -55,7 +55,7 @@ def _servicer(settings: ProviderSettings, closers: list[Close]) -> ProviderServi
     chance = Chance(time.monotonic, asyncio.sleep, random.SystemRandom().random)
     return ProviderServicer(
         vendors,
-        lambda name, vendor: Generation(name, vendor, policy, pace, chance),
+        lambda name, vendor: ReplyStream(name, vendor, policy, pace, chance),
         settings.prices,
         is_open=settings.client_generate,
     )

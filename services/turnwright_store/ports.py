@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from sqlalchemy import Dialect
 
 from turnwright_core.limits import CHUNK_BYTES
-from turnwright_store.domain.slots import Slot
+from turnwright_store.domain.path_state import PathState
 
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ class Connection(Protocol):
         """The rows of a statement; with a list of values it is executed for each of them."""
         ...
 
-    def ahead(self, statement: Any, values: dict[str, Any]) -> Rows:
+    def prefetch(self, statement: Any, values: dict[str, Any]) -> Rows:
         """The same, where it pays without waiting for the answer until somebody reads it."""
         ...
 
@@ -120,14 +120,14 @@ def followed_by_nobody(_scope: int) -> bool:
     return False
 
 
-NEWS_BYTES_MAX: Final = CHUNK_BYTES
+DELTA_BYTES_MAX: Final = CHUNK_BYTES
 """Most that a follower keeps of what it was told and has not taken: what one message holds."""
 
-NEWS_MAX: Final = 32
+DELTAS_MAX: Final = 32
 """Most commits that a follower keeps."""
 
 
-class News(Protocol):
+class ScopeDelta(Protocol):
     """All that a commit has changed of a scope, for those who follow it."""
 
     @property
@@ -136,13 +136,13 @@ class News(Protocol):
         ...
 
 
-class Stored(Struct, frozen=True):
+class WrittenPaths(Struct, frozen=True):
     """What a moment of a transaction has written to the entries of a run, by the revision of its scope."""
 
     scope: int
     revision: int
     now_ms: int
-    slots: Sequence[Slot]
+    states: Sequence[PathState]
 
 
 class Transaction(Struct):
@@ -168,9 +168,9 @@ class Transaction(Struct):
     """Whether somebody follows a scope, who can be told what this transaction changes of it."""
     tells_view: bool = False
     """Whether the request wants to be told what it has changed of its run's view."""
-    stored: list[Stored] = field(default_factory=list)
+    stored: list[WrittenPaths] = field(default_factory=list)
     """The entries that were written, of scopes that are followed, or all where the request wants to be told."""
-    told: dict[int, News] = field(default_factory=dict)
+    deltas: dict[int, ScopeDelta] = field(default_factory=dict)
     """By scope: all that this transaction has changed."""
     _now_ms: int | None = None
 
@@ -195,7 +195,7 @@ class Transaction(Struct):
         return self.passed | self.raised.keys()
 
 
-BRIEF_BYTES_MAX: Final = 128 * 1024
+INLINE_BYTES_MAX: Final = 128 * 1024
 """Bytes of a request up to which its work may be brief."""
 
 ANY_SCOPE: Final = 0
@@ -251,7 +251,7 @@ class Subscription(Protocol):
         """Set by each commit that raised one of the scopes; the subscriber clears it before it reads."""
         ...
 
-    def take_news(self) -> Sequence[News] | None:
+    def take_deltas(self) -> Sequence[ScopeDelta] | None:
         """What the followed scope's commits have told since the last call; None: one of them has told nothing.
 
         Empty where nothing was committed.
@@ -270,19 +270,19 @@ class Subscription(Protocol):
 class Database(Protocol):
     """Transactions on the one history of a store."""
 
-    async def write(self, work: Work[T], durability: Durability, locks: Collection[str], *, brief: bool = False) -> T:
+    async def write(self, work: Work[T], durability: Durability, locks: Collection[str], *, inline: bool = False) -> T:
         """Run a function in a transaction and return its result after the commit.
 
         `locks` names everything that the function changes or decides by (see domain.locks): of two writes that share a
         name, on whichever replica, the later one sees all that the earlier one did. The function may run more than
-        once, so it has no effects but those on its transaction. What it raises undoes its own changes only. `brief`: it
-        reads and writes a few small rows, so that the event loop may wait for it (see BRIEF_BYTES_MAX). Raises
+        once, so it has no effects but those on its transaction. What it raises undoes its own changes only. `inline`: it
+        reads and writes a few small rows, so that the event loop may wait for it (see INLINE_BYTES_MAX). Raises
         QUEUE_FULL, DRAINING, DATABASE_UNAVAILABLE.
         """
         ...
 
-    async def read(self, query: Query[T], *, brief: bool = False) -> T:
-        """Run a function on one consistent snapshot; `brief` as for a write.
+    async def read(self, query: Query[T], *, inline: bool = False) -> T:
+        """Run a function on one consistent snapshot; `inline` as for a write.
 
         Raises QUEUE_FULL, DATABASE_UNAVAILABLE.
         """

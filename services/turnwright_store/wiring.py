@@ -15,23 +15,23 @@ from turnwright_core.entries import Tier
 from turnwright_core.kit.home import ensure_home
 from turnwright_core.kit.server import Service
 from turnwright_store.app.changes import Watches
+from turnwright_store.app.compaction import compaction
 from turnwright_store.app.expiry import expiry
-from turnwright_store.app.folding import folding
 from turnwright_store.app.idempotency import forgetting
 from turnwright_store.app.leases import release_all
 from turnwright_store.app.maintenance import Chore, Maintenance
 from turnwright_store.app.opening import check_there, open_store
+from turnwright_store.app.orphaned_streams import orphaned_streams
 from turnwright_store.app.retention import retention
-from turnwright_store.app.rules import learning
 from turnwright_store.app.search import indexing
-from turnwright_store.app.silence import silence
-from turnwright_store.app.stranding import stranding
+from turnwright_store.app.store_rules import schemes_refresh
+from turnwright_store.app.unclaimable_loops import unclaimable_loops
 from turnwright_store.config import CONTEXT_PREFIX, StoreSettings
-from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.locks import GLOBAL_LOCK, REGISTRY_LOCK
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.ports import Database, Durability, OwnedDatabase
-from turnwright_store.rpc.calls import Service as StoreService
+from turnwright_store.rpc.calls import StoreBackend as StoreService
 from turnwright_store.rpc.store_servicer import StoreServicer
 
 QUEUE_MAX: Final = 4096
@@ -86,7 +86,7 @@ def build(settings: StoreSettings, _secret: str) -> Service:
 
     async def ready() -> None:
         await database.look()
-        await database.read(check_there, brief=True)
+        await database.read(check_there, inline=True)
 
     # Models write entries of their own schemes; which ones is for the schemes to say.
     return Service(
@@ -113,23 +113,23 @@ def _ms(seconds: float) -> int:
 def _chores(store: StoreService, settings: StoreSettings) -> list[Chore]:
     """What is done again and again while the store runs."""
     expiring = (
-        [expiry(store.database, lambda: store.basis, _ms(settings.proposal_expire_s))]
+        [expiry(store.database, lambda: store.rules, _ms(settings.proposal_expire_s))]
         if settings.proposal_expire_s
         else []
     )
     return [
         *expiring,
-        folding(store.database, settings.fold_s),
+        compaction(store.database, settings.fold_s),
         forgetting(store.database, IDEMPOTENCY_DAYS),
         *retention(store.database, settings.retention_days, settings.purge_after_s, settings.purge_every_s),
-        learning(store.database, store, settings.schemes_refresh_s),
+        schemes_refresh(store.database, store, settings.schemes_refresh_s),
         indexing(store.database, settings.search_index_s),
-        stranding(store.database, _ms(settings.workspace_wait_s), _ms(settings.lease_grace_s)),
-        silence(store.database, lambda: store.basis, _ms(settings.stream_grace_s)),
+        unclaimable_loops(store.database, _ms(settings.workspace_wait_s), _ms(settings.lease_grace_s)),
+        orphaned_streams(store.database, lambda: store.rules, _ms(settings.stream_grace_s)),
     ]
 
 
-async def _open(database: Database, settings: StoreSettings) -> Basis:
+async def _open(database: Database, settings: StoreSettings) -> StoreRules:
     opened = await database.write(
         partial(
             open_store,
@@ -144,7 +144,7 @@ async def _open(database: Database, settings: StoreSettings) -> Basis:
     # A database that others may use beside this store is never the executors' of one process alone.
     if settings.sole_executor and not settings.is_on_postgresql:
         await database.write(release_all, Durability.NORMAL, {REGISTRY_LOCK})
-    return Basis(
+    return StoreRules(
         incarnation=opened.incarnation,
         schemes=opened.schemes,
         global_scope=opened.global_scope,

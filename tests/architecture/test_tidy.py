@@ -50,7 +50,7 @@ CATCH_ALL_ALLOWED = {
     "services/turnwright_executor/turn/commands.py": "tool dispatch: a crash of a tool is data in its entry",
     "services/turnwright_core/kit/threads.py": "a thread's exception belongs to the caller, who waits in the event loop",
     "services/turnwright_core/kit/readiness.py": "a look that fails in any way must not be the last one",
-    "services/turnwright_core/kit/calling.py": "calls of plugins: a fault of one comes back as one error",
+    "services/turnwright_core/kit/plugin_calls.py": "calls of plugins: a fault of one comes back as one error",
     "services/turnwright_executor/runs/scheduler.py": "the search for work: one run that cannot be read keeps no other waiting",
     "services/turnwright_executor/turn/driver.py": "the loop: whatever happens, the run ends with a reason",
 }

@@ -20,7 +20,7 @@ from turnwright_core.kit.logs import configure_logs
 from turnwright_core.kit.server import RunningServer, serve_until_stopped
 from turnwright_core.kit.settings import load
 from turnwright_store.config import StoreSettings
-from turnwright_store.edge.postgres_pipe import Pipe
+from turnwright_store.edge.postgres_pipe import StatementPipeline
 from turnwright_store.wiring import build
 
 
@@ -74,13 +74,13 @@ def before_statement(prefix: str, end: EndsAt) -> None:
             connection.set_trace_callback(executes)
 
     event.listen(Pool, "connect", connected)
-    send = Pipe.send
+    send = StatementPipeline.send
 
     def sends(pipe, sql, values=()):
         executes(sql)
         return send(pipe, sql, values)
 
-    Pipe.send = sends
+    StatementPipeline.send = sends
 
 
 def observers(point: str) -> list[grpc.aio.ServerInterceptor]:

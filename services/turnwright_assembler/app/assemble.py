@@ -14,21 +14,21 @@ from functools import partial
 from msgspec import Struct
 
 from turnwright_assembler.app.bounding import DEADLINE_S, Bounded
-from turnwright_assembler.app.packet import Packet, compose
-from turnwright_assembler.app.run_cache import Held, RunCache
+from turnwright_assembler.app.packet import ComposedPacket, compose
+from turnwright_assembler.app.run_cache import BorrowedRows, RunCache
 from turnwright_assembler.app.run_rows import OtherRulesError, RunRows
 from turnwright_assembler.domain.blocks import Block, active_prompt
 from turnwright_assembler.domain.effects import effects_of, turn_effects
-from turnwright_assembler.domain.ladder import Budget, climb, turn_demotion
+from turnwright_assembler.domain.ladder import TokenBudget, climb, turn_demotion
 from turnwright_assembler.domain.tokens import ceiling_of
-from turnwright_assembler.ports import RunReader, ViewChange
+from turnwright_assembler.ports import RunReader, ViewPatch
 from turnwright_assembler.sections.plugged import NOTHING, Plugged
 from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.errors import RangeError, Reason, fault
 
 
-class Ask(Struct, frozen=True):
+class PacketRequest(Struct, frozen=True):
     """What a packet is wanted for. `calibration` is reported over estimated tokens of the previous turn; 0: unknown."""
 
     project: str
@@ -40,7 +40,7 @@ class Ask(Struct, frozen=True):
     calibration: float = 0.0
     base_digest: str = ""
     """Digest of the packet that the caller has; the answer may copy from it."""
-    view_changes: tuple[ViewChange, ...] = ()
+    view_changes: tuple[ViewPatch, ...] = ()
     """What the caller has written since, in order."""
 
 
@@ -54,7 +54,7 @@ class Rules(Struct, frozen=True):
 class Assembled(Struct, frozen=True):
     """A packet, what the caller shall write before it is sent, and whether it fits."""
 
-    packet: Packet
+    packet: ComposedPacket
     digest: str
     messages: tuple[tuple[str, tuple[Copied | str, ...]], ...]
     """Roles, each with the pieces of its message; copied ones are those of the packet that the caller has."""
@@ -95,19 +95,19 @@ class Assembler:
         self._rules = rules
         self._bounded = Bounded(plugged, section_deadline_s)
 
-    async def assemble(self, ask: Ask) -> Assembled:
+    async def assemble(self, ask: PacketRequest) -> Assembled:
         """The packet of a turn as of now. Raises TurnwrightError."""
         async with self._cache.hold((ask.project, ask.run)) as held:
             rows = await self._up_to_date(ask, held)
             return await self._bounded.run(self._assembled, ask, rows)
 
-    async def check(self, ask: Ask) -> Checked:
+    async def check(self, ask: PacketRequest) -> Checked:
         """Whether what a turn's commands brought fits into a packet (RU142). Raises TurnwrightError."""
         async with self._cache.hold((ask.project, ask.run)) as held:
             rows = await self._up_to_date(ask, held)
             return await self._bounded.run(self._checked, ask, rows)
 
-    async def _up_to_date(self, ask: Ask, held: Held) -> RunRows:
+    async def _up_to_date(self, ask: PacketRequest, held: BorrowedRows) -> RunRows:
         if held.rows and ask.at_least and _lead_to(ask.at_least, ask.view_changes, held.rows):
             for change in ask.view_changes:
                 await self._bounded.run(held.rows.apply, change.part)
@@ -123,7 +123,7 @@ class Assembler:
             )
         return rows
 
-    async def _refreshed(self, ask: Ask, held: Held) -> RunRows:
+    async def _refreshed(self, ask: PacketRequest, held: BorrowedRows) -> RunRows:
         """What is kept, with the changes since; a snapshot where nothing is kept or it is of no use now."""
         if held.rows:
             try:
@@ -134,7 +134,7 @@ class Assembler:
         held.rows = await self._read_into(ask, empty)
         return held.rows
 
-    async def _read_into(self, ask: Ask, rows: RunRows) -> RunRows:
+    async def _read_into(self, ask: PacketRequest, rows: RunRows) -> RunRows:
         cursor = None
         async with aclosing(self._reader.read(ask.project, ask.run, rows.cursor, rows.schemes.version)) as parts:
             async for part in parts:
@@ -144,28 +144,28 @@ class Assembler:
             raise fault(Reason.SERVICE_UNAVAILABLE, "The store's answer ended early; call again.", service="store")
         return rows
 
-    def _ceiling(self, ask: Ask) -> int:
+    def _ceiling(self, ask: PacketRequest) -> int:
         return ceiling_of(ask.context_length, self._rules.budget_ceiling)
 
-    def _composed(self, ask: Ask, rows: RunRows, blocks: tuple[Block, ...]) -> Packet:
+    def _composed(self, ask: PacketRequest, rows: RunRows, blocks: tuple[Block, ...]) -> ComposedPacket:
         ceiling, divisor = self._ceiling(ask), self._rules.token_divisor
         return compose(blocks, rows.system, ask.loop, ceiling, divisor, rows.additions())
 
-    def _checked(self, ask: Ask, rows: RunRows) -> Checked:
+    def _checked(self, ask: PacketRequest, rows: RunRows) -> Checked:
         blocks, ceiling = rows.ordered(), self._ceiling(ask)
         prompt = active_prompt(blocks, ask.loop)
         packet = self._composed(ask, rows, blocks)
-        budget = Budget(ceiling, ask.calibration)
+        budget = TokenBudget(ceiling, ask.calibration)
         step = turn_demotion(blocks, ask.turn, prompt.path if prompt else None, budget, packet)
         effects = turn_effects(step, turn=ask.turn, loop=ask.loop, ceiling=ceiling, taken=rows, schemes=rows.schemes)
         return Checked(effects, packet.tokens, ceiling)
 
-    def _assembled(self, ask: Ask, rows: RunRows) -> Assembled:
+    def _assembled(self, ask: PacketRequest, rows: RunRows) -> Assembled:
         ceiling = self._ceiling(ask)
         composed = partial(self._composed, ask, rows)
         blocks = rows.ordered()
         prompt = active_prompt(blocks, ask.loop)
-        budget = Budget(ceiling, ask.calibration)
+        budget = TokenBudget(ceiling, ask.calibration)
         climbed = climb(blocks, ask.turn, prompt.path if prompt else None, budget, composed)
         packet = climbed.packet
         digest = packet.digest()
@@ -191,7 +191,7 @@ class Assembler:
         )
 
 
-def _lead_to(wanted: Cursor, changes: Sequence[ViewChange], rows: RunRows) -> bool:
+def _lead_to(wanted: Cursor, changes: Sequence[ViewPatch], rows: RunRows) -> bool:
     """Whether changes lead, one behind the other, from the moment of the rows to one that includes `wanted`."""
     at = rows.cursor
     for change in changes:

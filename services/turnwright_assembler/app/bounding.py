@@ -12,10 +12,10 @@ import secrets
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from turnwright_assembler.sections.plugged import Part, Plugged, watched
+from turnwright_assembler.sections.plugged import Plugged, PluginFunction, watched
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.kit.calling import LateError, PluginCalls, PluginError
 from turnwright_core.kit.logs import get_logger
+from turnwright_core.kit.plugin_calls import LateError, PluginCalls, PluginError
 
 DEADLINE_S: Final = 10.0
 """Seconds that a step may take where no setting says otherwise."""
@@ -37,15 +37,15 @@ class Bounded:
         """What the work returns. Raises what it raises, and PLUGIN_FAILED at the deadline."""
         if self._calls is None:
             return work(*given)
-        busy: list[Part] = []
+        busy: list[PluginFunction] = []
         try:
             result: T = await self._calls.call(watched, busy, work, *given)
         except PluginError as error:
             raise self._overdue(busy) if isinstance(error.fault, LateError) else error.fault from None
         return result
 
-    def _overdue(self, busy: list[Part]) -> TurnwrightError:
-        part = busy[-1] if busy else Part(" ".join(self._plugged.plugins), "the packet", str)
+    def _overdue(self, busy: list[PluginFunction]) -> TurnwrightError:
+        part = busy[-1] if busy else PluginFunction(" ".join(self._plugged.plugins), "the packet", str)
         deadline_s = self._calls.deadline_s if self._calls else 0.0
         error_id = secrets.token_hex(8)
         _log.error(

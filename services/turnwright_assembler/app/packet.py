@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from turnwright_assembler.domain.account import account_for
 from turnwright_assembler.domain.blocks import Block, Figures, active_prompt
-from turnwright_assembler.sections import Draft
+from turnwright_assembler.sections import PacketDraft
 from turnwright_assembler.sections.plugged import NO_ADDITIONS, Additions, Plugged, PluggedFilter
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
@@ -30,7 +30,7 @@ PIECE_CHARS_MAX: Final = (CHUNK_BYTES - 64) // 4
 """Code points of a piece: four bytes each at most, so that one fits into a part of an answer whatever its text."""
 
 
-class Packet(Struct, frozen=True):
+class ComposedPacket(Struct, frozen=True):
     """What a model reads: the two messages in pieces, and what they cost."""
 
     system: str
@@ -79,9 +79,9 @@ def compose(
     ceiling: int,
     divisor: int,
     additions: Additions = NO_ADDITIONS,
-) -> Packet:
+) -> ComposedPacket:
     """The packet of a loop's next turn, from blocks in their order, with what plugins add. Raises PLUGIN_FAILED."""
-    draft = Draft(
+    draft = PacketDraft(
         blocks=blocks,
         prompt=active_prompt(blocks, loop),
         account=account_for(blocks),
@@ -93,7 +93,7 @@ def compose(
     )
     plan = _plan(draft, additions.plugged)
     draft = _settled(draft, plan, divisor)
-    return Packet(system, tuple(_pieces(draft, plan)), draft.figures, draft.prompt)
+    return ComposedPacket(system, tuple(_pieces(draft, plan)), draft.figures, draft.prompt)
 
 
 class _Plan(Struct, frozen=True):
@@ -105,14 +105,14 @@ class _Plan(Struct, frozen=True):
     """Code points of what is fixed."""
 
 
-def _plan(draft: Draft, plugged: Plugged) -> _Plan:
+def _plan(draft: PacketDraft, plugged: Plugged) -> _Plan:
     fixed = tuple(
         None if isinstance(step, PluggedFilter) or step.is_live else step.render(draft) for step in plugged.steps
     )
     return _Plan(plugged, fixed, sum(len(piece) for pieces in fixed if pieces for piece in pieces))
 
 
-def _pieces(draft: Draft, plan: _Plan) -> list[str]:
+def _pieces(draft: PacketDraft, plan: _Plan) -> list[str]:
     """The pieces of all sections; live ones are rendered from this draft. Nothing ends the last one."""
     pieces: list[str] = []
     for step, rendered in zip(plan.plugged.steps, plan.fixed, strict=True):
@@ -124,7 +124,7 @@ def _pieces(draft: Draft, plan: _Plan) -> list[str]:
     return pieces
 
 
-def _chars(draft: Draft, plan: _Plan) -> int:
+def _chars(draft: PacketDraft, plan: _Plan) -> int:
     """Code points of the message, without the newline at the end of the last section."""
     if plan.plugged.has_filters:
         return sum(map(len, _pieces(draft, plan)))
@@ -132,7 +132,7 @@ def _chars(draft: Draft, plan: _Plan) -> int:
     return plan.still + sum(len(piece) for step in live for piece in step.render(draft)) - 1
 
 
-def _settled(draft: Draft, plan: _Plan, divisor: int) -> Draft:
+def _settled(draft: PacketDraft, plan: _Plan, divisor: int) -> PacketDraft:
     """The draft with figures that its own text bears out."""
     usage = 0
     for _ in range(ROUNDS_MAX):

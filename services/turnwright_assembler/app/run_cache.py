@@ -13,13 +13,13 @@ from msgspec import Struct, field
 from turnwright_assembler.app.run_rows import RunRows
 from turnwright_core.errors import Reason, fault
 
-Key = tuple[str, str]
+RunKey = tuple[str, str]
 
 CALLS_PER_RUN_MAX: Final = 16
 """Calls for one run that may queue: a run has one turn at a time, the rest are clients that look at its packets."""
 
 
-class Held(Struct):
+class BorrowedRows(Struct):
     """The rows of a run while one call has them; None where nothing is kept."""
 
     rows: RunRows | None
@@ -39,15 +39,15 @@ class RunCache:
         """Keep at most `bytes_max`, and let so many calls for one run wait for each other."""
         self._bytes_max = bytes_max
         self._calls_per_run_max = calls_per_run_max
-        self._kept: OrderedDict[Key, RunRows] = OrderedDict()
-        self._lines: dict[Key, _Line] = {}
+        self._kept: OrderedDict[RunKey, RunRows] = OrderedDict()
+        self._lines: dict[RunKey, _Line] = {}
         self.size_bytes = 0
 
     def __len__(self) -> int:
         return len(self._kept)
 
     @asynccontextmanager
-    async def hold(self, key: Key) -> AsyncIterator[Held]:
+    async def hold(self, key: RunKey) -> AsyncIterator[BorrowedRows]:
         """The rows of a run for one caller alone. They are kept again only when the block ends without an exception.
 
         Raises ExhaustedError when too many calls for the run are waiting.
@@ -63,7 +63,7 @@ class RunCache:
         line.calls += 1
         try:
             async with line.lock:
-                held = Held(self._take(key))
+                held = BorrowedRows(self._take(key))
                 yield held
                 self._keep(key, held.rows)
         finally:
@@ -71,13 +71,13 @@ class RunCache:
             if not line.calls:
                 del self._lines[key]
 
-    def _take(self, key: Key) -> RunRows | None:
+    def _take(self, key: RunKey) -> RunRows | None:
         rows = self._kept.pop(key, None)
         if rows:
             self.size_bytes -= rows.size_bytes
         return rows
 
-    def _keep(self, key: Key, rows: RunRows | None) -> None:
+    def _keep(self, key: RunKey, rows: RunRows | None) -> None:
         if rows is None:
             return
         self._kept[key] = rows

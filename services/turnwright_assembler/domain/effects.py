@@ -9,7 +9,7 @@ from collections.abc import Container
 from typing import Final
 
 from turnwright_assembler.domain.blocks import Block, Figures
-from turnwright_assembler.domain.ladder import Climbed, Measured, Rung, Step
+from turnwright_assembler.domain.ladder import Climbed, LadderStep, Measured, Rung
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.schemes import BUILT_IN, Schemes
 from turnwright_core.text import scheme_of
@@ -53,7 +53,7 @@ def effects_of(
 
 
 def turn_effects(
-    step: Step | None, *, turn: int, loop: int, ceiling: int, taken: Container[str], schemes: Schemes = BUILT_IN
+    step: LadderStep | None, *, turn: int, loop: int, ceiling: int, taken: Container[str], schemes: Schemes = BUILT_IN
 ) -> tuple[EntryWrite, ...]:
     """Every write of a demotion after a turn's commands, in order; `taken` are paths that the run already sees."""
     if step is None:
@@ -85,7 +85,7 @@ def _prompt_write(prompt: Block, is_demoted: bool, figures: Figures) -> EntryWri
     return EntryWrite(prompt.path, SetEntry(attributes_json=attributes, visibility=visibility), writer_for("prompt"))
 
 
-def _error(step: Step, turn: int, loop: int, ceiling: int, taken: Container[str]) -> EntryWrite:
+def _error(step: LadderStep, turn: int, loop: int, ceiling: int, taken: Container[str]) -> EntryWrite:
     return EntryWrite(
         path=_free_path(f"log://turn_{turn}/error/{_SLUGS[step.rung]}", taken),
         change=SetEntry(
@@ -110,7 +110,7 @@ def _free_path(path: str, taken: Container[str]) -> str:
     return candidate
 
 
-def _words(step: Step, turn: int, ceiling: int) -> str:
+def _words(step: LadderStep, turn: int, ceiling: int) -> str:
     listed = [f"* {path}" for path in step.demoted[:PATHS_LISTED_MAX]]
     if not listed:
         listed = ["* nothing: no entry was left to summarize"]

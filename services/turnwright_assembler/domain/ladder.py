@@ -52,7 +52,7 @@ class Rung(IntEnum):
     """After the commands of a turn, not before a call."""
 
 
-class Budget(Struct, frozen=True):
+class TokenBudget(Struct, frozen=True):
     """What a packet may cost. `calibration` is reported over estimated tokens of the previous turn; 0 is unknown."""
 
     ceiling: int
@@ -68,7 +68,7 @@ class Budget(Struct, frozen=True):
         return max(0, self.expected(tokens) - self.ceiling)
 
 
-class Step(Struct, frozen=True):
+class LadderStep(Struct, frozen=True):
     """One step of the ladder that was taken."""
 
     rung: Rung
@@ -84,7 +84,7 @@ class Climbed(Struct, Generic[P_co], frozen=True):
     """The packet that is left, and how it came to that."""
 
     packet: P_co
-    steps: tuple[Step, ...]
+    steps: tuple[LadderStep, ...]
 
     @property
     def overflow(self) -> bool:
@@ -101,12 +101,12 @@ def climb(
     blocks: tuple[Block, ...],
     turn: int,
     prompt: str | None,
-    budget: Budget,
+    budget: TokenBudget,
     compose: Callable[[tuple[Block, ...]], P],
 ) -> Climbed[P]:
     """Demote step by step until the packet fits; `prompt` is the path of the loop's prompt."""
     packet = compose(blocks)
-    steps: list[Step] = []
+    steps: list[LadderStep] = []
     gone: tuple[str, ...] = ()
     for rung in (Rung.PREVIOUS_TURN, Rung.PROMPT):
         excess = budget.excess(packet.tokens)
@@ -115,23 +115,23 @@ def climb(
         demoted = tuple(block.path for block in blocks if _falls(block, rung, turn, prompt))
         if not demoted:
             continue
-        steps.append(Step(rung, demoted, budget.expected(packet.tokens), excess))
+        steps.append(LadderStep(rung, demoted, budget.expected(packet.tokens), excess))
         gone += demoted
         falling = frozenset(demoted)
         blocks = tuple(summarized(block) if block.path in falling else block for block in blocks)
         packet = compose(blocks)
     if excess := budget.excess(packet.tokens):
-        steps.append(Step(Rung.OVERFLOW, gone, budget.expected(packet.tokens), excess))
+        steps.append(LadderStep(Rung.OVERFLOW, gone, budget.expected(packet.tokens), excess))
     return Climbed(packet, tuple(steps))
 
 
 def turn_demotion(
-    blocks: tuple[Block, ...], turn: int, prompt: str | None, budget: Budget, packet: Measured
-) -> Step | None:
+    blocks: tuple[Block, ...], turn: int, prompt: str | None, budget: TokenBudget, packet: Measured
+) -> LadderStep | None:
     """What falls of a turn after its commands, where `packet`, the next one, does not fit; None: nothing."""
     excess = budget.excess(packet.tokens)
     demoted = tuple(block.path for block in blocks if _falls(block, Rung.TURN, turn, prompt)) if excess else ()
-    return Step(Rung.TURN, demoted, budget.expected(packet.tokens), excess) if demoted else None
+    return LadderStep(Rung.TURN, demoted, budget.expected(packet.tokens), excess) if demoted else None
 
 
 def _falls(block: Block, rung: Rung, turn: int, prompt: str | None) -> bool:

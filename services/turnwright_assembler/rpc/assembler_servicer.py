@@ -11,7 +11,7 @@ from turnwright.provider.v1 import provider_service_pb2
 from turnwright.types.v1 import packet_pb2
 
 from turnwright_assembler.app.assemble import Assembled, Assembler
-from turnwright_assembler.rpc.checks import ask_from
+from turnwright_assembler.rpc.checks import packet_request_from
 from turnwright_assembler.sections.plugged import Plugged
 from turnwright_core.differences import Copied
 from turnwright_core.limits import CHUNK_BYTES
@@ -39,7 +39,7 @@ class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> AsyncIterator[assembler_service_pb2.AssembleResponse]:
         """The packet's pieces in parts, then the report."""
-        assembled = await self._assembler.assemble(ask_from(request))
+        assembled = await self._assembler.assemble(packet_request_from(request))
         for index, (role, pieces) in enumerate(assembled.messages):
             for part in _parts(pieces, assembled.shows):
                 message = assembler_service_pb2.MessagePieces(index=index, role=_ROLES[role], pieces=part)
@@ -50,7 +50,7 @@ class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
         self, request: budget_pb2.CheckBudgetRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> budget_pb2.CheckBudgetResponse:
         """What to summarize of a turn that brought too much."""
-        checked = await self._assembler.check(ask_from(request))
+        checked = await self._assembler.check(packet_request_from(request))
         effects = map(write_to_pb, checked.effects)
         return budget_pb2.CheckBudgetResponse(effects=effects, tokens=checked.tokens, ceiling=checked.ceiling)
 

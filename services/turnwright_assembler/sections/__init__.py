@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from turnwright_assembler.sections.budget import BudgetSection
-from turnwright_assembler.sections.contract import Draft, Section
+from turnwright_assembler.sections.contract import PacketDraft, Section
 from turnwright_assembler.sections.instructions import InstructionsSection
 from turnwright_assembler.sections.log import LogSection
 from turnwright_assembler.sections.prompt import PromptSection
@@ -13,7 +13,7 @@ from turnwright_assembler.sections.summary import SummarySection
 from turnwright_assembler.sections.unknowns import UnknownsSection
 from turnwright_assembler.sections.visible import VisibleSection
 
-__all__ = ["SECTIONS", "Draft", "Section"]
+__all__ = ["SECTIONS", "PacketDraft", "Section"]
 
 _ALL: Final[tuple[Section, ...]] = (
     PromptSection(),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from turnwright_assembler.domain.envelope import open_tag
-from turnwright_assembler.sections.contract import Draft
+from turnwright_assembler.sections.contract import PacketDraft
 
 
 class BudgetSection(Struct, frozen=True):
@@ -17,13 +17,13 @@ class BudgetSection(Struct, frozen=True):
     priority: int = 175
     is_live: bool = True
 
-    def render(self, draft: Draft) -> Sequence[str]:
+    def render(self, draft: PacketDraft) -> Sequence[str]:
         """The table and its totals; always present."""
         figures = {"tokenUsage": draft.figures.usage, "tokensFree": draft.figures.free}
         return ("\n".join([open_tag("budget", figures), *_lines(draft), "</budget>\n"]),)
 
 
-def _lines(draft: Draft) -> Iterator[str]:
+def _lines(draft: PacketDraft) -> Iterator[str]:
     account = draft.account
     yield "| scheme | visible | tokens | % |"
     yield "|---|---|---|---|"
@@ -41,5 +41,5 @@ def _lines(draft: Draft) -> Iterator[str]:
     )
 
 
-def _share(tokens: int, draft: Draft) -> str:
+def _share(tokens: int, draft: PacketDraft) -> str:
     return f"{round(100 * tokens / max(1, draft.ceiling))}%"

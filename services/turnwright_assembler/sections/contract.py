@@ -18,7 +18,7 @@ from turnwright_core.entries import Entry
 NOT_SETTLED: Final = Figures(0, 0)
 
 
-class Draft(Struct, frozen=True):
+class PacketDraft(Struct, frozen=True):
     """What sections are rendered from. Blocks are in the order in which the run first saw them."""
 
     blocks: tuple[Block, ...]
@@ -56,7 +56,7 @@ class Section(Protocol):
         """Whether it shows the live figures, which are known only when everything else is."""
         ...
 
-    def render(self, draft: Draft) -> Sequence[str]:
+    def render(self, draft: PacketDraft) -> Sequence[str]:
         """Its text in pieces, each with the newline that ends it; none where it has nothing to say.
 
         A packet is told by what differs from the one before: what stays the same from turn to turn should be

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from turnwright_assembler.sections.contract import Draft, text_of
+from turnwright_assembler.sections.contract import PacketDraft, text_of
 
 _TEXT: Final = f"<instructions>\n{text_of('instructions-user')}\n</instructions>\n"
 
@@ -19,6 +19,6 @@ class InstructionsSection(Struct, frozen=True):
     priority: int = 165
     is_live: bool = False
 
-    def render(self, _draft: Draft) -> Sequence[str]:
+    def render(self, _draft: PacketDraft) -> Sequence[str]:
         """The text, whatever the packet is."""
         return (_TEXT,)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from turnwright_assembler.sections.contract import Draft, block_section
+from turnwright_assembler.sections.contract import PacketDraft, block_section
 
 
 class LogSection(Struct, frozen=True):
@@ -16,7 +16,7 @@ class LogSection(Struct, frozen=True):
     priority: int = 100
     is_live: bool = False
 
-    def render(self, draft: Draft) -> Sequence[str]:
+    def render(self, draft: PacketDraft) -> Sequence[str]:
         """One block for each logging entry and earlier prompt, in the order of the timeline."""
         active = draft.prompt.path if draft.prompt else None
         return block_section(

@@ -23,12 +23,12 @@ from turnwright_assembler.domain.blocks import Block
 from turnwright_assembler.domain.envelope import element, fenced, tag_name, well_formed
 from turnwright_assembler.domain.projection import OWN_VIEWS, Projection, Views
 from turnwright_assembler.sections import SECTIONS
-from turnwright_assembler.sections.contract import Draft, Section, block_section
+from turnwright_assembler.sections.contract import PacketDraft, Section, block_section
 from turnwright_core import __version__
 from turnwright_core.entries import Entry
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.kit.calling import PluginError, call_plainly
 from turnwright_core.kit.logs import get_logger
+from turnwright_core.kit.plugin_calls import PluginError, call_plainly
 
 _log = get_logger("plugins")
 
@@ -66,7 +66,7 @@ class SystemContext(Struct, frozen=True):
     """The run's own persona; None: the default one."""
 
 
-class Part(Struct, frozen=True):
+class PluginFunction(Struct, frozen=True):
     """A function of a plugin, and what it is there for: `<weather>`, `assembly.user`."""
 
     plugin: str
@@ -98,13 +98,13 @@ class _Here(threading.local):
     """The parts of plugins that are called in this thread, the innermost last."""
 
     def __init__(self) -> None:
-        self.busy: list[Part] = []
+        self.busy: list[PluginFunction] = []
 
 
 _here = _Here()
 
 
-def watched(busy: list[Part], work: Callable[..., Any], *given: object) -> Any:
+def watched(busy: list[PluginFunction], work: Callable[..., Any], *given: object) -> Any:
     """What the work returns; the list says meanwhile, to whoever has it, which part of a plugin is at it."""
     _here.busy = busy
     return work(*given)
@@ -113,13 +113,13 @@ def watched(busy: list[Part], work: Callable[..., Any], *given: object) -> Any:
 class PluggedSection(Struct, frozen=True):
     """A section of a plugin; implements Section."""
 
-    part: Part
+    part: PluginFunction
     tag: str
     priority: int
     schemes: frozenset[str]
     is_live: bool = False
 
-    def render(self, draft: Draft) -> Sequence[str]:
+    def render(self, draft: PacketDraft) -> Sequence[str]:
         """Its items; what it rendered before where nothing that it is given has changed. Raises PLUGIN_FAILED."""
         context = context_of(draft, self.schemes)
         before, pieces = draft.kept.get(self.tag, (None, ()))
@@ -135,11 +135,11 @@ class PluggedSection(Struct, frozen=True):
 class PluggedFilter(Struct, frozen=True):
     """A filter of the user message: it is given all pieces that stand before its place, and returns them."""
 
-    part: Part
+    part: PluginFunction
     priority: int
     schemes: frozenset[str]
 
-    def changed(self, pieces: Sequence[str], draft: Draft) -> list[str]:
+    def changed(self, pieces: Sequence[str], draft: PacketDraft) -> list[str]:
         """The pieces from now on. Raises PLUGIN_FAILED."""
         return list(self.part.guarded(self._changed, tuple(pieces), context_of(draft, self.schemes)))
 
@@ -155,7 +155,7 @@ class Plugged(Struct, frozen=True):
 
     steps: tuple[Section | PluggedFilter, ...] = SECTIONS
     """Sections and filters of the user message, in order."""
-    system_filters: tuple[Part, ...] = ()
+    system_filters: tuple[PluginFunction, ...] = ()
     views: Views = OWN_VIEWS
     schemes: frozenset[str] = frozenset()
     """Schemes whose entries some plugin is given."""
@@ -210,7 +210,7 @@ NO_ADDITIONS: Final = Additions()
 """Without plugins."""
 
 
-def context_of(draft: Draft, schemes: frozenset[str]) -> PacketContext:
+def context_of(draft: PacketDraft, schemes: frozenset[str]) -> PacketContext:
     """What a part of a plugin is given of a packet."""
     prompt = draft.prompt
     number = prompt.path.partition("://")[2] if prompt else ""
@@ -222,12 +222,12 @@ def context_of(draft: Draft, schemes: frozenset[str]) -> PacketContext:
     )
 
 
-def projection(visible: Part | None, summarized: Part | None) -> Projection:
+def projection(visible: PluginFunction | None, summarized: PluginFunction | None) -> Projection:
     """The views of a scheme's entries, guarded."""
     return Projection(_view(visible) if visible else None, _view(summarized) if summarized else None)
 
 
-def _view(part: Part) -> Callable[[Entry], str]:
+def _view(part: PluginFunction) -> Callable[[Entry], str]:
     def view(entry: Entry) -> str:
         shown: str = part.guarded(lambda: _text(part.function(entry)))
         return shown

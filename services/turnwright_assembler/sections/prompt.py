@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from turnwright_assembler.domain.envelope import element
-from turnwright_assembler.sections.contract import Draft
+from turnwright_assembler.sections.contract import PacketDraft
 
 
 class PromptSection(Struct, frozen=True):
@@ -17,7 +17,7 @@ class PromptSection(Struct, frozen=True):
     priority: int = 30
     is_live: bool = True
 
-    def render(self, draft: Draft) -> Sequence[str]:
+    def render(self, draft: PacketDraft) -> Sequence[str]:
         """Nothing when the model archived its prompt: it must see that the task is gone."""
         if draft.prompt is None or draft.prompt.prompt is None:
             return ()

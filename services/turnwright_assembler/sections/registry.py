@@ -18,10 +18,10 @@ from turnwright_assembler.sections import SECTIONS
 from turnwright_assembler.sections.plugged import (
     Item,
     PacketContext,
-    Part,
     Plugged,
     PluggedFilter,
     PluggedSection,
+    PluginFunction,
     projection,
 )
 from turnwright_core import __version__
@@ -50,11 +50,11 @@ class _Shared(Struct):
     """What all plugins have registered. Mutable: filled at the start."""
 
     steps: list[PluggedSection | PluggedFilter] = field(default_factory=list)
-    system: list[tuple[int, Part]] = field(default_factory=list)
+    system: list[tuple[int, PluginFunction]] = field(default_factory=list)
     projections: dict[str, tuple[str, Projection]] = field(default_factory=dict)
 
 
-class Registry:
+class SectionRegistry:
     """Collects what plugins bring to packets. A plugin is given it as the argument of its `register(registry)`.
 
     A class may be several kinds of plugin at once: every service makes it and takes what concerns it, so what is for
@@ -66,9 +66,9 @@ class Registry:
         self.plugin = plugin
         self._shared = _shared or _Shared()
 
-    def of(self, plugin: str) -> Registry:
+    def of(self, plugin: str) -> SectionRegistry:
         """The same registry, on behalf of another plugin."""
-        return Registry(plugin, self._shared)
+        return SectionRegistry(plugin, self._shared)
 
     def section(
         self,
@@ -134,10 +134,10 @@ class Registry:
     def tool(self, *_tool: object) -> None:
         """For the executor; nothing here."""
 
-    def _part(self, name: str, function: Callable[..., Any]) -> Part:
+    def _part(self, name: str, function: Callable[..., Any]) -> PluginFunction:
         if not callable(function) or inspect.iscoroutinefunction(function):
             raise TypeError(f"{name}: {function!r} is not a plain function: packets are made without async code")
-        return Part(self.plugin, name, function)
+        return PluginFunction(self.plugin, name, function)
 
     def plugged(self, plugins: Iterable[Plugin]) -> Plugged:
         """All that was registered, by these plugins."""
@@ -159,7 +159,7 @@ class Registry:
 
 def load_sections(enabled: str) -> Plugged:
     """What the enabled plugins bring; the words are those of `kit.plugins.chosen`. Raises SettingsError."""
-    registry, plugins = load_all(Registry(), ((KIND, enabled),))
+    registry, plugins = load_all(SectionRegistry(), ((KIND, enabled),))
     return registry.plugged(plugins)
 
 

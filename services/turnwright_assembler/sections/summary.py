@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from turnwright_assembler.sections.contract import Draft, block_section
+from turnwright_assembler.sections.contract import PacketDraft, block_section
 
 
 class SummarySection(Struct, frozen=True):
@@ -16,6 +16,6 @@ class SummarySection(Struct, frozen=True):
     priority: int = 50
     is_live: bool = False
 
-    def render(self, draft: Draft) -> Sequence[str]:
+    def render(self, draft: PacketDraft) -> Sequence[str]:
         """One block for each data entry, visible or summarized."""
         return block_section("summary", (block.condensed for block in draft.blocks if block.category == "data"))

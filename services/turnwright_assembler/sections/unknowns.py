@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from turnwright_assembler.sections.contract import Draft, block_section
+from turnwright_assembler.sections.contract import PacketDraft, block_section
 
 
 class UnknownsSection(Struct, frozen=True):
@@ -16,6 +16,6 @@ class UnknownsSection(Struct, frozen=True):
     priority: int = 150
     is_live: bool = False
 
-    def render(self, draft: Draft) -> Sequence[str]:
+    def render(self, draft: PacketDraft) -> Sequence[str]:
         """One child for each entry."""
         return block_section("unknowns", (block.text for block in draft.blocks if block.category == "unknown"))

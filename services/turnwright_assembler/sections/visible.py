@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from turnwright_assembler.sections.contract import Draft, block_section
+from turnwright_assembler.sections.contract import PacketDraft, block_section
 
 
 class VisibleSection(Struct, frozen=True):
@@ -16,7 +16,7 @@ class VisibleSection(Struct, frozen=True):
     priority: int = 75
     is_live: bool = False
 
-    def render(self, draft: Draft) -> Sequence[str]:
+    def render(self, draft: PacketDraft) -> Sequence[str]:
         """One block for each visible data entry."""
         chosen = (block.whole for block in draft.blocks if block.category == "data" and block.is_visible)
         return block_section("visible", chosen)

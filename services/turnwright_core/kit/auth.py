@@ -107,7 +107,7 @@ def is_open(method: str) -> bool:
     return method.startswith(_OPEN_METHODS)
 
 
-class Gate:
+class Authenticator:
     """Says who calls, and refuses calls without a valid token and those that ask for a tier above it."""
 
     def __init__(self, secret: str, floor: Tier) -> None:

@@ -19,11 +19,11 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.kit.auth import Gate, is_open
+from turnwright_core.kit.auth import Authenticator, is_open
 from turnwright_core.kit.call_line import CallLine
 from turnwright_core.kit.errors import abort, translate
-from turnwright_core.kit.neighbours import LocalServer
-from turnwright_core.kit.receiving import check_size
+from turnwright_core.kit.in_process import LocalServer
+from turnwright_core.kit.message_size import check_size
 from turnwright_core.kit.scope import enter_scope
 
 if TYPE_CHECKING:  # generic in the stubs only
@@ -81,7 +81,7 @@ class CallsUnderWay:
 class GuardedServer:
     """What servicers are registered with: passes their handlers on to the server, each behind the gate."""
 
-    def __init__(self, server: grpc.aio.Server, local: LocalServer, gate: Gate, calls: CallsUnderWay) -> None:
+    def __init__(self, server: grpc.aio.Server, local: LocalServer, gate: Authenticator, calls: CallsUnderWay) -> None:
         """Guard handlers of this server; callers of this process reach them by `local`. `calls` are kept."""
         self._server = server
         self._local = local
@@ -100,7 +100,7 @@ class GuardedServer:
 class _Guarded(grpc.GenericRpcHandler):
     """The handlers of one service, each wrapped at its first call."""
 
-    def __init__(self, inner: grpc.GenericRpcHandler, gate: Gate, calls: CallsUnderWay) -> None:
+    def __init__(self, inner: grpc.GenericRpcHandler, gate: Authenticator, calls: CallsUnderWay) -> None:
         self._inner = inner
         self._gate = gate
         self._calls = calls
@@ -129,7 +129,7 @@ class _Guarded(grpc.GenericRpcHandler):
         return found
 
 
-def _guarded(handler: Handler, gate: Gate, calls: CallsUnderWay, method: str) -> Handler:
+def _guarded(handler: Handler, gate: Authenticator, calls: CallsUnderWay, method: str) -> Handler:
     codecs = {
         "request_deserializer": handler.request_deserializer,
         "response_serializer": handler.response_serializer,
@@ -192,7 +192,7 @@ def _probe(handler: Any, places: asyncio.Semaphore) -> Handler:
     return grpc.stream_stream_rpc_method_handler(call, response_serializer=handler.response_serializer)
 
 
-def _unary(inner: Any, gate: Gate, calls: CallsUnderWay, method: str) -> Any:
+def _unary(inner: Any, gate: Authenticator, calls: CallsUnderWay, method: str) -> Any:
     async def call(request: Any, context: Context) -> Any:
         task = calls.add()
         metadata = context.invocation_metadata() or ()
@@ -220,7 +220,7 @@ def _unary(inner: Any, gate: Gate, calls: CallsUnderWay, method: str) -> Any:
     return call
 
 
-def _stream(inner: Any, gate: Gate, calls: CallsUnderWay, method: str) -> Any:
+def _stream(inner: Any, gate: Authenticator, calls: CallsUnderWay, method: str) -> Any:
     async def call(request: Any, context: Context) -> AsyncIterator[Any]:
         stream: Any = None
         task = calls.add()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # generic in the stubs only
 else:
     Context = grpc.aio.ServicerContext
 
-Response: Final = health_pb2.HealthCheckResponse
+CheckResponse: Final = health_pb2.HealthCheckResponse
 
 
 LIVENESS: Final = "liveness"
@@ -38,19 +38,19 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the libra
     """
 
     def __init__(self, service: str) -> None:
-        self._statuses = dict.fromkeys(("", service), Response.NOT_SERVING)
-        self._statuses[LIVENESS] = Response.SERVING
+        self._statuses = dict.fromkeys(("", service), CheckResponse.NOT_SERVING)
+        self._statuses[LIVENESS] = CheckResponse.SERVING
         self._has_ended = False
         self._changed = asyncio.Event()
 
     def set(self, *, ready: bool) -> None:
         """Say from now on that the service is ready, or that it is not."""
-        status = Response.SERVING if ready else Response.NOT_SERVING
+        status = CheckResponse.SERVING if ready else CheckResponse.NOT_SERVING
         self._statuses.update((name, status) for name in self._statuses if name != LIVENESS)
         self._tell()
 
     def leave(self) -> None:
-        self._statuses = dict.fromkeys(self._statuses, Response.NOT_SERVING)
+        self._statuses = dict.fromkeys(self._statuses, CheckResponse.NOT_SERVING)
         self._tell()
 
     def end(self) -> None:
@@ -68,12 +68,12 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the libra
         """The status now; NOT_FOUND for another service's name, as the protocol has it."""
         if request.service not in self._statuses:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"There is no service {request.service} here.")
-        return Response(status=self._statuses[request.service])
+        return CheckResponse(status=self._statuses[request.service])
 
     async def List(  # noqa: N802 - the protocol's name
         self, _request: health_pb2.HealthListRequest, _context: Context
     ) -> health_pb2.HealthListResponse:
-        listed = {name: Response(status=status) for name, status in self._statuses.items()}
+        listed = {name: CheckResponse(status=status) for name, status in self._statuses.items()}
         return health_pb2.HealthListResponse(statuses=listed)
 
     async def Watch(  # noqa: N802 - the protocol's name
@@ -83,9 +83,9 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the libra
         told = None
         while True:
             changed = self._changed
-            status = self._statuses.get(request.service, Response.SERVICE_UNKNOWN)
+            status = self._statuses.get(request.service, CheckResponse.SERVICE_UNKNOWN)
             if status != told:
-                yield Response(status=status)
+                yield CheckResponse(status=status)
                 told = status
             if self._has_ended:
                 return
@@ -96,6 +96,6 @@ async def check_ready(peer: Peer) -> None:
     """Ask another service whether it is ready. Raises SERVICE_UNAVAILABLE where it is not, or does not say."""
     stub = health_pb2_grpc.HealthStub(peer.channel)
     answer = await peer.call(stub.Check, health_pb2.HealthCheckRequest(), CHECK_S_MAX)
-    if answer.status != Response.SERVING:
+    if answer.status != CheckResponse.SERVING:
         message = f"The {peer.name} at {peer.address} is not ready."
         raise fault(Reason.SERVICE_UNAVAILABLE, message, service=peer.name, address=peer.address)

@@ -16,8 +16,8 @@ import grpc
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import OPERATOR, Caller, call_metadata, derive_token
 from turnwright_core.kit.errors import from_rpc, unanswered
-from turnwright_core.kit.neighbours import LocalChannel, Neighbours
-from turnwright_core.kit.receiving import RECEIVES_ALL
+from turnwright_core.kit.in_process import LocalChannel, Neighbours
+from turnwright_core.kit.message_size import RECEIVES_ALL
 from turnwright_core.kit.scope import current_scope
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 

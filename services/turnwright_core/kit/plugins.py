@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from msgspec import Struct
 
-from turnwright_core.kit.calling import PluginError, call_plainly
+from turnwright_core.kit.plugin_calls import PluginError, call_plainly
 from turnwright_core.kit.settings import SettingsError
 
 if TYPE_CHECKING:
@@ -35,18 +35,18 @@ UNVERSIONED: Final = "unversioned"
 """The version of a plugin that comes from no distribution and whose module has no `__version__`."""
 
 
-class Kind(Struct, frozen=True):
+class PluginKind(Struct, frozen=True):
     """One kind of plugins: its group of entry points, and the variable that says which are loaded."""
 
     group: str
     setting: str
 
 
-HOOKS: Final = Kind("turnwright.hooks", "TURNWRIGHT_HOOKS")
+HOOKS: Final = PluginKind("turnwright.hooks", "TURNWRIGHT_HOOKS")
 """What is told of turns and decides in them, in the executor."""
-TOOLS: Final = Kind("turnwright.tools", "TURNWRIGHT_TOOLS")
+TOOLS: Final = PluginKind("turnwright.tools", "TURNWRIGHT_TOOLS")
 """Tools, in the executor."""
-SECTIONS: Final = Kind("turnwright.sections", "TURNWRIGHT_SECTIONS")
+SECTIONS: Final = PluginKind("turnwright.sections", "TURNWRIGHT_SECTIONS")
 """Sections, projections and filters of packets, in the assembler."""
 
 
@@ -70,7 +70,7 @@ class Registering(Protocol):
 R = TypeVar("R", bound=Registering)
 
 
-def chosen(kind: Kind, enabled: str) -> list[Plugin]:
+def chosen(kind: PluginKind, enabled: str) -> list[Plugin]:
     """The plugins that a setting enables, in the order of names where it names none.
 
     `enabled` are names of entry points, or `module:function`, with commas between; empty: all that are installed;
@@ -113,7 +113,7 @@ def _plainly(function: Any) -> Any:
     return function
 
 
-def load_all(registry: R, enabled: Iterable[tuple[Kind, str]]) -> tuple[R, tuple[Plugin, ...]]:
+def load_all(registry: R, enabled: Iterable[tuple[PluginKind, str]]) -> tuple[R, tuple[Plugin, ...]]:
     """Have every enabled plugin register, and tell which they were. Raises SettingsError.
 
     What several kinds name as one plugin of the same target is made once: one class may be several.
@@ -164,7 +164,7 @@ def _all_installed(_path: tuple[str, ...]) -> Any:
     return entry_points()
 
 
-def _installed(kind: Kind) -> dict[str, EntryPoint]:
+def _installed(kind: PluginKind) -> dict[str, EntryPoint]:
     """Entry points by name, in the order of names, so that equal priorities stand in one order everywhere."""
     found: dict[str, EntryPoint] = {}
     points = _all_installed(tuple(sys.path)).select(group=kind.group)

@@ -21,7 +21,7 @@ TRACESTATE_CHARS_MAX: Final = 512
 _TRACE_ID: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
 
 T = TypeVar("T")
-Metadata = tuple[tuple[str, str], ...]
+TextMetadata = tuple[tuple[str, str], ...]
 
 
 class CallScope:
@@ -72,7 +72,7 @@ def detached(work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
     return asyncio.create_task(work, name=name, context=context)
 
 
-def _trace_of(metadata: Iterable[tuple[str, str | bytes]]) -> tuple[Metadata, str]:
+def _trace_of(metadata: Iterable[tuple[str, str | bytes]]) -> tuple[TextMetadata, str]:
     """What is passed on of a trace, and its id; nothing of one that is broken, or of two."""
     sent = [(key, value) for key, value in metadata if key in (TRACEPARENT, TRACESTATE) and isinstance(value, str)]
     parents = [value for key, value in sent if key == TRACEPARENT]

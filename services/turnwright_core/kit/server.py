@@ -18,14 +18,14 @@ from msgspec import Struct
 from turnwright.settings.v1 import settings_service_pb2, settings_service_pb2_grpc
 
 from turnwright_core.entries import Tier
-from turnwright_core.kit.auth import Gate
+from turnwright_core.kit.auth import Authenticator
 from turnwright_core.kit.guard import CallsUnderWay, GuardedServer
 from turnwright_core.kit.health import Health
+from turnwright_core.kit.in_process import LocalServer
 from turnwright_core.kit.logs import get_logger
-from turnwright_core.kit.neighbours import LocalServer
 from turnwright_core.kit.readiness import Readiness
 from turnwright_core.kit.settings import Settings
-from turnwright_core.kit.showing import ShownSettings
+from turnwright_core.kit.settings_report import ShownSettings
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 
 SERVER_OPTIONS: Final = (
@@ -44,7 +44,7 @@ STOP_S_MORE: Final = 5.0
 END_S: Final = 1.0
 """Seconds that calls which are late have to hear that they are ended, beyond `drain_s`."""
 
-FAREWELL_S: Final = 0.25
+GOAWAY_GRACE_S: Final = 0.25
 """Seconds between telling clients to connect elsewhere and ending their streams.
 
 A connection on which the last stream ends while its client is writing is closed under that, and the client then hears
@@ -122,7 +122,7 @@ class RunningServer:
         """Start the service, then listen. Raises OSError when the address cannot be bound."""
         await self.service.start()
         server = grpc.aio.server(interceptors=self._observers, options=SERVER_OPTIONS)
-        guarded: Any = GuardedServer(server, self.local, Gate(self._secret, self.service.floor), self._calls)
+        guarded: Any = GuardedServer(server, self.local, Authenticator(self._secret, self.service.floor), self._calls)
         self.service.register(guarded)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
         names = [self.service.grpc_name, health.SERVICE_NAME, reflection.SERVICE_NAME]
@@ -165,7 +165,7 @@ class RunningServer:
         grace_s = self._drain_s + END_S
         stopping = asyncio.gather(server.stop(grace_s), self.local.stop(grace_s))
         if self._calls.streams:
-            await asyncio.sleep(min(FAREWELL_S, self._drain_s))
+            await asyncio.sleep(min(GOAWAY_GRACE_S, self._drain_s))
         self._health.end()
         async with contextlib.AsyncExitStack() as steps:
             # The last one first: a step that fails keeps none of those after it from being taken.

@@ -11,22 +11,22 @@ Source: architecture section 5, RU272 to RU276, RU294.
 """
 
 from turnwright_core.patterns.errors import PatternError
-from turnwright_core.patterns.lines import Lines, Place, block_of, lines_in, with_line_ends_of
+from turnwright_core.patterns.lines import Lines, TextRegion, block_of, lines_in, with_line_ends_of
 from turnwright_core.patterns.matching import find, match, matcher, replace, search
 from turnwright_core.patterns.patch import unified_patch
-from turnwright_core.patterns.regions import Found, Way, find_region
+from turnwright_core.patterns.regions import FoundRegions, Way, find_region
 from turnwright_core.patterns.replacing import Replaced, Unmatched, replace_region
 from turnwright_core.patterns.shapes import Shape, shape_of
 from turnwright_core.patterns.similar import Region, nearest_region
 
 __all__ = [
-    "Found",
+    "FoundRegions",
     "Lines",
     "PatternError",
-    "Place",
     "Region",
     "Replaced",
     "Shape",
+    "TextRegion",
     "Unmatched",
     "Way",
     "block_of",

@@ -36,7 +36,7 @@ _NAMED_REFERENCE = regex.compile(r"(?<!\\)((?:\\\\)*+)\\k<(\w+)>")
 _CODE_POINT = regex.compile(r"(?<!\\)((?:\\\\)*+)\\u\{([0-9A-Fa-f]{1,6})\}")
 
 
-class Compiled(Struct, frozen=True):
+class CompiledPattern(Struct, frozen=True):
     """A pattern that runs: `whole` are tried as full matches, `part` as substrings; other shapes have none.
 
     `inverted` turns a glob's verdict around (`!*.js`); `every` is the `g` flag of a regex.
@@ -51,11 +51,11 @@ class Compiled(Struct, frozen=True):
 
 
 @lru_cache(maxsize=PATTERN_CACHE_MAX)
-def compiled(pattern: str) -> Compiled:
+def compiled(pattern: str) -> CompiledPattern:
     """Return `pattern` compiled. Raises PatternError; failures are not cached."""
     shape = shape_of(pattern)
     if shape is Shape.LITERAL:
-        return Compiled(pattern, shape)
+        return CompiledPattern(pattern, shape)
     if len(pattern) > PATTERN_CHARS_MAX:
         raise PatternError("too_long", pattern, f"A pattern has at most {PATTERN_CHARS_MAX} characters")
     match shape:
@@ -64,7 +64,7 @@ def compiled(pattern: str) -> Compiled:
         case Shape.GLOB:
             return _glob(pattern)
         case _:
-            return Compiled(pattern, shape)
+            return CompiledPattern(pattern, shape)
 
 
 def compiled_regex(text: str, flags: int = 0, *, pattern: str | None = None) -> regex.Pattern[str]:
@@ -77,7 +77,7 @@ def compiled_regex(text: str, flags: int = 0, *, pattern: str | None = None) -> 
     return _engine(text, flags, pattern)
 
 
-def _regex(pattern: str) -> Compiled:
+def _regex(pattern: str) -> CompiledPattern:
     inner, flags = split_regex(pattern) or (pattern, "")
     inner = _NAMED_REFERENCE.sub(r"\1(?P=\2)", inner)
     if "u" in flags or "v" in flags:
@@ -86,13 +86,13 @@ def _regex(pattern: str) -> Compiled:
     whole = compiled_regex(inner, bits, pattern=pattern)
     # Sticky: where the search begins, and where the match before it ended.
     part = _engine(rf"\G(?:{inner})", bits, pattern) if "y" in flags else whole
-    return Compiled(pattern, Shape.REGEX, (whole,), (part,), every="g" in flags)
+    return CompiledPattern(pattern, Shape.REGEX, (whole,), (part,), every="g" in flags)
 
 
-def _glob(pattern: str) -> Compiled:
+def _glob(pattern: str) -> CompiledPattern:
     inverted = is_inverted(pattern)
     whole, part = regexes_of(pattern[1:] if inverted else pattern, pattern)
-    return Compiled(
+    return CompiledPattern(
         pattern,
         Shape.GLOB,
         tuple(_engine(one, 0, pattern) for one in whole),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-Reason = Literal[
+PatternReason = Literal[
     "invalid_glob",
     "invalid_jsonpath",
     "invalid_regex",
@@ -25,7 +25,7 @@ class PatternError(ValueError):
     Source: RU276.
     """
 
-    def __init__(self, reason: Reason, pattern: str, detail: str) -> None:
+    def __init__(self, reason: PatternReason, pattern: str, detail: str) -> None:
         super().__init__(f"{detail} (pattern: {_shortened(pattern)})")
         self.reason = reason
         self.pattern = pattern

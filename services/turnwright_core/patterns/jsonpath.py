@@ -240,7 +240,7 @@ def _is_json(text: str) -> bool:
 _TOKEN = re.compile(r'"(?>(?:[^"\\]|\\.)*)"|[][{},:]|[^][{},:"\s]++', re.DOTALL)
 
 Location = tuple[int | str, ...]
-Span = tuple[int, int]
+JsonSpan = tuple[int, int]
 
 
 class _Container:
@@ -254,13 +254,13 @@ class _Container:
         self.key: int | str | None = 0 if is_array else None
 
 
-def json_spans(text: str, check: Callable[[], None]) -> dict[Location, Span]:
+def json_spans(text: str, check: Callable[[], None]) -> dict[Location, JsonSpan]:
     """Return the span of each value of `text`, which must be valid JSON, by keys and indexes from the root.
 
     `check` is called at every piece and may raise, because a location costs as much as it is deep.
     Of a key that is written twice the last value counts, as it does when the text is read.
     """
-    spans: dict[Location, Span] = {}
+    spans: dict[Location, JsonSpan] = {}
     opened: list[_Container] = []
     for found in _TOKEN.finditer(text):
         check()

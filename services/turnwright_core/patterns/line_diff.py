@@ -18,7 +18,7 @@ STEPS_MAX = 1_000_000
 _DEPTH_MAX = 10
 
 
-class Change(Struct, frozen=True):
+class LineChange(Struct, frozen=True):
     """Lines `old_from` up to `old_to` (from 0, exclusive) became lines `new_from` up to `new_to`."""
 
     old_from: int
@@ -27,14 +27,14 @@ class Change(Struct, frozen=True):
     new_to: int
 
 
-def changes(old: list[str], new: list[str]) -> list[Change]:
+def changes(old: list[str], new: list[str]) -> list[LineChange]:
     """Return what differs, in order; neighbouring lines are one change. Never raises; about linear."""
     numbers: dict[str, int] = {}
     comparison = _Comparison(
         [numbers.setdefault(line, len(numbers)) for line in old],
         [numbers.setdefault(line, len(numbers)) for line in new],
     )
-    comparison.compare(Change(0, len(old), 0, len(new)), 0)
+    comparison.compare(LineChange(0, len(old), 0, len(new)), 0)
     return comparison.found
 
 
@@ -42,10 +42,10 @@ class _Comparison:
     def __init__(self, old: list[int], new: list[int]) -> None:
         self.old = old
         self.new = new
-        self.found: list[Change] = []
+        self.found: list[LineChange] = []
         self.steps = 0
 
-    def compare(self, part: Change, depth: int) -> None:
+    def compare(self, part: LineChange, depth: int) -> None:
         """Add the changes within `part`, which must not begin before what was found."""
         part = self._without_equal_ends(part)
         if part.old_from == part.old_to or part.new_from == part.new_to:
@@ -61,27 +61,27 @@ class _Comparison:
         old_at, new_at = part.old_from, part.new_from
         for old_line, new_line in [*matches, (part.old_to, part.new_to)]:
             if (old_at, new_at) != (old_line, new_line):
-                self.compare(Change(old_at, old_line, new_at, new_line), gap_depth)
+                self.compare(LineChange(old_at, old_line, new_at, new_line), gap_depth)
             old_at, new_at = old_line + 1, new_line + 1
 
-    def _add(self, part: Change) -> None:
+    def _add(self, part: LineChange) -> None:
         if part.old_from == part.old_to and part.new_from == part.new_to:
             return
         last = self.found[-1] if self.found else None
         if last and (last.old_to, last.new_to) == (part.old_from, part.new_from):
-            self.found[-1] = Change(last.old_from, part.old_to, last.new_from, part.new_to)
+            self.found[-1] = LineChange(last.old_from, part.old_to, last.new_from, part.new_to)
         else:
             self.found.append(part)
 
-    def _without_equal_ends(self, part: Change) -> Change:
+    def _without_equal_ends(self, part: LineChange) -> LineChange:
         old_from, old_to, new_from, new_to = part.old_from, part.old_to, part.new_from, part.new_to
         while old_from < old_to and new_from < new_to and self.old[old_from] == self.new[new_from]:
             old_from, new_from = old_from + 1, new_from + 1
         while old_from < old_to and new_from < new_to and self.old[old_to - 1] == self.new[new_to - 1]:
             old_to, new_to = old_to - 1, new_to - 1
-        return Change(old_from, old_to, new_from, new_to)
+        return LineChange(old_from, old_to, new_from, new_to)
 
-    def _anchors(self, part: Change) -> list[tuple[int, int]]:
+    def _anchors(self, part: LineChange) -> list[tuple[int, int]]:
         """The longest ascending series of lines that occur once on each side."""
         old_counts = Counter(self.old[part.old_from : part.old_to])
         new_counts = Counter(self.new[part.new_from : part.new_to])
@@ -93,7 +93,7 @@ class _Comparison:
         ]
         return _ascending(pairs)
 
-    def _shortest_edit(self, part: Change) -> list[tuple[int, int]]:
+    def _shortest_edit(self, part: LineChange) -> list[tuple[int, int]]:
         """The lines that the shortest edit keeps; none when it is too long to be found."""
         old, new = self.old[part.old_from : part.old_to], self.new[part.new_from : part.new_to]
         reach = {1: 0}

@@ -9,7 +9,7 @@ from itertools import accumulate
 from msgspec import Struct
 
 
-class Place(Struct, frozen=True):
+class TextRegion(Struct, frozen=True):
     """A region of the text: offsets, and the lines it spans (from 1, inclusive)."""
 
     start: int
@@ -32,17 +32,17 @@ class Lines:
         self.bare = [line.rstrip("\r") for line in raw]
         self.starts = list(accumulate((len(line) + 1 for line in raw), initial=0))
 
-    def place(self, start: int, end: int) -> Place:
+    def place(self, start: int, end: int) -> TextRegion:
         """Return the region from offset `start` to `end` as a Place."""
-        return Place(start, end, self.number_at(start), self.number_at(max(start, end - 1)))
+        return TextRegion(start, end, self.number_at(start), self.number_at(max(start, end - 1)))
 
     def number_at(self, offset: int) -> int:
         """Return the number (from 1) of the line that holds `offset`."""
         return max(1, min(bisect_right(self.starts, offset), len(self.bare)))
 
-    def region(self, first: int, last: int) -> Place:
+    def region(self, first: int, last: int) -> TextRegion:
         """Return lines `first` to `last` (indexes from 0, inclusive) without the last line's end."""
-        return Place(self.starts[first], self.starts[last] + len(self.bare[last]), first + 1, last + 1)
+        return TextRegion(self.starts[first], self.starts[last] + len(self.bare[last]), first + 1, last + 1)
 
 
 def lines_in(block: str) -> list[str]:

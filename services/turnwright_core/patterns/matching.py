@@ -14,7 +14,7 @@ from turnwright_core.patterns.shapes import Shape
 if TYPE_CHECKING:
     import regex
 
-    from turnwright_core.patterns.compiled import Compiled
+    from turnwright_core.patterns.compiled import CompiledPattern
 
 
 class _Paths(Protocol):
@@ -129,7 +129,7 @@ def replace(pattern: str, replacement: str, string: str) -> str:
             return string
 
 
-def _compiled(pattern: str) -> Compiled:
+def _compiled(pattern: str) -> CompiledPattern:
     # The engines of globs and regexes are loaded with the first pattern: many processes match none.
     from turnwright_core.patterns.compiled import compiled  # noqa: PLC0415
 
@@ -146,13 +146,13 @@ def _literally(pattern: str, replacement: str, string: str) -> str:
     return region.text if isinstance(region, Replaced) else string
 
 
-def _selection(ready: Compiled, string: str) -> Selection:
+def _selection(ready: CompiledPattern, string: str) -> Selection:
     if ready.shape not in (Shape.JSONPATH, Shape.XPATH):
         return NO_DOCUMENT
     return _paths_of(ready).select(ready.source, string)
 
 
-def _paths_of(ready: Compiled) -> _Paths:
+def _paths_of(ready: CompiledPattern) -> _Paths:
     # Loaded when first needed: together they take a quarter of a second, and most processes need neither.
     if ready.shape is Shape.XPATH:
         from turnwright_core.patterns import xpath  # noqa: PLC0415
@@ -171,7 +171,7 @@ def _searched(one: regex.Pattern[str], string: str, limit_s: float) -> regex.Mat
     return one.search(string, timeout=limit_s)
 
 
-def _replaced(ready: Compiled, one: regex.Pattern[str], replacement: str, string: str, limit_s: float) -> str:
+def _replaced(ready: CompiledPattern, one: regex.Pattern[str], replacement: str, string: str, limit_s: float) -> str:
     from turnwright_core.patterns.template import Template  # noqa: PLC0415 - as above
 
     template = Template(ready.source, replacement, len(string), literal=ready.shape is not Shape.REGEX)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from turnwright_core.patterns.line_diff import Change, changes
+from turnwright_core.patterns.line_diff import LineChange, changes
 
 _NO_NEWLINE = "\\ No newline at end of file\n"
 
@@ -31,9 +31,9 @@ def _lines(text: str) -> list[str]:
     return [*lines, last] if last else lines
 
 
-def _hunks(found: list[Change], context_lines: int) -> Iterator[list[Change]]:
+def _hunks(found: list[LineChange], context_lines: int) -> Iterator[list[LineChange]]:
     """Changes whose contexts touch, together."""
-    hunk: list[Change] = []
+    hunk: list[LineChange] = []
     for change in found:
         if hunk and change.old_from - hunk[-1].old_to > 2 * context_lines:
             yield hunk
@@ -43,7 +43,7 @@ def _hunks(found: list[Change], context_lines: int) -> Iterator[list[Change]]:
         yield hunk
 
 
-def _written(hunk: list[Change], before: list[str], after: list[str], context_lines: int) -> Iterator[str]:
+def _written(hunk: list[LineChange], before: list[str], after: list[str], context_lines: int) -> Iterator[str]:
     first, last = hunk[0], hunk[-1]
     above = min(context_lines, first.old_from)
     below = min(context_lines, len(before) - last.old_to)

@@ -31,7 +31,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from turnwright_core.patterns.lines import Lines, Place, lines_in
+from turnwright_core.patterns.lines import Lines, TextRegion, lines_in
 
 Way = Literal["lines", "exact", "trailing", "indented", "spaced", "blanks", "letters", "unnumbered"]
 
@@ -43,14 +43,14 @@ _NUMBERED = re.compile(r"^[ \t]*\d+[ \t]*[|:│→][ \t]?", re.MULTILINE)
 _TYPOGRAPHIC = str.maketrans("\u2018\u2019\u201c\u201d\u2010\u2011\u2012\u2013\u2014\u2212", "''\"\"------")
 
 
-class Found(Struct, frozen=True):
+class FoundRegions(Struct, frozen=True):
     """Every place that the deciding way found, at most 20 of them; `places` is empty when none did."""
 
     way: Way | None
-    places: tuple[Place, ...] = ()
+    places: tuple[TextRegion, ...] = ()
 
 
-def find_region(text: str, search: str) -> Found:
+def find_region(text: str, search: str) -> FoundRegions:
     """Return where `search` stands in `text`; `lines_in` says what its lines are. Never raises; linear in both.
 
     Blanks alone name a region only where they stand exactly, and nothing at all names none.
@@ -61,11 +61,11 @@ def find_region(text: str, search: str) -> Found:
     for way, find in ways:
         places = find()
         if places:
-            return Found(way, tuple(places))
-    return Found(None)
+            return FoundRegions(way, tuple(places))
+    return FoundRegions(None)
 
 
-_Ways = tuple[tuple[Way, Callable[[], list[Place]]], ...]
+_Ways = tuple[tuple[Way, Callable[[], list[TextRegion]]], ...]
 
 
 def _strict_ways(lines: Lines, search: str, wanted: list[str]) -> _Ways:
@@ -76,10 +76,10 @@ def _strict_ways(lines: Lines, search: str, wanted: list[str]) -> _Ways:
 
 
 def _loose_ways(lines: Lines, search: str, wanted: list[str], core: list[str]) -> _Ways:
-    def anyhow(normal: Callable[[str], str], *, skip_blank: bool = False) -> list[Place]:
+    def anyhow(normal: Callable[[str], str], *, skip_blank: bool = False) -> list[TextRegion]:
         return _with_margins(lines, _by_line(lines, core, normal, skip_blank=skip_blank), wanted)
 
-    def unnumbered() -> list[Place]:
+    def unnumbered() -> list[TextRegion]:
         numberless = bare_lines(without_numbers(search) or "")
         return _with_margins(lines, _by_line(lines, _without_blank_ends(numberless), _spaced), numberless)
 
@@ -117,13 +117,13 @@ def _without_blank_ends(wanted: list[str]) -> list[str]:
     return wanted[before : len(wanted) - behind]
 
 
-def _with_margins(lines: Lines, places: list[Place], wanted: list[str]) -> list[Place]:
+def _with_margins(lines: Lines, places: list[TextRegion], wanted: list[str]) -> list[TextRegion]:
     """Take the blank lines around each place in, as far as the search has such lines."""
     before, behind = blank_ends(wanted)
     return [_with_margin(lines, place, before, behind) for place in places] if before or behind else places
 
 
-def _with_margin(lines: Lines, place: Place, before: int, behind: int) -> Place:
+def _with_margin(lines: Lines, place: TextRegion, before: int, behind: int) -> TextRegion:
     first, last = place.first_line, place.last_line
     if place.start == lines.starts[first - 1]:
         while first > max(1, place.first_line - before) and not lines.bare[first - 2].strip():
@@ -133,14 +133,14 @@ def _with_margin(lines: Lines, place: Place, before: int, behind: int) -> Place:
             last += 1
     start = place.start if first == place.first_line else lines.starts[first - 1]
     end = place.end if last == place.last_line else lines.starts[last - 1] + len(lines.bare[last - 1])
-    return Place(start, end, first, last)
+    return TextRegion(start, end, first, last)
 
 
 def _spaced(line: str) -> str:
     return " ".join(line.split())
 
 
-def _exact(lines: Lines, search: str, wanted: list[str]) -> list[Place]:
+def _exact(lines: Lines, search: str, wanted: list[str]) -> list[TextRegion]:
     needle = "\n".join(wanted) if search.strip() else search if "\n" not in search else ""
     text, several = lines.text, len(wanted) > 1
     opens, closes = (not several or bool(wanted[index].strip()) for index in (0, -1))
@@ -157,7 +157,9 @@ def _exact(lines: Lines, search: str, wanted: list[str]) -> list[Place]:
     return []
 
 
-def _by_line(lines: Lines, wanted: list[str], normal: Callable[[str], str], *, skip_blank: bool = False) -> list[Place]:
+def _by_line(
+    lines: Lines, wanted: list[str], normal: Callable[[str], str], *, skip_blank: bool = False
+) -> list[TextRegion]:
     """Compare line by line after `normal`: the joined lines are searched, so the cost is one `find`."""
     kept = [index for index, line in enumerate(lines.bare) if not skip_blank or line.strip()]
     needle_lines = [normal(line) for line in wanted if not skip_blank or line.strip()]
@@ -165,14 +167,14 @@ def _by_line(lines: Lines, wanted: list[str], normal: Callable[[str], str], *, s
         return []
     normals = [normal(lines.bare[index]) for index in kept]
     starts = list(accumulate((len(line) + 1 for line in normals), initial=0))
-    places: list[Place] = []
+    places: list[TextRegion] = []
     for at in _occurrences("\n" + "\n".join(normals) + "\n", "\n" + "\n".join(needle_lines) + "\n"):
         first = bisect_right(starts, at) - 1
         places.append(lines.region(kept[first], kept[first + len(needle_lines) - 1]))
     return places
 
 
-def _by_letters(lines: Lines, search: str) -> list[Place]:
+def _by_letters(lines: Lines, search: str) -> list[TextRegion]:
     needle = "".join(search.translate(_TYPOGRAPHIC).split())
     if len(needle) < _LETTERS_MIN:
         return []

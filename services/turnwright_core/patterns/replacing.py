@@ -11,7 +11,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from turnwright_core.patterns.indentation import reindented
-from turnwright_core.patterns.lines import Place, lines_in, with_line_ends_of
+from turnwright_core.patterns.lines import TextRegion, lines_in, with_line_ends_of
 from turnwright_core.patterns.regions import Way, bare_lines, blank_ends, find_region, without_numbers
 
 _WHOLE_LINES: frozenset[Way] = frozenset({"trailing", "indented", "spaced", "blanks", "unnumbered"})
@@ -25,14 +25,14 @@ class Replaced(Struct, frozen=True):
     """
 
     text: str
-    place: Place
+    place: TextRegion
     way: Way
 
 
 class Unmatched(Struct, frozen=True):
     """No single region fits: `candidates` are the places that fit equally well (at most 20), none when nothing does."""
 
-    candidates: tuple[Place, ...] = ()
+    candidates: tuple[TextRegion, ...] = ()
 
 
 def replace_region(text: str, search: str, replacement: str) -> Replaced | Unmatched:
@@ -62,7 +62,7 @@ def _without_missing(new: list[str], searched: list[str], matched: str) -> list[
     return new[before : len(new) - behind]
 
 
-def _fitted(text: str, place: Place, way: Way, search: str, replacement: str) -> str:
+def _fitted(text: str, place: TextRegion, way: Way, search: str, replacement: str) -> str:
     """The replacement under the indentation of the text."""
     matched = text[place.start : place.end]
     if way in _WHOLE_LINES:
@@ -73,18 +73,18 @@ def _fitted(text: str, place: Place, way: Way, search: str, replacement: str) ->
     return replacement
 
 
-def _with_line_end(text: str, place: Place) -> Place:
+def _with_line_end(text: str, place: TextRegion) -> TextRegion:
     """A region of whole lines disappears with its line end, and with the indentation before it."""
     before = _before(text, place)
     if before.strip() or not _ends_line(text, place) or place.end == len(text):
         return place
     end = place.end + (2 if text.startswith("\r\n", place.end) else 1)
-    return Place(place.start - len(before), end, place.first_line, place.last_line)
+    return TextRegion(place.start - len(before), end, place.first_line, place.last_line)
 
 
-def _before(text: str, place: Place) -> str:
+def _before(text: str, place: TextRegion) -> str:
     return text[text.rfind("\n", 0, place.start) + 1 : place.start]
 
 
-def _ends_line(text: str, place: Place) -> bool:
+def _ends_line(text: str, place: TextRegion) -> bool:
     return text.startswith(("\n", "\r\n"), place.end) or place.end == len(text)

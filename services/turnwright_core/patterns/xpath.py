@@ -181,7 +181,7 @@ _TAG = re.compile(
 )
 _ATTRIBUTE = re.compile(r"""([^\s=]+)\s*=\s*("[^"]*"|'[^']*')""")
 
-Span = tuple[int, int]
+XmlSpan = tuple[int, int]
 
 
 class XmlSpans(Struct, frozen=True):
@@ -190,14 +190,14 @@ class XmlSpans(Struct, frozen=True):
     The span of an attribute is that of its value, with the quotes, by its name as it is written.
     """
 
-    contents: list[Span | None]
-    attributes: list[dict[str, Span]]
+    contents: list[XmlSpan | None]
+    attributes: list[dict[str, XmlSpan]]
 
     @classmethod
     def of(cls, text: str) -> XmlSpans:
         """Return the spans of `text`, which must be well-formed XML."""
-        contents: list[Span | None] = []
-        attributes: list[dict[str, Span]] = []
+        contents: list[XmlSpan | None] = []
+        attributes: list[dict[str, XmlSpan]] = []
         opened: list[tuple[int, int]] = []  # element, end of its start tag
         for found in _TAG.finditer(text):
             if found["close"]:

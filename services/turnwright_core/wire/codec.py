@@ -18,13 +18,13 @@ from turnwright_core.wire.times import time_from_pb, time_to_pb
 
 V = TypeVar("V", bound=Struct)
 M = TypeVar("M", bound=Message)
-Pair = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+FieldCodec = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 """How one field is encoded, and how it is decoded; neither is asked about None."""
 
-_TIME: Pair = (time_to_pb, time_from_pb)
+_TIME: FieldCodec = (time_to_pb, time_from_pb)
 
 
-def codec(value: type[V], message: type[M], **special: Pair) -> tuple[Callable[[V], M], Callable[[M], V]]:
+def codec(value: type[V], message: type[M], **special: FieldCodec) -> tuple[Callable[[V], M], Callable[[M], V]]:
     """What encodes values of a class, and what decodes them; `special` are fields that need more than a copy."""
     fields = message.DESCRIPTOR.fields_by_name
     names = value.__struct_fields__

@@ -23,7 +23,7 @@ from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.domain.verdict import REFUTED_OUTCOME, Limits, TurnFacts
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.turn.judging import facts_of, judge
-from turnwright_executor.turn.model_call import note_from_entry
+from turnwright_executor.turn.model_call import model_call_from_entry
 from turnwright_executor.wire.command_records import is_command, record_from_entry
 
 BUDGET_TURN: Final = "error/budget_turn"
@@ -116,7 +116,7 @@ def _facts(
     # Loaded when verdicts are given again, which few executors ever do.
     from turnwright_grammar import read_reply  # noqa: PLC0415
 
-    note = note_from_entry(reply)
+    note = model_call_from_entry(reply)
     records = [_as_judged(record_from_entry(entry)) for entry in entries if is_command(entry)]
     if len(records) != note.commands:
         return None

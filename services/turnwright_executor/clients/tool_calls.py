@@ -46,7 +46,7 @@ from turnwright_executor.turn.commands import CommandSteps, DispatchScope
 from turnwright_executor.turn.driver import Driver
 from turnwright_executor.turn.hook_events import HookEvents
 from turnwright_executor.turn.machine import Action, Step, TurnState
-from turnwright_executor.turn.recording import Gate, new_record
+from turnwright_executor.turn.recording import RecordingGate, new_record
 from turnwright_executor.turn.records import (
     beat_write,
     new_record_write,
@@ -85,7 +85,7 @@ class ToolHost(Struct, frozen=True):
     shell: Shell
 
 
-class Call(Struct, frozen=True):
+class ClientCommand(Struct, frozen=True):
     """A command of a client for a run."""
 
     address: RunAddress
@@ -146,7 +146,7 @@ class ToolCalls:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def call(self, call: Call) -> Entry:
+    async def call(self, call: ClientCommand) -> Entry:
         """Carry out a command; its record as it is then.
 
         Raises INVALID_FIELD, LIMIT_EXCEEDED, TIER_FORBIDDEN, QUEUE_FULL, REQUEST_ID_REUSED, DRAINING.
@@ -166,7 +166,7 @@ class ToolCalls:
                 raise
         raise fault(Reason.DRAINING, "The executor is shutting down: call again with the same request id.")
 
-    def _check_open(self, call: Call) -> None:
+    def _check_open(self, call: ClientCommand) -> None:
         name = call.command.name
         is_outside = self._tools[name].effect_class is EffectClass.OUTSIDE
         if is_outside and not call.is_trusted and name not in self._opened:
@@ -178,14 +178,14 @@ class ToolCalls:
                 ceiling="client",
             )
 
-    async def _called(self, call: Call) -> Entry:
+    async def _called(self, call: ClientCommand) -> Entry:
         bind(run=call.address.run)
         folder = call.record_folder()
         # A call that is repeated while it is carried out waits for what comes of it.
         async with self._under_way.setdefault(folder, asyncio.Lock()), self._hubs.hold(call.address) as hub:
             return await self._carried_out(call, folder, hub)
 
-    async def _carried_out(self, call: Call, folder: str, hub: RunHub) -> Entry:
+    async def _carried_out(self, call: ClientCommand, folder: str, hub: RunHub) -> Entry:
         host = await self._tool_host(call.address.project)
         while True:
             run = await self._ledger.get_run(call.address)
@@ -207,7 +207,7 @@ class ToolCalls:
             (entry,) = await self._ledger.get_entries(call.address, [record.path])
             return entry
 
-    async def _driven(self, call: Call, driver: Driver, buffer: WriteBuffer, state: TurnState) -> None:
+    async def _driven(self, call: ClientCommand, driver: Driver, buffer: WriteBuffer, state: TurnState) -> None:
         """Carry out a command that is ours, and show meanwhile that we live. Raises TurnwrightError."""
         [path] = state.records
         working = asyncio.create_task(driver.drive(), name=f"work on {path}")
@@ -226,7 +226,9 @@ class ToolCalls:
         finally:
             await _ended(working, beating)
 
-    async def _left(self, call: Call, buffer: WriteBuffer, record: CommandRecord, *, is_abandoned: bool) -> None:
+    async def _left(
+        self, call: ClientCommand, buffer: WriteBuffer, record: CommandRecord, *, is_abandoned: bool
+    ) -> None:
         """It is left before its end: to a repeated call, or for good where its caller has gone and none could go on."""
         if record.stage is Stage.SETTLED and not buffer.writes():
             return
@@ -258,7 +260,9 @@ class ToolCalls:
             is_call=True,
         )
 
-    async def _taken(self, call: Call, folder: str, events: HookEvents, turn: int) -> tuple[CommandRecord, int]:
+    async def _taken(
+        self, call: ClientCommand, folder: str, events: HookEvents, turn: int
+    ) -> tuple[CommandRecord, int]:
         """The record of the call and its revision, once it is ours or settled."""
         known, looks, is_taken = 0, 0, False
         while True:
@@ -284,20 +288,20 @@ class ToolCalls:
                 is_taken = True
             await asyncio.sleep(LOOK_S)
 
-    async def _put(self, call: Call, write: EntryWrite, revision: int) -> int:
+    async def _put(self, call: ClientCommand, write: EntryWrite, revision: int) -> int:
         """Write a record that has this revision, 0: that is not there; its new one. Raises REVISION_CONFLICT."""
         write = replace(write, expected_revision=revision)
         ack = await self._ledger.write(call.address, 0, [write], full=True)
         return ack.revisions[0] or revision
 
     async def _recorded(
-        self, call: Call, folder: str, events: HookEvents, turn: int
+        self, call: ClientCommand, folder: str, events: HookEvents, turn: int
     ) -> tuple[CommandRecord, int] | None:
         """A new record, and its revision; None where another command was recorded under the request id before it.
 
         Raises REVISION_CONFLICT where somebody was quicker with the same one.
         """
-        gate = Gate(self._hooks, self._tools, events.at(turn), Mode.ACT, tuple(self._tools), call.principal)
+        gate = RecordingGate(self._hooks, self._tools, events.at(turn), Mode.ACT, tuple(self._tools), call.principal)
         recording = await gate.passed(call.command, 0)
         command = recording.command
         target = target_of(command, gate.target_attribute(command.name))
@@ -312,14 +316,14 @@ class ToolCalls:
         events.recorded(turn, [record])
         return record, revision
 
-    async def _first(self, call: Call, folder: str) -> Entry | None:
+    async def _first(self, call: ClientCommand, folder: str) -> Entry | None:
         """The record that the request id belongs to."""
         if not call.request_id:
             return None
         found = await self._ledger.find_entries(call.address, f"{folder}/**", "", RECORDS_MAX, bodies=True)
         return min(filter(is_ours, found), key=lambda entry: entry.position, default=None)
 
-    async def _found(self, call: Call, folder: str) -> tuple[CommandRecord, int] | None:
+    async def _found(self, call: ClientCommand, folder: str) -> tuple[CommandRecord, int] | None:
         entry = await self._first(call, folder)
         if entry is None:
             return None
@@ -382,7 +386,7 @@ async def _confirmed() -> None:
     """A client's command needs no lease: whoever works on the run goes on."""
 
 
-def _check(call: Call, tools: Mapping[str, Tool]) -> None:
+def _check(call: ClientCommand, tools: Mapping[str, Tool]) -> None:
     if call.command.name not in tools:
         message = f"There is no tool {call.command.name!r}. The tools are {', '.join(tools)}."
         raise invalid("tool", message)

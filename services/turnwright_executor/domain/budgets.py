@@ -22,7 +22,7 @@ WORD: Final = "budget_exhausted"
 """The word that the reason of such a loop begins with."""
 
 
-class Kind(Enum):
+class BudgetKind(Enum):
     """Which limit was reached."""
 
     TURNS = "turns"
@@ -34,7 +34,7 @@ class Kind(Enum):
 class Exhaustion(Struct, frozen=True):
     """A limit that was reached: the run's, or the loop's own; `detail` has the figures."""
 
-    kind: Kind
+    kind: BudgetKind
     of_run: bool
     detail: str
 
@@ -48,12 +48,12 @@ def exhaustion_in(reason: str) -> Exhaustion | None:
     """What the reason of a loop says of a budget; None where it ended for another reason."""
     word, _, rest = reason.partition(":")
     name, _, detail = rest.partition(": ")
-    if word != WORD or name not in {kind.value for kind in Kind}:
+    if word != WORD or name not in {kind.value for kind in BudgetKind}:
         return None
-    return Exhaustion(Kind(name), detail.startswith("the run "), detail)
+    return Exhaustion(BudgetKind(name), detail.startswith("the run "), detail)
 
 
-class Need(Struct, frozen=True):
+class CallEstimate(Struct, frozen=True):
     """What the next model call is expected to take, in tokens and US dollars."""
 
     tokens: int = 0
@@ -76,9 +76,9 @@ def before_turn(budget: Budget | None, spent: Spending, *, of_run: bool) -> Exha
         return None
     who = _who(of_run=of_run)
     if budget.turns_max and spent.turns >= budget.turns_max:
-        return Exhaustion(Kind.TURNS, of_run, f"{who} has taken {spent.turns} of {budget.turns_max} turns")
+        return Exhaustion(BudgetKind.TURNS, of_run, f"{who} has taken {spent.turns} of {budget.turns_max} turns")
     if budget.tokens_max and spent.tokens >= budget.tokens_max:
-        return Exhaustion(Kind.TOKENS, of_run, f"{who} has spent {spent.tokens} of {budget.tokens_max} tokens")
+        return Exhaustion(BudgetKind.TOKENS, of_run, f"{who} has spent {spent.tokens} of {budget.tokens_max} tokens")
     if budget.wall_s_max and spent.wall_s >= budget.wall_s_max:
         return over_time(budget, of_run=of_run)
     return _without_price(budget, spent, of_run=of_run) or _over_price(budget, spent, of_run=of_run)
@@ -91,23 +91,23 @@ def _without_price(budget: Budget, spent: Spending, *, of_run: bool) -> Exhausti
         f"{_who(of_run=of_run)} has a limit of ${budget.cost_usd_max:g}, and the vendor does not tell what calls "
         "cost: set TURNWRIGHT_PRICE_<alias> where the provider runs"
     )
-    return Exhaustion(Kind.COST, of_run, detail)
+    return Exhaustion(BudgetKind.COST, of_run, detail)
 
 
 def _over_price(budget: Budget, spent: Spending, *, of_run: bool) -> Exhaustion | None:
     if not budget.cost_usd_max or spent.cost_usd < budget.cost_usd_max:
         return None
     detail = f"{_who(of_run=of_run)} has spent ${spent.cost_usd:.4f} of ${budget.cost_usd_max:g}"
-    return Exhaustion(Kind.COST, of_run, detail)
+    return Exhaustion(BudgetKind.COST, of_run, detail)
 
 
 def over_time(budget: Budget, *, of_run: bool) -> Exhaustion:
     """The end of the time for work."""
     detail = f"{_who(of_run=of_run)} has worked for all of its {budget.wall_s_max:g} seconds"
-    return Exhaustion(Kind.WALL, of_run, detail)
+    return Exhaustion(BudgetKind.WALL, of_run, detail)
 
 
-def before_call(budget: Budget | None, spent: Spending, need: Need, *, of_run: bool) -> Exhaustion | None:
+def before_call(budget: Budget | None, spent: Spending, need: CallEstimate, *, of_run: bool) -> Exhaustion | None:
     """Whether a call that is expected to take so much fits what is left; None: it does."""
     if budget is None:
         return None
@@ -116,13 +116,13 @@ def before_call(budget: Budget | None, spent: Spending, need: Need, *, of_run: b
         detail = (
             f"{who} has spent {spent.tokens} of {budget.tokens_max} tokens, and the next call may take {need.tokens}"
         )
-        return Exhaustion(Kind.TOKENS, of_run, detail)
+        return Exhaustion(BudgetKind.TOKENS, of_run, detail)
     if budget.cost_usd_max and spent.cost_usd + need.cost_usd > budget.cost_usd_max:
         detail = (
             f"{who} has spent ${spent.cost_usd:.4f} of ${budget.cost_usd_max:g}, "
             f"and the next call may cost ${need.cost_usd:.4f}"
         )
-        return Exhaustion(Kind.COST, of_run, detail)
+        return Exhaustion(BudgetKind.COST, of_run, detail)
     return None
 
 

@@ -24,7 +24,7 @@ GONE: Final = (Reason.RUN_NOT_FOUND, Reason.PROJECT_NOT_FOUND)
 """Why a call failed that has nothing left to be about."""
 
 
-def is_passing(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """Whether a failure says nothing of the work: a service is away, or the run is another executor's by now."""
     passing = (*AWAY, Reason.LEASE_LOST, Reason.LEASE_HELD)
     return isinstance(error, TurnwrightError) and error.reason in passing

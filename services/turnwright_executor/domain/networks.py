@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
-Address = IPv4Address | IPv6Address
+IpAddress = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 # Public by its number, and yet the machine below a virtual one: it hands out credentials there.
@@ -40,7 +40,7 @@ def may_be_reached(address: str, allowed: Sequence[Network]) -> bool:
     return is_public(named) or _is_in(named, allowed)
 
 
-def is_public(address: Address) -> bool:
+def is_public(address: IpAddress) -> bool:
     """Whether an address is one of the public internet: not this host's, nor its network's, nor everybody's."""
     if isinstance(address, IPv6Address) and address.is_site_local:
         return False
@@ -48,11 +48,11 @@ def is_public(address: Address) -> bool:
     return address.is_global and not is_special
 
 
-def _is_in(address: Address, networks: Sequence[Network]) -> bool:
+def _is_in(address: IpAddress, networks: Sequence[Network]) -> bool:
     return any(address in network for network in networks)
 
 
-def _embedded(address: Address) -> Address:
+def _embedded(address: IpAddress) -> IpAddress:
     """The IPv4 address that an IPv6 one leads to, else the address itself."""
     if isinstance(address, IPv4Address):
         return address

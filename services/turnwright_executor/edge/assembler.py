@@ -19,7 +19,7 @@ from turnwright_core.runs import Turn
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, write_from_pb
 from turnwright_core.wire.packets import piece_from_pb, shown_in
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.ports.packets import Packet, PacketMessage, StoredPacket, ViewChange
+from turnwright_executor.ports.packets import OpaqueViewChange, Packet, PacketMessage, StoredPacket
 
 _log = get_logger("assembler")
 
@@ -40,7 +40,7 @@ class AssemblerPackets:
         at_least: Cursor | None,
         calibration: float,
         base: StoredPacket | None,
-        view_changes: Sequence[ViewChange] = (),
+        view_changes: Sequence[OpaqueViewChange] = (),
     ) -> Packet:
         asked = _asked(address, turn, at_least, calibration)
         request = pb.AssembleRequest(

@@ -51,7 +51,7 @@ class CommandProcess(Protocol):
         """The exit code of the shell, negative for a signal; None while it runs."""
         ...
 
-    def is_crowd(self, most: int) -> bool:
+    def over_process_limit(self, most: int) -> bool:
         """Whether more processes of the command live than that."""
         ...
 
@@ -98,7 +98,7 @@ class Launch(Struct):
         )
 
 
-class Session(Struct):
+class ProcessSession(Struct):
     """A command that is a session of its own, with a watcher of ours in it."""
 
     process: asyncio.subprocess.Process
@@ -110,7 +110,7 @@ class Session(Struct):
     def exit_code(self) -> int | None:
         return self.process.returncode
 
-    def is_crowd(self, most: int) -> bool:
+    def over_process_limit(self, most: int) -> bool:
         """All of the session but the watcher count."""
         return process_group.count(self.process.pid, most + _OURS + 1) > most + _OURS
 
@@ -118,7 +118,7 @@ class Session(Struct):
         return process_group.memory_bytes(process_group.members(self.process.pid))
 
     def has_any(self) -> bool:
-        return self.is_crowd(0)
+        return self.over_process_limit(0)
 
     def send(self, number: signal.Signals) -> None:
         process_group.send(self.process.pid, number)
@@ -178,7 +178,7 @@ class Supervised:
             else:
                 self._group = number
 
-    def is_crowd(self, most: int) -> bool:
+    def over_process_limit(self, most: int) -> bool:
         """All below the supervisor count: at once while they stay in the session, else a little later."""
         ours = _OURS + _HOLDERS * bool(self._spared)
         if process_group.count(self._process.pid, most + ours + 1) > most + ours:

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from turnwright_executor.edge.confinement import Tree
-from turnwright_executor.tools.ports import Gathered, TooMuchError
+from turnwright_executor.tools.ports import GatheredFiles, TooMuchError
 
 DEPTH_MAX: Final = 16
 """Folders within folders that are looked into."""
@@ -34,14 +34,14 @@ class Gathering(Struct):
     bytes_: int = 0
     looked_at: int = 0
 
-    def walk(self, path: str) -> Gathered | None:
+    def walk(self, path: str) -> GatheredFiles | None:
         """The file or the folder at a path; None for what is neither. Raises TooMuchError, OSError."""
         is_folder = stat.S_ISDIR(self.tree.status(path).st_mode)
         if is_folder:
             self._enter(path, "", 0)
         elif not self._take(path, path.rpartition("/")[2]):
             return None
-        return Gathered(is_folder, dict(sorted(self.files.items())), tuple(sorted(self.left_out)))
+        return GatheredFiles(is_folder, dict(sorted(self.files.items())), tuple(sorted(self.left_out)))
 
     def _enter(self, folder: str, below: str, depth: int) -> None:
         if depth >= DEPTH_MAX:

@@ -25,7 +25,7 @@ from turnwright_executor.watching.tail import Tail, TailBounds
 
 _log = get_logger("relaying")
 
-Key = tuple[RunAddress, str]
+RelayKey = tuple[RunAddress, str]
 """A run, and the address of the executor that has it."""
 
 Upstream = Callable[[EventCursor], AsyncGenerator[WatchRunResponse, None]]
@@ -135,15 +135,15 @@ class Relays:
 
     def __init__(self, bounds: TailBounds) -> None:
         self._bounds = bounds
-        self._relays: dict[Key, Relay] = {}
+        self._relays: dict[RelayKey, Relay] = {}
 
-    def can_join(self, key: Key, position: EventCursor) -> bool:
+    def can_join(self, key: RelayKey, position: EventCursor) -> bool:
         """Whether a relay goes on from a position: one that is there, or one that begins there."""
         relay = self._relays.get(key)
         return relay is None or relay.has_ended or relay.reaches(position)
 
     @contextlib.asynccontextmanager
-    async def hold(self, key: Key, position: EventCursor, upstream: Upstream) -> AsyncIterator[Relay]:
+    async def hold(self, key: RelayKey, position: EventCursor, upstream: Upstream) -> AsyncIterator[Relay]:
         """The relay of a run, kept meanwhile; where there is none it begins at the position."""
         relay = self._relays.get(key)
         if relay is None or relay.has_ended:

@@ -29,7 +29,7 @@ from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import AUTHORIZATION, TIER
 from turnwright_core.kit.errors import from_rpc
 from turnwright_core.kit.logs import get_logger
-from turnwright_core.kit.receiving import RECEIVES_ALL
+from turnwright_core.kit.message_size import RECEIVES_ALL
 from turnwright_core.kit.scope import TRACEPARENT, TRACESTATE
 from turnwright_core.wire.events import events_of
 from turnwright_executor.domain.addresses import RunAddress
@@ -65,9 +65,9 @@ GONE: Final = (Reason.SERVICE_UNAVAILABLE, Reason.DRAINING, Reason.NOT_OWNER)
 
 _log = get_logger("routing")
 
-Metadata = Sequence[tuple[str, str | bytes]]
-Answer = Callable[[Any, Context], Awaitable[Any]]
-Watch = Callable[[WatchRunRequest, Context], AsyncIterator[WatchRunResponse]]
+RpcMetadata = Sequence[tuple[str, str | bytes]]
+UnaryHandler = Callable[[Any, Context], Awaitable[Any]]
+WatchHandler = Callable[[WatchRunRequest, Context], AsyncIterator[WatchRunResponse]]
 
 
 class RoutedServer:
@@ -109,7 +109,7 @@ class _Routed(grpc.GenericRpcHandler):
 class Router:
     """Decides for each call where it is answered."""
 
-    def __init__(self, owners: Owners, poll_s: float, relays: Relays, own_metadata: Metadata) -> None:
+    def __init__(self, owners: Owners, poll_s: float, relays: Relays, own_metadata: RpcMetadata) -> None:
         """`poll_s` are the seconds between two looks where the run of a watch is worked on.
 
         `own_metadata` say who this executor is: what many watch together is asked for in its name.
@@ -121,7 +121,7 @@ class Router:
 
     # Calls with one answer ---------------------------------------------------------------------------------------
 
-    def answering(self, name: str, inner: Answer) -> Answer:
+    def answering(self, name: str, inner: UnaryHandler) -> UnaryHandler:
         """A handler that answers as `inner` does, or forwards the call to the run's owner."""
 
         async def answer(request: Any, context: Context) -> Any:
@@ -143,7 +143,7 @@ class Router:
 
         return answer
 
-    async def _forwarded(self, name: str, owner: str, request: Any, context: Context, metadata: Metadata) -> Any:
+    async def _forwarded(self, name: str, owner: str, request: Any, context: Context, metadata: RpcMetadata) -> Any:
         left_s = context.time_remaining()
         timeout_s = FORWARD_S_MAX if left_s is None else min(left_s / 2, FORWARD_S_MAX)
         async with self._owners.reached(owner) as stub:
@@ -152,7 +152,7 @@ class Router:
             except grpc.aio.AioRpcError as error:
                 raise from_rpc(error, "executor", owner) from None
 
-    async def _elsewhere(self, address: RunAddress, metadata: Metadata) -> str:
+    async def _elsewhere(self, address: RunAddress, metadata: RpcMetadata) -> str:
         """The address of the executor that works on a run, if it is another one. Raises NOT_OWNER, RUN_NOT_FOUND."""
         try:
             found = await self._owners.find(address)
@@ -167,7 +167,7 @@ class Router:
 
     # Watches -----------------------------------------------------------------------------------------------------
 
-    def watching(self, inner: Watch) -> Watch:
+    def watching(self, inner: WatchHandler) -> WatchHandler:
         """A handler that watches here as `inner` does, or at the run's owner, and follows the run where it moves."""
 
         async def watch(request: WatchRunRequest, context: Context) -> AsyncIterator[WatchRunResponse]:
@@ -202,7 +202,7 @@ class Router:
         return watch
 
     def _from(
-        self, at: str, avoided: str, inner: Watch, request: WatchRunRequest, context: Context
+        self, at: str, avoided: str, inner: WatchHandler, request: WatchRunRequest, context: Context
     ) -> AsyncGenerator[WatchRunResponse, None]:
         """The events behind `request.after`, from the executor `at` an address or from here; MovedError."""
         if at:
@@ -210,7 +210,7 @@ class Router:
         return self._followed(inner(request, context), RunAddress(request.project, request.run), "", avoided)
 
     async def _relayed(
-        self, owner: str, request: WatchRunRequest, metadata: Metadata
+        self, owner: str, request: WatchRunRequest, metadata: RpcMetadata
     ) -> AsyncGenerator[WatchRunResponse, None]:
         """The owner's events behind `request.after`, which the caller moves on; MovedError when the run does.
 
@@ -242,7 +242,9 @@ class Router:
                 else:
                     return
 
-    async def _there(self, owner: str, request: WatchRunRequest, metadata: Metadata) -> AsyncIterator[WatchRunResponse]:
+    async def _there(
+        self, owner: str, request: WatchRunRequest, metadata: RpcMetadata
+    ) -> AsyncIterator[WatchRunResponse]:
         async with self._owners.reached(owner) as stub:
             call = stub.WatchRun(request, metadata=_passed_on(metadata))
             try:
@@ -320,11 +322,11 @@ def _tells_of_work(message: WatchRunResponse) -> bool:
     return any(event.WhichOneof("event") in ("run_state", "turn_started") for event in events_of(message))
 
 
-def _is_forwarded(metadata: Metadata) -> bool:
+def _is_forwarded(metadata: RpcMetadata) -> bool:
     return any(key == FORWARDED for key, _ in metadata)
 
 
-def _passed_on(metadata: Metadata) -> tuple[tuple[str, str | bytes], ...]:
+def _passed_on(metadata: RpcMetadata) -> tuple[tuple[str, str | bytes], ...]:
     """What an owner has to know of the caller: its token and the tier that it asked for."""
     kept = tuple((key, value) for key, value in metadata if key in (AUTHORIZATION, TIER, TRACEPARENT, TRACESTATE))
     return (*kept, (FORWARDED, "1"), RECEIVES_ALL)

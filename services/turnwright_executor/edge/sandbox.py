@@ -115,15 +115,15 @@ class Sandbox(Struct, frozen=True):
         return any(PurePath(path).is_relative_to(other) for other in (root, *self.hidden))
 
 
-Step = tuple[str, ...]
+BwrapOption = tuple[str, ...]
 """One option of bubblewrap; its last word is the place in the sandbox."""
 
 
-def _bound(option: str, path: str) -> Step:
+def _bound(option: str, path: str) -> BwrapOption:
     return option, path, path
 
 
-def _shown(path: str) -> Step:
+def _shown(path: str) -> BwrapOption:
     """A path read-only; a link stays one, where it is of those that distributions have in their root."""
     place = Path(path)
     if len(place.parts) == 2 and place.is_symlink():
@@ -131,12 +131,12 @@ def _shown(path: str) -> Step:
     return _bound("--ro-bind-try", path)
 
 
-def _empty(path: str) -> Step:
+def _empty(path: str) -> BwrapOption:
     """An empty directory in memory, which a command may fill so far."""
     return "--size", str(SMALL_TMPFS_BYTES.get(path, TMPFS_BYTES)), "--tmpfs", path
 
 
-def _covered(path: str) -> Step:
+def _covered(path: str) -> BwrapOption:
     """Nothing in the place of a directory or a file."""
     return _empty(path) if Path(path).is_dir() else ("--ro-bind", "/dev/null", path)
 

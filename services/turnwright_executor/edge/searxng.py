@@ -20,7 +20,7 @@ from turnwright_core.kit.tls import tls_context
 from turnwright_core.limits import TARGET_CHARS_MAX
 from turnwright_executor.domain.pages import PageAddressError, page_address
 from turnwright_executor.edge.web_fetch import USER_AGENT, broken, read_body
-from turnwright_executor.tools.ports import Hit, WebError
+from turnwright_executor.tools.ports import WebError, WebResult
 
 ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
 """Longest answer of the engine that is read, in bytes."""
@@ -41,7 +41,7 @@ class SearxNg:
         self._timeout = httpx.Timeout(timeout_s).as_dict()
         self._tls = tls_context()
 
-    async def search(self, query: str, results_max: int) -> list[Hit]:
+    async def search(self, query: str, results_max: int) -> list[WebResult]:
         answer = await self._answer(query)
         return await asyncio.to_thread(lambda: list(hits_in(answer, results_max)))
 
@@ -79,7 +79,7 @@ async def _body(response: httpx.Response) -> bytes:
     return data
 
 
-def hits_in(answer: bytes, results_max: int) -> Iterator[Hit]:
+def hits_in(answer: bytes, results_max: int) -> Iterator[WebResult]:
     """The results in an answer, each address once; what is no result is left out. Raises WebError."""
     try:
         value = parse_json(answer.decode("utf-8-sig"))
@@ -97,7 +97,7 @@ def hits_in(answer: bytes, results_max: int) -> Iterator[Hit]:
             yield hit
 
 
-def _readable(results: Iterable[Any]) -> Iterator[Hit]:
+def _readable(results: Iterable[Any]) -> Iterator[WebResult]:
     for result in results:
         if not isinstance(result, dict) or not isinstance(result.get("url"), str):
             continue
@@ -111,7 +111,7 @@ def _readable(results: Iterable[Any]) -> Iterator[Hit]:
                 _line(result.get("title"), TITLE_CHARS_MAX),
                 _line(result.get("content"), SNIPPET_CHARS_MAX),
             )
-            yield Hit(address, title or address, snippet)
+            yield WebResult(address, title or address, snippet)
 
 
 def _line(value: Any, chars_max: int) -> str:

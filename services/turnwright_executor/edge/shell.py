@@ -42,7 +42,7 @@ from turnwright_executor.edge.command_process import (
     SUPERVISOR,
     CommandProcess,
     Launch,
-    Session,
+    ProcessSession,
     Supervised,
 )
 from turnwright_executor.edge.environment import allowed_environment
@@ -263,7 +263,7 @@ class LocalShell(Struct):
                 mark = new_mark()
                 process = await launch.start((*SUPERVISOR, str(mark), str(self._until_ms()), *argv))
                 return Supervised(process, pipes.control, mark, self.limits.kill_s, self.sandbox.own_processes)
-            return Session(await launch.start(argv))
+            return ProcessSession(await launch.start(argv))
         finally:
             pipes.close_child_ends()
 
@@ -309,7 +309,7 @@ class LocalShell(Struct):
             await asyncio.Event().wait()
         while True:
             await asyncio.sleep(self.limits.count_s)
-            if process.is_crowd(self.limits.processes):
+            if process.over_process_limit(self.limits.processes):
                 return
 
     async def _heavy(self, process: CommandProcess) -> None:

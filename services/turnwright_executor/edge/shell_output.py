@@ -100,7 +100,7 @@ def _torn(data: bytes) -> int:
     return next((place for place, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
 
 
-class Pipe(Struct):
+class OutputPipe(Struct):
     """The reading end of a pipe, connected to the event loop."""
 
     reader: asyncio.StreamReader
@@ -108,14 +108,14 @@ class Pipe(Struct):
 
 
 @asynccontextmanager
-async def opened(descriptor: int) -> AsyncIterator[Pipe]:
+async def opened(descriptor: int) -> AsyncIterator[OutputPipe]:
     """A pipe that is read; it is closed at the end of the block, in any case."""
     reader = asyncio.StreamReader(limit=READ_BYTES)
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         loop = asyncio.get_running_loop()
         transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
         try:
-            yield Pipe(reader, transport)
+            yield OutputPipe(reader, transport)
         finally:
             transport.close()
 
@@ -124,7 +124,7 @@ class Stream(Struct):
     """One channel on its way from a pipe to whoever keeps it. Mutable: it knows whether it waits for the pipe."""
 
     channel: int
-    pipe: Pipe
+    pipe: OutputPipe
     output: Output
     on_output: Callable[[int, str], Awaitable[None]]
     is_idle: bool = True

@@ -19,7 +19,7 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.auth import current_caller
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.settings import Settings
-from turnwright_core.kit.showing import settings_in_force
+from turnwright_core.kit.settings_report import settings_in_force
 
 STATUS_TIMEOUT_S: Final = 3.0
 """Seconds that a service has to answer before its status says that it does not."""

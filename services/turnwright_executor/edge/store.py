@@ -35,7 +35,7 @@ from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.packets import packet_from_parts
 from turnwright_executor.edge.schemes import KnownSchemes
 from turnwright_executor.edge.store_writes import StoreWrites
-from turnwright_executor.ports.ledger import Changes, Claim, Holding, LeaseState, Renewal
+from turnwright_executor.ports.ledger import Claim, LeaseRenewal, Renewal, RunChanges, RunOwner
 from turnwright_executor.ports.packets import Packet
 
 WHOLE_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -141,13 +141,13 @@ class StoreLedger(StoreWrites):
             **self._owner,
         )
         answer = await self._call(self.stub.RenewLeases, request)
-        states = tuple(LeaseState(state.held, state.abort_requested) for state in answer.states)
+        states = tuple(LeaseRenewal(state.held, state.abort_requested) for state in answer.states)
         return Renewal(states, answer.lease_ms)
 
-    async def holding(self, address: RunAddress) -> Holding:
+    async def holding(self, address: RunAddress) -> RunOwner:
         request = lease_pb2.GetLeaseRequest(project=address.project, run=address.run)
         answer = await self._call(self.stub.GetLease, request)
-        return Holding(answer.owner, answer.address, answer.run_status)
+        return RunOwner(answer.owner, answer.address, answer.run_status)
 
     async def release(self, address: RunAddress, epoch: int) -> None:
         request = lease_pb2.ReleaseRunRequest(
@@ -232,7 +232,7 @@ class StoreLedger(StoreWrites):
                     cursor = cursor_from_pb(part.cursor)
         return entries, cursor
 
-    async def watch(self, address: RunAddress, after: Cursor, body_bytes_max: int) -> AsyncGenerator[Changes, None]:
+    async def watch(self, address: RunAddress, after: Cursor, body_bytes_max: int) -> AsyncGenerator[RunChanges, None]:
         request = read_pb2.WatchChangesRequest(
             project=address.project,
             run=address.run,
@@ -259,8 +259,8 @@ class StoreLedger(StoreWrites):
         return spending_from_pb(answer.run), spending_from_pb(answer.loop)
 
 
-def _changes_from_pb(message: read_pb2.WatchChangesResponse) -> Changes:
-    return Changes(
+def _changes_from_pb(message: read_pb2.WatchChangesResponse) -> RunChanges:
+    return RunChanges(
         entries=tuple(sorted((entry_from_pb(entry) for entry in message.entries), key=lambda entry: entry.revision)),
         removed_paths=tuple(message.removed_paths),
         run=run_from_pb(message.run) if message.HasField("run") else None,

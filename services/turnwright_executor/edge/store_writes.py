@@ -30,8 +30,8 @@ from turnwright_executor.ports.packets import Packet
 BUSY_BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0)
 """Seconds before a store that has too much to do is asked again; then whoever asked has to wait, or to begin again."""
 
-Request = TypeVar("Request")
-Response = TypeVar("Response")
+StoreRequest = TypeVar("StoreRequest")
+StoreResponse = TypeVar("StoreResponse")
 T = TypeVar("T")
 
 
@@ -45,7 +45,9 @@ class StoreWrites:
         self._writes_max = WRITES_MAX
         self.stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
 
-    async def _call(self, method: grpc.aio.UnaryUnaryMultiCallable[Request, Response], request: Request) -> Response:
+    async def _call(
+        self, method: grpc.aio.UnaryUnaryMultiCallable[StoreRequest, StoreResponse], request: StoreRequest
+    ) -> StoreResponse:
         """The store's answer. Where it is too busy it has done nothing: what a command brought is not lost for that."""
         for wait_s in BUSY_BACKOFF_S:
             try:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from turnwright_executor.domain.networks import networks_of
-from turnwright_executor.tools.ports import Download, Hit, Page, WebError
+from turnwright_executor.tools.ports import Download, Page, WebError, WebResult
 
 if TYPE_CHECKING:
     from turnwright_executor.edge.searxng import SearxNg
@@ -70,7 +70,7 @@ class HttpWeb:
             raise WebError("too_large:413", f"{address} has more than {bytes_max} bytes.")
         return Download(fetched.address, media_type_of(fetched.content_type, fetched.data), fetched.data)
 
-    async def search(self, query: str, results_max: int) -> list[Hit]:
+    async def search(self, query: str, results_max: int) -> list[WebResult]:
         """What the engine finds. Raises WebError, also where no engine is configured."""
         if not self._limits.searxng_url:
             raise WebError("unavailable:503", UNCONFIGURED)

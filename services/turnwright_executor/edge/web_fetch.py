@@ -25,8 +25,8 @@ import httpx
 from msgspec import Struct
 
 from turnwright_core import __version__
+from turnwright_core.kit.decompression import GZIP, EncodingError, unpacked
 from turnwright_core.kit.tls import tls_context
-from turnwright_core.kit.unpacking import GZIP, EncodingError, unpacked
 from turnwright_executor.domain.networks import Network, may_be_reached
 from turnwright_executor.domain.pages import PageAddressError, page_address
 from turnwright_executor.tools.ports import WebError

@@ -19,7 +19,7 @@ from turnwright_executor.edge.confinement import Tree, is_closed, path_below
 from turnwright_executor.edge.contents import put_new, read, written_aside
 from turnwright_executor.edge.file_threads import Check, on_files
 from turnwright_executor.edge.gathering import Gathering
-from turnwright_executor.tools.ports import FileText, Gathered, OutsideProjectError
+from turnwright_executor.tools.ports import FileText, GatheredFiles, OutsideProjectError
 
 
 class DiskWorkspace:
@@ -58,7 +58,7 @@ class DiskWorkspace:
 
         return await on_files(work)
 
-    async def gather(self, path: str, files_max: int, bytes_max: int) -> Gathered | None:
+    async def gather(self, path: str, files_max: int, bytes_max: int) -> GatheredFiles | None:
         """The file at a path, or all files below a folder; None where neither is.
 
         What is hidden or ignored is left out. Raises OutsideProjectError, TooMuchError, OSError.
@@ -100,7 +100,7 @@ class DiskWorkspace:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def _gather(self, path: str, files_max: int, bytes_max: int, check: Check) -> Gathered | None:
+    def _gather(self, path: str, files_max: int, bytes_max: int, check: Check) -> GatheredFiles | None:
         relative = self._normalise(path)
         try:
             with Tree(self.root, check) as tree:

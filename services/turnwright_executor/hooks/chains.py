@@ -14,11 +14,11 @@ import asyncio
 import secrets
 from typing import Any, Final, TypeVar
 
-from turnwright_core.kit.calling import PluginCalls, PluginError
 from turnwright_core.kit.logs import get_logger
+from turnwright_core.kit.plugin_calls import PluginCalls, PluginError
 from turnwright_executor.domain.toolset import Offer
 from turnwright_executor.hooks.points import EVENTS, FILTERS, EventHook, FilterHook
-from turnwright_executor.hooks.registry import Registry, Subscription
+from turnwright_executor.hooks.registry import HookSubscription, Registry
 
 P = TypeVar("P")
 V = TypeVar("V")
@@ -45,7 +45,7 @@ class Hooks:
         # Each plugin has places of its own: one that hangs, again and again, takes none from the others.
         subscribed = (one for name in (*FILTERS, *EVENTS) for one in registry.chain(name))
         self._calls = {plugin: PluginCalls(deadline_s) for plugin in {one.plugin for one in subscribed}}
-        self.failures: list[tuple[Subscription, BaseException]] | None = None
+        self.failures: list[tuple[HookSubscription, BaseException]] | None = None
         """Set to a list by whoever wants to know of failed filters otherwise than from the log."""
         self._chains = {name: registry.chain(name) for name in FILTERS}
         self._observers = {
@@ -69,7 +69,7 @@ class Hooks:
             value = one.call(value, context) if one.is_rule else await self._filtered(hook, one, value, context)
         return value
 
-    async def _filtered(self, hook: FilterHook[V, C], one: Subscription, value: V, context: C) -> V:
+    async def _filtered(self, hook: FilterHook[V, C], one: HookSubscription, value: V, context: C) -> V:
         try:
             result = await self._calls[one.plugin].call(one.call, value, context)
         except PluginError as error:
@@ -79,7 +79,7 @@ class Hooks:
         returned = TypeError(f"it returned {type(result).__name__} and not {hook.value.__name__}")
         return self._failed(hook, one, value, returned)
 
-    def _failed(self, hook: FilterHook[V, C], one: Subscription, value: V, error: BaseException) -> V:
+    def _failed(self, hook: FilterHook[V, C], one: HookSubscription, value: V, error: BaseException) -> V:
         error_id = _log_failure(one, error)
         if self.failures is not None:
             self.failures.append((one, error))
@@ -105,7 +105,7 @@ class Hooks:
 class _Observer:
     """One observer, the events that wait for it, and the task that tells it."""
 
-    def __init__(self, subscription: Subscription, calls: PluginCalls, events_max: int) -> None:
+    def __init__(self, subscription: HookSubscription, calls: PluginCalls, events_max: int) -> None:
         self._subscription = subscription
         self._calls = calls
         self._queue: asyncio.Queue[object] = asyncio.Queue(events_max)
@@ -148,11 +148,11 @@ class _Observer:
         await asyncio.gather(self._task, return_exceptions=True)
 
 
-def _who(one: Subscription) -> dict[str, Any]:
+def _who(one: HookSubscription) -> dict[str, Any]:
     return {"hook": one.hook, "plugin": one.plugin, "function": one.name}
 
 
-def _log_failure(one: Subscription, error: BaseException) -> str:
+def _log_failure(one: HookSubscription, error: BaseException) -> str:
     """One line about a failed function; the id in it is all that others are told."""
     error_id = secrets.token_hex(8)
     _log.error("hook_failed", **_who(one), error_id=error_id, exc_info=error)

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct, field
 
-from turnwright_core.kit.calling import PluginCalls
+from turnwright_core.kit.plugin_calls import PluginCalls
 from turnwright_core.kit.plugins import ASSEMBLY, RUNTIME
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.toolset import TOOL_ORDER, Offer
@@ -31,7 +31,7 @@ TAKEN: Final = frozenset(TOOL_ORDER) | DEFAULT_TOOLS | {"error", "repo", "known"
 """Names that no tool of a plugin can have: the runtime's tools, built or not, and tags that it writes itself."""
 
 
-class Subscription(Struct, frozen=True):
+class HookSubscription(Struct, frozen=True):
     """One observer or filter. `name` is that of its function."""
 
     hook: str
@@ -49,7 +49,7 @@ class Subscription(Struct, frozen=True):
 class _Shared(Struct):
     """What all plugins of an executor have registered. Mutable: filled at the start."""
 
-    subscriptions: list[Subscription] = field(default_factory=list)
+    subscriptions: list[HookSubscription] = field(default_factory=list)
     tools: dict[str, tuple[str, PluginTool]] = field(default_factory=dict)
     open_entries: Callable[[TurnAddress], Entries] | None = None
 
@@ -128,9 +128,9 @@ class Registry:
         if not callable(call):
             raise TypeError(f"{hook}: {call!r} is not a function")
         name = str(getattr(call, "__qualname__", "") or type(call).__qualname__)
-        self._shared.subscriptions.append(Subscription(hook, self.plugin, name, int(priority), call))
+        self._shared.subscriptions.append(HookSubscription(hook, self.plugin, name, int(priority), call))
 
-    def chain(self, hook: str) -> tuple[Subscription, ...]:
+    def chain(self, hook: str) -> tuple[HookSubscription, ...]:
         return tuple(
             sorted((one for one in self._shared.subscriptions if one.hook == hook), key=lambda one: one.priority)
         )

@@ -12,7 +12,7 @@ from turnwright_core.entries import Cursor, Entry, EntryWrite
 from turnwright_core.runs import Loop, LoopEnd, Model, Run, Spending, Turn, TurnRequest, TurnResult
 from turnwright_core.schemes import Scheme
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.ports.packets import Packet, ViewChange
+from turnwright_executor.ports.packets import OpaqueViewChange, Packet
 
 
 class Claim(Struct, frozen=True):
@@ -33,14 +33,14 @@ class Claim(Struct, frozen=True):
     turn_calls: int
 
 
-class LeaseState(Struct, frozen=True):
+class LeaseRenewal(Struct, frozen=True):
     """How one lease stands after its renewal: whether it is still held, and whether an abort was requested."""
 
     held: bool
     abort_requested: bool
 
 
-class Holding(Struct, frozen=True):
+class RunOwner(Struct, frozen=True):
     """Who has a run: the owner and where it answers, empty for nobody; and the run's status."""
 
     owner: str
@@ -51,7 +51,7 @@ class Holding(Struct, frozen=True):
 class Renewal(Struct, frozen=True):
     """How leases stand, in the order in which they were asked for, and their length from now on."""
 
-    states: tuple[LeaseState, ...]
+    states: tuple[LeaseRenewal, ...]
     lease_ms: int
 
 
@@ -66,7 +66,7 @@ class WriteAck(Struct, frozen=True):
     read: tuple[Entry, ...] | None = None
     """The entries that exist among the paths that were to be read with it; None where the store did not read them."""
     revisions: tuple[int, ...] = ()
-    view_change: ViewChange | None = None
+    view_change: OpaqueViewChange | None = None
     """What it has changed of the run's view, if the store could tell it."""
 
 
@@ -77,7 +77,7 @@ class NewTurn(Struct, frozen=True):
     writes: Sequence[EntryWrite]
 
 
-class Changes(Struct, frozen=True):
+class RunChanges(Struct, frozen=True):
     """What changed in a run since the last ones, as it is now; `entries` in revision order."""
 
     entries: tuple[Entry, ...]
@@ -109,7 +109,7 @@ class Ledger(Protocol):
         """Make leases longer, each a run and its epoch, and tell which workspaces this executor has."""
         ...
 
-    async def holding(self, address: RunAddress) -> Holding:
+    async def holding(self, address: RunAddress) -> RunOwner:
         """Who has a run now."""
         ...
 
@@ -201,7 +201,7 @@ class Ledger(Protocol):
         """What a project says of its files."""
         ...
 
-    def watch(self, address: RunAddress, after: Cursor, body_bytes_max: int) -> AsyncGenerator[Changes, None]:
+    def watch(self, address: RunAddress, after: Cursor, body_bytes_max: int) -> AsyncGenerator[RunChanges, None]:
         """What changes in the timeline, until the caller closes it."""
         ...
 

@@ -64,7 +64,7 @@ class StoredPacket(Struct, frozen=True):
         return cls(turn, packet.digest, tuple(chain.from_iterable(message.pieces for message in packet.messages)))
 
 
-class ViewChange(Protocol):
+class OpaqueViewChange(Protocol):
     """What one write has changed of the run's view: the store's words, which only the assembler reads."""
 
 
@@ -76,7 +76,7 @@ class ViewChanges:
 
     def __init__(self) -> None:
         """Nothing is known."""
-        self._changes: list[ViewChange] = []
+        self._changes: list[OpaqueViewChange] = []
         self._at: Cursor | None = None
 
     @property
@@ -88,7 +88,7 @@ class ViewChanges:
         """A packet shows this moment."""
         self._changes, self._at = [], cursor
 
-    def add(self, cursor: Cursor, change: ViewChange | None) -> None:
+    def add(self, cursor: Cursor, change: OpaqueViewChange | None) -> None:
         """A write has come to this moment. Where it was not told what that changed, a gap is left."""
         if change and self._at and len(self._changes) < VIEW_CHANGES_MAX:
             self._changes.append(change)
@@ -96,7 +96,7 @@ class ViewChanges:
         elif cursor != self._at:
             self._changes, self._at = [], None
 
-    def all(self) -> Sequence[ViewChange]:
+    def all(self) -> Sequence[OpaqueViewChange]:
         """The changes in order; none where there is a gap."""
         return self._changes
 
@@ -111,7 +111,7 @@ class Packets(Protocol):
         at_least: Cursor | None,
         calibration: float,
         base: StoredPacket | None,
-        view_changes: Sequence[ViewChange] = (),
+        view_changes: Sequence[OpaqueViewChange] = (),
     ) -> Packet:
         """The packet of a turn, by what differs from `base` where the assembler has it too. Raises TurnwrightError.
 

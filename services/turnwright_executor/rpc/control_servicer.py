@@ -17,14 +17,14 @@ from turnwright_core.kit.auth import check_deployment, current_caller
 from turnwright_core.runs import check_vendor
 from turnwright_core.wire.entries import entry_to_pb
 from turnwright_executor.clients.file_constraints import kept_file
-from turnwright_executor.clients.tool_calls import Call, ToolCalls
+from turnwright_executor.clients.tool_calls import ClientCommand, ToolCalls
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.rpc.forwarding import Forward, Forwarding, check_floor, copied
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_grammar import Command
 
 
-class ControlRpcs(Forwarding):
+class ExecutorControlRpcs(Forwarding):
     """Rpcs of control.proto; they are for clients, not for models."""
 
     _calls: ToolCalls
@@ -56,7 +56,7 @@ class ControlRpcs(Forwarding):
             wanted = registry_pb2.SetFileConstraintsRequest(project=request.project, constraints=[constraint])
             await self.store.call(self.rows.SetFileConstraints, wanted, caller=caller)
         address = RunAddress(request.project, request.run)
-        call = Call(address, command, caller.principal, request.request_id, is_trusted=caller.holds_secret)
+        call = ClientCommand(address, command, caller.principal, request.request_id, is_trusted=caller.holds_secret)
         return pb.CallToolResponse(record=entry_to_pb(await self._calls.call(call)))
 
     async def AddModel(self, request: pb.AddModelRequest, context: Any) -> pb.AddModelResponse:

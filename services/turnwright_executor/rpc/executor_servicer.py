@@ -11,13 +11,13 @@ from turnwright_core.kit.peer import Peer
 from turnwright_executor.clients.tool_calls import ToolCalls
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.workspaces import Admits, Locate
-from turnwright_executor.rpc.control_servicer import ControlRpcs
-from turnwright_executor.rpc.proposal_servicer import ProposalRpcs
+from turnwright_executor.rpc.control_servicer import ExecutorControlRpcs
+from turnwright_executor.rpc.proposal_servicer import ExecutorProposalRpcs
 from turnwright_executor.rpc.query_servicer import QueryRpcs
-from turnwright_executor.rpc.stream_servicer import StreamRpcs
+from turnwright_executor.rpc.stream_servicer import ExecutorStreamRpcs
 from turnwright_executor.rpc.task_servicer import TaskRpcs
 from turnwright_executor.rpc.watch_servicer import WatchRpcs
-from turnwright_executor.rpc.watches import Watches
+from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
 
@@ -25,10 +25,10 @@ from turnwright_executor.watching.hubs import Hubs
 class ExecutorServicer(
     TaskRpcs,
     WatchRpcs,
-    ProposalRpcs,
-    ControlRpcs,
+    ExecutorProposalRpcs,
+    ExecutorControlRpcs,
     QueryRpcs,
-    StreamRpcs,
+    ExecutorStreamRpcs,
     executor_service_pb2_grpc.ExecutorServiceServicer,
 ):
     """Implements turnwright.executor.v1.ExecutorService."""
@@ -39,7 +39,7 @@ class ExecutorServicer(
         ledger: Ledger,
         hubs: Hubs,
         scheduler: Scheduler,
-        watches: Watches,
+        watches: OpenWatches,
         calls: ToolCalls,
         locate: Locate,
         admits: Admits,

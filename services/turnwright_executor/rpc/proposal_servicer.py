@@ -28,20 +28,20 @@ from turnwright_executor.domain.amending import check_contents, contents_in
 from turnwright_executor.domain.effects import CommandEffect, Effect, QuestionEffect
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.rpc.forwarding import Forwarding, copied
-from turnwright_executor.rpc.watches import Watches
+from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.watching.proposals import proposal_of
 from turnwright_executor.wire.command_records import effect_in
 
 
-class ProposalRpcs(Forwarding):
+class ExecutorProposalRpcs(Forwarding):
     """Resolve, and the rpcs of proposal.proto."""
 
     _hubs: Hubs
     _ledger: Ledger
     _scheduler: Scheduler
-    _watches: Watches
+    _watches: OpenWatches
 
     async def Resolve(self, request: pb.ResolveRequest, context: Any) -> pb.ResolveResponse:
         """Decide on a proposal; its loop goes on."""

@@ -11,7 +11,7 @@ from turnwright_executor.rpc.forwarding import Forward, Forwarding, Speaker
 _produced = partial(Forward, speaker=Speaker.PRODUCER)
 
 
-class StreamRpcs(Forwarding):
+class ExecutorStreamRpcs(Forwarding):
     """Rpcs of stream.proto; the caller is the producer."""
 
     OpenStream = _produced()

@@ -27,7 +27,7 @@ from turnwright_core.limits import EVENT_BODY_BYTES_MAX, NAME_CHARS_MAX, NOTICE_
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.rpc.forwarding import Forwarding, check_floor
-from turnwright_executor.rpc.watches import Watches
+from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.watching import events
 from turnwright_executor.watching.hubs import Hubs
 
@@ -42,7 +42,7 @@ class WatchRpcs(Forwarding):
     """WatchRun, and the rpcs of watch.proto."""
 
     _hubs: Hubs
-    _watches: Watches
+    _watches: OpenWatches
     _heartbeat_s: float
     """Seconds of silence after which a watcher is told that it is silence."""
     _catalogue: watch_pb2.DiscoverResponse

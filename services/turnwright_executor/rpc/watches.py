@@ -11,7 +11,7 @@ from turnwright_core.errors import Reason, fault
 T = TypeVar("T")
 
 
-class Watches:
+class OpenWatches:
     """The common end of the watches of this executor."""
 
     def __init__(self) -> None:

@@ -51,7 +51,7 @@ _log = get_logger("leases")
 class Holder(Protocol):
     """Who works under the leases."""
 
-    def lose(self, address: RunAddress, *, to_other: bool) -> None:
+    def on_lost(self, address: RunAddress, *, to_other: bool) -> None:
         """Stop the work on a run: somebody else holds it, or it could not be renewed."""
         ...
 
@@ -168,7 +168,7 @@ class Leases:
             self._taken.set()
 
     @property
-    def is_choosy(self) -> bool:
+    def is_workspace_bound(self) -> bool:
         return bool(self._workspaces)
 
     def has_workspace(self, claim: Claim) -> bool:
@@ -286,7 +286,7 @@ class Leases:
     def _lose(self, holder: Holder, address: RunAddress, *, to_other: bool) -> None:
         epoch = self._held.pop(address).epoch
         _log.warning("lease_lost", run=address.run, epoch=epoch, to_other=to_other)
-        holder.lose(address, to_other=to_other)
+        holder.on_lost(address, to_other=to_other)
 
 
 def _address_of(claim: Claim) -> RunAddress:

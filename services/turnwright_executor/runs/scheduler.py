@@ -25,11 +25,11 @@ from turnwright_executor.domain.endings import ABORT, AWAY, GONE, ending_of, is_
 from turnwright_executor.ports.ledger import Claim
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.turn.driver import Driver
-from turnwright_executor.turn.known import Known, state_of
-from turnwright_executor.turn.loop_scope import Lease, LoopScope, Placement, Services
+from turnwright_executor.turn.loop_scope import LeaseHandle, LoopScope, Placement, Services
 from turnwright_executor.turn.loop_steps import LoopSteps
 from turnwright_executor.turn.machine import Action
 from turnwright_executor.turn.turn_line import bind_turn
+from turnwright_executor.turn.unsaved import Unsaved, state_of
 from turnwright_executor.watching.hub import RunHub
 from turnwright_executor.watching.hubs import Hubs
 
@@ -84,11 +84,11 @@ class Scheduler:
         self._place = place
         self._backoff_s = backoff_s
         self._workers: dict[RunAddress, _Worker] = {}
-        self._known: dict[RunAddress, Known] = {}
+        self._known: dict[RunAddress, Unsaved] = {}
         self._slots = asyncio.Semaphore(services.settings.loops_max)
         self._draining = False
         self._seeking: asyncio.Task[None] | None = None
-        self._stirred = asyncio.Event()
+        self._wake = asyncio.Event()
         """Set when work may be found before the next look for it is due."""
         self._waiting: dict[RunAddress, asyncio.TimerHandle] = {}
         self._expecting: dict[RunAddress, asyncio.Task[None]] = {}
@@ -118,8 +118,8 @@ class Scheduler:
             if not claims or len(claims) < free:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(settings.work_poll_s):
-                        await self._stirred.wait()
-            self._stirred.clear()
+                        await self._wake.wait()
+            self._wake.clear()
             await asyncio.sleep(0)
 
     def _take(self, claim: Claim) -> None:
@@ -131,9 +131,9 @@ class Scheduler:
             self._employ(address, claim)
 
     def _employ(self, address: RunAddress, claim: Claim | None = None, *, aborting: bool = False) -> None:
-        if claim is None and self._seeking and self._leases.is_choosy:
+        if claim is None and self._seeking and self._leases.is_workspace_bound:
             # Who claims a run starts its loop, and nobody may have its workspace: that is told of runs that are found.
-            self._stirred.set()
+            self._wake.set()
             return
         if expecting := self._expecting.pop(address, None):
             expecting.cancel()
@@ -190,7 +190,7 @@ class Scheduler:
         del self._waiting[address]
         self.kick(address)
 
-    def lose(self, address: RunAddress, *, to_other: bool) -> None:
+    def on_lost(self, address: RunAddress, *, to_other: bool) -> None:
         """Stop the work on a run whose lease is lost. What nobody else has taken is looked at again."""
         worker = self._workers.get(address)
         if worker and worker.task:
@@ -314,8 +314,8 @@ class Scheduler:
         """What drives a loop from where its ledger says that it stands."""
         known = self._known.get(address)
         if known is None or known.loop != loop.sequence:
-            known = self._known[address] = Known(loop.sequence)
-        lease = Lease(partial(self._leases.confirm, address), partial(self._leases.claim, address))
+            known = self._known[address] = Unsaved(loop.sequence)
+        lease = LeaseHandle(partial(self._leases.confirm, address), partial(self._leases.claim, address))
         place = partial(self._place, address, claim, loop)
         steps = LoopSteps(LoopScope(self._services, address, claim, loop, known, hub, lease), place)
         driver = Driver(state_of(claim, known, self._services.settings.turn_losses_max), steps)

@@ -13,7 +13,7 @@ from typing import Final
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from turnwright_executor.tools.paths import refused
-from turnwright_executor.tools.ports import Gathered
+from turnwright_executor.tools.ports import GatheredFiles
 
 RATIO_MAX: Final = 100
 """Bytes that one byte of an archive may unpack to."""
@@ -29,7 +29,7 @@ def is_archive(data: bytes) -> bool:
     return data.startswith((b"PK\x03\x04", b"PK\x05\x06"))
 
 
-def unpacked(data: bytes, files_max: int, bytes_max: int) -> Gathered:
+def unpacked(data: bytes, files_max: int, bytes_max: int) -> GatheredFiles:
     """The files in an archive. Raises RefusedError for one that is broken, too large, or leaves its folder."""
     try:
         with ZipFile(BytesIO(data)) as archive:
@@ -38,7 +38,7 @@ def unpacked(data: bytes, files_max: int, bytes_max: int) -> Gathered:
         raise refused("unsupported:415", f"The archive cannot be unpacked: {error}.") from None
 
 
-def _files(archive: ZipFile, bytes_max: int, files_max: int) -> Gathered:
+def _files(archive: ZipFile, bytes_max: int, files_max: int) -> GatheredFiles:
     files: dict[str, bytes] = {}
     left_out: list[str] = []
     left = bytes_max
@@ -48,7 +48,7 @@ def _files(archive: ZipFile, bytes_max: int, files_max: int) -> Gathered:
             continue
         files[info.filename] = _content(archive, info, left)
         left -= len(files[info.filename])
-    return Gathered(True, dict(sorted(files.items())), tuple(left_out))
+    return GatheredFiles(True, dict(sorted(files.items())), tuple(left_out))
 
 
 def _members(archive: ZipFile, files_max: int) -> Iterator[ZipInfo]:

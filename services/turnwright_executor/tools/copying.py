@@ -20,7 +20,7 @@ from turnwright_executor.tools.gates import check_size
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import listed
 from turnwright_executor.tools.paths import (
-    Item,
+    PathItem,
     RefusedError,
     answering,
     check_text,
@@ -41,7 +41,7 @@ from turnwright_grammar import Command
 class Pair(Struct, frozen=True):
     """One source and the path that it goes to."""
 
-    source: Item
+    source: PathItem
     to: str
 
 
@@ -90,7 +90,7 @@ class Copying:
             raise refused("invalid:400", f"Several sources would go to one path below {to}.")
         return pairs
 
-    async def _sources(self, path: str, context: Context) -> list[Item]:
+    async def _sources(self, path: str, context: Context) -> list[PathItem]:
         if not is_pattern(path):
             return [await get_item(path, context)]
         found = await find_items(path, context, self._limits.matches_max)
@@ -114,7 +114,7 @@ class Copying:
                 await self._leave(pair.source, writes, edits, context)
         return writes, edits
 
-    async def _leave(self, source: Item, writes: list[EntryWrite], edits: list[FileEdit], context: Context) -> None:
+    async def _leave(self, source: PathItem, writes: list[EntryWrite], edits: list[FileEdit], context: Context) -> None:
         """What a moved source leaves behind: nothing."""
         if source.is_file:
             await normal(source.path, context, writing=True)
@@ -123,7 +123,7 @@ class Copying:
         check_writable(source.path, context)
         writes.append(removal(source.path))
 
-    async def _written(self, source: Item, to: str, command: Command, context: Context) -> EntryWrite:
+    async def _written(self, source: PathItem, to: str, command: Command, context: Context) -> EntryWrite:
         """The write that makes an entry a copy; the gates are those of any other write."""
         check_writable(to, context)
         target = await find_item(to, context)
@@ -161,7 +161,7 @@ class Copying:
         writes = (*done.writes, *(removal(source.path) for source in gone))
         return Done(done.body, done.state, done.outcome, done.attributes, writes)
 
-    async def _left(self, path: str, context: Context) -> list[Item]:
+    async def _left(self, path: str, context: Context) -> list[PathItem]:
         """The sources that are still there."""
         if is_pattern(path):
             return await find_items(path, context, self._limits.matches_max)
@@ -169,7 +169,7 @@ class Copying:
         return [source] if source else []
 
 
-def _file_of(source: Item) -> str:
+def _file_of(source: PathItem) -> str:
     """The file whose mode a copy gets; empty for an entry, which has none."""
     return source.path if source.is_file else ""
 

@@ -22,7 +22,7 @@ from turnwright_executor.tools.contract import Context, Done, Proposed, failed
 from turnwright_executor.tools.listing import LISTED_MAX, changed_files, line_count, listed, plural
 from turnwright_executor.tools.paths import (
     BATCH_PATHS_MAX,
-    Item,
+    PathItem,
     RefusedError,
     file_attributes,
     read_file,
@@ -46,7 +46,7 @@ _CUT_BYTES: Final = 128
 """Room for the line that says how much of a difference is not shown."""
 
 
-def changed(item: Item | None, path: str, content: str, like: str = "") -> FileEdit:
+def changed(item: PathItem | None, path: str, content: str, like: str = "") -> FileEdit:
     """The edit that makes a file what `content` says; `item` is the file as it is, None where there is none.
 
     A new file gets the mode of the file `like`, where one is named.
@@ -56,7 +56,7 @@ def changed(item: Item | None, path: str, content: str, like: str = "") -> FileE
     return FileEdit(path, item.hash if item else None, content, patch, like="" if item else like)
 
 
-def removed(item: Item) -> FileEdit:
+def removed(item: PathItem) -> FileEdit:
     patch = (
         f"The binary file {item.path} goes away.\n" if item.text is None else unified_patch(item.path, item.text, "")
     )

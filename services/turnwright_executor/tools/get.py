@@ -20,7 +20,7 @@ from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import described, listed
 from turnwright_executor.tools.pages import checked_address, kept_page, page_item
 from turnwright_executor.tools.paths import (
-    Item,
+    PathItem,
     answering,
     caught_up,
     check_text,
@@ -82,7 +82,7 @@ class Get(Settled):
         attributes = {"first": part.first, "last": part.last, "total": part.total}
         return Done(part.text, attributes=attributes, writes=item.refresh)
 
-    async def _exactly(self, path: str, context: Context) -> Item | None:
+    async def _exactly(self, path: str, context: Context) -> PathItem | None:
         return await (page_item(path, context, self._web) if is_page(path) else exactly(path, context))
 
     async def _preview(self, command: Command, context: Context) -> Done:
@@ -112,13 +112,13 @@ class Get(Settled):
         lines = [_line(item, self._limits.token_divisor) for item in items]
         return Done(listed(lines, self._limits.listed_max), writes=writes)
 
-    async def _matching(self, path: str, text: str, context: Context) -> list[Item]:
+    async def _matching(self, path: str, text: str, context: Context) -> list[PathItem]:
         if not text:
             return await self._by_path(path, context)
         pattern = path if is_pattern(path) else await normal(path, context)
         return await find_items(pattern, context, self._limits.matches_max, text)
 
-    async def _by_path(self, path: str, context: Context) -> list[Item]:
+    async def _by_path(self, path: str, context: Context) -> list[PathItem]:
         if is_page(path):
             return [await page_item(path, context, self._web)]
         if not is_pattern(path):
@@ -131,7 +131,7 @@ def _shown(write: EntryWrite, visibility: Visibility) -> EntryWrite:
     return replace(write, change=replace(write.change, visibility=visibility))
 
 
-def _line(item: Item, divisor: int) -> str:
+def _line(item: PathItem, divisor: int) -> str:
     return f"{item.path}: no text" if item.text is None else described(item.path, item.text, divisor)
 
 

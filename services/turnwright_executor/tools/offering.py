@@ -16,7 +16,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier
-from turnwright_core.kit.calling import LateError, PluginCalls, PluginError
+from turnwright_core.kit.plugin_calls import LateError, PluginCalls, PluginError
 from turnwright_core.limits import BODY_BYTES_MAX
 from turnwright_core.runs import Mode
 from turnwright_core.schemes import Scheme

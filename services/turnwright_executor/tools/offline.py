@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from turnwright_executor.tools.ports import Download, Hit, Page, WebError
+from turnwright_executor.tools.ports import Download, Page, WebError, WebResult
 
 TEXT = "This runtime has no web access. Continue with what the project has."
 
@@ -20,7 +20,7 @@ class Offline:
         """Raises WebError."""
         _refuse()
 
-    async def search(self, query: str, results_max: int) -> list[Hit]:  # noqa: ARG002
+    async def search(self, query: str, results_max: int) -> list[WebResult]:  # noqa: ARG002
         """Raises WebError."""
         _refuse()
 

@@ -10,13 +10,13 @@ from turnwright_core.entries import EntryWrite, SetEntry, Tier, Visibility, to_a
 from turnwright_core.limits import SUMMARY_CHARS_MAX
 from turnwright_executor.domain.pages import PageAddressError, page_address
 from turnwright_executor.tools.contract import Context
-from turnwright_executor.tools.paths import Item, find_item, refused
+from turnwright_executor.tools.paths import PathItem, find_item, refused
 from turnwright_executor.tools.ports import Page, Web, WebError
 
 EMPTY = "(The page has no text.)"
 
 
-async def page_item(path: str, context: Context, web: Web) -> Item:
+async def page_item(path: str, context: Context, web: Web) -> PathItem:
     """What is kept of a page, else the page as it is fetched now, with the write that keeps it. Raises RefusedError."""
     if item := await kept_page(path, context):
         return item
@@ -29,10 +29,10 @@ async def page_item(path: str, context: Context, web: Web) -> Item:
         raise refused(error.outcome, f"{address} could not be opened. {error}") from None
     write = page_write(address, page)
     text = write.change.body if isinstance(write.change, SetEntry) else None
-    return Item(address, text, refresh=(write,))
+    return PathItem(address, text, refresh=(write,))
 
 
-async def kept_page(path: str, context: Context) -> Item | None:
+async def kept_page(path: str, context: Context) -> PathItem | None:
     """What is kept of a page; None where it would have to be fetched. Raises RefusedError."""
     for spelling in dict.fromkeys((checked_address(path), path.strip())):
         if item := await find_item(spelling, context):

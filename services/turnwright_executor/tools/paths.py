@@ -71,7 +71,7 @@ def refused(outcome: str, body: str) -> RefusedError:
     return RefusedError(failed(outcome, body))
 
 
-class Item(Struct, frozen=True):
+class PathItem(Struct, frozen=True):
     """One thing that a path stands for.
 
     `text` is None for a file that is no text, `hash` is that of a file's bytes and empty for an entry. `entry` is
@@ -133,7 +133,7 @@ def _refusing(path: str) -> Iterator[None]:
         raise refused("unreadable:500", f"{path} cannot be read: {error.strerror}.") from None
 
 
-async def find_item(path: str, context: Context, *, gives_text: bool = False) -> Item | None:
+async def find_item(path: str, context: Context, *, gives_text: bool = False) -> PathItem | None:
     """What stands at exactly this path, None where nothing does. Raises RefusedError.
 
     `gives_text`: a short file comes without its entry, which needs no look at the store; its refresh gives the text
@@ -143,13 +143,13 @@ async def find_item(path: str, context: Context, *, gives_text: bool = False) ->
     if not is_file(path):
         entry = await _entry_at(path, context)
         is_seen = entry is not None and context.entries.scheme(entry.scheme).model_visible
-        return Item(path, entry.body, "", entry) if entry and is_seen else None
+        return PathItem(path, entry.body, "", entry) if entry and is_seen else None
     with _refusing(path):
         path, file = await context.workspace.find(path)
     if file is None:
         return None
     if gives_text and file.text is not None and file.bytes_ <= GIVEN_BYTES_MAX:
-        return Item(path, file.text, file.hash, refresh=(_giving(path, file),), gives_text=True)
+        return PathItem(path, file.text, file.hash, refresh=(_giving(path, file),), gives_text=True)
     return _file_item(path, file, await _entry_at(path, context))
 
 
@@ -157,9 +157,9 @@ async def _entry_at(path: str, context: Context) -> Entry | None:
     return next(iter(await context.entries.get([path])), None)
 
 
-def _file_item(path: str, file: FileText, entry: Entry | None) -> Item:
+def _file_item(path: str, file: FileText, entry: Entry | None) -> PathItem:
     """A file as it is on the disk; `entry` is what the store has of it, its body is not looked at."""
-    return Item(path, file.text, file.hash, entry, refreshed(path, file, entry))
+    return PathItem(path, file.text, file.hash, entry, refreshed(path, file, entry))
 
 
 def _giving(path: str, file: FileText) -> EntryWrite:
@@ -169,7 +169,7 @@ def _giving(path: str, file: FileText) -> EntryWrite:
     return EntryWrite(path, change, Tier.PLUGIN)
 
 
-async def get_item(path: str, context: Context, *, gives_text: bool = False) -> Item:
+async def get_item(path: str, context: Context, *, gives_text: bool = False) -> PathItem:
     """What stands at exactly this path, as `find_item`. Raises RefusedError, with near paths where nothing does."""
     item = await find_item(path, context, gives_text=gives_text)
     if item is None:
@@ -177,7 +177,7 @@ async def get_item(path: str, context: Context, *, gives_text: bool = False) -> 
     return item
 
 
-async def find_items(pattern: str, context: Context, limit: int, body_pattern: str = "") -> list[Item]:
+async def find_items(pattern: str, context: Context, limit: int, body_pattern: str = "") -> list[PathItem]:
     """What a pattern stands for, a path that is spelled like one included; files are read. Raises RefusedError.
 
     A file that cannot be read is left out. More than `limit` are refused: who acts on some of them must know which.
@@ -190,7 +190,7 @@ async def find_items(pattern: str, context: Context, limit: int, body_pattern: s
         told = f"{pattern} stands for more than {limit} entries, which is too many for one command."
         raise refused("too_large:413", f"{told} Use a narrower pattern, such as one for each folder.")
     bodies = await _bodies([entry for entry in found if not is_file(entry.path)], context)
-    items: list[Item | None] = []
+    items: list[PathItem | None] = []
     for entry in found:
         if not is_file(entry.path):
             items.append(bodies.get(entry.path))
@@ -201,21 +201,21 @@ async def find_items(pattern: str, context: Context, limit: int, body_pattern: s
     return [item for item in items if item is not None]
 
 
-async def _bodies(found: Sequence[Entry], context: Context) -> dict[str, Item]:
+async def _bodies(found: Sequence[Entry], context: Context) -> dict[str, PathItem]:
     """Entries with their bodies, read in messages of a bounded size."""
-    items: dict[str, Item] = {}
+    items: dict[str, PathItem] = {}
     batch: list[Entry] = []
     for place, entry in enumerate(found):
         batch.append(entry)
         is_full = sum(each.body_size_bytes for each in batch) >= BATCH_BYTES_MAX or len(batch) >= BATCH_PATHS_MAX
         if is_full or place == len(found) - 1:
             read = await context.entries.get([each.path for each in batch])
-            items |= {each.path: Item(each.path, each.body, "", each) for each in read}
+            items |= {each.path: PathItem(each.path, each.body, "", each) for each in read}
             batch = []
     return items
 
 
-async def exactly(path: str, context: Context) -> Item | None:
+async def exactly(path: str, context: Context) -> PathItem | None:
     """What stands at a path that may also be a pattern, such as `app/[id]/page.tsx`. Raises RefusedError."""
     if shape_of(path) is Shape.REGEX:
         return None
@@ -280,14 +280,14 @@ def check_writable(path: str, context: Context) -> None:
         raise refused("permission:403", f"{path} is a record of what happened: only its visibility can be set.")
 
 
-def check_text(item: Item) -> str:
+def check_text(item: PathItem) -> str:
     """The text of an item. Raises RefusedError for a file that has none."""
     if item.text is None:
         raise refused("unsupported:415", f"{item.path} is not UTF-8 text, or is too large to be read as text.")
     return item.text
 
 
-async def caught_up(items: Sequence[Item], context: Context) -> tuple[EntryWrite, ...]:
+async def caught_up(items: Sequence[PathItem], context: Context) -> tuple[EntryWrite, ...]:
     """The writes that bring the store to what the disk says; where they are large, they are written at once."""
     writes = [write for item in items for write in item.refresh]
     if sum(len(item.text or "") for item in items if item.refresh) < BATCH_BYTES_MAX:

@@ -39,7 +39,7 @@ class TooMuchError(Exception):
     """There is more than a limit allows. The text says how much that is."""
 
 
-class Gathered(Struct, frozen=True):
+class GatheredFiles(Struct, frozen=True):
     """What stands at a path. `files`: the bytes by the path below the folder; of one file, by its name."""
 
     is_folder: bool
@@ -69,7 +69,7 @@ class Workspace(Protocol):
         """The path in its one spelling and the file there, in one step. Raises as `normalise` and `read` do."""
         ...
 
-    async def gather(self, path: str, files_max: int, bytes_max: int) -> Gathered | None:
+    async def gather(self, path: str, files_max: int, bytes_max: int) -> GatheredFiles | None:
         """The file at a path, or all files below a folder; None where neither is.
 
         Raises OutsideProjectError, TooMuchError, OSError.
@@ -159,7 +159,7 @@ class Download(Struct, frozen=True):
     data: bytes
 
 
-class Hit(Struct, frozen=True):
+class WebResult(Struct, frozen=True):
     """One result of a search; each text is one line without control characters."""
 
     address: str
@@ -178,6 +178,6 @@ class Web(Protocol):
         """What stands at an address; an error where it has more bytes."""
         ...
 
-    async def search(self, query: str, results_max: int) -> list[Hit]:
+    async def search(self, query: str, results_max: int) -> list[WebResult]:
         """What the search engine finds, the best first."""
         ...

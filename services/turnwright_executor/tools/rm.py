@@ -12,7 +12,7 @@ from turnwright_executor.tools.files import carry_out, proposed, removed
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import described, listed
 from turnwright_executor.tools.paths import (
-    Item,
+    PathItem,
     RefusedError,
     answering,
     check_writable,
@@ -61,7 +61,7 @@ class Rm:
             await normal(item.path, context, writing=True)
         return proposed([removed(item) for item in files], command)
 
-    async def _items(self, path: str, context: Context) -> list[Item] | None:
+    async def _items(self, path: str, context: Context) -> list[PathItem] | None:
         """What is to go; None for a file that is gone from the disk and only left in the store."""
         if is_pattern(path):
             items = await find_items(path, context, self._limits.matches_max)
@@ -75,7 +75,7 @@ class Rm:
     async def _is_left_over(self, path: str, context: Context) -> bool:
         return bool(await context.entries.get([path])) and await read_file(path, context) is None
 
-    def _removed(self, items: list[Item], context: Context) -> Done:
+    def _removed(self, items: list[PathItem], context: Context) -> Done:
         for item in items:
             check_writable(item.path, context)
         lines = [item.path for item in items]

@@ -18,7 +18,7 @@ from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import plural
 from turnwright_executor.tools.pages import page_write
 from turnwright_executor.tools.paths import answering
-from turnwright_executor.tools.ports import Hit, Page, Web, WebError
+from turnwright_executor.tools.ports import Page, Web, WebError, WebResult
 from turnwright_executor.tools.settled import Settled
 from turnwright_grammar import Command
 
@@ -73,7 +73,7 @@ class Search(Settled):
             return None
 
 
-def _listed(hits: Sequence[Hit], opened: set[str]) -> str:
+def _listed(hits: Sequence[WebResult], opened: set[str]) -> str:
     """The results, numbered; an opened one says so, so that nobody fetches it again."""
     lines = [f"{plural(len(hits), 'result')}. <get> opens a page; those marked + are here already."]
     for number, hit in enumerate(hits, 1):

@@ -17,7 +17,7 @@ from turnwright_executor.tools.gates import check_size
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import described, listed
 from turnwright_executor.tools.paths import (
-    Item,
+    PathItem,
     answering,
     caught_up,
     check_text,
@@ -90,12 +90,12 @@ class Set:
             return proposed([changed(item, path, result.text)], command, result.notes)
         return self._written(item, path, result, command)
 
-    def _unchanged(self, item: Item, command: Command, context: Context) -> Done:
+    def _unchanged(self, item: PathItem, command: Command, context: Context) -> Done:
         names_view = visibility_of(command) or summary_of(command) is not None
         writes = (*item.refresh, _shown(item, command, context)) if names_view else item.refresh
         return Done(f"{item.path} already reads like this; nothing was changed.", writes=writes)
 
-    def _written(self, item: Item | None, path: str, result: EditResult, command: Command) -> Done:
+    def _written(self, item: PathItem | None, path: str, result: EditResult, command: Command) -> Done:
         check_size(path, result.text, self._limits)
         change = SetEntry(
             result.text,
@@ -107,7 +107,7 @@ class Set:
         return Done("\n".join(lines), writes=(EntryWrite(path, change, Tier.MODEL),))
 
 
-def _edited(item: Item | None, path: str, command: Command) -> EditResult:
+def _edited(item: PathItem | None, path: str, command: Command) -> EditResult:
     # Loaded with the first edit: a tool is listed long before it is used.
     from turnwright_grammar import EditConflict, EditResult, EditSyntaxError, apply_edit  # noqa: PLC0415
 
@@ -123,7 +123,7 @@ def _edited(item: Item | None, path: str, command: Command) -> EditResult:
             return result
 
 
-def _shown(item: Item, command: Command, context: Context) -> EntryWrite:
+def _shown(item: PathItem, command: Command, context: Context) -> EntryWrite:
     """The view of an item as a command wants it; a record's view may be set though the record may not."""
     change = SetEntry(attributes_json=with_summary(command, item.entry), visibility=visibility_of(command))
     is_record = item.path.startswith("log://")

@@ -34,7 +34,7 @@ from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import described, plural
 from turnwright_executor.tools.pages import checked_address
 from turnwright_executor.tools.paths import answering, refused, removal
-from turnwright_executor.tools.ports import Gathered, OutsideProjectError, TooMuchError, Web, WebError, Workspace
+from turnwright_executor.tools.ports import GatheredFiles, OutsideProjectError, TooMuchError, Web, WebError, Workspace
 from turnwright_executor.tools.settled import Settled
 from turnwright_grammar import Command
 
@@ -105,17 +105,17 @@ class Skill(Settled):
             )
         return await asyncio.to_thread(self._read, name, source, gathered)
 
-    def _read(self, name: str, source: str, gathered: Gathered) -> _Skill:
+    def _read(self, name: str, source: str, gathered: GatheredFiles) -> _Skill:
         """Texts of bytes. Raises RefusedError where there is none."""
         if not gathered.is_folder:
             ((_, data),) = gathered.files.items()
             if not is_archive(data):
-                return _skill_of(name, source, Gathered(False, {f"index{DOCUMENT}": data}))
+                return _skill_of(name, source, GatheredFiles(False, {f"index{DOCUMENT}": data}))
             gathered = unpacked(data, self._limits.skill_files_max, self._limits.skill_bytes_max)
             gathered = replace(gathered, files=without_outer_folder(gathered.files))
         return _skill_of(name, source, gathered)
 
-    async def _from_web(self, source: str, context: Context) -> Gathered:
+    async def _from_web(self, source: str, context: Context) -> GatheredFiles:
         address = checked_address(source)
         if context.no_web:
             raise refused("permission:403", f"This loop works without the web, so {address} cannot be loaded.")
@@ -126,9 +126,9 @@ class Skill(Settled):
         if download.media_type in _HTML_TYPES:
             told = f"{address} is a web page. Name the address of the Markdown file or the zip archive itself."
             raise refused("unsupported:415", told)
-        return Gathered(False, {basename(download.address): download.data})
+        return GatheredFiles(False, {basename(download.address): download.data})
 
-    async def _from_disk(self, source: str, context: Context) -> Gathered:
+    async def _from_disk(self, source: str, context: Context) -> GatheredFiles:
         """What stands at a path in the project, else on the shelf, there also without its ending."""
         places = [(context.workspace, source)]
         if self._shelf:
@@ -141,7 +141,7 @@ class Skill(Settled):
         )
         raise refused("not_found:404", told)
 
-    async def _gathered(self, place: Workspace, path: str) -> Gathered | None:
+    async def _gathered(self, place: Workspace, path: str) -> GatheredFiles | None:
         try:
             return await place.gather(path, self._limits.skill_files_max, self._limits.skill_bytes_max)
         except OutsideProjectError as error:
@@ -152,7 +152,7 @@ class Skill(Settled):
             raise refused("unreadable:500", f"{path} cannot be read: {error.strerror}.") from None
 
 
-def _skill_of(name: str, source: str, gathered: Gathered) -> _Skill:
+def _skill_of(name: str, source: str, gathered: GatheredFiles) -> _Skill:
     placed = skill_paths(name, gathered.files)
     left_out = [
         *gathered.left_out,

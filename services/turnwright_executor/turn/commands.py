@@ -23,14 +23,14 @@ from turnwright_core.runs import PROPOSED, Loop
 from turnwright_core.streams import PRODUCER_LOST
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.effects import EffectClass, FileEffect
-from turnwright_executor.domain.endings import is_passing, outcome_of
+from turnwright_executor.domain.endings import is_transient, outcome_of
 from turnwright_executor.domain.records import error_path_of
 from turnwright_executor.ports.publishing import Activity, Publisher
 from turnwright_executor.tools.contract import Context, Done, Proposed, Tool, failed
 from turnwright_executor.tools.ports import Shell, Workspace
 from turnwright_executor.turn import indeterminate
 from turnwright_executor.turn.accepting import Proposals, amended, record_too_large
-from turnwright_executor.turn.machine import Action, Here, TurnState
+from turnwright_executor.turn.machine import Action, CommandProgress, TurnState
 from turnwright_executor.turn.records import error_write
 from turnwright_executor.turn.settlement import channels_of, closed_channels
 from turnwright_executor.turn.write_buffer import REFUSALS, WriteBuffer
@@ -102,7 +102,7 @@ class CommandSteps:
 
     async def _settle(self, record: CommandRecord, done: Done) -> None:
         self._scope.buffer.settle(record, done)
-        self._state.here.pop(record.path, None)
+        self._state.progress.pop(record.path, None)
         if self._scope.proposals.has_vetoed:
             # They are told once their records are stored; they are rare.
             await self._scope.buffer.flush(full=True)
@@ -114,8 +114,8 @@ class CommandSteps:
             return await self._settle(record, prepared)
         record = record.prepared(prepared.effect, prepared.body, prepared.attributes)
         self._state.records[record.path] = record
-        here = Here.GRANTED if self._scope.asks_nobody else Here.UNDECIDED
-        self._state.here[record.path] = here if prepared.needs_decision else Here.CLEARED
+        progress = CommandProgress.GRANTED if self._scope.asks_nobody else CommandProgress.UNDECIDED
+        self._state.progress[record.path] = progress if prepared.needs_decision else CommandProgress.CLEARED
         return None
 
     async def _prepared(self, record: CommandRecord) -> Done | Proposed:
@@ -128,7 +128,7 @@ class CommandSteps:
             return self._failure(record, error)
 
     async def _propose(self, record: CommandRecord) -> None:
-        self._state.here.pop(record.path, None)
+        self._state.progress.pop(record.path, None)
         self._scope.buffer.move(record.proposed())
 
     async def _park(self, record: CommandRecord) -> None:
@@ -144,7 +144,7 @@ class CommandSteps:
         if too_large := record_too_large(record):
             return await self._settle(record, too_large)
         self._state.records[record.path] = record
-        self._state.here[record.path] = Here.CLEARED
+        self._state.progress[record.path] = CommandProgress.CLEARED
         self._accepted.add(record.path)
         return None
 
@@ -157,7 +157,7 @@ class CommandSteps:
         if record.path in self._accepted:
             self._accepted.discard(record.path)
             scope.proposals.accepted(record)
-        self._state.here[record.path] = Here.MARKED
+        self._state.progress[record.path] = CommandProgress.MARKED
 
     async def _perform(self, record: CommandRecord) -> None:
         scope = self._scope
@@ -209,7 +209,7 @@ class CommandSteps:
         if done := indeterminate.answered(record):
             return await self._settle(record, done)
         self._state.records[record.path] = record.retried()
-        self._state.here[record.path] = Here.CLEARED
+        self._state.progress[record.path] = CommandProgress.CLEARED
         return None
 
     async def _reject(self, record: CommandRecord) -> None:
@@ -240,7 +240,7 @@ class CommandSteps:
 
     def _failure(self, record: CommandRecord, error: Exception) -> Done:
         """A tool that crashed. Raises what says nothing of the tool: whoever goes on finds how far the command came."""
-        if is_passing(error):
+        if is_transient(error):
             raise error
         error_id = secrets.token_hex(8)
         _log.error("tool_crashed", tool=record.tool, path=record.path, error_id=error_id, exc_info=error)

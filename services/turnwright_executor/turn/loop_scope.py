@@ -23,13 +23,13 @@ from turnwright_executor.tools.ports import Shell, Workspace
 from turnwright_executor.turn.commands import CommandSteps
 from turnwright_executor.turn.generation import Generation, empty
 from turnwright_executor.turn.hook_events import HookEvents
-from turnwright_executor.turn.known import Known
 from turnwright_executor.turn.machine import TurnState
 from turnwright_executor.turn.model_call import ModelCallRecord
 from turnwright_executor.turn.project_files import FileSync
-from turnwright_executor.turn.recording import Reading
+from turnwright_executor.turn.recording import ParsedReply
 from turnwright_executor.turn.spend_meter import SpendMeter
 from turnwright_executor.turn.turn_line import bind_turn
+from turnwright_executor.turn.unsaved import Unsaved
 from turnwright_executor.turn.write_buffer import WriteBuffer
 
 
@@ -55,7 +55,7 @@ class Placement(Struct, frozen=True):
     files: FileSync | None
 
 
-class Lease(Struct, frozen=True):
+class LeaseHandle(Struct, frozen=True):
     """The hold on a run, as whoever works on it has it."""
 
     confirm: Callable[[], Awaitable[None]]
@@ -70,7 +70,7 @@ class OpenTurn(Struct):
     turn: Turn
     at_least: Cursor | None
     note: ModelCallRecord = field(default_factory=ModelCallRecord)
-    reading: Reading = field(default_factory=Reading)
+    reading: ParsedReply = field(default_factory=ParsedReply)
     packet: Packet | None = None
     unwritten: list[EntryWrite] = field(default_factory=list)
     """The reply, and its commands if all are pure: they are written with what the commands bring."""
@@ -78,7 +78,7 @@ class OpenTurn(Struct):
     """Whether an earlier owner carried out commands of which this one does not know what they brought."""
     is_demoted: bool = False
     """Whether what it brought did not fit and was summarized."""
-    ahead: dict[str, Entry | None] = field(default_factory=dict)
+    prefetched: dict[str, Entry | None] = field(default_factory=dict)
     """What was read with the records: entries that the commands name, None for those that are not there."""
     commands: CommandSteps | None = None
     buffer: WriteBuffer | None = None
@@ -93,9 +93,9 @@ class LoopScope:
         address: RunAddress,
         claim: Claim,
         loop: Loop,
-        known: Known,
+        known: Unsaved,
         publisher: Publisher,
-        lease: Lease,
+        lease: LeaseHandle,
     ) -> None:
         """Take up what the ledger says of the loop, and what is known of it here."""
         self.services = services
@@ -137,7 +137,7 @@ class LoopScope:
                 self.view_changes,
             )
             open_turn.buffer.hold(open_turn.unwritten)
-            open_turn.buffer.know(open_turn.ahead)
+            open_turn.buffer.know(open_turn.prefetched)
         return open_turn.buffer
 
     def begun(self, state: TurnState, turn: Turn, cursor: Cursor) -> None:

@@ -19,7 +19,7 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.runs import PROPOSED, RUNNING, LoopEnd, Turn
 from turnwright_executor.domain.command_record import CommandRecord
-from turnwright_executor.domain.endings import ABORT, Ending, budget_exhausted, crashed, ending_of, is_passing
+from turnwright_executor.domain.endings import ABORT, Ending, budget_exhausted, crashed, ending_of, is_transient
 from turnwright_executor.domain.footprint import QUIET_TOOLS
 from turnwright_executor.domain.verdict import REFUTED_OUTCOME, Verdict
 from turnwright_executor.tools.contract import failed
@@ -29,7 +29,7 @@ from turnwright_executor.turn.generation import empty
 from turnwright_executor.turn.judging import facts_of, judge, limits_of
 from turnwright_executor.turn.loop_scope import LoopScope, OpenTurn, Placement
 from turnwright_executor.turn.machine import Action, Step, TurnState
-from turnwright_executor.turn.model_call import ModelCallRecord, note_from_entry
+from turnwright_executor.turn.model_call import ModelCallRecord, model_call_from_entry
 from turnwright_executor.turn.model_steps import ModelSteps
 from turnwright_executor.turn.opener import TurnOpener, begun_with, instructions_write, model_of, turn_request
 from turnwright_executor.turn.records import record_write, settled
@@ -86,7 +86,7 @@ class LoopSteps:
 
     def ending_of(self, error: Exception) -> Ending | None:
         """How the loop ends by an error; None where it is no fault of the loop, which another owner goes on with."""
-        if is_passing(error):
+        if is_transient(error):
             return None
         if isinstance(error, TurnwrightError | OSError):
             return ending_of(error)
@@ -141,7 +141,7 @@ class LoopSteps:
         note = ModelCallRecord()
         if records:
             replies = await scope.services.ledger.get_entries(scope.address, [f"assistant://{turn.number}"])
-            note = note_from_entry(replies[0]) if replies else note
+            note = model_call_from_entry(replies[0]) if replies else note
         scope.spending.resume_turn(note.model_ms, note.lost_tokens, note.lost_cost_usd)
         if scope.loop.status == PROPOSED and state.is_decided:
             await scope.services.ledger.write(scope.address, scope.claim.epoch, [], run_status=RUNNING)

@@ -32,7 +32,7 @@ UPDATE: Final = "update"
 """The command that speaks about the turn: it is carried out although one before it failed (RU140)."""
 
 
-class Here(Enum):
+class CommandProgress(Enum):
     """What this process knows of a command, beside its record."""
 
     NOTHING = "nothing"
@@ -136,23 +136,28 @@ _ANY_CLASS: Final = tuple(EffectClass)
 _REPEATED: Final = (EffectClass.PURE, EffectClass.IDEMPOTENT)
 
 _ROWS: Final = (
-    (Stage.RECORDED, _ANY_CLASS, (Here.NOTHING,), Action.PREPARE),
-    (Stage.RECORDED, _ANY_CLASS, (Here.UNDECIDED,), Action.PROPOSE),
-    (Stage.RECORDED, _ANY_CLASS, (Here.GRANTED,), Action.ACCEPT),
-    (Stage.RECORDED, _ANY_CLASS, (Here.CLEARED,), Action.MARK),
-    (Stage.PROPOSED, _ANY_CLASS, tuple(Here), Action.PARK),
-    (Stage.ANSWERED, _ANY_CLASS, tuple(Here), Action.ANSWER),
-    (Stage.ACCEPTED, _ANY_CLASS, (Here.NOTHING, Here.GRANTED, Here.UNDECIDED), Action.ACCEPT),
-    (Stage.ACCEPTED, _ANY_CLASS, (Here.CLEARED,), Action.MARK),
-    (Stage.DISPATCHED, _ANY_CLASS, (Here.MARKED,), Action.PERFORM),
-    (Stage.DISPATCHED, _ANY_CLASS, (Here.DONE,), Action.SETTLE),
-    (Stage.DISPATCHED, (EffectClass.OUTSIDE,), (Here.NOTHING,), Action.INDETERMINATE),
+    (Stage.RECORDED, _ANY_CLASS, (CommandProgress.NOTHING,), Action.PREPARE),
+    (Stage.RECORDED, _ANY_CLASS, (CommandProgress.UNDECIDED,), Action.PROPOSE),
+    (Stage.RECORDED, _ANY_CLASS, (CommandProgress.GRANTED,), Action.ACCEPT),
+    (Stage.RECORDED, _ANY_CLASS, (CommandProgress.CLEARED,), Action.MARK),
+    (Stage.PROPOSED, _ANY_CLASS, tuple(CommandProgress), Action.PARK),
+    (Stage.ANSWERED, _ANY_CLASS, tuple(CommandProgress), Action.ANSWER),
+    (
+        Stage.ACCEPTED,
+        _ANY_CLASS,
+        (CommandProgress.NOTHING, CommandProgress.GRANTED, CommandProgress.UNDECIDED),
+        Action.ACCEPT,
+    ),
+    (Stage.ACCEPTED, _ANY_CLASS, (CommandProgress.CLEARED,), Action.MARK),
+    (Stage.DISPATCHED, _ANY_CLASS, (CommandProgress.MARKED,), Action.PERFORM),
+    (Stage.DISPATCHED, _ANY_CLASS, (CommandProgress.DONE,), Action.SETTLE),
+    (Stage.DISPATCHED, (EffectClass.OUTSIDE,), (CommandProgress.NOTHING,), Action.INDETERMINATE),
     # It can tell, or it does not matter, that it happened before: the mark is made again, and with it the lease is
     # made sure of.
-    (Stage.DISPATCHED, _REPEATED, (Here.NOTHING,), Action.MARK),
+    (Stage.DISPATCHED, _REPEATED, (CommandProgress.NOTHING,), Action.MARK),
 )
 
-COMMAND: Final[Mapping[tuple[Stage, EffectClass, Here], Action]] = {
+COMMAND: Final[Mapping[tuple[Stage, EffectClass, CommandProgress], Action]] = {
     cell: action for stage, classes, heres, action in _ROWS for cell in product((stage,), classes, heres)
 }
 """The steps of a command that is not settled. A cell that is missing cannot be reached."""
@@ -181,7 +186,7 @@ class TurnState(Struct):
     is_replied: bool = False
     is_recorded: bool = False
     records: dict[str, CommandRecord] = field(default_factory=dict)
-    here: dict[str, Here] = field(default_factory=dict)
+    progress: dict[str, CommandProgress] = field(default_factory=dict)
     """What is known here of commands, by record."""
     heard: set[str] = field(default_factory=set)
     """The records whose rejection was told to observers."""
@@ -190,7 +195,7 @@ class TurnState(Struct):
         """Another turn is open; 0: none is."""
         self.turn = turn
         self.is_assembled = self.is_replied = self.is_recorded = False
-        self.records, self.here, self.heard = {}, {}, set()
+        self.records, self.progress, self.heard = {}, {}, set()
 
     @property
     def is_decided(self) -> bool:
@@ -217,13 +222,16 @@ def _of_commands(state: TurnState) -> Step | None:
         stage = record.stage
         if stage is not Stage.SETTLED:
             is_cancelled = broken and record.tool != UPDATE
-            return Step(Action.CANCEL if is_cancelled else action_of(record, state.here.get(path, Here.NOTHING)), path)
+            return Step(
+                Action.CANCEL if is_cancelled else action_of(record, state.progress.get(path, CommandProgress.NOTHING)),
+                path,
+            )
         if record.rejection is not None and path not in state.heard and not broken:
             return Step(Action.REJECT, path)
         broken = broken or record.state is not State.RESOLVED
     return None
 
 
-def action_of(record: CommandRecord, here: Here) -> Action:
+def action_of(record: CommandRecord, progress: CommandProgress) -> Action:
     """The step of a command that is not settled."""
-    return COMMAND[record.stage, record.effect_class, here]
+    return COMMAND[record.stage, record.effect_class, progress]

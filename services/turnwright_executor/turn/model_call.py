@@ -62,7 +62,7 @@ class ModelCallRecord(Struct, frozen=True):
         )
 
 
-def note_of(
+def model_call_record(
     packet: Packet,
     draft: Draft,
     fingerprint: str,
@@ -91,7 +91,7 @@ def note_of(
     )
 
 
-def note_from_entry(entry: Entry) -> ModelCallRecord:
+def model_call_from_entry(entry: Entry) -> ModelCallRecord:
     """The note kept with a reply; an empty one where there is none."""
     stored = dict(entry.attributes.get(CALL) or {})
     usage, cursor = stored.pop("usage", None), stored.pop("cursor", None)

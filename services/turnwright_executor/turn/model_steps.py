@@ -16,8 +16,8 @@ from turnwright_executor.ports.packets import Packet, StoredPacket
 from turnwright_executor.turn.commands import named_paths
 from turnwright_executor.turn.loop_scope import LoopScope, in_turn
 from turnwright_executor.turn.machine import TurnState
-from turnwright_executor.turn.model_call import note_of
-from turnwright_executor.turn.recording import Gate, loss_writes, new_records, read_aside, reply_writes
+from turnwright_executor.turn.model_call import model_call_record
+from turnwright_executor.turn.recording import RecordingGate, loss_writes, new_records, read_aside, reply_writes
 from turnwright_executor.turn.records import new_record_write
 from turnwright_executor.turn.turn_budget import overflow_reason, room_left
 from turnwright_executor.turn.write_buffer import PATHS_AHEAD_MAX
@@ -108,11 +108,11 @@ class ModelSteps:
         open_turn.reading = reading = await read_aside(draft, services.settings.turn_commands_max, services.tools)
         mark, lost = fingerprint(reading.commands), loss_writes(turn.number, reading)
         room = room_left(packet, scope.calibration_now(draft.usage, packet.tokens), lost)
-        open_turn.note = note_of(
+        open_turn.note = model_call_record(
             packet, draft, mark, len(reading.losses), scope.spending.lost, len(reading.commands), room
         )
         mode = scope.loop.settings.mode
-        gate = Gate(services.hooks, services.tools, scope.events.at(turn.number), mode, scope.tools)
+        gate = RecordingGate(services.hooks, services.tools, scope.events.at(turn.number), mode, scope.tools)
         records = await new_records(gate, reading)
         writes = [*reply_writes(turn.number, draft, reading, open_turn.note), *lost]
         writes = [in_turn(write, turn) for write in (*writes, *map(new_record_write, records))]
@@ -134,6 +134,6 @@ class ModelSteps:
         )
         changes.add(ack.cursor, ack.view_change)
         if ack.read is not None:
-            scope.open.ahead = dict.fromkeys(paths) | {entry.path: entry for entry in ack.read}
+            scope.open.prefetched = dict.fromkeys(paths) | {entry.path: entry for entry in ack.read}
         stored = zip(records, ack.paths[-len(records) :], strict=True)
         return [record if record.path == path else replace(record, path=path) for record, path in stored]

@@ -78,7 +78,7 @@ TOO_LARGE = failed(
 )
 
 
-class Reading(Struct, frozen=True):
+class ParsedReply(Struct, frozen=True):
     """A reply as read: its commands, what was wrong with it, and the text around them."""
 
     commands: tuple[Command, ...] = ()
@@ -99,7 +99,7 @@ def reply_reader(commands_max: int, tools: Collection[str]) -> ReplyReader:
     return ReplyReader(known_tools=frozenset(tools), commands_max=commands_max)
 
 
-def read_draft(draft: Draft, commands_max: int, tools: Collection[str] = TOOL_ORDER) -> Reading:
+def read_draft(draft: Draft, commands_max: int, tools: Collection[str] = TOOL_ORDER) -> ParsedReply:
     """The commands of a reply, those in its text before its native calls; `tools` are all that there are.
 
     Of a reply that its vendor cut, what comes before the first thing without an end (C54). Never raises.
@@ -126,10 +126,10 @@ def read_draft(draft: Draft, commands_max: int, tools: Collection[str] = TOOL_OR
         message = _DROPPED.format(taken=commands_max, dropped=len(commands) - commands_max + reply.dropped)
         warnings.append(ReadWarning(TOO_MANY, message, (0, 0)))
         del commands[commands_max:]
-    return Reading(tuple(map(_storable, commands)), tuple(warnings), reply.narration.strip())
+    return ParsedReply(tuple(map(_storable, commands)), tuple(warnings), reply.narration.strip())
 
 
-async def read_aside(draft: Draft, commands_max: int, tools: Collection[str]) -> Reading:
+async def read_aside(draft: Draft, commands_max: int, tools: Collection[str]) -> ParsedReply:
     """As `read_draft`; a long reply is read beside the event loop, which has the leases of other runs to look after."""
     if len(draft.text) + sum(len(call.arguments) for call in draft.calls) < READ_ASIDE_CHARS:
         return read_draft(draft, commands_max, tools)
@@ -150,7 +150,7 @@ def _whole(text: str) -> str:
     return _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def reply_writes(turn: int, draft: Draft, reading: Reading, note: ModelCallRecord) -> list[EntryWrite]:
+def reply_writes(turn: int, draft: Draft, reading: ParsedReply, note: ModelCallRecord) -> list[EntryWrite]:
     """The raw reply and its reasoning, as audit entries."""
     attributes = {
         CALL: note.to_json(),
@@ -181,7 +181,7 @@ def _audit(path: str, body: str, attributes: dict[str, object]) -> EntryWrite:
     return EntryWrite(path, change, writer=Tier.SYSTEM)
 
 
-def loss_writes(turn: int, reading: Reading) -> list[EntryWrite]:
+def loss_writes(turn: int, reading: ParsedReply) -> list[EntryWrite]:
     """One error entry for each thing that the model wrote and that got lost (RU153, RU284)."""
     return [
         error_write(
@@ -193,7 +193,7 @@ def loss_writes(turn: int, reading: Reading) -> list[EntryWrite]:
     ]
 
 
-class Gate(Struct, frozen=True):
+class RecordingGate(Struct, frozen=True):
     """What commands have to pass: the chain, in a loop of this mode with these tools on offer."""
 
     hooks: Hooks
@@ -222,7 +222,7 @@ class Gate(Struct, frozen=True):
         return tool.offer.target if isinstance(tool, Offered) else None
 
 
-async def new_records(gate: Gate, reading: Reading) -> list[CommandRecord]:
+async def new_records(gate: RecordingGate, reading: ParsedReply) -> list[CommandRecord]:
     """The records of the commands; one that is refused is failed before anything is dispatched (RU155)."""
     records: list[CommandRecord] = []
     taken: set[str] = set()
@@ -236,7 +236,7 @@ async def new_records(gate: Gate, reading: Reading) -> list[CommandRecord]:
 
 
 def new_record(
-    gate: Gate, recording: Recording, path: str, *, ordinal: int | None = None, call: ClientCall | None = None
+    gate: RecordingGate, recording: Recording, path: str, *, ordinal: int | None = None, call: ClientCall | None = None
 ) -> CommandRecord:
     """The record of a command that has gone through the gate: one of a reply, or of a client's call."""
     command, tool = recording.command, gate.tools.get(recording.command.name)

@@ -21,11 +21,11 @@ from turnwright_core.streams import channel_path
 from turnwright_core.text import cut_bytes
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.budgets import reserved_tokens
-from turnwright_executor.domain.endings import ABORT, GONE, Ending, is_passing
+from turnwright_executor.domain.endings import ABORT, GONE, Ending, is_transient
 from turnwright_executor.domain.records import error_path
 from turnwright_executor.ports.ledger import Claim, Ledger
 from turnwright_executor.turn.generation import Draft
-from turnwright_executor.turn.model_call import ModelCallRecord, note_from_entry
+from turnwright_executor.turn.model_call import ModelCallRecord, model_call_from_entry
 from turnwright_executor.turn.records import error_write
 from turnwright_executor.turn.turn_line import turn_ended
 from turnwright_executor.wire.command_records import is_command, is_dispatched
@@ -55,7 +55,7 @@ async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft
         writes.append(error_write(error_path(number, ending.word, frozenset()), ending.outcome, ending.message))
     error = "" if ending is ABORT else ending.outcome
     finish = "aborted" if ending is ABORT else "error"
-    called = _called(note_from_entry(reply)) if reply else await _unrecorded(ledger, address, claim, draft)
+    called = _called(model_call_from_entry(reply)) if reply else await _unrecorded(ledger, address, claim, draft)
     called = replace(called, work_ms=max(called.work_ms, draft.work_ms))
     result = replace(called, finish=finish, error=error, status=ending.status, reason=ending.word)
     end = LoopEnd(ending.status, cut_bytes(ending.reason, REASON_BYTES_MAX))
@@ -79,7 +79,7 @@ async def _end_with(
         try:
             await ledger.end_turn(address, epoch, turn, result, writes, end)
         except TurnwrightError as error:
-            if is_passing(error) or error.reason in GONE:
+            if is_transient(error) or error.reason in GONE:
                 raise
             _log.warning("end_refused", run=address.run, writes=len(writes), reason=error.reason.name)
         else:

@@ -17,8 +17,8 @@ from turnwright_core.limits import REPLY_RESERVE_TOKENS
 from turnwright_core.runs import Loop, Run, Spending, TurnResult
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.budgets import (
+    CallEstimate,
     Exhaustion,
-    Need,
     after_turn,
     before_call,
     before_turn,
@@ -117,7 +117,7 @@ class SpendMeter:
 
     def _afford_call(self) -> None:
         tokens = self._call_tokens
-        need = Need(tokens + self._lost_tokens, price_of(tokens, self._run_spent) + self._lost_cost_usd)
+        need = CallEstimate(tokens + self._lost_tokens, price_of(tokens, self._run_spent) + self._lost_cost_usd)
         _refuse(before_call(self._of_run, self._run_spent, need, of_run=True))
         _refuse(before_call(self._of_loop, self._loop_spent, need, of_run=False))
 

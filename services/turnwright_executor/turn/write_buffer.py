@@ -24,7 +24,7 @@ from turnwright_core.schemes import Scheme
 from turnwright_core.text import scheme_of
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import CommandRecord
-from turnwright_executor.domain.endings import is_passing
+from turnwright_executor.domain.endings import is_transient
 from turnwright_executor.domain.footprint import Footprint
 from turnwright_executor.domain.records import free_path
 from turnwright_executor.ports.ledger import Ledger, WriteAck
@@ -224,7 +224,7 @@ class WriteBuffer:
                 await self.flush(full=True)
         except TurnwrightError as refusal:
             error = refusal
-        if isinstance(error, TurnwrightError) and not is_passing(error):
+        if isinstance(error, TurnwrightError) and not is_transient(error):
             ended = [record_write(self._records[group.record]) for group in self._groups if group.record]
             await self._send(ended, full=True)
 
@@ -280,9 +280,9 @@ class WriteBuffer:
         """
         self._foreseen = tuple(dict.fromkeys(paths))[:PATHS_AHEAD_MAX]
 
-    def know(self, ahead: Mapping[str, Entry | None]) -> None:
+    def know(self, prefetched: Mapping[str, Entry | None]) -> None:
         """What was read of foreseen paths with the latest write; None for those that are not there."""
-        self._ahead = dict(ahead)
+        self._ahead = dict(prefetched)
 
     async def _read_ahead(self, paths: Sequence[str]) -> list[Entry]:
         known = self._ahead
@@ -296,11 +296,11 @@ class WriteBuffer:
                 # Together they are more than an answer carries: each command reads its own.
                 self._foreseen = ()
                 return await self._ledger.get_entries(self._address, paths)
-            ahead = {path: found.get(path) for path in wanted}
+            prefetched = {path: found.get(path) for path in wanted}
             if self._ahead is known:
                 # Nothing was written meanwhile.
-                self._ahead = ahead
-            known = ahead
+                self._ahead = prefetched
+            known = prefetched
         return [entry for path in paths if (entry := known[path])]
 
     async def find(

@@ -30,7 +30,7 @@ from turnwright_core.wire.runs import run_to_pb
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import AWAY, EXPIRED_OUTCOME
-from turnwright_executor.ports.ledger import Changes, Ledger
+from turnwright_executor.ports.ledger import Ledger, RunChanges
 from turnwright_executor.ports.publishing import Activity, StreamEvent
 from turnwright_executor.watching import events
 from turnwright_executor.watching import output_pieces as growth
@@ -246,7 +246,7 @@ class RunHub:
         self._closed = True
         self._wake()
 
-    async def _publish_changes(self, changes: Changes) -> None:
+    async def _publish_changes(self, changes: RunChanges) -> None:
         """Facts as events: each turn with its entries, and the run last: it tells that all came.
 
         One write may end a turn and begin the next one: what belongs to the first is told before the second.

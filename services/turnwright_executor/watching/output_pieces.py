@@ -20,7 +20,7 @@ from turnwright_core.streams import PRODUCER, record_of_channel
 
 ABORTED: Final = "aborted:499"
 
-ReadBody = Callable[[str, int, int], Awaitable[str]]
+ReadOutput = Callable[[str, int, int], Awaitable[str]]
 """(path, bytes before, bytes at most) -> that part of a body."""
 
 
@@ -44,7 +44,9 @@ def is_growth_only(before: entry_pb2.Entry, entry: Entry) -> bool:
     )
 
 
-async def pieces(before: entry_pb2.Entry, entry: Entry, read_body: ReadBody) -> AsyncIterator[event_pb2.OutputAppended]:
+async def pieces(
+    before: entry_pb2.Entry, entry: Entry, read_body: ReadOutput
+) -> AsyncIterator[event_pb2.OutputAppended]:
     """What was added, in pieces that a message can carry; an empty one where nothing was. Raises TurnwrightError."""
     offset = before.body_size_bytes
     whole = entry.body.encode()

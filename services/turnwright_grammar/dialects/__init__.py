@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 
 from turnwright_grammar.dialects.names import closed_name, named_arguments, only_name, said_input
-from turnwright_grammar.dialects.payloads import LIMIT, NAME, Call, Payload, after_blanks, leaves_over, read_json
+from turnwright_grammar.dialects.payloads import LIMIT, NAME, ParsedCall, Payload, after_blanks, leaves_over, read_json
 from turnwright_grammar.dialects.python import begins_python, python_calls
 from turnwright_grammar.dialects.tags import FUNCTION_TAG, function_tag, keyed, named_tags
 from turnwright_grammar.find import Finder
@@ -32,7 +32,7 @@ __all__ = [
     "FUNCTION_TAG",
     "LIMIT",
     "TOKEN",
-    "Call",
+    "ParsedCall",
     "Payload",
     "announces_call",
     "leaves_over",

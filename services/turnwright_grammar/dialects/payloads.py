@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from turnwright_grammar.find import Balance, Finder
 from turnwright_grammar.values import NotStrict, ReadValue, Value, read_strict, read_value
 
-Call = tuple[str, Value]
+ParsedCall = tuple[str, Value]
 
 # No piece of a call's head is so long that an unfinished text would have to hold more of it to tell what it is.
 NAME = r"[A-Za-z_][\w.\-]{0,99}+"
@@ -45,7 +45,7 @@ class Payload(Struct):
     """
 
     end: int
-    calls: list[Call] = field(default_factory=list)
+    calls: list[ParsedCall] = field(default_factory=list)
     repaired: bool = False
     cut: bool = False
     guessed: bool = False

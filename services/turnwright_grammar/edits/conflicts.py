@@ -46,7 +46,7 @@ _FILENAME_CHARS_MAX = 300
 _FILENAME_LINES_MAX = 3
 
 
-class Block(Struct, frozen=True):
+class ConflictBlock(Struct, frozen=True):
     """One search and its replacement, each with its line ends, and where the block ends."""
 
     search: str
@@ -61,7 +61,7 @@ class BadBlock(Struct, frozen=True):
     end: int
 
 
-def read_block(finder: Finder, head: re.Match[str]) -> Block | BadBlock:
+def read_block(finder: Finder, head: re.Match[str]) -> ConflictBlock | BadBlock:
     """Read the block that opens at `head` (a match of HEAD). Never raises."""
     text, start = finder.text, min(head.end() + 1, len(finder.text))
     following = finder.search(HEAD, start)
@@ -78,7 +78,7 @@ def read_block(finder: Finder, head: re.Match[str]) -> Block | BadBlock:
     replacement = text[min(divider.end() + 1, end) : end]
     if _BAD_HINT.search(replacement):
         return BadBlock("a line marker (`:start_line:`) in the replacement", after)
-    return Block(_ESCAPED.sub("", search), _ESCAPED.sub("", replacement), after)
+    return ConflictBlock(_ESCAPED.sub("", search), _ESCAPED.sub("", replacement), after)
 
 
 def is_settled(finder: Finder, head: re.Match[str]) -> bool:

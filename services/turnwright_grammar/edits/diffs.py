@@ -37,7 +37,7 @@ _AFTER_NAME = re.compile(r"\t|[ ](?:\d{4}-\d\d-\d\d[ T]|\((?:revision|working co
 _NEW_WORD = re.compile(r"(?<!\S)(?:<<)?NEW(\d*)(?!\S)")
 
 
-class FileEdit(Struct, frozen=True):
+class PatchedFile(Struct, frozen=True):
     """What a patch does to one file: the reader makes a `set`, a move or a removal of it.
 
     `body` is what `apply_edit` reads; None removes the file, and an empty one only moves it.
@@ -73,13 +73,13 @@ class BadPatch(Struct, frozen=True):
     line: int
 
 
-def read_diff(text: str) -> list[FileEdit]:
+def read_diff(text: str) -> list[PatchedFile]:
     """Return the edits of a unified diff that names its files; an empty list when the text is none.
 
     Text between the files means nothing, as for the program `patch`. Never raises.
     """
     lines = _lines(text)
-    edits: list[FileEdit] = []
+    edits: list[PatchedFile] = []
     at = 0
     while at < len(lines):
         if not _opens_file(lines, at):
@@ -91,7 +91,7 @@ def read_diff(text: str) -> list[FileEdit]:
     return edits
 
 
-def read_apply_patch(text: str, start: int) -> tuple[list[FileEdit], int] | None:
+def read_apply_patch(text: str, start: int) -> tuple[list[PatchedFile], int] | None:
     """Return the edits of the `apply_patch` text that opens at `start`, and the offset where it ends.
 
     Without its last line it ends where another begins, or at the first line that it cannot hold. None
@@ -299,19 +299,19 @@ def _envelope(patch: FilePatch) -> tuple[str, str]:
     return f"*** Begin Patch\n*** Update File: {patch.path}\n", "\n*** End Patch"
 
 
-def _as_edit(patch: FilePatch, head: str, tail: str) -> list[FileEdit]:
+def _as_edit(patch: FilePatch, head: str, tail: str) -> list[PatchedFile]:
     """Return the edit of one file, none when it names no file or changes nothing."""
     if not patch.path:
         return []
     if patch.action == "delete":
-        return [FileEdit(patch.path, None)]
+        return [PatchedFile(patch.path, None)]
     if patch.action == "add":
-        return [FileEdit(patch.path, new_body(patch.content))]
+        return [PatchedFile(patch.path, new_body(patch.content))]
     if not patch.source or not any(hunk.changes for hunk in patch.hunks):
-        return [FileEdit(patch.path, "", patch.moved_to)] if patch.moved_to else []
+        return [PatchedFile(patch.path, "", patch.moved_to)] if patch.moved_to else []
     if patch.path.endswith(PATCH_ENDINGS):
         # Only this form says beyond doubt that the body edits the patch file and is not its new text.
         head, tail = _envelope(patch)
     # A blank line at the end is one only with its own end.
     tail = tail or "\n" * (not patch.source[-1])
-    return [FileEdit(patch.path, head + "\n".join(patch.source) + tail, patch.moved_to)]
+    return [PatchedFile(patch.path, head + "\n".join(patch.source) + tail, patch.moved_to)]

@@ -23,10 +23,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.patterns import (
-    Found,
+    FoundRegions,
     Lines,
-    Place,
     Replaced,
+    TextRegion,
     block_of,
     find_region,
     replace_region,
@@ -61,7 +61,7 @@ def place_hunk(text: str, hunk: Hunk, line: int | None = None, floor: int = 0) -
     if not hunk.tight.old:
         return _inserted(lines, hunk, line, floor)
     if line is not None and tuple(lines.bare[max(0, line - 1) : line - 1 + len(hunk.old)]) == hunk.old:
-        return _spliced(lines, hunk, Place(0, 0, line, line - 1 + len(hunk.old)))
+        return _spliced(lines, hunk, TextRegion(0, 0, line, line - 1 + len(hunk.old)))
     for reading in _readings(hunk):
         place = _located(lines, reading, line, floor)
         if place is not None:
@@ -69,7 +69,7 @@ def place_hunk(text: str, hunk: Hunk, line: int | None = None, floor: int = 0) -
     return not_found(text, block_of(hunk.old), block_of(hunk.new))
 
 
-def _put(lines: Lines, hunk: Hunk, place: Place) -> Placed | Unfit:
+def _put(lines: Lines, hunk: Hunk, place: TextRegion) -> Placed | Unfit:
     if place.last_line - place.first_line + 1 == len(hunk.old):
         return _spliced(lines, hunk, place)
     return _replaced_within(lines, place, block_of(hunk.old), block_of(hunk.new))
@@ -79,7 +79,7 @@ def _inserted(lines: Lines, hunk: Hunk, line: int | None, floor: int) -> Placed 
     if hunk.loose and not all(bare.strip() for bare in lines.bare):
         return Unfit("adds lines beside a blank one, which may be anywhere. " + _ADVICE)
     index = _insertion_index(lines, hunk.tight, line, floor)
-    return index if isinstance(index, Unfit) else _spliced(lines, hunk.tight, Place(0, 0, index + 1, index))
+    return index if isinstance(index, Unfit) else _spliced(lines, hunk.tight, TextRegion(0, 0, index + 1, index))
 
 
 def _readings(hunk: Hunk) -> Iterator[Hunk]:
@@ -139,7 +139,7 @@ def _no_context(hunk: Hunk) -> Unfit:
     return Unfit(f"names a line that is not in the text: {quoted}. Copy it exactly, or write a bare @@.")
 
 
-def _located(lines: Lines, hunk: Hunk, line: int | None, floor: int) -> Place | Unfit | None:
+def _located(lines: Lines, hunk: Hunk, line: int | None, floor: int) -> TextRegion | Unfit | None:
     """Where the old lines are; Unfit where that is not clear, None where they are nowhere."""
     wanted = block_of(hunk.old)
     if hunk.at_end:
@@ -161,7 +161,7 @@ def _located(lines: Lines, hunk: Hunk, line: int | None, floor: int) -> Place | 
     return _chosen(lines, wanted, line, floor)
 
 
-def _chosen(lines: Lines, wanted: str, line: int | None, floor: int) -> Place | Unfit | None:
+def _chosen(lines: Lines, wanted: str, line: int | None, floor: int) -> TextRegion | Unfit | None:
     places = _whole(lines, wanted)
     if len(places) <= 1:
         return places[0] if places else None
@@ -172,21 +172,21 @@ def _chosen(lines: Lines, wanted: str, line: int | None, floor: int) -> Place | 
     return behind[0] if len(behind) == 1 else ambiguous(behind or places, _ADVICE)
 
 
-def _whole(lines: Lines, wanted: str, first: int = 0, last: int | None = None) -> list[Place]:
+def _whole(lines: Lines, wanted: str, first: int = 0, last: int | None = None) -> list[TextRegion]:
     """The places in lines `first` (from 0) to `last` (exclusive) that fit and are whole lines."""
     start = lines.starts[min(first, len(lines.bare))]
     end = len(lines.text) if last is None else lines.starts[last]
-    found = find_region(lines.text[start:end], wanted) if start < end else Found(None)
+    found = find_region(lines.text[start:end], wanted) if start < end else FoundRegions(None)
     # A hunk's old lines have no numbers before them: what looks so is content.
     places = () if found.way == "unnumbered" else found.places
     return [place for place in (_moved(one, start, first) for one in places) if _is_whole(lines, place)]
 
 
-def _moved(place: Place, offset: int, lines: int) -> Place:
-    return Place(place.start + offset, place.end + offset, place.first_line + lines, place.last_line + lines)
+def _moved(place: TextRegion, offset: int, lines: int) -> TextRegion:
+    return TextRegion(place.start + offset, place.end + offset, place.first_line + lines, place.last_line + lines)
 
 
-def _is_whole(lines: Lines, place: Place) -> bool:
+def _is_whole(lines: Lines, place: TextRegion) -> bool:
     before = lines.text[lines.starts[place.first_line - 1] : place.start]
     after = lines.text[place.end : lines.starts[place.last_line]]
     return not before.strip() and not after.strip()
@@ -213,7 +213,7 @@ def _line_like(lines: Lines, quoted: str, start: int) -> int | None:
     return None
 
 
-def _nearest(lines: Lines, search: str, line: int, *, whole: bool) -> Place | None:
+def _nearest(lines: Lines, search: str, line: int, *, whole: bool) -> TextRegion | None:
     """Of the places that fit equally well, the nearest to `line`; None when two are as near.
 
     At most 20 places are found at once, so where there are more, ever larger windows are searched.
@@ -221,7 +221,7 @@ def _nearest(lines: Lines, search: str, line: int, *, whole: bool) -> Place | No
     everywhere = find_region(lines.text, search)
     count = len(lines.bare)
     line = min(line, count)
-    places: Iterable[Place] = everywhere.places
+    places: Iterable[TextRegion] = everywhere.places
     reach = _NEAR_LINES + search.count("\n")
     while len(everywhere.places) == _PLACES_MAX and reach < count:
         first, last = max(0, line - reach), min(count, line + reach)
@@ -237,7 +237,7 @@ def _nearest(lines: Lines, search: str, line: int, *, whole: bool) -> Place | No
     return None if tied or not by_distance else by_distance[0][2]
 
 
-def _replaced_within(lines: Lines, place: Place, search: str, replacement: str) -> Placed | Unfit:
+def _replaced_within(lines: Lines, place: TextRegion, search: str, replacement: str) -> Placed | Unfit:
     """Replace in the lines of a place alone, where the search fits once."""
     start, end = lines.starts[place.first_line - 1], lines.starts[place.last_line]
     result = replace_region(lines.text[start:end], search, replacement)
@@ -247,7 +247,7 @@ def _replaced_within(lines: Lines, place: Place, search: str, replacement: str) 
     return Placed(text, place.first_line, place.last_line)
 
 
-def _spliced(lines: Lines, hunk: Hunk, place: Place) -> Placed:
+def _spliced(lines: Lines, hunk: Hunk, place: TextRegion) -> Placed:
     """Go line by line: keep, take out and put in. The place has as many lines as the hunk has old ones."""
     first, last = place.first_line - 1, place.last_line
     added = _added(hunk, lines.bare[first:last])

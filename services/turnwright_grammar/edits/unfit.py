@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from turnwright_core.patterns import Place, find_region, nearest_region
+from turnwright_core.patterns import TextRegion, find_region, nearest_region
 
 _PLACES_SHOWN_MAX = 20
 
@@ -39,7 +39,7 @@ def not_found(text: str, search: str, replacement: str = "") -> Unfit:
     return Unfit(f"{head} {where}\n{shown}\nCopy the text exactly from there.", (nearest.first_line,))
 
 
-def ambiguous(places: Iterable[Place], advice: str = "Add neighbouring lines to it until it fits one.") -> Unfit:
+def ambiguous(places: Iterable[TextRegion], advice: str = "Add neighbouring lines to it until it fits one.") -> Unfit:
     """Say that several places fit equally well, and which. Source: C37."""
     places = tuple(places)
     lines = _first_lines(places)
@@ -49,5 +49,5 @@ def ambiguous(places: Iterable[Place], advice: str = "Add neighbouring lines to 
     return Unfit(f"fits {count} equally well, {on_lines}. {advice}", lines)
 
 
-def _first_lines(places: Iterable[Place]) -> tuple[int, ...]:
+def _first_lines(places: Iterable[TextRegion]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(place.first_line for place in places))

@@ -44,7 +44,7 @@ _REST_OF_LINE = re.compile(r"[^\n]*")
 _FIRST_LINE = re.compile(r"\s*[^\n]*")
 
 
-class Ending(Struct, frozen=True):
+class TagEnd(Struct, frozen=True):
     """How a tag ends: its body's offsets and the offset after its close."""
 
     how: How
@@ -63,38 +63,38 @@ class Bodies:
         self._own: dict[str, re.Pattern[str]] = {}
         self._partners: dict[str, dict[int, Tag]] = {}
 
-    def ending(self, tag: Tag) -> Ending:
+    def ending(self, tag: Tag) -> TagEnd:
         """Return how an open or self-closing tag ends."""
         if tag.kind == "self":
             return self._self_closed(tag)
         if not tag.complete:
-            return Ending("empty", tag.end, tag.end, tag.end)
+            return TagEnd("empty", tag.end, tag.end, tag.end)
         if tag.name in BODILESS and (empty := self._emptied(tag)):
             return empty
         close, settled = self._balanced(tag)
         if close is not None:
-            return Ending("closed", tag.end, close.start, close.end)
-        return self._unclosed(tag) if settled else Ending("end", tag.end, tag.end, tag.end, settled=False)
+            return TagEnd("closed", tag.end, close.start, close.end)
+        return self._unclosed(tag) if settled else TagEnd("end", tag.end, tag.end, tag.end, settled=False)
 
-    def _unclosed(self, tag: Tag) -> Ending:
+    def _unclosed(self, tag: Tag) -> TagEnd:
         if not tag.attributes and not begins_line(self.finder.text, tag.start):
             # The word `<get>` in a sentence; nothing that follows would be its body.
-            return Ending("end", tag.end, tag.end, tag.end)
+            return TagEnd("end", tag.end, tag.end, tag.end)
         return self._recovered(tag)
 
-    def _self_closed(self, tag: Tag) -> Ending:
+    def _self_closed(self, tag: Tag) -> TagEnd:
         """Where `<set path="a"/>` ends: it has a body after all when its own close is the next tool tag."""
-        ending = Ending("self", tag.end, tag.end, tag.end)
+        ending = TagEnd("self", tag.end, tag.end, tag.end)
         if tag.name != "set" or tag.attributes.keys() != {"path"}:
             return ending
         other = next(self._tags(tag.end, 1), tag)
         if other is None:
             return _unsettled(tag)
         if other.kind == "close" and other.name == tag.name:
-            return Ending("reopened", tag.end, other.start, other.end)
+            return TagEnd("reopened", tag.end, other.start, other.end)
         return ending
 
-    def later_closes(self, tag: Tag, ending: Ending) -> Iterator[Tag | None]:
+    def later_closes(self, tag: Tag, ending: TagEnd) -> Iterator[Tag | None]:
         """Yield closes of the same tool after `ending` that belong to no open; None where more text is needed.
 
         The search stops at the next tag of another call that starts a line, or after ten tags.
@@ -144,7 +144,7 @@ class Bodies:
         text = self.finder.text
         return other.end >= len(text) and (is_hugged(text, other.start) or stack[-1][1])
 
-    def _emptied(self, tag: Tag) -> Ending | None:
+    def _emptied(self, tag: Tag) -> TagEnd | None:
         """Return the ending of a tag that another tool's tag follows at once, or None when none does."""
         text = self.finder.text
         begin = _BLANKS.match(text, tag.end).end()  # type: ignore[union-attr]
@@ -157,20 +157,20 @@ class Bodies:
         if other is None or (other.touched and not self.finder.final):
             return _unsettled(tag) if other else None
         follows = other.kind != "close" and other.plausible
-        return Ending("empty", tag.end, tag.end, tag.end) if follows else None
+        return TagEnd("empty", tag.end, tag.end, tag.end) if follows else None
 
-    def _on_its_line(self, tag: Tag, how: How, stop: int) -> Ending:
+    def _on_its_line(self, tag: Tag, how: How, stop: int) -> TagEnd:
         # What follows on later lines is said to the reader, not a filter of this command.
         line = (_REST_OF_LINE if "path" in tag.attributes else _FIRST_LINE).match(self.finder.text, tag.end, stop)
         end = line.end() if line else tag.end
-        return Ending(how, tag.end, end, end)
+        return TagEnd(how, tag.end, end, end)
 
-    def _recovered(self, tag: Tag) -> Ending:
+    def _recovered(self, tag: Tag) -> TagEnd:
         """Where a body without a balancing close ends; the whole text is known."""
         ending = self._stopped(tag)
         if tag.name == "think" and (call := self._call_line(tag.end, ending.body_end)) is not None:
             # Reasoning that was never closed holds no vendor's call: the model went on to it.
-            return Ending("sibling", tag.end, call, call)
+            return TagEnd("sibling", tag.end, call, call)
         if tag.name in BODILESS and ending.how in ("sibling", "end"):
             return self._on_its_line(tag, ending.how, ending.body_end)
         return ending
@@ -190,7 +190,7 @@ class Bodies:
                 return start
         return None
 
-    def _stopped(self, tag: Tag) -> Ending:
+    def _stopped(self, tag: Tag) -> TagEnd:
         text = self.finder.text
         inner: Counter[str] = Counter()
         for other in self._tags(tag.end, STOPS_TRIED_MAX if tag.name in BODILESS else None):
@@ -198,18 +198,18 @@ class Bodies:
                 break
             if other.kind == "close":
                 if other.name == tag.name:
-                    return Ending("unbalanced", tag.end, other.start, other.end)
+                    return TagEnd("unbalanced", tag.end, other.start, other.end)
                 if not inner[other.name]:
-                    return Ending("mismatched", tag.end, other.start, other.end)
+                    return TagEnd("mismatched", tag.end, other.start, other.end)
                 inner[other.name] -= 1
             elif other.plausible:
                 if not text[tag.end : other.start].strip():
-                    return Ending("empty", tag.end, tag.end, tag.end)
+                    return TagEnd("empty", tag.end, tag.end, tag.end)
                 if begins_line(text, other.start):
-                    return Ending("sibling", tag.end, other.start, other.start)
+                    return TagEnd("sibling", tag.end, other.start, other.start)
                 if other.kind == "open":
                     inner[other.name] += 1
-        return Ending("end", tag.end, len(text), len(text))
+        return TagEnd("end", tag.end, len(text), len(text))
 
     def _tags(self, position: int, tags_max: int | None = None) -> Iterator[Tag | None]:
         """Yield the tool tags from `position` on that are not quoted; None where more text is needed."""
@@ -249,5 +249,5 @@ def _popped(text: str, stack: list[tuple[int, bool]], close: Tag) -> int | None:
     return stack.pop()[0] if stack else None
 
 
-def _unsettled(tag: Tag) -> Ending:
-    return Ending("self", tag.end, tag.end, tag.end, settled=False)
+def _unsettled(tag: Tag) -> TagEnd:
+    return TagEnd("self", tag.end, tag.end, tag.end, settled=False)

@@ -187,7 +187,7 @@ def on_patch(reading: Reading, start: int) -> int:
     return end
 
 
-def _take_edits(reading: Reading, edits: list[diffs.FileEdit], span: Span) -> None:
+def _take_edits(reading: Reading, edits: list[diffs.PatchedFile], span: Span) -> None:
     for edit in edits:
         if edit.body is None:
             reading.add("rm", {"path": edit.path}, "", span)

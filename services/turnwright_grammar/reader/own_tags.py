@@ -14,7 +14,7 @@ from turnwright_grammar.edits.markers import is_unfinished
 from turnwright_grammar.find import Sign
 from turnwright_grammar.native import LEFT_OVER, RISKY
 from turnwright_grammar.reader import foreign
-from turnwright_grammar.reader.bodies import Ending
+from turnwright_grammar.reader.bodies import TagEnd
 from turnwright_grammar.reader.reading import Reading
 from turnwright_grammar.reader.tags import Tag, begins_line, lex_tag
 from turnwright_grammar.tools import canonical, has_parameter
@@ -116,7 +116,7 @@ def _is_unfinished(name: str, body: str) -> bool:
     return not (last and f"<<{last[1]}" in body) and is_unfinished(name, body)
 
 
-def _extended(reading: Reading, tag: Tag, ending: Ending) -> Ending:
+def _extended(reading: Reading, tag: Tag, ending: TagEnd) -> TagEnd:
     """Look for a later close when the body stops inside its own code fence or edit marker."""
     for later in reading.bodies.later_closes(tag, ending):
         if later is None:
@@ -126,7 +126,7 @@ def _extended(reading: Reading, tag: Tag, ending: Ending) -> Ending:
     return ending
 
 
-def _warn_ending(reading: Reading, tag: Tag, ending: Ending) -> None:
+def _warn_ending(reading: Reading, tag: Tag, ending: TagEnd) -> None:
     if ending.how in ("self", "closed") and tag.complete and not tag.repaired:
         return
     span = (tag.start, ending.end)
@@ -141,7 +141,7 @@ def _warn_ending(reading: Reading, tag: Tag, ending: Ending) -> None:
         reading.warn("unclosed", _ADVICE["unclosed"].format(name=tag.name, where=_WHERE[ending.how]), span)
 
 
-def _add_own(reading: Reading, tag: Tag, ending: Ending) -> None:
+def _add_own(reading: Reading, tag: Tag, ending: TagEnd) -> None:
     body = reading.text[ending.body_start : ending.body_end]
     attributes = tag.attributes
     if "path" not in attributes and tag.name not in ("think", "update") and body.lstrip().startswith("<"):

@@ -28,7 +28,7 @@ class ReplyReader:
         self._reading = Reading(Finder("", final=False), known_tools, walk)
         self._commands_max = commands_max
         self._pieces: list[str] = []
-        self._watch = Watch()
+        self._watch = WakePolicy()
         self._yielded = 0
 
     def feed(self, delta: str) -> tuple[Command, ...]:
@@ -60,7 +60,7 @@ class ReplyReader:
         return concluded(self._reading, self._commands_max, is_cut=is_cut)
 
 
-class Watch:
+class WakePolicy:
     """Decides which pieces of text are worth another look at what is waiting.
 
     A walk that waits for something is woken when it comes. One that holds much text and was woken in vain

@@ -18,7 +18,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-Kind = Literal["open", "self", "close"]
+TagKind = Literal["open", "self", "close"]
 
 QUOTES_TRIED_MAX = 40
 INDENT_CHARS_MAX = 200
@@ -52,7 +52,7 @@ class Tag(Struct, frozen=True):
     holds. `touched` says that the end of the text had a part in it: more text might change it.
     """
 
-    kind: Kind
+    kind: TagKind
     name: str
     start: int
     end: int

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 
 from turnwright_grammar.values.brackets import CLOSERS, ELLIPSES, Bracket
-from turnwright_grammar.values.quotes import BLANKS, MEMBER_START, Place
+from turnwright_grammar.values.quotes import BLANKS, MEMBER_START, ValuePosition
 from turnwright_grammar.values.strict import ReadValue, Value
 from turnwright_grammar.values.strings import StringReader, string_starts
 from turnwright_grammar.values.words import WordReader
@@ -211,7 +211,7 @@ class _Reader:
         self._after_key(bracket, key, quoted=quoted)
 
     def _quoted_key(self) -> str | None:
-        read = self.strings.read(self.position, Place.KEY, self.closers)
+        read = self.strings.read(self.position, ValuePosition.KEY, self.closers)
         ends_line = self.text[read.end - 2 : read.end - 1] == "\n"
         self.position = read.end
         self.cut |= read.cut
@@ -251,7 +251,7 @@ class _Reader:
             self.over = True
 
     def _word_value(self, raw: str) -> Value:
-        return WordReader(raw).read(0, Place.ITEM, "").value if raw else raw
+        return WordReader(raw).read(0, ValuePosition.ITEM, "").value if raw else raw
 
     def _name(self, bracket: Bracket, key: str) -> None:
         """Give `bracket` its next key; in a list, the first key once more begins the next object."""
@@ -275,18 +275,18 @@ class _Reader:
         self.cut |= read.cut
         self._item("".join(parts))
 
-    def _joint(self, end: int, place: Place) -> int:
+    def _joint(self, end: int, place: ValuePosition) -> int:
         """Where the rest of a string in pieces begins (`"a" + "b"`, `"a" "b"` where no list wants two), or -1."""
         if joint := _JOINS.match(self.text, end):
             return joint.end()
-        joint = _ADJACENT.match(self.text, end) if place in (Place.MEMBER, Place.ARGUMENT) else None
+        joint = _ADJACENT.match(self.text, end) if place in (ValuePosition.MEMBER, ValuePosition.ARGUMENT) else None
         if joint is None or MEMBER_START.match(self.text, joint.end()):
             return -1
         return joint.end()
 
     def _word(self) -> None:
         place = self._place()
-        if place is Place.ITEM and (found := _ITEM_KEY.match(self.text, self.position)):
+        if place is ValuePosition.ITEM and (found := _ITEM_KEY.match(self.text, self.position)):
             name = _KEY.match(self.text, self.position)
             self.position = found.end()
             self._open(Bracket("{", key=name[0].strip() if name else ""))
@@ -294,12 +294,12 @@ class _Reader:
         read = self.words.read(self.position, place, self.closers)
         self.position = read.end
         self.cut |= read.end >= len(self.text) and not self.brackets
-        if place is not Place.ITEM or (read.raw not in ELLIPSES and read.value != ""):
+        if place is not ValuePosition.ITEM or (read.raw not in ELLIPSES and read.value != ""):
             self._item(read.value)
 
     def _item(self, value: Value) -> None:
         """Keep a value; in a list, a string with a colon after it is the key of an object without braces."""
-        if self._place() is Place.ITEM and isinstance(value, str):
+        if self._place() is ValuePosition.ITEM and isinstance(value, str):
             colon = _COLON.match(self.text, self.position)
             if colon is not None:
                 self.position = colon.end()
@@ -316,10 +316,10 @@ class _Reader:
         else:
             self._open(Bracket("{", key=key))
 
-    def _place(self) -> Place:
+    def _place(self) -> ValuePosition:
         if not self.brackets:
-            return Place.ARGUMENT
-        return Place.MEMBER if self.brackets[-1].opener == "{" else Place.ITEM
+            return ValuePosition.ARGUMENT
+        return ValuePosition.MEMBER if self.brackets[-1].opener == "{" else ValuePosition.ITEM
 
     def _char(self) -> str:
         return self.text[self.position : self.position + 1]

@@ -16,7 +16,7 @@ import re
 from enum import Enum, IntEnum
 
 
-class Place(Enum):
+class ValuePosition(Enum):
     """Where a string or word stands, which decides what may follow it."""
 
     KEY = "key"
@@ -25,7 +25,7 @@ class Place(Enum):
     ARGUMENT = "argument"
 
 
-class Verdict(IntEnum):
+class CloseCertainty(IntEnum):
     """How surely a quote closes; NO is false."""
 
     NO = 0
@@ -75,7 +75,7 @@ _ESCAPED_BLANKS = re.compile(r"(?:[\s\ufeff]+|\\[nrt](?!\w))*")
 BLANKS = re.compile(r"[\s\ufeff]*")
 
 
-def judge(text: str, at: int, after: int, place: Place, closers: str) -> Verdict:
+def judge(text: str, at: int, after: int, place: ValuePosition, closers: str) -> CloseCertainty:
     """Say whether the quote at `at` closes a string in `place`, whose next character would be at `after`.
 
     `closers` are those of the brackets that are open, the innermost last.
@@ -83,7 +83,7 @@ def judge(text: str, at: int, after: int, place: Place, closers: str) -> Verdict
     start, char = after, text[after : after + 1]
     if char.isalnum():
         # `"one"two": 1`: a comma and a quote are missing.
-        is_glued = place is Place.MEMBER and text[at - 1].isalnum()
+        is_glued = place is ValuePosition.MEMBER and text[at - 1].isalnum()
         return _likely(is_glued and _GLUED_MEMBER.match(text, after))
     if char.isspace() or char in "/#\\\ufeff":
         start = _ESCAPED_BLANKS.match(text, after).end()  # type: ignore[union-attr]
@@ -91,94 +91,94 @@ def judge(text: str, at: int, after: int, place: Place, closers: str) -> Verdict
             start = _COMMENTS.match(text, start, start + _COMMENT_CHARS_MAX).end()  # type: ignore[union-attr]
         char = text[start : start + 1]
     if char == "":
-        return Verdict.CERTAIN
+        return CloseCertainty.CERTAIN
     spaced = text[after].isspace()
-    if place is Place.KEY:
+    if place is ValuePosition.KEY:
         return _after_key(char, spaced=spaced)
     if char in ",;":
         verdict = _after_comma(text, start + 1, place, closers)
         # A semicolon rather ends a line of code in the string.
-        return verdict if char == "," else min(verdict, Verdict.LIKELY)
+        return verdict if char == "," else min(verdict, CloseCertainty.LIKELY)
     if char in "}])":
         return _after_closers(text, start, closers)
     return _after_neither(text, start, place, spaced=spaced, leans=spaced and not text[at - 1].isspace())
 
 
-def _likely(found: object) -> Verdict:
-    return Verdict.LIKELY if found else Verdict.NO
+def _likely(found: object) -> CloseCertainty:
+    return CloseCertainty.LIKELY if found else CloseCertainty.NO
 
 
-def _after_key(char: str, *, spaced: bool) -> Verdict:
+def _after_key(char: str, *, spaced: bool) -> CloseCertainty:
     if char in ":=":
-        return Verdict.CERTAIN
+        return CloseCertainty.CERTAIN
     return _likely(char in ",}" or (spaced and (char in "\"'[{-" or char.isdigit())))
 
 
-def _after_comma(text: str, position: int, place: Place, closers: str) -> Verdict:
+def _after_comma(text: str, position: int, place: ValuePosition, closers: str) -> CloseCertainty:
     start = _ESCAPED_BLANKS.match(text, position).end()  # type: ignore[union-attr]
     char = text[start : start + 1]
     if char == "":
-        return Verdict.CERTAIN
+        return CloseCertainty.CERTAIN
     if char in "}])":
         return _after_closers(text, start, closers)
     if char == "," or _COMMENT.match(text, start):
-        return Verdict.LIKELY
-    if place is Place.MEMBER:
+        return CloseCertainty.LIKELY
+    if place is ValuePosition.MEMBER:
         return _before_member(text, start, char)
-    return _before_argument(text, start) if place is Place.ARGUMENT else Verdict.LIKELY
+    return _before_argument(text, start) if place is ValuePosition.ARGUMENT else CloseCertainty.LIKELY
 
 
-def _before_member(text: str, start: int, char: str) -> Verdict:
+def _before_member(text: str, start: int, char: str) -> CloseCertainty:
     if MEMBER_START.match(text, start):
-        return Verdict.CERTAIN
+        return CloseCertainty.CERTAIN
     if text[start - 1].isalpha():
         # After a blank that is written `\n` only a key is no text.
-        return Verdict.NO
+        return CloseCertainty.NO
     if char in "\"'":
         return _likely(not _NO_NAME.match(text, start))
     return _likely(char in _OPENS_MEMBER or BARE_MEMBER_START.match(text, start))
 
 
-def _before_argument(text: str, start: int) -> Verdict:
+def _before_argument(text: str, start: int) -> CloseCertainty:
     if keyword := KEYWORD_START.match(text, start):
         # `, x=1` is Python; `, x = 1` may be a line of the string.
-        return Verdict.LIKELY if keyword["space"] else Verdict.CERTAIN
+        return CloseCertainty.LIKELY if keyword["space"] else CloseCertainty.CERTAIN
     return _likely(_VALUE_START.match(text, start) or _NAME_ARGUMENT.match(text, start))
 
 
-def _after_closers(text: str, start: int, closers: str) -> Verdict:
+def _after_closers(text: str, start: int, closers: str) -> CloseCertainty:
     run = _CLOSERS.match(text, start).end()  # type: ignore[union-attr]
     char = text[run : run + 1]
     if char == "" or _FENCE_END.match(text, run):
-        return Verdict.CERTAIN
+        return CloseCertainty.CERTAIN
     if closers and text[start] not in closers:
         # `print("x")`: a bracket that the string opened.
-        return Verdict.NO
+        return CloseCertainty.NO
     if char in _AFTER_CLOSERS or len("".join(text[start:run].split())) >= len(closers):
-        return Verdict.LIKELY
+        return CloseCertainty.LIKELY
     return _likely(char in "[{" or BARE_MEMBER_START.match(text, run))
 
 
-def _after_neither(text: str, start: int, place: Place, *, spaced: bool, leans: bool) -> Verdict:
+def _after_neither(text: str, start: int, place: ValuePosition, *, spaced: bool, leans: bool) -> CloseCertainty:
     """No delimiter follows: a comma may be missing, a comment, a fence or a vendor's token may begin."""
     char = text[start]
     if _FENCE_END.match(text, start):
-        return Verdict.CERTAIN
+        return CloseCertainty.CERTAIN
     if _LEAVES.match(text, start) or (spaced and _COMMENT.match(text, start)):
-        return Verdict.LIKELY
+        return CloseCertainty.LIKELY
     if char == ":":
-        return _likely(place is not Place.MEMBER)
-    if place is Place.MEMBER:
+        return _likely(place is not ValuePosition.MEMBER)
+    if place is ValuePosition.MEMBER:
         return _missing_comma(text, start, leans=leans)
-    if place is Place.ARGUMENT:
+    if place is ValuePosition.ARGUMENT:
         return _likely(KEYWORD_START.match(text, start) or (leans and char in "\"'"))
     found = _ITEM_AFTER.match(text, start) or _LITERAL_AFTER.match(text, start)
     return _likely(found or (leans and _WORDS_AFTER.match(text, start)))
 
 
-def _missing_comma(text: str, start: int, *, leans: bool) -> Verdict:
+def _missing_comma(text: str, start: int, *, leans: bool) -> CloseCertainty:
     if MEMBER_START.match(text, start):
-        return Verdict.CERTAIN
+        return CloseCertainty.CERTAIN
     if text[start] in "\"'":
         # `"one" "two"`: two strings where one was meant.
         return _likely(leans and text[start + 1 : start + 2].isalnum())

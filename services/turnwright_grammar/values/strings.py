@@ -17,7 +17,7 @@ import re
 from msgspec import Struct
 
 from turnwright_grammar.values.escapes import decode, decode_cut, decode_over_escaped
-from turnwright_grammar.values.quotes import BLANKS, FULL_MEMBER_START, QUOTES, Place, Verdict, judge
+from turnwright_grammar.values.quotes import BLANKS, FULL_MEMBER_START, QUOTES, CloseCertainty, ValuePosition, judge
 from turnwright_grammar.values.strict import ReadValue, read_strict
 
 _TOKEN = re.compile(
@@ -91,7 +91,7 @@ class StringReader:
         self._tries = _TRIES_PATIENT if is_patient else _TRIES
         self._sound_close: tuple[int, re.Match[str] | None] = (len(text), None)
 
-    def read(self, position: int, place: Place, closers: str) -> ReadString:
+    def read(self, position: int, place: ValuePosition, closers: str) -> ReadString:
         """Return the string that opens at `position`; `closers` are those of the open brackets. Never raises."""
         plain = self._plain(position, place, closers)
         if plain is not None:
@@ -101,7 +101,7 @@ class StringReader:
             return self._until_token(opening)
         return self._quoted(opening, place, closers)
 
-    def _plain(self, position: int, place: Place, closers: str) -> ReadString | None:
+    def _plain(self, position: int, place: ValuePosition, closers: str) -> ReadString | None:
         """A string that ends at its first quote, with the escapes of JSON or none."""
         found = _PLAIN.match(self.text, position)
         if found is not None:
@@ -114,7 +114,7 @@ class StringReader:
             return None
         return ReadString(value, end) if judge(self.text, end - 1, end, place, closers) else None
 
-    def _opening(self, position: int, place: Place, closers: str) -> _Opening:
+    def _opening(self, position: int, place: ValuePosition, closers: str) -> _Opening:
         found = _TOKEN.match(self.text, position)
         if found is None:
             return _Opening('"', position + 1, '"', raw=False)
@@ -127,18 +127,18 @@ class StringReader:
             begin += 1
         return _Opening(token, begin, _CLOSING.get(token, token), raw)
 
-    def _is_triple(self, token: str, begin: int, place: Place, closers: str) -> bool:
+    def _is_triple(self, token: str, begin: int, place: ValuePosition, closers: str) -> bool:
         """Whether three quotes open a string, and not one quote a string that begins with two."""
         end = self._token_at(token, begin)
         if end >= 0:
-            return judge(self.text, end + 2, end + 3, place, closers) is not Verdict.NO
-        return place is not Place.KEY and self._after(begin) not in (*_DELIMITERS, token[0])
+            return judge(self.text, end + 2, end + 3, place, closers) is not CloseCertainty.NO
+        return place is not ValuePosition.KEY and self._after(begin) not in (*_DELIMITERS, token[0])
 
-    def _is_doubled(self, quote: str, begin: int, place: Place) -> bool:
+    def _is_doubled(self, quote: str, begin: int, place: ValuePosition) -> bool:
         # `""key""`: escaped the way spreadsheets do.
         if not self.text.startswith(quote, begin) or self.text[begin + 1 : begin + 2] in (*QUOTES, "\\"):
             return False
-        if place is not Place.KEY and not _DOUBLED_CLOSE.match(self.text, begin + 1):
+        if place is not ValuePosition.KEY and not _DOUBLED_CLOSE.match(self.text, begin + 1):
             return False
         return self._after(begin + 1) not in _DELIMITERS
 
@@ -164,7 +164,7 @@ class StringReader:
                 return found.start()
         return -1
 
-    def _quoted(self, opening: _Opening, place: Place, closers: str) -> ReadString:
+    def _quoted(self, opening: _Opening, place: ValuePosition, closers: str) -> ReadString:
         scan = _Scan(self.text, opening, place, closers, is_patient=self._is_patient)
         end = self._end_of(scan, opening, place, closers)
         if end < 0:
@@ -177,7 +177,7 @@ class StringReader:
         over_escaped = scan.over_escaped and raw.startswith(("{", "["))
         return ReadString(_content(opening, raw, over_escaped=over_escaped), self._past_quotes(end, opening.closing))
 
-    def _end_of(self, scan: _Scan, opening: _Opening, place: Place, closers: str) -> int:
+    def _end_of(self, scan: _Scan, opening: _Opening, place: ValuePosition, closers: str) -> int:
         """Where the content ends, or -1 when nothing closes it."""
         end = scan.run(minding_brackets=True)
         if scan.quotes and (sound := self._sound_end(opening, place, closers)) >= 0:
@@ -187,17 +187,17 @@ class StringReader:
             end = scan.run(minding_brackets=False)
         if end < 0 <= scan.leaning and self._spend(scan.leaning):
             end = scan.leaning
-        if end < 0 and opening.token in _OTHER_QUOTE and not scan.is_weary and self._spend(opening.begin):
+        if end < 0 and opening.token in _OTHER_QUOTE and not scan.out_of_budget and self._spend(opening.begin):
             end = scan.run_for_other(_OTHER_QUOTE[opening.token])
         return end
 
-    def _sound_end(self, opening: _Opening, place: Place, closers: str) -> int:
+    def _sound_end(self, opening: _Opening, place: ValuePosition, closers: str) -> int:
         """Where a string of many quotes ends if all that follows it is sound JSON, or -1.
 
         Code whose quotes were not escaped holds anything that could close a string, sooner or later.
         """
         is_near = self._is_patient or len(self.text) - opening.begin < _SOUND_CHARS_MAX
-        if opening.closing != '"' or place is not Place.MEMBER or ")" in closers or not is_near:
+        if opening.closing != '"' or place is not ValuePosition.MEMBER or ")" in closers or not is_near:
             return -1
         before = "".join('{"":' if closer == "}" else "[" for closer in closers) + "0"
         position = opening.begin
@@ -232,14 +232,14 @@ class _Scan:
     """The search for the quote that closes one string.
 
     `missing` says that a member began where the close should have been, `leaning` is the first quote
-    that only looked like a close, `over_escaped` that a quote inside was escaped twice, `is_weary` that
+    that only looked like a close, `over_escaped` that a quote inside was escaped twice, `out_of_budget` that
     patience ended before the search.
     """
 
-    def __init__(self, text: str, opening: _Opening, place: Place, closers: str, *, is_patient: bool) -> None:
+    def __init__(self, text: str, opening: _Opening, place: ValuePosition, closers: str, *, is_patient: bool) -> None:
         self._text, self._opening, self._place, self._closers = text, opening, place, closers
         self._is_patient = is_patient
-        self.is_weary = False
+        self.out_of_budget = False
         self.saw_bracket = False
         self.quotes = 0
         self.missing = False
@@ -264,13 +264,13 @@ class _Scan:
                 self.quotes, waited = self.quotes + 1, waited + (self.leaning >= 0)
                 self.over_escaped |= self._text[at - 1] == "\\"
                 inner = self._lean(at, inner)
-            if not self._is_patient and self._wearies(waited, number if minding_brackets else 0):
+            if not self._is_patient and self._exceeds_budget(waited, number if minding_brackets else 0):
                 break
         return -1
 
-    def _wearies(self, waited: int, marks: int) -> bool:
+    def _exceeds_budget(self, waited: int, marks: int) -> bool:
         """Whether enough was looked at: quotes since one leaned, or marks of what may not be JSON in a string."""
-        self.is_weary = self.quotes > _PATIENCE_QUOTES
+        self.out_of_budget = self.quotes > _PATIENCE_QUOTES
         return waited > _PATIENCE_QUOTES or marks > _PATIENCE_MARKS
 
     def run_for_other(self, quote: str) -> int:
@@ -280,7 +280,7 @@ class _Scan:
             if found[0] == quote:
                 at = found.start()
                 verdict = judge(self._text, at, at + 1, self._place, self._closers)
-                if verdict is Verdict.CERTAIN and not inner and _DELIMITER.match(self._text, at + 1):
+                if verdict is CloseCertainty.CERTAIN and not inner and _DELIMITER.match(self._text, at + 1):
                     return at
                 inner = self._lean(at, inner)
         return -1
@@ -290,11 +290,11 @@ class _Scan:
         verdict = judge(self._text, at, at + 1, self._place, self._closers)
         if not verdict and not inner and self._text[at + 1 : at + 2] == self._text[at]:
             verdict = judge(self._text, at, at + 2, self._place, self._closers)
-        if verdict and (not inner or (verdict is Verdict.CERTAIN and self._braces_balance(at))):
+        if verdict and (not inner or (verdict is CloseCertainty.CERTAIN and self._braces_balance(at))):
             return at
-        if self._place is Place.KEY:
+        if self._place is ValuePosition.KEY:
             return self._key_end()
-        if self._place is Place.MEMBER and self._member_starts(at):
+        if self._place is ValuePosition.MEMBER and self._member_starts(at):
             self.missing = True
             return at
         return -1

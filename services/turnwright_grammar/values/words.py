@@ -11,7 +11,7 @@ import re
 
 from msgspec import Struct
 
-from turnwright_grammar.values.quotes import BARE_MEMBER_START, BLANKS, MEMBER_START, QUOTES, Place
+from turnwright_grammar.values.quotes import BARE_MEMBER_START, BLANKS, MEMBER_START, QUOTES, ValuePosition
 from turnwright_grammar.values.strict import Value
 
 _LITERALS: dict[str, Value] = {
@@ -58,13 +58,13 @@ class WordReader:
         self._text = text
         self._no_group_before = 0
 
-    def read(self, position: int, place: Place, closers: str) -> ReadWord:
+    def read(self, position: int, place: ValuePosition, closers: str) -> ReadWord:
         """Return the value at `position`; `closers` are those of the brackets that are open. Never raises."""
         simple = _SIMPLE.match(self._text, position)
         if simple is not None:
             raw = simple[0]
             return ReadWord(int(raw) if simple["number"] else _LITERALS[raw], raw, simple.end())
-        if place is Place.ITEM and (number := _NUMBER_AND_VALUE.match(self._text, position)):
+        if place is ValuePosition.ITEM and (number := _NUMBER_AND_VALUE.match(self._text, position)):
             return ReadWord(_meaning(number["number"]), number["number"], number.end())
         end = self._end(position, place, closers)
         after = end + 1 if self._is_stray_quote(end) else end
@@ -72,7 +72,7 @@ class WordReader:
         is_cut = after >= len(self._text)
         return ReadWord(_cut_meaning(raw) if is_cut else _meaning(raw), raw, max(after, position + 1))
 
-    def _end(self, start: int, place: Place, closers: str) -> int:
+    def _end(self, start: int, place: ValuePosition, closers: str) -> int:
         scalar = _SCALAR.match(self._text, start)
         scalar_end = scalar.end() if scalar else -1
         position: int | None = start
@@ -83,19 +83,19 @@ class WordReader:
                 return at
         return len(self._text)
 
-    def _further(self, mark: str, at: int, place: Place, closers: str, *, is_scalar: bool) -> int | None:
+    def _further(self, mark: str, at: int, place: ValuePosition, closers: str, *, is_scalar: bool) -> int | None:
         """Where the word goes on after a mark in it, or None when it ends there."""
         further = at + len(mark)
         if mark in ",;":
-            ends = place is not Place.MEMBER or self._comma_ends(at, is_scalar=is_scalar)
+            ends = place is not ValuePosition.MEMBER or self._comma_ends(at, is_scalar=is_scalar)
         elif mark in "}])":
-            ends = place is Place.ARGUMENT or mark in closers
+            ends = place is ValuePosition.ARGUMENT or mark in closers
         elif mark in "{[(":
-            ends = place is Place.ITEM and mark != "(" and self._text[at - 1].isspace()
+            ends = place is ValuePosition.ITEM and mark != "(" and self._text[at - 1].isspace()
             further = at if ends else self._group_end(at)
         elif mark == "\n":
             further = BLANKS.match(self._text, at).end()  # type: ignore[union-attr]
-            ends = place is not Place.MEMBER or self._member_or_end(further)
+            ends = place is not ValuePosition.MEMBER or self._member_or_end(further)
         else:
             ends = mark not in QUOTES or self._quote_ends(at, place)
         return None if ends else further
@@ -126,13 +126,13 @@ class WordReader:
         self._no_group_before = at + _GROUP_CHARS_MAX
         return at + 1
 
-    def _quote_ends(self, at: int, place: Place) -> bool:
+    def _quote_ends(self, at: int, place: ValuePosition) -> bool:
         text = self._text
         if text[at] != '"' and text[at - 1].isalnum() and text[at + 1 : at + 2].isalnum():
             return False
         if self._is_stray_quote(at):
             return True
-        return MEMBER_START.match(text, at) is not None if place is Place.MEMBER else text[at - 1].isspace()
+        return MEMBER_START.match(text, at) is not None if place is ValuePosition.MEMBER else text[at - 1].isspace()
 
     def _is_stray_quote(self, at: int) -> bool:
         # `abcdef", "next"`: a quote that closes nothing.

@@ -58,7 +58,7 @@ def find_vendor(vendors: Mapping[str, Vendor], name: str) -> Vendor:
     return vendor
 
 
-class Generation:
+class ReplyStream:
     """One call under way. Made anew for each."""
 
     def __init__(self, name: str, vendor: Vendor, policy: RetryPolicy, pace: Pace, chance: Chance) -> None:

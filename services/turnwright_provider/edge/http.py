@@ -18,8 +18,8 @@ from typing import Final
 import httpx
 from msgspec import Struct
 
+from turnwright_core.kit.decompression import GZIP, EncodingError, unpacked
 from turnwright_core.kit.tls import tls_context
-from turnwright_core.kit.unpacking import GZIP, EncodingError, unpacked
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, failed
 from turnwright_provider.ports import HttpRequest
 

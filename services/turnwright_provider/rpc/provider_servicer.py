@@ -14,14 +14,14 @@ from turnwright_core.errors import ANSWERED
 from turnwright_core.kit.auth import check_deployment
 from turnwright_core.wire.runs import model_from_pb
 from turnwright_provider.app.check_models import check_models
-from turnwright_provider.app.generate import Generation, find_vendor
+from turnwright_provider.app.generate import ReplyStream, find_vendor
 from turnwright_provider.domain.names import split_vendor_model
 from turnwright_provider.domain.prices import Price, with_cost
 from turnwright_provider.ports import Vendor
 from turnwright_provider.rpc.checks import check_generate, check_models_request
 from turnwright_provider.rpc.messages import call_from_pb, part_to_pb
 
-Context = grpc.aio.ServicerContext[Any, Any]
+RpcContext = grpc.aio.ServicerContext[Any, Any]
 
 
 class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
@@ -30,7 +30,7 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
     def __init__(
         self,
         vendors: Mapping[str, Vendor],
-        begin: Callable[[str, Vendor], Generation],
+        begin: Callable[[str, Vendor], ReplyStream],
         prices: Mapping[str, Price],
         *,
         is_open: bool,
@@ -47,7 +47,7 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
             check_deployment(method, "TURNWRIGHT_CLIENT_GENERATE=true")
 
     async def Generate(
-        self, request: pb.GenerateRequest, context: Context
+        self, request: pb.GenerateRequest, context: RpcContext
     ) -> AsyncGenerator[pb.GenerateResponse, None]:
         self._check_caller("Generate")
         check_generate(request)
@@ -60,7 +60,7 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
             async for part in parts:
                 yield part_to_pb(with_cost(part, price))
 
-    async def ListVendors(self, request: pb.ListVendorsRequest, context: Context) -> pb.ListVendorsResponse:
+    async def ListVendors(self, request: pb.ListVendorsRequest, context: RpcContext) -> pb.ListVendorsResponse:
         del request, context
         vendors = []
         for name, vendor in sorted(self._vendors.items()):
@@ -70,7 +70,7 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
             )
         return pb.ListVendorsResponse(vendors=vendors)
 
-    async def CheckModels(self, request: pb.CheckModelsRequest, context: Context) -> pb.CheckModelsResponse:
+    async def CheckModels(self, request: pb.CheckModelsRequest, context: RpcContext) -> pb.CheckModelsResponse:
         del context
         self._check_caller("CheckModels")
         check_models_request(request)

@@ -30,7 +30,7 @@ from turnwright_provider.domain.redact import Secrets
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.ports import HttpReply, HttpRequest, Transport, VendorState
 from turnwright_provider.vendors.patience import Patience
-from turnwright_provider.vendors.replies import ERROR_BYTES_MAX, ReplyReader, start_of
+from turnwright_provider.vendors.replies import ERROR_BYTES_MAX, HttpReplyReader, start_of
 
 LIST_BYTES_MAX: Final = 4 * 1024 * 1024
 """As much of a list of models is read; OpenRouter's has about 1 MB."""
@@ -81,7 +81,7 @@ class OpenAiVendor:
         self._transport = transport
         self._wall_clock = wall_clock
         self._secrets = Secrets((access.api_key, *secrets_of(access.base_url)))
-        self._reader = ReplyReader(access.event_bytes_max)
+        self._reader = HttpReplyReader(access.event_bytes_max)
         self._refused: dict[str, frozenset[str]] = {}
 
     def describe(self) -> VendorState:

@@ -42,7 +42,7 @@ PARSES_MAX: Final = 2
 T = TypeVar("T")
 
 
-class ReplyReader:
+class HttpReplyReader:
     """Reads answers of one server. `event_bytes_max` bounds an event, and a reply that is no stream."""
 
     def __init__(self, event_bytes_max: int) -> None:

@@ -24,18 +24,18 @@ from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.runs import Loop, Run, Turn
-from turnwright_store.app.moments import check_cursor, moment_of_cursor
-from turnwright_store.app.news import RunNews, gather
-from turnwright_store.app.reading import Address, Section, batches, load, sections
-from turnwright_store.domain.basis import Basis
+from turnwright_store.app.commit_delta import CommitDelta, merge
+from turnwright_store.app.history import check_cursor, moment_of_cursor
+from turnwright_store.app.read_view import RunRef, ScopeChanges, batches, load, sections
 from turnwright_store.domain.pages import in_parts
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.domain.weights import loop_bytes, turn_bytes
 from turnwright_store.ports import Connection, Database, Subscription
-from turnwright_store.sql.feed import END_OF_REVISION, Feed, Place
+from turnwright_store.sql.feed import END_OF_REVISION, Feed, FeedPosition
 from turnwright_store.sql.loops import changed_loops
 from turnwright_store.sql.runs import RunRow, get_run, run_not_found
 from turnwright_store.sql.turns import changed_turns
-from turnwright_store.sql.views import Shown, Wanted, load_entries
+from turnwright_store.sql.views import EntryRow, Wanted, load_entries
 
 ROWS_A_PIECE: Final = 500
 """Rows of views that are read at once; each is a few hundred bytes."""
@@ -47,7 +47,7 @@ TURNS_A_PIECE: Final = 200
 """Turns that are read at once; each is about a kilobyte."""
 
 
-class Change(Struct, frozen=True):
+class ChangeMessage(Struct, frozen=True):
     """One message of a watch; a heartbeat has the cursor only."""
 
     cursor: Cursor
@@ -74,7 +74,7 @@ class _Round(Struct, frozen=True):
     """As it was at the moment."""
     after: Cursor
     to: Cursor
-    parts: tuple[Section | _Ledger, ...]
+    parts: tuple[ScopeChanges | _Ledger, ...]
     """What has changed; where nothing has, nothing is asked."""
 
     @property
@@ -87,13 +87,13 @@ class _Spot(Struct, frozen=True):
     """How far a round has been read: a part, and a place in it, None for its beginning."""
 
     part: int = 0
-    place: Place | None = None
+    place: FeedPosition | None = None
 
 
 class _Piece(Struct):
     """Some of what a round tells. Bodies are still to be loaded."""
 
-    shown: list[Shown] = field(default_factory=list)
+    shown: list[EntryRow] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     loops: list[Loop] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
@@ -103,8 +103,8 @@ class _Piece(Struct):
 class _Draft(Struct, frozen=True):
     """A message, and the entries that it still lacks."""
 
-    change: Change
-    shown: list[Shown] = field(default_factory=list)
+    change: ChangeMessage
+    shown: list[EntryRow] = field(default_factory=list)
 
 
 class _Drafts(Struct, frozen=True):
@@ -130,35 +130,35 @@ class Watches:
     async def changes(
         self,
         database: Database,
-        basis_now: Callable[[], Basis],
-        address: Address,
+        rules_now: Callable[[], StoreRules],
+        address: RunRef,
         after: Cursor | None,
         wanted: Wanted,
-    ) -> AsyncGenerator[Change, None]:
+    ) -> AsyncGenerator[ChangeMessage, None]:
         """What changes after a cursor, until the caller ends it. Raises CURSOR_FOREIGN, DRAINING, RUN_NOT_FOUND.
 
         The first message comes at once, so that a watcher without a cursor knows where it stands.
         """
-        run = await database.read(partial(get_run, project=address.project, alias=address.run), brief=True)
+        run = await database.read(partial(get_run, project=address.project, alias=address.run), inline=True)
         subscription = database.subscribe((run.scope, run.project_scope, run.global_scope), follows=run.scope)
         try:
-            after = after or run.cursor(basis_now().incarnation)
+            after = after or run.cursor(rules_now().incarnation)
             clock_s = asyncio.get_running_loop().time
             due_s = clock_s()
             while True:
                 subscription.woken.clear()
-                basis = basis_now()
-                news = _told(subscription, after, wanted, basis) if clock_s() < due_s else None
+                rules = rules_now()
+                news = _told(subscription, after, wanted, rules) if clock_s() < due_s else None
                 if news is not None:
                     yield news
-                    after, due_s = news.cursor, clock_s() + basis.heartbeat_s
+                    after, due_s = news.cursor, clock_s() + rules.heartbeat_s
                 else:
-                    begin = partial(_begin, basis=basis, address=address, run_id=run.id, after=after, wanted=wanted)
-                    told, drafts = await database.read(begin, brief=True)
+                    begin = partial(_begin, rules=rules, address=address, run_id=run.id, after=after, wanted=wanted)
+                    told, drafts = await database.read(begin, inline=True)
                     if told.to != after or clock_s() >= due_s:
-                        async for change in _messages(database, basis, told, drafts, wanted):
+                        async for change in _messages(database, rules, told, drafts, wanted):
                             yield change
-                        due_s = clock_s() + basis.heartbeat_s
+                        due_s = clock_s() + rules.heartbeat_s
                     after = told.to
                 await self.wait(subscription.woken, max(0.0, due_s - clock_s()))
         finally:
@@ -179,14 +179,14 @@ class Watches:
             raise fault(Reason.DRAINING, "The store is shutting down: watch again with your last cursor.")
 
 
-def _told(subscription: Subscription, after: Cursor, wanted: Wanted, basis: Basis) -> Change | None:
+def _told(subscription: Subscription, after: Cursor, wanted: Wanted, rules: StoreRules) -> ChangeMessage | None:
     """What the last commits have told, as a message; None where the database has to be asked."""
-    news = subscription.take_news()
-    gathered = gather(cast("Sequence[RunNews]", news), after, wanted, basis.hidden_schemes) if news else None
+    news = subscription.take_deltas()
+    gathered = merge(cast("Sequence[CommitDelta]", news), after, wanted, rules.hidden_schemes) if news else None
     if gathered is None:
         return None
     row = gathered.row
-    return Change(
+    return ChangeMessage(
         gathered.cursor,
         gathered.entries,
         gathered.removed,
@@ -198,15 +198,15 @@ def _told(subscription: Subscription, after: Cursor, wanted: Wanted, basis: Basi
 
 
 async def _messages(
-    database: Database, basis: Basis, told: _Round, drafts: _Drafts, wanted: Wanted
-) -> AsyncIterator[Change]:
+    database: Database, rules: StoreRules, told: _Round, drafts: _Drafts, wanted: Wanted
+) -> AsyncIterator[ChangeMessage]:
     """The messages of a round. The next one is read when the caller has taken the one before."""
     while True:
         for place, draft in enumerate(drafts.drafts, 1):
             change = draft.change
             if draft.shown:
                 query = partial(load, run=told.run, shown=draft.shown, wanted=wanted)
-                entries = await database.read(query, brief=True)
+                entries = await database.read(query, inline=True)
                 change = replace(change, entries=entries)
             if drafts.next is None and place == len(drafts.drafts):
                 change = replace(
@@ -218,29 +218,29 @@ async def _messages(
             yield change
         if drafts.next is None:
             return
-        drafts = await database.read(partial(_read, basis=basis, told=told, spot=drafts.next, wanted=wanted))
+        drafts = await database.read(partial(_read, rules=rules, told=told, spot=drafts.next, wanted=wanted))
 
 
 def _begin(
-    connection: Connection, basis: Basis, address: Address, run_id: int, after: Cursor, wanted: Wanted
+    connection: Connection, rules: StoreRules, address: RunRef, run_id: int, after: Cursor, wanted: Wanted
 ) -> tuple[_Round, _Drafts]:
     """A round that ends now, and its first messages."""
     run = get_run(connection, address.project, address.run)
     if run.id != run_id:
         # Another run has the alias now.
         raise run_not_found(address.project, address.run)
-    now = run.cursor(basis.incarnation)
+    now = run.cursor(rules.incarnation)
     check_cursor(after, now)
-    parts: list[Section | _Ledger] = list(sections(run, after, now))
+    parts: list[ScopeChanges | _Ledger] = list(sections(run, after, now))
     if run.run.revision > after.run_revision:
         parts += _Ledger
     told = _Round(run, after, now, tuple(parts))
-    return told, _read(connection, basis, told, _Spot(), wanted)
+    return told, _read(connection, rules, told, _Spot(), wanted)
 
 
-def _read(connection: Connection, basis: Basis, told: _Round, spot: _Spot, wanted: Wanted) -> _Drafts:
+def _read(connection: Connection, rules: StoreRules, told: _Round, spot: _Spot, wanted: Wanted) -> _Drafts:
     """The messages of the next piece; the entries of the first one are loaded at the same time."""
-    piece = _piece(connection, basis, told, spot, wanted)
+    piece = _piece(connection, rules, told, spot, wanted)
     drafts = _drafts(piece, told.after, wanted)
     first = drafts[0]
     if first.shown:
@@ -249,14 +249,14 @@ def _read(connection: Connection, basis: Basis, told: _Round, spot: _Spot, wante
     return _Drafts(drafts, piece.next)
 
 
-def _piece(connection: Connection, basis: Basis, told: _Round, spot: _Spot, wanted: Wanted) -> _Piece:
+def _piece(connection: Connection, rules: StoreRules, told: _Round, spot: _Spot, wanted: Wanted) -> _Piece:
     to = moment_of_cursor(told.run, told.to)
-    feed = Feed(connection, told.run, to, told.after.run_revision, wanted, basis.hidden_schemes)
+    feed = Feed(connection, told.run, to, told.after.run_revision, wanted, rules.hidden_schemes)
     piece = _Piece()
     place = spot.place
     for number in range(spot.part, len(told.parts)):
         part = told.parts[number]
-        if isinstance(part, Section):
+        if isinstance(part, ScopeChanges):
             changed = feed.section(part.scope, part.to, place or part.begin, ROWS_A_PIECE)
             piece.shown += changed.shown
             piece.removed += changed.left
@@ -269,7 +269,9 @@ def _piece(connection: Connection, basis: Basis, told: _Round, spot: _Spot, want
     return piece
 
 
-def _add_ledger(connection: Connection, told: _Round, part: _Ledger, place: Place, piece: _Piece) -> Place | None:
+def _add_ledger(
+    connection: Connection, told: _Round, part: _Ledger, place: FeedPosition, piece: _Piece
+) -> FeedPosition | None:
     """Rows that were written again since the moment are the next round's."""
     if part is _Ledger.LOOPS:
         loops = changed_loops(connection, told.run.id, place, told.to.run_revision, LOOPS_A_PIECE)
@@ -285,13 +287,13 @@ def _drafts(piece: _Piece, cursor: Cursor, wanted: Wanted) -> list[_Draft]:
     drafts = []
     loops, turns = piece.loops, piece.turns
     if sum(map(loop_bytes, loops)) + sum(map(turn_bytes, turns)) > CHUNK_BYTES:
-        drafts += [_Draft(Change(cursor, loops=part)) for part in in_parts(loops, loop_bytes)]
-        drafts += [_Draft(Change(cursor, turns=part)) for part in in_parts(turns, turn_bytes)]
+        drafts += [_Draft(ChangeMessage(cursor, loops=part)) for part in in_parts(loops, loop_bytes)]
+        drafts += [_Draft(ChangeMessage(cursor, turns=part)) for part in in_parts(turns, turn_bytes)]
         loops, turns = [], []
     cuts = list(batches(piece.shown, wanted)) or [[]]
     for place, shown in enumerate(cuts):
         is_last = place == len(cuts) - 1
-        change = Change(
+        change = ChangeMessage(
             cursor,
             removed=[] if place else piece.removed,
             loops=loops if is_last else [],

@@ -14,13 +14,13 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_core.runs import QUEUED, Loop, LoopSettings, Mode, Run, RunSettings
-from turnwright_store.app.ledger import raised
-from turnwright_store.app.reading import Address
+from turnwright_store.app.ledger import bump_revision
+from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.registry import add_run, check_model_exists
-from turnwright_store.app.writing import Turning, apply_writes, check_writes
-from turnwright_store.domain.basis import Basis
+from turnwright_store.app.writing import TurnTag, apply_writes, check_writes
 from turnwright_store.domain.checks import RUN_ALIAS, check_budget, check_name
 from turnwright_store.domain.permissions import check_floor
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import registry
@@ -39,9 +39,9 @@ class Enqueued(Struct, frozen=True):
 
 def enqueue_loop(
     tx: Transaction,
-    basis: Basis,
+    rules: StoreRules,
     caller: Caller,
-    address: Address,
+    address: RunRef,
     prompt: str,
     settings: LoopSettings,
     run_settings: RunSettings,
@@ -61,13 +61,13 @@ def enqueue_loop(
         _check_settled(found, replace(run_settings, model="") if run_settings.model == settings.model else run_settings)
     named = replace(run_settings, model=run_settings.model or settings.model)
     before = found or add_run(tx, owner, address.run, named)
-    cursor = before.cursor(basis.incarnation)
+    cursor = before.cursor(rules.incarnation)
     model = settings.model or before.run.settings.model
     check_model_exists(tx, model)
-    _check_queue(before, basis.loops_queued_max)
+    _check_queue(before, rules.loops_queued_max)
     yolo = settings.yolo or before.run.settings.yolo
     run, loop = _add_loop(tx, before, prompt, replace(settings, model=model, yolo=yolo))
-    run = _write_run_entry(tx, basis, caller, run, loop)
+    run = _write_run_entry(tx, rules, caller, run, loop)
     return Enqueued(run.run, loop, found is None, cursor if found else replace(cursor, run_revision=0))
 
 
@@ -98,7 +98,7 @@ def _check_queue(run: RunRow, limit: int) -> None:
 
 
 def _add_loop(tx: Transaction, run: RunRow, prompt: str, settings: LoopSettings) -> tuple[RunRow, Loop]:
-    run = raised(tx, run)
+    run = bump_revision(tx, run)
     loop = Loop(run.loops + 1, settings, prompt, QUEUED, create_ms=tx.now_ms, revision=run.revision_run)
     loop_rows.add_loop(tx.connection, run.id, loop)
     shown = run.run.loop if run.loop_active else loop
@@ -106,20 +106,20 @@ def _add_loop(tx: Transaction, run: RunRow, prompt: str, settings: LoopSettings)
     return write_run(tx.connection, run, run.revision_run, tx.now_ms), loop
 
 
-def _write_run_entry(tx: Transaction, basis: Basis, caller: Caller, run: RunRow, loop: Loop) -> RunRow:
+def _write_run_entry(tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, loop: Loop) -> RunRow:
     """A run begins with `set run://{alias}` (RU003, RU037)."""
     attributes = settings_json(loop.settings, loop=loop.sequence)
     write = EntryWrite(f"run://{run.run.run}", SetEntry(loop.prompt, attributes))
-    checked = check_writes(basis, caller, [write])
-    return apply_writes(tx, basis, run, checked, caller.principal, Turning(loop=loop.sequence)).run
+    checked = check_writes(rules, caller, [write])
+    return apply_writes(tx, rules, run, checked, caller.principal, TurnTag(loop=loop.sequence)).run
 
 
-def request_abort(tx: Transaction, basis: Basis, caller: Caller, address: Address) -> tuple[Run, Cursor]:
+def request_abort(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef) -> tuple[Run, Cursor]:
     """Mark that the active loop shall end. Nothing happens when none is active (C36)."""
     check_floor(caller, Tier.CLIENT, "RequestAbort")
     run = get_run(tx.connection, address.project, address.run)
-    cursor = run.cursor(basis.incarnation)
+    cursor = run.cursor(rules.incarnation)
     if run.loop_active and not run.abort_requested:
-        run = raised(tx, replace(run, abort_requested=True))
+        run = bump_revision(tx, replace(run, abort_requested=True))
         run = write_run(tx.connection, run, run.revision_run, tx.now_ms)
     return run.run, cursor

@@ -17,13 +17,13 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX
 from turnwright_core.runs import Budget, Run, RunSettings, Spending
-from turnwright_store.app.ledger import forbidden, raised
-from turnwright_store.app.reading import Address
+from turnwright_store.app.ledger import bump_revision, forbidden
+from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.registry import check_alias_free, check_model_exists
 from turnwright_store.app.writing import apply_writes
-from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import RUN_ALIAS, check_name, check_run_settings
 from turnwright_store.domain.permissions import check_floor
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import control as rows
 from turnwright_store.sql.control import SpentTurn
@@ -31,7 +31,7 @@ from turnwright_store.sql.runs import RunRow, get_run, write_run
 from turnwright_store.sql.views import find_shown
 
 
-def rename_run(tx: Transaction, address: Address, alias: str) -> Run:
+def rename_run(tx: Transaction, address: RunRef, alias: str) -> Run:
     """Give a run another alias. Raises RUN_NOT_FOUND, RUN_EXISTS, TRANSITION_FORBIDDEN.
 
     A run that somebody works on keeps its alias: its owner addresses the ledger by it.
@@ -47,7 +47,7 @@ def rename_run(tx: Transaction, address: Address, alias: str) -> Run:
     if rows.family_had_alias(tx.connection, run, alias):
         message = f"A run that {address.run} is related to by forks has had the alias {alias!r}: choose another one."
         raise fault(Reason.RUN_EXISTS, message, project=address.project, run=alias)
-    run = raised(tx, run)
+    run = bump_revision(tx, run)
     rows.rename(tx.connection, run, alias)
     return write_run(tx.connection, get_run(tx.connection, address.project, alias), run.revision_run, tx.now_ms).run
 
@@ -74,7 +74,7 @@ class SettingsPatch(Struct, frozen=True):
         )
 
 
-def configure_run(tx: Transaction, address: Address, patch: SettingsPatch) -> Run:
+def configure_run(tx: Transaction, address: RunRef, patch: SettingsPatch) -> Run:
     """Change what the loops of a run share. Raises MODEL_NOT_FOUND, TRANSITION_FORBIDDEN, INVALID_FIELD."""
     run = get_run(tx.connection, address.project, address.run)
     settings = patch.applied(run.run.settings)
@@ -86,7 +86,7 @@ def configure_run(tx: Transaction, address: Address, patch: SettingsPatch) -> Ru
         raise forbidden("persona", run.run.turn, "changed", message)
     if settings == run.run.settings:
         return run.run
-    run = raised(tx, run)
+    run = bump_revision(tx, run)
     rows.configure(tx.connection, run.id, settings)
     run = replace(run, run=replace(run.run, settings=settings))
     return write_run(tx.connection, run, run.revision_run, tx.now_ms).run
@@ -100,7 +100,7 @@ class Injected(Struct, frozen=True):
     cursor: Cursor
 
 
-def inject_message(tx: Transaction, basis: Basis, caller: Caller, address: Address, message: str) -> Injected:
+def inject_message(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, message: str) -> Injected:
     """Add a message that the model reads in its next turn (RU232, RU251). The run goes on as it is.
 
     It stands behind the latest turn that has ended: the records of an open turn are its owner's.
@@ -110,14 +110,14 @@ def inject_message(tx: Transaction, basis: Basis, caller: Caller, address: Addre
         raise invalid("message", "The message is empty. Say what the model should read.")
     check_bytes("message", message, COMMENT_BYTES_MAX)
     run = get_run(tx.connection, address.project, address.run)
-    cursor = run.cursor(basis.incarnation)
+    cursor = run.cursor(rules.incarnation)
     ended = run.run.turn - 1 if run.turn_open else run.run.turn
     path = _free_path(tx, run, f"log://turn_{ended}/inject/message")
     attributes = to_attributes_json({"tool": "inject", "principal": caller.principal})
     change = SetEntry(message, attributes, Visibility.VISIBLE, state=State.RESOLVED)
     # The store itself writes it: a client may say something to the model, but not write records.
     write = EntryWrite(path, change, Tier.SYSTEM, turn=run.run.turn)
-    run = apply_writes(tx, basis, run, [write], caller.principal).run
+    run = apply_writes(tx, rules, run, [write], caller.principal).run
     return Injected(run.run, path, cursor)
 
 
@@ -137,7 +137,7 @@ _CANDIDATES: Final = 50
 """Paths that are looked for at once."""
 
 
-def spending(connection: Connection, address: Address, loop: int) -> tuple[Spending, Spending]:
+def spending(connection: Connection, address: RunRef, loop: int) -> tuple[Spending, Spending]:
     """What a run has spent, and one of its loops; 0: the active or latest one."""
     run = get_run(connection, address.project, address.run)
     sequence = loop or (run.run.loop.sequence if run.run.loop else 0)

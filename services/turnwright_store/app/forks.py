@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import Run
-from turnwright_store.app.reading import Address
+from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.registry import check_alias_free, made_alias
 from turnwright_store.domain.checks import RUN_ALIAS, check_name
 from turnwright_store.ports import Connection, Transaction
@@ -32,7 +32,7 @@ class _Moment(Struct, frozen=True):
     """The ended turn that the fork follows; 0: none has ended."""
 
 
-def fork_run(tx: Transaction, address: Address, alias: str, turn: int) -> Run:
+def fork_run(tx: Transaction, address: RunRef, alias: str, turn: int) -> Run:
     """A run that begins with what another one sees now (`turn` 0), or saw at the end of a turn.
 
     Raises RUN_NOT_FOUND, RUN_EXISTS, TURN_NOT_FOUND.

@@ -29,7 +29,7 @@ FORGET_ROWS_MAX: Final = 1000
 _DAY_MS: Final = 24 * 3600 * 1000
 
 
-class Message(Protocol):
+class ProtobufMessage(Protocol):
     """What this module needs of a protobuf message."""
 
     def SerializeToString(self, *, deterministic: bool = ...) -> bytes:  # noqa: N802 - protobuf's name
@@ -41,7 +41,7 @@ class Message(Protocol):
         ...
 
 
-R = TypeVar("R", bound=Message)
+R = TypeVar("R", bound=ProtobufMessage)
 
 
 class RequestKey(Struct, frozen=True):
@@ -53,7 +53,7 @@ class RequestKey(Struct, frozen=True):
     request_id: str
 
 
-def starts_nothing(_response: Message) -> str:
+def starts_nothing(_response: ProtobufMessage) -> str:
     """The run whose work a request started, where it started none."""
     return ""
 
@@ -61,7 +61,7 @@ def starts_nothing(_response: Message) -> str:
 def once(
     tx: Transaction,
     key: RequestKey,
-    request: Message,
+    request: ProtobufMessage,
     answer: Callable[[], R],
     work: Callable[[Transaction], R],
     starts: Callable[[R], str] = starts_nothing,

@@ -18,17 +18,17 @@ from msgspec import Struct, field
 from turnwright_core.checks import invalid
 from turnwright_core.entries import Entry
 from turnwright_store.app.changes import Watches
-from turnwright_store.app.reading import weight_of
-from turnwright_store.domain.basis import Basis
+from turnwright_store.app.read_view import weight_of
 from turnwright_store.domain.checks import page_size
 from turnwright_store.domain.pages import in_parts, page_of, place_of
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import ANY_SCOPE, Connection, Database
 from turnwright_store.sql import inbox as rows
 from turnwright_store.sql.entries import parts
-from turnwright_store.sql.inbox import WaitingRow
+from turnwright_store.sql.inbox import InboxRow
 from turnwright_store.sql.registry import get_project
 from turnwright_store.sql.runs import find_run, get_run, load_runs
-from turnwright_store.sql.views import Shown, Wanted, find_shown, load_entries
+from turnwright_store.sql.views import EntryRow, Wanted, find_shown, load_entries
 
 INBOX_PAUSE_S: Final = 0.1
 """Shortest time between two looks of one watcher, in seconds."""
@@ -57,7 +57,7 @@ class Gone(Struct, frozen=True):
     entry: Entry | None
 
 
-class InboxChange(Struct, frozen=True):
+class InboxMessage(Struct, frozen=True):
     """One message of a watch; without items a heartbeat."""
 
     pending: Sequence[Pending] = ()
@@ -90,12 +90,12 @@ def list_proposals(connection: Connection, query: InboxQuery) -> tuple[list[Pend
     return [one for _, one in _loaded(connection, page, shown)], more
 
 
-def _place(row: WaitingRow) -> tuple[int, int]:
+def _place(row: InboxRow) -> tuple[int, int]:
     return row.since_ms, row.view
 
 
 def _loaded(
-    connection: Connection, waiting: Sequence[WaitingRow], shown: dict[int, Shown]
+    connection: Connection, waiting: Sequence[InboxRow], shown: dict[int, EntryRow]
 ) -> list[tuple[int, Pending]]:
     """The records of rows, each with its row, in their order; those whose run was removed since are left out."""
     runs = {run.id: run for run in load_runs(connection, sorted({one.run for one in waiting}))}
@@ -118,7 +118,7 @@ class _Told(Struct, frozen=True):
     path: str
 
 
-class Inbox(Struct):
+class InboxWatch(Struct):
     """What one watcher was told of, by row."""
 
     database: Database
@@ -127,7 +127,7 @@ class Inbox(Struct):
     is_complete: bool = False
     """Whether all that waited at the beginning has been told."""
 
-    async def changes(self) -> AsyncIterator[InboxChange]:
+    async def changes(self) -> AsyncIterator[InboxMessage]:
         """What has changed since the last time, in messages; none when nothing has."""
         waiting = await self.database.read(partial(_waiting, project=self.project))
         now = {one.view for one in waiting}
@@ -139,18 +139,18 @@ class Inbox(Struct):
             self.told |= {view: _told(one) for view, one in pending}
             again |= {_told(one) for _, one in pending}
             for message in in_parts([one for _, one in pending], _bytes):
-                yield InboxChange(message, complete=self.is_complete)
+                yield InboxMessage(message, complete=self.is_complete)
         # What was written again while it waits has another row, and was told above.
         for left in parts([told for told in gone if told not in again], ROWS_A_READ):
             decided = await self.database.read(partial(_gone, left=left))
-            yield InboxChange(decided=decided, complete=self.is_complete)
+            yield InboxMessage(decided=decided, complete=self.is_complete)
 
 
 async def watch_inbox(
-    watches: Watches, database: Database, basis_now: Callable[[], Basis], project: str
-) -> AsyncGenerator[InboxChange, None]:
+    watches: Watches, database: Database, rules_now: Callable[[], StoreRules], project: str
+) -> AsyncGenerator[InboxMessage, None]:
     """What waits, then what changes of it, until the caller ends it. Raises PROJECT_NOT_FOUND, DRAINING."""
-    inbox = Inbox(database, project)
+    inbox = InboxWatch(database, project)
     subscription = database.subscribe((ANY_SCOPE,))
     clock_s = asyncio.get_running_loop().time
     due_s = clock_s()
@@ -159,22 +159,22 @@ async def watch_inbox(
             subscription.woken.clear()
             async for change in inbox.changes():
                 yield change
-                due_s = clock_s() + basis_now().heartbeat_s
+                due_s = clock_s() + rules_now().heartbeat_s
             if not inbox.is_complete or clock_s() >= due_s:
                 inbox.is_complete = True
-                yield InboxChange(complete=True)
-                due_s = clock_s() + basis_now().heartbeat_s
+                yield InboxMessage(complete=True)
+                due_s = clock_s() + rules_now().heartbeat_s
             await watches.wait(subscription.woken, max(0.0, due_s - clock_s()))
             await asyncio.sleep(INBOX_PAUSE_S)
     finally:
         subscription.close()
 
 
-def _waiting(connection: Connection, project: str) -> list[WaitingRow]:
+def _waiting(connection: Connection, project: str) -> list[InboxRow]:
     return rows.all_waiting(connection, get_project(connection, project).id if project else None)
 
 
-def _pending(connection: Connection, waiting: Sequence[WaitingRow]) -> list[tuple[int, Pending]]:
+def _pending(connection: Connection, waiting: Sequence[InboxRow]) -> list[tuple[int, Pending]]:
     """The records of rows, each with its row; those that are gone are left out."""
     shown = rows.shown_of(connection, [one.view for one in waiting])
     there = [one for one in waiting if one.view in shown]

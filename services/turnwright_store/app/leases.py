@@ -19,13 +19,13 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.runs import RUNNING, Model, Run, Turn
-from turnwright_store.app.ledger import check_fence, moved, raised, records_prefix
-from turnwright_store.app.reading import Address
-from turnwright_store.domain.basis import Basis
+from turnwright_store.app.ledger import bump_revision, check_fence, moved, records_prefix
+from turnwright_store.app.read_view import RunRef
 from turnwright_store.domain.checks import ROOT_CHARS_MAX, page_size
 from turnwright_store.domain.locks import run_lock
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX, page_of
 from turnwright_store.domain.permissions import check_floor
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.domain.weights import ROW_BYTES, run_bytes
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import leases as lease_rows
@@ -35,7 +35,7 @@ from turnwright_store.sql import turns as turn_rows
 from turnwright_store.sql import work as work_rows
 from turnwright_store.sql.packets import count_calls
 from turnwright_store.sql.runs import RunRow, find_run, get_run, load_runs, write_run
-from turnwright_store.sql.views import Shown, Wanted, list_shown, load_entries
+from turnwright_store.sql.views import EntryRow, Wanted, list_shown, load_entries
 
 RECENT_TURNS_MAX: Final = 32
 """Ended turns that a claim returns: strikes and cycles are read off them."""
@@ -87,7 +87,7 @@ class Claimed(Struct, frozen=True):
     """Model calls that the open turn has made, or was about to make."""
 
 
-def claimant(basis: Basis, owner: str, address: str, lease_ms: int) -> Claimant:
+def claimant(rules: StoreRules, owner: str, address: str, lease_ms: int) -> Claimant:
     """A claimant within the limits; 0 ms is the store's setting. Raises InvalidError."""
     check_chars("owner", owner, NAME_CHARS_MAX)
     if not owner:
@@ -95,20 +95,20 @@ def claimant(basis: Basis, owner: str, address: str, lease_ms: int) -> Claimant:
     check_chars("address", address, ROOT_CHARS_MAX)
     if lease_ms and not LEASE_MS_MIN <= lease_ms <= LEASE_MS_MAX:
         raise invalid("lease_ms", f"lease_ms must be {LEASE_MS_MIN} to {LEASE_MS_MAX}; it is {lease_ms}.")
-    return Claimant(owner, address, lease_ms or basis.lease_ms)
+    return Claimant(owner, address, lease_ms or rules.lease_ms)
 
 
 # ---- Claiming
 
 
-def claim_run(tx: Transaction, basis: Basis, caller: Caller, address: Address, who: Claimant) -> Claimed:
+def claim_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, who: Claimant) -> Claimed:
     """Take a run, fencing out whoever held it, and start the next queued loop when none is active.
 
     Raises LEASE_HELD while another owner's lease lives, or its grace.
     """
     check_floor(caller, Tier.SYSTEM, "ClaimRun")
     run = get_run(tx.connection, address.project, address.run)
-    free_ms = _free_ms(run, basis.lease_grace_ms)
+    free_ms = _free_ms(run, rules.lease_grace_ms)
     if run.lease_owner != who.owner and free_ms > tx.now_ms:
         raise _held(run, free_ms - tx.now_ms)
     return _claimed(tx, run, who)
@@ -153,7 +153,7 @@ def _start_next(tx: Transaction, run: RunRow) -> RunRow:
     loop = None if run.loop_active else loop_rows.next_queued(tx.connection, run.id)
     if loop is None:
         return run
-    run = raised(tx, moved(run, RUNNING))
+    run = bump_revision(tx, moved(run, RUNNING))
     if loop.reason:
         # It waited for its workspace, and so did those behind it.
         work_rows.say_of_queued(tx.connection, run.id, "", run.revision_run)
@@ -182,7 +182,7 @@ def _records(connection: Connection, run: RunRow) -> list[Entry]:
     ]
 
 
-def _fitting(shown: Sequence[Shown]) -> int:
+def _fitting(shown: Sequence[EntryRow]) -> int:
     """How many of these entries make one message with what they hold."""
     total = 0
     for count, one in enumerate(shown):
@@ -203,13 +203,19 @@ def check_workspaces(workspaces: Collection[str]) -> None:
 
 
 def list_work(
-    connection: Connection, basis: Basis, caller: Caller, workspaces: Collection[str], size: int, *, with_held: bool
+    connection: Connection,
+    rules: StoreRules,
+    caller: Caller,
+    workspaces: Collection[str],
+    size: int,
+    *,
+    with_held: bool,
 ) -> list[Run]:
     """Runs that an owner can go on with, in the order in which they are claimed; `with_held` those with one too."""
     check_floor(caller, Tier.SYSTEM, "ListWork")
     check_workspaces(workspaces)
     size = page_size(size)
-    grace_ms = NO_LEASE_LIVES_MS if with_held else basis.lease_grace_ms
+    grace_ms = NO_LEASE_LIVES_MS if with_held else rules.lease_grace_ms
     waiting = work_rows.list_waiting(connection, workspaces, grace_ms, size)
     found = load_runs(connection, [one.id for one in waiting])
     page, _ = page_of(found, size, lambda row: (row.id,), lambda row: run_bytes(row.run))
@@ -217,19 +223,19 @@ def list_work(
 
 
 def find_work(
-    connection: Connection, basis: Basis, caller: Caller, workspaces: Collection[str], limit: int
-) -> list[Address]:
+    connection: Connection, rules: StoreRules, caller: Caller, workspaces: Collection[str], limit: int
+) -> list[RunRef]:
     """Candidates for claims, best first, some more than are wanted."""
     check_floor(caller, Tier.SYSTEM, "ClaimWork")
     check_workspaces(workspaces)
     check_count("limit", limit, CLAIMS_MAX)
     wanted = (limit or 1) + CANDIDATES_MORE
-    found = work_rows.list_waiting(connection, workspaces, basis.lease_grace_ms, wanted)
-    return [Address(one.project, one.run) for one in found]
+    found = work_rows.list_waiting(connection, workspaces, rules.lease_grace_ms, wanted)
+    return [RunRef(one.project, one.run) for one in found]
 
 
 def claim_work(
-    tx: Transaction, basis: Basis, candidates: Sequence[Address], limit: int, who: Claimant
+    tx: Transaction, rules: StoreRules, candidates: Sequence[RunRef], limit: int, who: Claimant
 ) -> list[Claimed]:
     """Claim the first of the candidates that are still free, as many as were asked for and as one message holds.
 
@@ -237,7 +243,7 @@ def claim_work(
     """
     claims: list[Claimed] = []
     total = 0
-    for run in _free(tx, basis, candidates):
+    for run in _free(tx, rules, candidates):
         claims.append(_claimed(tx, run, who))
         total += _bytes(claims[-1])
         if len(claims) == (limit or 1) or total > ANSWER_BYTES_MAX // 2:
@@ -245,12 +251,12 @@ def claim_work(
     return claims
 
 
-def _free(tx: Transaction, basis: Basis, candidates: Sequence[Address]) -> Iterator[RunRow]:
+def _free(tx: Transaction, rules: StoreRules, candidates: Sequence[RunRef]) -> Iterator[RunRow]:
     for address in candidates:
         if not tx.try_lock(run_lock(address.project, address.run)):
             continue
         run = find_run(tx.connection, address.project, address.run)
-        is_free = run is not None and _free_ms(run, basis.lease_grace_ms) <= tx.now_ms
+        is_free = run is not None and _free_ms(run, rules.lease_grace_ms) <= tx.now_ms
         if run and is_free and work_rows.has_work(tx.connection, run):
             yield run
 
@@ -266,7 +272,7 @@ def _bytes(claimed: Claimed) -> int:
 class Lease(Struct, frozen=True):
     """A run that somebody holds."""
 
-    address: Address
+    address: RunRef
     epoch: int
 
 
@@ -300,7 +306,7 @@ def register_and_renew(
     return renew_leases(tx, who, leases)
 
 
-class Holding(Struct, frozen=True):
+class LeaseHolder(Struct, frozen=True):
     """Who holds a run: identity and address, empty for nobody; and how the run stands."""
 
     owner: str
@@ -309,17 +315,17 @@ class Holding(Struct, frozen=True):
     run_status: int
 
 
-def get_lease(connection: Connection, caller: Caller, address: Address) -> Holding:
+def get_lease(connection: Connection, caller: Caller, address: RunRef) -> LeaseHolder:
     """Who holds a run now; a lease that has passed is nobody's."""
     check_floor(caller, Tier.SYSTEM, "GetLease")
     run = get_run(connection, address.project, address.run)
     left_ms = run.lease_expires_ms - lease_rows.read_now(connection) if run.lease_owner else 0
     if left_ms <= 0:
-        return Holding("", "", 0, run.run.status)
-    return Holding(run.lease_owner, run.lease_address, left_ms, run.run.status)
+        return LeaseHolder("", "", 0, run.run.status)
+    return LeaseHolder(run.lease_owner, run.lease_address, left_ms, run.run.status)
 
 
-def release_run(tx: Transaction, caller: Caller, address: Address, epoch: int) -> None:
+def release_run(tx: Transaction, caller: Caller, address: RunRef, epoch: int) -> None:
     """Free a run at once. Raises LEASE_LOST."""
     check_floor(caller, Tier.SYSTEM, "ReleaseRun")
     run = get_run(tx.connection, address.project, address.run)

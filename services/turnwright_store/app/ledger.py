@@ -32,18 +32,18 @@ from turnwright_core.runs import (
     may_move,
     run_status_after,
 )
-from turnwright_store.app.news import tell
+from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.packets import record_packet
-from turnwright_store.app.reading import Address
+from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.view_change import ViewChange, view_change
-from turnwright_store.app.writing import Turning, Written, apply_writes, check_writes, written_paths
-from turnwright_store.domain.basis import Basis
-from turnwright_store.domain.packets import Packet
+from turnwright_store.app.writing import TurnTag, Written, apply_writes, check_writes, written_paths
+from turnwright_store.domain.packets import TurnPacket
 from turnwright_store.domain.permissions import check_floor
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import turns as turn_rows
-from turnwright_store.sql.runs import RunRow, Standing, get_run, get_standing, write_run
+from turnwright_store.sql.runs import RunHead, RunRow, get_run, get_run_head, write_run
 from turnwright_store.sql.scopes import Reached, raise_known
 
 
@@ -52,7 +52,7 @@ def records_prefix(turn: int) -> str:
     return f"log://turn_{turn}/"
 
 
-def check_fence(run: Standing, epoch: int) -> None:
+def check_fence(run: RunHead, epoch: int) -> None:
     """Refuse a write of somebody who does not hold the run. Raises LEASE_LOST."""
     if epoch != run.epoch:
         raise fault(
@@ -75,7 +75,7 @@ def moved(run: RunRow, status: int) -> RunRow:
     return replace(run, run=replace(run.run, status=status))
 
 
-def raised(tx: Transaction, run: RunRow) -> RunRow:
+def bump_revision(tx: Transaction, run: RunRow) -> RunRow:
     """The run at the revision that this transaction gives its scope."""
     if run.scope not in tx.raised:
         raise_known(tx, run.scope, Reached(run.revision_run, run.places), 0)
@@ -83,14 +83,14 @@ def raised(tx: Transaction, run: RunRow) -> RunRow:
     return run if run.revision_run == revision else replace(run, revision_run=revision)
 
 
-class NewTurn(Struct, frozen=True):
+class TurnStart(Struct, frozen=True):
     """What a turn is to begin with: what it runs with, and the entries that are written with it."""
 
     request: TurnRequest
     writes: Sequence[EntryWrite] = ()
 
 
-class Begun(Struct, frozen=True):
+class OpenedTurn(Struct, frozen=True):
     """An opened turn."""
 
     turn: Turn
@@ -98,31 +98,33 @@ class Begun(Struct, frozen=True):
     abort_requested: bool
 
 
-def begin_turn(tx: Transaction, basis: Basis, caller: Caller, address: Address, epoch: int, new: NewTurn) -> Begun:
+def begin_turn(
+    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, epoch: int, new: TurnStart
+) -> OpenedTurn:
     """Open the next turn of the active loop and write entries with it."""
     check_floor(caller, Tier.SYSTEM, "BeginTurn")
     _check_new(new)
     run = get_run(tx.connection, address.project, address.run)
     check_fence(run, epoch)
     before = run.revision_run
-    run, turn = _opened(tx, basis, caller, run, new)
+    run, turn = _opened(tx, rules, caller, run, new)
     run = write_run(tx.connection, run, run.revision_run, tx.now_ms, goes_on=True)
-    tell(tx, before, run, [turn])
-    return Begun(turn, run.cursor(basis.incarnation), run.abort_requested)
+    publish(tx, before, run, [turn])
+    return OpenedTurn(turn, run.cursor(rules.incarnation), run.abort_requested)
 
 
-def _check_new(new: NewTurn) -> None:
+def _check_new(new: TurnStart) -> None:
     if not 0 <= new.request.temperature <= 2:
         raise invalid("temperature", f"temperature must be 0 to 2; it is {new.request.temperature}.")
 
 
-def _opened(tx: Transaction, basis: Basis, caller: Caller, run: RunRow, new: NewTurn) -> tuple[RunRow, Turn]:
+def _opened(tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, new: TurnStart) -> tuple[RunRow, Turn]:
     """The next turn, and the run with it, which is still to be stored."""
     loop = _running_loop(run)
     number = run.turn + 1
-    checked = check_writes(basis, caller, [_named(write, number) for write in new.writes])
-    run = apply_writes(tx, basis, run, checked, caller.principal, Turning(number, loop.sequence)).run
-    run = raised(tx, run)
+    checked = check_writes(rules, caller, [_named(write, number) for write in new.writes])
+    run = apply_writes(tx, rules, run, checked, caller.principal, TurnTag(number, loop.sequence)).run
+    run = bump_revision(tx, run)
     turn = Turn(number, loop.sequence, new.request, None, tx.now_ms, 0, run.revision_run)
     turn_rows.add_turn(tx.connection, run.id, turn)
     if not loop.first_turn:
@@ -149,30 +151,30 @@ def _running_loop(run: RunRow) -> Loop:
 
 def write_entries(
     tx: Transaction,
-    basis: Basis,
+    rules: StoreRules,
     caller: Caller,
-    address: Address,
+    address: RunRef,
     epoch: int | None,
     writes: Sequence[EntryWrite],
     run_status: int,
-    packet: Packet | None = None,
-) -> Written[Standing]:
+    packet: TurnPacket | None = None,
+) -> Written[RunHead]:
     """Write entries, and move the run and its active loop where a status is given."""
-    checked = check_writes(basis, caller, writes)
-    run = get_standing(tx.connection, address.project, address.run)
+    checked = check_writes(rules, caller, writes)
+    run = get_run_head(tx.connection, address.project, address.run)
     if epoch is not None:
         check_fence(run, epoch)
     else:
         _check_outside(run, checked, run_status or packet)
     if packet is not None:
         record_packet(tx, run, packet)
-    written = apply_writes(tx, basis, run, checked, caller.principal)
+    written = apply_writes(tx, rules, run, checked, caller.principal)
     if not run_status:
         return written
     return replace(written, run=_follow(tx, get_run(tx.connection, address.project, address.run), run_status))
 
 
-def _check_outside(run: Standing, writes: Sequence[EntryWrite], owners: object) -> None:
+def _check_outside(run: RunHead, writes: Sequence[EntryWrite], owners: object) -> None:
     if owners:
         raise invalid("fence", "Moving a run and storing its packet need the fence of its owner.")
     prefix = records_prefix(run.turn_open)
@@ -189,7 +191,7 @@ def _follow(tx: Transaction, run: RunRow, status: int) -> RunRow:
         raise forbidden("loop", run.run.status, status, "The run has no active loop that could move along.")
     if run.run.status == loop.status == status:
         return run
-    run = raised(tx, moved(run, status))
+    run = bump_revision(tx, moved(run, status))
     loop = replace(loop, status=status, revision=run.revision_run)
     loop_rows.write_loop(tx.connection, run.id, loop)
     return write_run(tx.connection, replace(run, run=replace(run.run, loop=loop)), run.revision_run, tx.now_ms)
@@ -205,7 +207,7 @@ class TurnEnd(Struct, frozen=True):
     result: TurnResult | None = None
     writes: Sequence[EntryWrite] = ()
     loop_end: LoopEnd | None = None
-    next: NewTurn | None = None
+    next: TurnStart | None = None
 
 
 class Ended(Struct, frozen=True):
@@ -220,14 +222,14 @@ class Ended(Struct, frozen=True):
     """What was written has changed of the run's view, where that is told."""
 
 
-def end_turn(tx: Transaction, basis: Basis, caller: Caller, address: Address, epoch: int, end: TurnEnd) -> Ended:
+def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, epoch: int, end: TurnEnd) -> Ended:
     """End a turn, and the loop where the request says so, or open the next turn."""
     check_floor(caller, Tier.SYSTEM, "EndTurn")
     _check_end(end)
     run = get_run(tx.connection, address.project, address.run)
     check_fence(run, epoch)
     before = run.revision_run
-    run = _closed(tx, basis, caller, run, end)
+    run = _closed(tx, rules, caller, run, end)
     loop = run.run.loop
     assert loop
     goes_on = not end.loop_end and loop.status == RUNNING
@@ -235,18 +237,18 @@ def end_turn(tx: Transaction, basis: Basis, caller: Caller, address: Address, ep
     if end.next:
         # Whoever goes back to the end of this turn does not see what the next one began with.
         tx.next_moment()
-        run, opened = _opened(tx, basis, caller, run, end.next)
+        run, opened = _opened(tx, rules, caller, run, end.next)
     run = write_run(tx.connection, run, run.revision_run, tx.now_ms, goes_on=goes_on)
-    news = None
+    delta = None
     if not end.loop_end and (tx.tells_view or tx.is_followed(run.scope)):
         # A run whose loop has ended shows another one.
         ended = turn_rows.get_turn(tx.connection, run.id, end.number)
-        news = tell(tx, before, run, [ended, opened] if opened else [ended])
-    change = view_change(basis, news) if tx.tells_view else None
-    return Ended(run.run, run.run.loop or loop, run.cursor(basis.incarnation), run.abort_requested, opened, change)
+        delta = publish(tx, before, run, [ended, opened] if opened else [ended])
+    change = view_change(rules, delta) if tx.tells_view else None
+    return Ended(run.run, run.run.loop or loop, run.cursor(rules.incarnation), run.abort_requested, opened, change)
 
 
-def _closed(tx: Transaction, basis: Basis, caller: Caller, run: RunRow, end: TurnEnd) -> RunRow:
+def _closed(tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, end: TurnEnd) -> RunRow:
     """The run after its open turn has ended, which is still to be stored."""
     number = end.number
     if number != run.turn_open:
@@ -255,12 +257,12 @@ def _closed(tx: Transaction, basis: Basis, caller: Caller, run: RunRow, end: Tur
     if loop is None:
         status = end.loop_end.status if end.loop_end else RUNNING
         raise forbidden("loop", run.run.status, status, "The run has no active loop.")
-    checked = check_writes(basis, caller, end.writes)
+    checked = check_writes(rules, caller, end.writes)
     is_end = end.loop_end is not None
-    run = raised(tx, apply_writes(tx, basis, run, checked, caller.principal, is_end=is_end).run)
+    run = bump_revision(tx, apply_writes(tx, rules, run, checked, caller.principal, is_end=is_end).run)
     loop = replace(loop, revision=run.revision_run)
     if number and end.result:
-        turn_rows.end_turn(tx.connection, run.id, number, end.result, tx.now_ms, run.cursor(basis.incarnation))
+        turn_rows.end_turn(tx.connection, run.id, number, end.result, tx.now_ms, run.cursor(rules.incarnation))
         loop = replace(loop, turns=loop.turns + 1, usage=added(loop.usage, end.result.usage))
     run = replace(run, turn_open=0, run=replace(run.run, loop=loop))
     if end.loop_end:
@@ -283,7 +285,7 @@ def _check_end(end: TurnEnd) -> None:
         _check_loop_end(end.loop_end)
 
 
-def _check_next(end: TurnEnd, new: NewTurn) -> None:
+def _check_next(end: TurnEnd, new: TurnStart) -> None:
     if end.loop_end or not end.number:
         raise invalid("next", "Another turn follows only a turn whose loop goes on: leave loop_end out.")
     _check_new(new)

@@ -15,12 +15,12 @@ from turnwright_core.differences import whole
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_store.app.forks import turn_not_found
-from turnwright_store.app.reading import Address
+from turnwright_store.app.read_view import RunRef
 from turnwright_store.domain.packets import (
     CHAIN_MAX,
     Layout,
     MessageParts,
-    Packet,
+    TurnPacket,
     base_missing,
     check_copies,
     difference,
@@ -31,17 +31,17 @@ from turnwright_store.domain.packets import (
 )
 from turnwright_store.ports import Connection, Database, Transaction
 from turnwright_store.sql import packets as rows
-from turnwright_store.sql.blocks import add_blocks, ask_ahead, block_texts, known_blocks
+from turnwright_store.sql.blocks import add_blocks, block_texts, known_blocks, prefetch_known
 from turnwright_store.sql.forks import home_of
 from turnwright_store.sql.packets import PacketRow
-from turnwright_store.sql.runs import Standing, get_run, run_not_found
+from turnwright_store.sql.runs import RunHead, get_run, run_not_found
 
 _BLOCKS_A_STATEMENT: Final = 100
 _READ_CHARS: Final = 1024 * 1024
 """After so many characters a reader gives its connection back."""
 
 
-def record_packet(tx: Transaction, run: Standing, packet: Packet) -> None:
+def record_packet(tx: Transaction, run: RunHead, packet: TurnPacket) -> None:
     """Store a checked packet of the open turn, in place of one that the turn has already.
 
     Raises PACKET_BASE_MISSING, TRANSITION_FORBIDDEN, and InvalidError for copies of what the base has not.
@@ -59,7 +59,7 @@ def record_packet(tx: Transaction, run: Standing, packet: Packet) -> None:
         return
     calls = rows.count_calls(connection, run.id, packet.turn) + 1
     texts = {digest_of(piece): piece for piece in packet.pieces if isinstance(piece, str)}
-    asked = ask_ahead(connection, run.id, run.project_id, texts, packet.shows)
+    asked = prefetch_known(connection, run.id, run.project_id, texts, packet.shows)
     base = _base(connection, run, packet)
     ids = known_blocks(asked)
     new = {digest: text for digest, text in texts.items() if digest not in ids}
@@ -68,7 +68,7 @@ def record_packet(tx: Transaction, run: Standing, packet: Packet) -> None:
     rows.add_packet(connection, run.id, _row(connection, run.id, packet, parts, base), packet.note, calls)
 
 
-def _base(connection: Connection, run: Standing, packet: Packet) -> PacketRow | None:
+def _base(connection: Connection, run: RunHead, packet: TurnPacket) -> PacketRow | None:
     """The packet of an earlier turn that this one may copy from; one of the same turn goes."""
     before = rows.latest_packets(connection, run.id, packet.turn, 2)
     if before and before[0].turn == packet.turn:
@@ -81,7 +81,7 @@ def _base(connection: Connection, run: Standing, packet: Packet) -> PacketRow | 
 
 
 def _row(
-    connection: Connection, run_id: int, packet: Packet, parts: Sequence[MessageParts], base: PacketRow | None
+    connection: Connection, run_id: int, packet: TurnPacket, parts: Sequence[MessageParts], base: PacketRow | None
 ) -> PacketRow:
     """What is stored of a layout: by what differs from the one before, but for one that ends a chain.
 
@@ -102,7 +102,7 @@ def _ids(connection: Connection, run_id: int, row: PacketRow) -> list[int]:
     return flat(_layout(rows.latest_packets(connection, run_id, row.turn, row.depth)))
 
 
-def _parts(packet: Packet, ids: Mapping[str, int]) -> list[MessageParts]:
+def _parts(packet: TurnPacket, ids: Mapping[str, int]) -> list[MessageParts]:
     """The messages with ids of blocks in place of the texts."""
     return [
         (message.role, [ids[piece] if isinstance(piece, str) else piece for piece in message.pieces])
@@ -117,7 +117,7 @@ def _layout(chain: Sequence[PacketRow]) -> Layout:
     return layout
 
 
-def find_layout(connection: Connection, run: Standing, turn: int) -> Layout | None:
+def find_layout(connection: Connection, run: RunHead, turn: int) -> Layout | None:
     """The layout of a turn's packet, an inherited turn's too; None where none is stored."""
     home = home_of(connection, run.id, turn)
     if home is None:
@@ -126,16 +126,16 @@ def find_layout(connection: Connection, run: Standing, turn: int) -> Layout | No
     return _layout(found[: found[0].depth]) if found and found[0].turn == turn else None
 
 
-def packet_messages(connection: Connection, run: Standing, turn: int) -> tuple[tuple[str, str], ...] | None:
+def packet_messages(connection: Connection, run: RunHead, turn: int) -> tuple[tuple[str, str], ...] | None:
     """What the model was sent in a turn: role and text of each message. None where no packet is stored."""
     layout = find_layout(connection, run, turn)
     if layout is None:
         return None
-    address = Address(run.project, run.alias)
+    address = RunRef(run.project, run.alias)
     return tuple((role, "".join(_texts(connection, address, ids))) for role, ids in layout)
 
 
-def _texts(connection: Connection, address: Address, ids: Sequence[int]) -> Iterator[str]:
+def _texts(connection: Connection, address: RunRef, ids: Sequence[int]) -> Iterator[str]:
     """The texts of blocks. Raises RUN_NOT_FOUND when they went with a run that was removed meanwhile."""
     for begin in range(0, len(ids), _BLOCKS_A_STATEMENT):
         part = ids[begin : begin + _BLOCKS_A_STATEMENT]
@@ -155,7 +155,7 @@ class PacketPart(Struct, frozen=True):
     note: str = ""
 
 
-async def read_packet(database: Database, address: Address, turn: int) -> AsyncIterator[PacketPart]:
+async def read_packet(database: Database, address: RunRef, turn: int) -> AsyncIterator[PacketPart]:
     """A packet, byte for byte, in parts of about 256 KiB; a message without text has one empty part.
 
     Raises RUN_NOT_FOUND, TURN_NOT_FOUND.
@@ -179,7 +179,7 @@ async def read_packet(database: Database, address: Address, turn: int) -> AsyncI
                 note = ""
 
 
-def _some_texts(connection: Connection, address: Address, ids: Sequence[int]) -> list[str]:
+def _some_texts(connection: Connection, address: RunRef, ids: Sequence[int]) -> list[str]:
     """The texts of the first blocks, as many as one look at the database is worth."""
     texts: list[str] = []
     chars = 0

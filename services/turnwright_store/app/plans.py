@@ -32,15 +32,15 @@ from turnwright_core.limits import (
 )
 from turnwright_core.plans import Plan, PlanDelta, PlanKind, delta_path, plan_path, version_path
 from turnwright_store.app.ledger import check_fence
-from turnwright_store.app.reading import Address
+from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.writing import apply_writes, check_writes
-from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import check_name, page_size
 from turnwright_store.domain.pages import page_of, place_of
 from turnwright_store.domain.scheme_rules import PLAN_ID, PLAN_NUMBER_MAX
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import plans as rows
-from turnwright_store.sql.plans import Piece
+from turnwright_store.sql.plans import PlanRow
 from turnwright_store.sql.runs import RunRow, get_run
 
 _MODE: Final = re.compile(rf"[^\s\x00-\x1f\x7f-\x9f\ud800-\udfff]{{0,{NAME_CHARS_MAX}}}")
@@ -51,7 +51,7 @@ class Writing(Struct, frozen=True):
     """Who writes to the plans of which run."""
 
     caller: Caller
-    address: Address
+    address: RunRef
     epoch: int | None
     """Epoch of the owner's fence; None: a write from outside the loop."""
     writer: Tier
@@ -60,33 +60,33 @@ class Writing(Struct, frozen=True):
 class _Seen(Struct, frozen=True):
     """A plan as a run sees it: its latest version, and everything that is kept below it."""
 
-    head: Piece | None
-    below: list[Piece]
+    head: PlanRow | None
+    below: list[PlanRow]
 
     @property
     def version(self) -> int:
         """The latest version, 0 when there is none."""
         return version_of(self.head) if self.head else 0
 
-    def deltas(self, version: int) -> list[Piece]:
+    def deltas(self, version: int) -> list[PlanRow]:
         """The deltas of a version, oldest first."""
         found = [piece for piece in self.below if _numbers(piece)[0] == version and _numbers(piece)[1]]
         return sorted(found, key=lambda piece: _numbers(piece)[1])
 
-    def kept(self, version: int) -> Piece | None:
+    def kept(self, version: int) -> PlanRow | None:
         """A version: the latest one, or one that was replaced or removed."""
         if self.head and version == self.version:
             return self.head
         return next((piece for piece in self.below if _numbers(piece) == (version, 0)), None)
 
 
-def _numbers(piece: Piece) -> tuple[int, int]:
+def _numbers(piece: PlanRow) -> tuple[int, int]:
     """Version and sequence in a path; 0 where there is none."""
     found = _VERSION.search(piece.path)
     return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
 
 
-def version_of(piece: Piece) -> int:
+def version_of(piece: PlanRow) -> int:
     """The version that the attributes of a plan say; 1 where it was written without, or with what is none."""
     version = json.loads(piece.attributes).get("version")
     return version if type(version) is int and 1 <= version <= PLAN_NUMBER_MAX else 1
@@ -129,7 +129,7 @@ def _is_array(text: str) -> bool:
         return False
 
 
-def set_plan(tx: Transaction, basis: Basis, by: Writing, plan: Plan) -> tuple[Plan, Cursor]:
+def set_plan(tx: Transaction, rules: StoreRules, by: Writing, plan: Plan) -> tuple[Plan, Cursor]:
     """Create a plan or replace it whole; a replaced plan begins a version without deltas. Raises LIMIT_EXCEEDED."""
     check_plan(plan)
     run = _run_for(tx, by)
@@ -140,7 +140,7 @@ def set_plan(tx: Transaction, basis: Basis, by: Writing, plan: Plan) -> tuple[Pl
         SetEntry(plan.body, _attributes(plan.kind, plan.version, plan.mode), visibility=Visibility.VISIBLE),
         by.writer,
     )
-    return plan, _written(tx, basis, by, run, [*_keep(tx.connection, plan.plan_id, seen, by.writer), write])
+    return plan, _written(tx, rules, by, run, [*_keep(tx.connection, plan.plan_id, seen, by.writer), write])
 
 
 def _attributes(kind: PlanKind, version: int, mode: str) -> str:
@@ -154,9 +154,9 @@ def _run_for(tx: Transaction, by: Writing) -> RunRow:
     return run
 
 
-def _written(tx: Transaction, basis: Basis, by: Writing, run: RunRow, writes: Sequence[EntryWrite]) -> Cursor:
-    checked = check_writes(basis, by.caller, writes)
-    return apply_writes(tx, basis, run, checked, by.caller.principal).run.cursor(basis.incarnation)
+def _written(tx: Transaction, rules: StoreRules, by: Writing, run: RunRow, writes: Sequence[EntryWrite]) -> Cursor:
+    checked = check_writes(rules, by.caller, writes)
+    return apply_writes(tx, rules, run, checked, by.caller.principal).run.cursor(rules.incarnation)
 
 
 def _next_version(connection: Connection, run: RunRow, plan_id: str, seen: _Seen) -> int:
@@ -185,7 +185,7 @@ def _keep(connection: Connection, plan_id: str, seen: _Seen, writer: Tier) -> li
     ]
 
 
-def append_plan(tx: Transaction, basis: Basis, by: Writing, plan_id: str, text: str) -> tuple[Plan, Cursor]:
+def append_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str, text: str) -> tuple[Plan, Cursor]:
     """Add a delta to a plan. Raises ENTRY_NOT_FOUND, LIMIT_EXCEEDED."""
     check_name("plan_id", plan_id, PLAN_ID)
     size = check_bytes("delta", text, PLAN_DELTA_BYTES_MAX)
@@ -204,12 +204,12 @@ def append_plan(tx: Transaction, basis: Basis, by: Writing, plan_id: str, text: 
         SetEntry(text, attributes, visibility=Visibility.VISIBLE),
         by.writer,
     )
-    cursor = _written(tx, basis, by, run, [write])
+    cursor = _written(tx, rules, by, run, [write])
     plan = _plan(tx.connection, plan_id, seen, seen.version)
     return replace(plan, deltas=(*plan.deltas, PlanDelta(sequence, text, tx.now_ms))), cursor
 
 
-def _check_room(plan_id: str, deltas: Sequence[Piece], size: int) -> None:
+def _check_room(plan_id: str, deltas: Sequence[PlanRow], size: int) -> None:
     if len(deltas) >= PLAN_DELTAS_MAX:
         raise _full(plan_id, "deltas", PLAN_DELTAS_MAX, len(deltas) + 1, "items")
     total = sum(piece.body_size_bytes for piece in deltas) + size
@@ -225,16 +225,16 @@ def _full(plan_id: str, field: str, limit: int, actual: int, unit: str, cure: st
     return fault(Reason.LIMIT_EXCEEDED, message, field=field, limit=limit, actual=actual, unit=unit)
 
 
-def remove_plan(tx: Transaction, basis: Basis, by: Writing, plan_id: str) -> Cursor:
+def remove_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str) -> Cursor:
     """Take a plan out of the run's view; its versions can still be read. Raises ENTRY_NOT_FOUND."""
     check_name("plan_id", plan_id, PLAN_ID)
     run = _run_for(tx, by)
     seen = _present(tx.connection, run, plan_id)
     remove = EntryWrite(plan_path(plan_id), RemoveEntry(), by.writer)
-    return _written(tx, basis, by, run, [*_keep(tx.connection, plan_id, seen, by.writer), remove])
+    return _written(tx, rules, by, run, [*_keep(tx.connection, plan_id, seen, by.writer), remove])
 
 
-def get_plan(connection: Connection, address: Address, plan_id: str, version: int) -> Plan:
+def get_plan(connection: Connection, address: RunRef, plan_id: str, version: int) -> Plan:
     """A plan with its deltas; version 0 is the latest one, which must be in the view. Raises ENTRY_NOT_FOUND."""
     check_name("plan_id", plan_id, PLAN_ID)
     run = get_run(connection, address.project, address.run)
@@ -274,7 +274,7 @@ def _mode(word: object) -> str:
     return word if isinstance(word, str) and _MODE.fullmatch(word) else ""
 
 
-def list_plans(connection: Connection, address: Address, size: int, token: str) -> tuple[list[Plan], str]:
+def list_plans(connection: Connection, address: RunRef, size: int, token: str) -> tuple[list[Plan], str]:
     size = page_size(size)
     (after,) = place_of(token, str) or ("",)
     run = get_run(connection, address.project, address.run)
@@ -283,7 +283,7 @@ def list_plans(connection: Connection, address: Address, size: int, token: str) 
     return page_of(plans, size, lambda plan: (plan.plan_id,), _weight)
 
 
-def _plan_under(connection: Connection, run: RunRow, head: Piece) -> Plan:
+def _plan_under(connection: Connection, run: RunRow, head: PlanRow) -> Plan:
     seen = _Seen(head, rows.pieces_under(connection, run.id, head.path))
     return _plan(connection, head.path.removeprefix(rows.PREFIX), seen, seen.version)
 

@@ -34,14 +34,14 @@ from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import PATTERN_CHARS_MAX
 from turnwright_core.patterns import PatternError, match
 from turnwright_store.app.ledger import check_fence, write_entries
-from turnwright_store.app.listing import Query, candidates_now, fitting_entries
-from turnwright_store.app.reading import Address, find
+from turnwright_store.app.list_entries import EntryQuery, candidates_now, fitting_entries
+from turnwright_store.app.read_view import RunRef, find
 from turnwright_store.app.writing import Written
-from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import check_path
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
-from turnwright_store.sql.runs import Standing, get_standing
+from turnwright_store.sql.runs import RunHead, get_run_head
 from turnwright_store.sql.views import Wanted
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class Primitive(Enum):
     MOVE = "move"
 
 
-class Change(Struct, frozen=True):
+class PatternChange(Struct, frozen=True):
     """A primitive and the entries it is for."""
 
     primitive: Primitive
@@ -79,10 +79,10 @@ class Match(Struct, frozen=True):
     body_size_bytes: int
 
 
-class Plan(Struct, frozen=True):
+class ChangePlan(Struct, frozen=True):
     """What is to be changed, as of a moment; or why nothing can be."""
 
-    change: Change
+    change: PatternChange
     matches: tuple[Match, ...] = ()
     cursor: Cursor | None = None
     refusal: TurnwrightError | None = None
@@ -93,14 +93,14 @@ class Plan(Struct, frozen=True):
 
 
 def plan(
-    connection: Connection, basis: Basis, address: Address, change: Change, check_time: Callable[[], None]
-) -> Plan:
+    connection: Connection, rules: StoreRules, address: RunRef, change: PatternChange, check_time: Callable[[], None]
+) -> ChangePlan:
     """Find what fits. Raises ENTRY_NOT_FOUND, LIMIT_EXCEEDED, and INVALID_FIELD where destinations collide."""
-    run = get_standing(connection, address.project, address.run)
+    run = get_run_head(connection, address.project, address.run)
     try:
-        query = Query(change.pattern, change.body_pattern, bodies=False)
+        query = EntryQuery(change.pattern, change.body_pattern, bodies=False)
         candidates = candidates_now(connection, run)
-        fitting = list(fitting_entries(connection, basis, run, candidates, query, "", check_time))
+        fitting = list(fitting_entries(connection, rules, run, candidates, query, "", check_time))
     except PatternError as error:
         raise invalid("pattern", str(error)) from None
     if not fitting:
@@ -109,13 +109,13 @@ def plan(
     matches = tuple(
         Match(one.path, _to(change, one.path, len(fitting)), one.revision, one.body_size_bytes) for one in fitting
     )
-    _check_size(basis, matches)
+    _check_size(rules, matches)
     if change.to:
-        _check_destinations(basis, matches)
-    return Plan(change, matches, run.cursor(basis.incarnation))
+        _check_destinations(rules, matches)
+    return ChangePlan(change, matches, run.cursor(rules.incarnation))
 
 
-def check_change(change: Change) -> None:
+def check_change(change: PatternChange) -> None:
     """Refuse a change that does not say what it is for."""
     if not change.pattern:
         raise invalid("pattern", "pattern is required.")
@@ -125,56 +125,56 @@ def check_change(change: Change) -> None:
         raise invalid("to", f"To {change.primitive.value} entries, say where they go.")
 
 
-def _to(change: Change, source: str, count: int) -> str:
+def _to(change: PatternChange, source: str, count: int) -> str:
     if not change.to or (count == 1 and not change.to.endswith("/")):
         return change.to
     return destination(change.pattern, source, change.to)
 
 
-def _check_size(basis: Basis, matches: Sequence[Match]) -> None:
-    if len(matches) > basis.limits.writes_max:
-        raise over_limit("pattern", basis.limits.writes_max, len(matches), "matches")
+def _check_size(rules: StoreRules, matches: Sequence[Match]) -> None:
+    if len(matches) > rules.limits.writes_max:
+        raise over_limit("pattern", rules.limits.writes_max, len(matches), "matches")
     told = sum(len(one.path.encode()) + len(one.to.encode()) for one in matches)
     if told > ANSWER_BYTES_MAX:
         raise over_limit("pattern", ANSWER_BYTES_MAX, told, "bytes of matching paths")
 
 
-def _check_destinations(basis: Basis, matches: Sequence[Match]) -> None:
+def _check_destinations(rules: StoreRules, matches: Sequence[Match]) -> None:
     sources = {one.path for one in matches}
     for to, count in Counter(one.to for one in matches).items():
         if count > 1:
             raise invalid("to", f"{count} entries would go to {to}: name a folder that keeps them apart.")
         if to in sources:
             raise invalid("to", f"{to} is both source and destination.")
-        check_path(to, basis.limits.path_chars_max, "to")
+        check_path(to, rules.limits.path_chars_max, "to")
 
 
 def apply(
-    tx: Transaction, basis: Basis, caller: Caller, address: Address, epoch: int | None, planned: Plan
-) -> Written[Standing]:
+    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, epoch: int | None, planned: ChangePlan
+) -> Written[RunHead]:
     """Write what was planned. Raises REVISION_CONFLICT when something has changed since that the pattern is about."""
-    run = get_standing(tx.connection, address.project, address.run)
+    run = get_run_head(tx.connection, address.project, address.run)
     if epoch is not None:
         # Before all else: whoever has lost the run hears of that, whatever fits.
         check_fence(run, epoch)
     if planned.refusal:
         raise planned.refusal
-    if run.cursor(basis.incarnation) != planned.cursor:
-        _check_current(tx.connection, basis, address, planned)
+    if run.cursor(rules.incarnation) != planned.cursor:
+        _check_current(tx.connection, rules, address, planned)
     writes = [_write(run, planned.change, one) for one in planned.matches]
-    return write_entries(tx, basis, caller, address, epoch, writes, 0)
+    return write_entries(tx, rules, caller, address, epoch, writes, 0)
 
 
-def _check_current(connection: Connection, basis: Basis, address: Address, planned: Plan) -> None:
+def _check_current(connection: Connection, rules: StoreRules, address: RunRef, planned: ChangePlan) -> None:
     """Refuse a plan that something has come to since."""
-    found = find(connection, basis, address, planned.cursor, Wanted(bodies=False))
+    found = find(connection, rules, address, planned.cursor, Wanted(bodies=False))
     for one in found.shown:
         if one.path in planned.paths or match(planned.change.pattern, one.path):
             message = f"{one.path} has changed since it was matched: repeat the call."
             raise fault(Reason.REVISION_CONFLICT, message, path=one.path)
 
 
-def _write(run: Standing, change: Change, one: Match) -> EntryWrite:
+def _write(run: RunHead, change: PatternChange, one: Match) -> EntryWrite:
     """The write for one entry. Whoever gets an entry is stamped as the one who touched it last (RU024)."""
     turn = loop = None
     what: EntryChange
@@ -190,7 +190,9 @@ def _write(run: Standing, change: Change, one: Match) -> EntryWrite:
     return EntryWrite(one.path, what, change.writer, one.revision, turn, loop)
 
 
-async def change_entries(find_plan: Callable[[], Awaitable[Plan]], write: Callable[[Plan], Awaitable[T]]) -> T:
+async def change_entries(
+    find_plan: Callable[[], Awaitable[ChangePlan]], write: Callable[[ChangePlan], Awaitable[T]]
+) -> T:
     """Match and write until nothing comes between the two. Raises REVISION_CONFLICT after CHANGE_ATTEMPTS_MAX tries."""
     attempt = 1
     while True:

@@ -21,11 +21,11 @@ from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX, PATH_CHARS_MAX
 from turnwright_core.runs import Run
 from turnwright_core.wire.command_records import decided, decision_in
-from turnwright_store.app.reading import Address
+from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.writing import apply_writes
-from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import check_path, check_record
 from turnwright_store.domain.permissions import check_floor
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql.runs import RunRow, get_run
 from turnwright_store.sql.views import Wanted, find_shown, load_entries
@@ -61,19 +61,19 @@ class Decided(Struct, frozen=True):
 
 
 def resolve_proposal(
-    tx: Transaction, basis: Basis, caller: Caller, address: Address, path: str, resolution: Resolution
+    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, path: str, resolution: Resolution
 ) -> Decided:
     """Record the decision on a pending proposal, once (RU040, C20). Raises NOT_PROPOSED."""
     check_floor(caller, Tier.CLIENT, "ResolveProposal")
     check_path(path)
     _check(resolution)
     run = get_run(tx.connection, address.project, address.run)
-    cursor = run.cursor(basis.incarnation)
+    cursor = run.cursor(rules.incarnation)
     record = find_record(tx, run, path)
     if record.state is not State.PROPOSED:
         raise not_proposed(record)
     change = _resolved(tx, caller, record, resolution)
-    run = write_decision(tx, basis, run, record, change, caller.principal)
+    run = write_decision(tx, rules, run, record, change, caller.principal)
     return Decided(run.run, find_record(tx, run, path), cursor)
 
 
@@ -114,13 +114,13 @@ def expired(record: Entry, wait_ms: int, now_ms: int) -> SetEntry:
 
 
 def write_decision(
-    tx: Transaction, basis: Basis, run: RunRow, record: Entry, change: SetEntry, principal: str
+    tx: Transaction, rules: StoreRules, run: RunRow, record: Entry, change: SetEntry, principal: str
 ) -> RunRow:
     """Write a decision on its record; the run as it is then. Raises LIMIT_EXCEEDED."""
-    check_record(change.record or b"", basis.limits.attributes_bytes_max)
+    check_record(change.record or b"", rules.limits.attributes_bytes_max)
     # The store itself writes the record, whatever the scheme grants to clients (RU035).
     write = EntryWrite(record.path, change, Tier.SYSTEM, expected_revision=record.revision)
-    return apply_writes(tx, basis, run, [write], principal).run
+    return apply_writes(tx, rules, run, [write], principal).run
 
 
 def find_record(tx: Transaction, run: RunRow, path: str) -> Entry:

@@ -20,13 +20,13 @@ from functools import partial
 from typing import Final, TypeVar
 
 from turnwright_core.errors import Reason, fault
+from turnwright_store.app.block_gc import sweep_blocks, sweep_versions
 from turnwright_store.app.maintenance import Chore
-from turnwright_store.app.reading import Address
-from turnwright_store.app.sweeping import sweep_blocks, sweep_versions
+from turnwright_store.app.read_view import RunRef
 from turnwright_store.domain.locks import GLOBAL_LOCK, project_lock, run_lock
 from turnwright_store.ports import ANY_SCOPE, Connection, Database, Durability, Transaction, Work
 from turnwright_store.sql import retention as rows
-from turnwright_store.sql.retention import Held, Kin, RemovedRun
+from turnwright_store.sql.retention import Kin, RemovedRun, SeenVersions
 from turnwright_store.sql.runs import RunRow, find_run, get_run
 from turnwright_store.sql.scopes import raise_revision
 
@@ -40,7 +40,7 @@ _RUNS_A_PIECE: Final = 100
 _DAY_MS: Final = 24 * 3600 * 1000
 
 
-def remove_run(tx: Transaction, address: Address) -> None:
+def remove_run(tx: Transaction, address: RunRef) -> None:
     """Take a run out of sight; its alias is free. Raises RUN_NOT_FOUND, TRANSITION_FORBIDDEN."""
     run = get_run(tx.connection, address.project, address.run)
     if run.loop_active or run.run.loops_queued:
@@ -131,7 +131,7 @@ class Purge:
             await sweep_versions(self._database, None, GLOBAL_LOCK, self._after_ms)
 
     async def _drop_versions(self, run: RemovedRun, kin: Kin) -> None:
-        held: Held = {}
+        held: SeenVersions = {}
         for one, is_reading in kin:
             if is_reading and one > run.id:
                 held = await self._database.read(partial(rows.held_by, kin=one, scope=run.scope, held=held))
@@ -158,7 +158,7 @@ def _drop_rows(tx: Transaction, run: RemovedRun) -> bool:
     return rows.drop_rows(tx.connection, run.id, _ROWS_A_PIECE)
 
 
-def _drop_unseen(tx: Transaction, scope: int, after: str, held: Held) -> str | None:
+def _drop_unseen(tx: Transaction, scope: int, after: str, held: SeenVersions) -> str | None:
     """Delete what nobody sees of some entries; the path to go on after, None at the end."""
     page = rows.entries_after(tx.connection, scope, after, _ROWS_A_PIECE)
     if not page:

@@ -27,7 +27,7 @@ from turnwright_store.domain.words import query_words, snippet
 from turnwright_store.ports import Connection, Database, Durability, Transaction
 from turnwright_store.sql import registry
 from turnwright_store.sql import search as rows
-from turnwright_store.sql.search import TEXT_BYTES_MAX, Behind, Document, Hit, Place
+from turnwright_store.sql.search import TEXT_BYTES_MAX, Behind, Document, IndexPosition, SearchHit
 
 PIECE_ENTRIES_MAX: Final = 64
 """Entries that one piece indexes at most."""
@@ -38,18 +38,18 @@ PIECE_BYTES_MAX: Final = 512 * 1024
 _LAST_ENTRY: Final = 2**62
 
 
-class Piece(Struct, frozen=True):
+class IndexPiece(Struct, frozen=True):
     """What one write brings into the index."""
 
     behind: Behind
     documents: list[Document]
     reached: int
     """Revision up to which everything is indexed after it."""
-    place: Place | None
+    place: IndexPosition | None
     """Where the next piece begins; None: there is nothing more."""
 
 
-def read_piece(connection: Connection, last: int, places: dict[int, Place]) -> Piece | None:
+def read_piece(connection: Connection, last: int, places: dict[int, IndexPosition]) -> IndexPiece | None:
     """The next piece, of the next project after `last` that has one."""
     behind = rows.next_behind(connection, last)
     if behind is None:
@@ -64,12 +64,12 @@ def read_piece(connection: Connection, last: int, places: dict[int, Place]) -> P
             break
         documents.append(rows.read_document(connection, head))
     if len(heads) < PIECE_ENTRIES_MAX and len(documents) == len(heads):
-        return Piece(behind, documents, behind.revision, None)
+        return IndexPiece(behind, documents, behind.revision, None)
     end = documents[-1].head
-    return Piece(behind, documents, end.revision - 1, (end.revision, end.entry))
+    return IndexPiece(behind, documents, end.revision - 1, (end.revision, end.entry))
 
 
-def write_piece(tx: Transaction, piece: Piece) -> None:
+def write_piece(tx: Transaction, piece: IndexPiece) -> None:
     """Bring a piece into the index; entries that were written meanwhile come with a later one."""
     rows.put_documents(tx.connection, piece.behind.scope, rows.still_heads(tx.connection, piece.documents))
     rows.raise_mark(tx.connection, piece.behind.scope, piece.reached)
@@ -86,7 +86,7 @@ class Indexer:
         self._database = database
         self._is_checked = False
         self._last = 0
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, IndexPosition] = {}
 
     async def piece(self) -> bool:
         """Index a piece of some project, one after the other; whether there was one."""
@@ -111,15 +111,17 @@ def indexing(database: Database, every_s: float) -> Chore:
     return Chore("indexing", every_s, Indexer(database).piece)
 
 
-class Found(Struct, frozen=True):
+class SearchResult(Struct, frozen=True):
     """What a search found, best first, with a snippet of each."""
 
-    hits: list[tuple[Hit, str]]
+    hits: list[tuple[SearchHit, str]]
     indexed_revision: int
     revision: int
 
 
-def search_entries(connection: Connection, project: str, query: str, schemes: Sequence[str], limit: int) -> Found:
+def search_entries(
+    connection: Connection, project: str, query: str, schemes: Sequence[str], limit: int
+) -> SearchResult:
     """Entries of a project's scope that hold some of the words of the query. Raises InvalidError."""
     check_chars("query", query, SEARCH_QUERY_CHARS_MAX)
     if not query:
@@ -134,8 +136,8 @@ def search_entries(connection: Connection, project: str, query: str, schemes: Se
     is_possible = words and (narrowed or not schemes)
     size = limit or SEARCH_HITS_DEFAULT
     found = rows.find_hits(connection, owner.scope, words, narrowed, size) if is_possible else []
-    return Found([(hit, _snippet(connection, hit, words)) for hit in found], mark, revision)
+    return SearchResult([(hit, _snippet(connection, hit, words)) for hit in found], mark, revision)
 
 
-def _snippet(connection: Connection, hit: Hit, words: Sequence[str]) -> str:
+def _snippet(connection: Connection, hit: SearchHit, words: Sequence[str]) -> str:
     return snippet(rows.indexed_text(connection, hit.entry, hit.revision), words)

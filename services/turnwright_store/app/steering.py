@@ -21,18 +21,18 @@ from turnwright_core.kit.auth import Caller
 from turnwright_core.runs import Budget, LoopSettings, Mode, RunSettings
 from turnwright_core.text import scheme_of
 from turnwright_store.app import commands, ledger
-from turnwright_store.app.news import tell
+from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.proposals import Resolution, resolve_proposal
-from turnwright_store.app.reading import Address
+from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.view_change import view_change
 from turnwright_store.app.writing import Written, written_paths
-from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import check_attributes, check_path, check_revision
-from turnwright_store.domain.packets import Packet
+from turnwright_store.domain.packets import TurnPacket
 from turnwright_store.domain.permissions import check_writer, writer_of
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
-from turnwright_store.sql.runs import Standing, find_run, get_run, get_standing
-from turnwright_store.sql.views import Shown, find_shown
+from turnwright_store.sql.runs import RunHead, find_run, get_run, get_run_head
+from turnwright_store.sql.views import EntryRow, find_shown
 
 _RUN: Final = "run://"
 _DECISIONS: Final = (State.RESOLVED, State.FAILED, State.CANCELLED)
@@ -44,23 +44,23 @@ _SETTINGS: Final = frozenset(LoopSettings.__struct_fields__)
 
 def write_entries(
     tx: Transaction,
-    basis: Basis,
+    rules: StoreRules,
     caller: Caller,
-    address: Address,
+    address: RunRef,
     epoch: int | None,
     writes: Sequence[EntryWrite],
     run_status: int,
-    packet: Packet | None = None,
-) -> Written[Standing]:
+    packet: TurnPacket | None = None,
+) -> Written[RunHead]:
     """Write entries as app.ledger does; without a fence, let those that steer the run do so."""
-    check_count("writes", len(writes), basis.limits.writes_max)
+    check_count("writes", len(writes), rules.limits.writes_max)
     shown = _steered(tx, address, writes) if epoch is None else {}
     steering = [_steers(write, shown) for write in writes] if epoch is None else []
     if not any(steering) or run_status or packet:
-        written = ledger.write_entries(tx, basis, caller, address, epoch, writes, run_status, packet)
+        written = ledger.write_entries(tx, rules, caller, address, epoch, writes, run_status, packet)
         if tx.raised and not run_status:
-            news = tell(tx, written.run.revision_run - 1, written.run)
-            return replace(written, view_change=view_change(basis, news)) if tx.tells_view else written
+            delta = publish(tx, written.run.revision_run - 1, written.run)
+            return replace(written, view_change=view_change(rules, delta)) if tx.tells_view else written
         return written
     _check_once(writes)
     revisions: list[int] = []
@@ -68,13 +68,13 @@ def write_entries(
     for steers, group in groupby(zip(writes, steering, strict=True), key=lambda pair: pair[1]):
         part = [write for write, _ in group]
         if steers:
-            revisions += [_steer(tx, basis, caller, address, write, shown.get(write.path)) for write in part]
+            revisions += [_steer(tx, rules, caller, address, write, shown.get(write.path)) for write in part]
             paths += [write.path for write in part]
         else:
-            written = ledger.write_entries(tx, basis, caller, address, None, part, 0)
+            written = ledger.write_entries(tx, rules, caller, address, None, part, 0)
             revisions += written.revisions
             paths += written.paths
-    return Written(get_standing(tx.connection, address.project, address.run), tuple(revisions), tuple(paths))
+    return Written(get_run_head(tx.connection, address.project, address.run), tuple(revisions), tuple(paths))
 
 
 def _check_once(writes: Sequence[EntryWrite]) -> None:
@@ -85,7 +85,7 @@ def _check_once(writes: Sequence[EntryWrite]) -> None:
         raise invalid("path", f"A request that steers a run writes each path once; {path} appears more than once.")
 
 
-def _steered(tx: Transaction, address: Address, writes: Sequence[EntryWrite]) -> dict[str, Shown]:
+def _steered(tx: Transaction, address: RunRef, writes: Sequence[EntryWrite]) -> dict[str, EntryRow]:
     """What the run shows of the paths that may be meant to steer it; most requests have none."""
     paths = [write.path for write in writes if scheme_of(write.path) == "run" or _decides(write)]
     run = find_run(tx.connection, address.project, address.run) if paths else None
@@ -96,7 +96,7 @@ def _decides(write: EntryWrite) -> bool:
     return isinstance(write.change, SetEntry) and write.change.state in _DECISIONS
 
 
-def _steers(write: EntryWrite, shown: dict[str, Shown]) -> bool:
+def _steers(write: EntryWrite, shown: dict[str, EntryRow]) -> bool:
     change = write.change
     if not isinstance(change, SetEntry):
         return False
@@ -106,23 +106,23 @@ def _steers(write: EntryWrite, shown: dict[str, Shown]) -> bool:
 
 
 def _steer(
-    tx: Transaction, basis: Basis, caller: Caller, address: Address, write: EntryWrite, shown: Shown | None
+    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, write: EntryWrite, shown: EntryRow | None
 ) -> int:
     """Do what one write means; the revision of its view, 0 where the view stays as it is."""
     check_path(write.path)
     check_revision(write.path, write.expected_revision, shown.revision if shown else 0)
     assert isinstance(write.change, SetEntry)
     if scheme_of(write.path) != "run":
-        return _decide(tx, basis, caller, address, write.path, write.change)
-    check_writer(basis.scheme("run"), writer_of(caller, write.writer), write.path)
+        return _decide(tx, rules, caller, address, write.path, write.change)
+    check_writer(rules.scheme("run"), writer_of(caller, write.writer), write.path)
     if write.path != f"{_RUN}{address.run}":
         message = f"The run {address.run} is steered by {_RUN}{address.run}; name the other run in the request."
         raise invalid("path", message)
     if write.change.state is State.CANCELLED:
         _check_only(write.change, SetEntry(state=State.CANCELLED))
-        commands.request_abort(tx, basis, caller, address)
+        commands.request_abort(tx, rules, caller, address)
         return 0
-    return _enqueue(tx, basis, caller, address, write.change)
+    return _enqueue(tx, rules, caller, address, write.change)
 
 
 def _check_only(change: SetEntry, meant: SetEntry) -> None:
@@ -134,10 +134,10 @@ def _check_only(change: SetEntry, meant: SetEntry) -> None:
         )
 
 
-def _enqueue(tx: Transaction, basis: Basis, caller: Caller, address: Address, change: SetEntry) -> int:
+def _enqueue(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, change: SetEntry) -> int:
     _check_only(change, SetEntry(change.body, change.attributes_json))
     settings = _settings(change.attributes_json or "{}")
-    commands.enqueue_loop(tx, basis, caller, address, change.body or "", settings, RunSettings())
+    commands.enqueue_loop(tx, rules, caller, address, change.body or "", settings, RunSettings())
     return get_run(tx.connection, address.project, address.run).revision_run
 
 
@@ -172,8 +172,8 @@ def _budget(given: Any) -> Budget | None:
     return Budget(**given)
 
 
-def _decide(tx: Transaction, basis: Basis, caller: Caller, address: Address, path: str, change: SetEntry) -> int:
+def _decide(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, path: str, change: SetEntry) -> int:
     _check_only(change, SetEntry(change.body, state=change.state))
     resolution = Resolution(change.state is State.RESOLVED, change.body or "")
-    decided = resolve_proposal(tx, basis, caller, address, path, resolution)
+    decided = resolve_proposal(tx, rules, caller, address, path, resolution)
     return decided.entry.revision

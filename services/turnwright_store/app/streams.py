@@ -43,13 +43,13 @@ from turnwright_core.streams import (
     record_of_channel,
 )
 from turnwright_core.text import slugify
-from turnwright_store.app.reading import Address
+from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.writing import apply_writes, check_writes
-from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.permissions import check_floor
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
-from turnwright_store.sql.runs import Standing, get_standing
-from turnwright_store.sql.views import Shown, Wanted, find_shown, list_shown, load_entries
+from turnwright_store.sql.runs import RunHead, get_run_head
+from turnwright_store.sql.views import EntryRow, Wanted, find_shown, list_shown, load_entries
 
 TOOL: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 RECORDS_LOOKED_AT: Final = 64
@@ -85,7 +85,7 @@ class Opening(Struct, frozen=True):
     producer: str
 
 
-class Piece(Struct, frozen=True):
+class StreamPiece(Struct, frozen=True):
     """What a producer adds to a channel of a stream."""
 
     path: str
@@ -95,7 +95,7 @@ class Piece(Struct, frozen=True):
     producer: str
 
 
-class Ending(Struct, frozen=True):
+class StreamEnd(Struct, frozen=True):
     """How a stream shall end. `producer` is who says so."""
 
     path: str
@@ -112,23 +112,23 @@ class Ending(Struct, frozen=True):
 
 
 def open_stream(
-    tx: Transaction, basis: Basis, caller: Caller, address: Address, wish: Opening
-) -> tuple[str, list[Channel], Standing]:
+    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, wish: Opening
+) -> tuple[str, list[Channel], RunHead]:
     """Write the record of a stream and its channels; the record's path, the channels, the run."""
     check_floor(caller, Tier.PLUGIN, "OpenStream")
-    numbers = _check_opening(basis, wish)
-    run = get_standing(tx.connection, address.project, address.run)
+    numbers = _check_opening(rules, wish)
+    run = get_run_head(tx.connection, address.project, address.run)
     path = _free_record(tx, run, f"log://turn_{run.turn}/{wish.tool}/{slugify(wish.target) or 'stream'}")
     writes = [_opened_record(path, wish, numbers)]
     writes += [_opened_channel(path, number, wish.target, wish.producer) for number in numbers]
-    run = apply_writes(tx, basis, run, check_writes(basis, caller, writes), caller.principal).run
+    run = apply_writes(tx, rules, run, check_writes(rules, caller, writes), caller.principal).run
     return path, [Channel(number, channel_path(path, number), 0, State.STREAMING) for number in numbers], run
 
 
-def _check_opening(basis: Basis, wish: Opening) -> list[int]:
+def _check_opening(rules: StoreRules, wish: Opening) -> list[int]:
     if not TOOL.fullmatch(wish.tool):
         raise invalid("tool", f"tool must match {TOOL.pattern}; it is {wish.tool!r}.")
-    scheme = basis.schemes.get(wish.tool)
+    scheme = rules.schemes.get(wish.tool)
     if scheme is None or scheme.default_scope != "run" or scheme.category != "data":
         message = f"{wish.tool} is not a scheme for data of a run: use sh or env, or register one first."
         raise invalid("tool", message)
@@ -152,7 +152,7 @@ def _checked_number(number: int) -> int:
     return number
 
 
-def _free_record(tx: Transaction, run: Standing, path: str) -> str:
+def _free_record(tx: Transaction, run: RunHead, path: str) -> str:
     for start in count(1, RECORDS_LOOKED_AT):
         numbers = range(start, start + RECORDS_LOOKED_AT)
         paths = [path if number == 1 else f"{path}+{number}" for number in numbers]
@@ -181,13 +181,13 @@ def _opened_channel(path: str, number: int, target: str, producer: str, text: st
 
 
 def append_stream(
-    tx: Transaction, basis: Basis, caller: Caller, address: Address, piece: Piece
-) -> tuple[Channel, Standing]:
+    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, piece: StreamPiece
+) -> tuple[Channel, RunHead]:
     """Add a piece to a channel, once where its offset says where it begins."""
     check_floor(caller, Tier.PLUGIN, "AppendStream")
     _checked_number(piece.channel)
     _check_producer(piece.producer)
-    run = get_standing(tx.connection, address.project, address.run)
+    run = get_run_head(tx.connection, address.project, address.run)
     record = _record(tx, run, piece.path)
     _check_is_producer(record, piece.producer)
     path = channel_path(piece.path, piece.channel)
@@ -195,12 +195,12 @@ def append_stream(
         write = EntryWrite(path, AppendEntry(piece.text, piece.offset), Tier.PLUGIN)
     else:
         write = _another_channel(tx, run, record, piece)
-    run = apply_writes(tx, basis, run, check_writes(basis, caller, [write]), caller.principal).run
+    run = apply_writes(tx, rules, run, check_writes(rules, caller, [write]), caller.principal).run
     shown = find_shown(tx.connection, run.id, [path])[path]
     return _channel(shown), run
 
 
-def _another_channel(tx: Transaction, run: Standing, record: Entry, piece: Piece) -> EntryWrite:
+def _another_channel(tx: Transaction, run: RunHead, record: Entry, piece: StreamPiece) -> EntryWrite:
     channels = list_channels(tx, run, piece.path)
     check_count("channels", len(channels) + 1, CHANNELS_MAX)
     if not any(channel.state is State.STREAMING for channel in channels):
@@ -213,7 +213,7 @@ def _another_channel(tx: Transaction, run: Standing, record: Entry, piece: Piece
     )
 
 
-def _record(tx: Transaction, run: Standing, path: str) -> Entry:
+def _record(tx: Transaction, run: RunHead, path: str) -> Entry:
     if not is_record(path):
         raise invalid("path", f"{path!r} is not a record: a stream is addressed by log://turn_N/{{tool}}/{{slug}}.")
     shown = find_shown(tx.connection, run.id, [path]).get(path)
@@ -236,24 +236,24 @@ def _ended(path: str, state: State) -> Exception:
     return fault(Reason.TRANSITION_FORBIDDEN, f"The stream {path} has ended: open another one.", **values)
 
 
-def list_channels(tx: Transaction, run: Standing, path: str) -> list[Channel]:
+def list_channels(tx: Transaction, run: RunHead, path: str) -> list[Channel]:
     """The channels of a record, in path order."""
     shown = list_shown(tx.connection, run.id, f"{channel_base(path)}_", "", CHANNEL_PATHS_MAX)
     return [_channel(one) for one in shown if _is_channel_of(one, path)]
 
 
-def streaming_of(tx: Transaction, run: Standing, path: str) -> list[Shown]:
+def streaming_of(tx: Transaction, run: RunHead, path: str) -> list[EntryRow]:
     """The views of a record's channels that have not ended."""
     shown = list_shown(tx.connection, run.id, f"{channel_base(path)}_", "", CHANNEL_PATHS_MAX)
     return [one for one in shown if _is_channel_of(one, path) and one.state == State.STREAMING]
 
 
-def _is_channel_of(shown: Shown, path: str) -> bool:
+def _is_channel_of(shown: EntryRow, path: str) -> bool:
     found = record_of_channel(shown.path)
     return found is not None and found[0] == path
 
 
-def _channel(shown: Shown) -> Channel:
+def _channel(shown: EntryRow) -> Channel:
     found = record_of_channel(shown.path)
     return Channel(found[1] if found else 0, shown.path, shown.body_size_bytes, State(shown.state))
 
@@ -262,19 +262,19 @@ def _channel(shown: Shown) -> Channel:
 
 
 def end_stream(
-    tx: Transaction, basis: Basis, caller: Caller, address: Address, ending: Ending
-) -> tuple[list[Channel], Standing]:
+    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, ending: StreamEnd
+) -> tuple[list[Channel], RunHead]:
     """End the open channels of a stream, and write its record with the figures unless the owner of the run does."""
     check_floor(caller, Tier.PLUGIN, "EndStream")
     _check_ending(ending)
-    run = get_standing(tx.connection, address.project, address.run)
+    run = get_run_head(tx.connection, address.project, address.run)
     record = _record(tx, run, ending.path)
     if ending.end is not End.CANCELLED:
         _check_is_producer(record, ending.producer)
-    return ended(tx, basis, caller, run, record, ending)
+    return ended(tx, rules, caller, run, record, ending)
 
 
-def _check_ending(ending: Ending) -> None:
+def _check_ending(ending: StreamEnd) -> None:
     _check_producer(ending.producer)
     check_chars("reason", ending.reason, REASON_CHARS_MAX)
     if ending.exit_code is not None and ending.end is not End.COMPLETED:
@@ -284,8 +284,8 @@ def _check_ending(ending: Ending) -> None:
 
 
 def ended(
-    tx: Transaction, basis: Basis, caller: Caller, run: Standing, record: Entry, ending: Ending
-) -> tuple[list[Channel], Standing]:
+    tx: Transaction, rules: StoreRules, caller: Caller, run: RunHead, record: Entry, ending: StreamEnd
+) -> tuple[list[Channel], RunHead]:
     """End what is open of a stream; nothing happens where nothing is."""
     channels = list_channels(tx, run, ending.path)
     still_open = [channel for channel in channels if channel.state is State.STREAMING]
@@ -295,11 +295,11 @@ def ended(
     writes = [_closed(channel, state, outcome) for channel in still_open]
     if PRODUCER in record.attributes:
         writes.append(_final_record(record, channels, ending, state, outcome))
-    run = apply_writes(tx, basis, run, check_writes(basis, caller, writes), caller.principal).run
+    run = apply_writes(tx, rules, run, check_writes(rules, caller, writes), caller.principal).run
     return [Channel(one.number, one.path, one.body_size_bytes, state) for one in still_open], run
 
 
-def _result(ending: Ending) -> tuple[State, str]:
+def _result(ending: StreamEnd) -> tuple[State, str]:
     if ending.end is End.COMPLETED and ending.exit_code:
         return State.FAILED, f"exit_{ending.exit_code}:500"
     if ending.end is End.COMPLETED:
@@ -314,7 +314,9 @@ def _closed(channel: Channel, state: State, outcome: str) -> EntryWrite:
     return EntryWrite(channel.path, SetEntry(visibility=visibility, state=state, outcome=outcome), Tier.PLUGIN)
 
 
-def _final_record(record: Entry, channels: Sequence[Channel], ending: Ending, state: State, outcome: str) -> EntryWrite:
+def _final_record(
+    record: Entry, channels: Sequence[Channel], ending: StreamEnd, state: State, outcome: str
+) -> EntryWrite:
     """The record with exit code, duration and sizes, or the reason (RU176)."""
     figures: dict[str, Any] = {
         "exit_code": ending.exit_code,
@@ -329,11 +331,11 @@ def _final_record(record: Entry, channels: Sequence[Channel], ending: Ending, st
     return EntryWrite(record.path, change, Tier.PLUGIN)
 
 
-def _verb(ending: Ending, outcome: str) -> str:
+def _verb(ending: StreamEnd, outcome: str) -> str:
     return "ran" if ending.end is End.COMPLETED else outcome.partition(":")[0].replace("_", " ")
 
 
-def _how(ending: Ending) -> str:
+def _how(ending: StreamEnd) -> str:
     parts = [] if ending.exit_code is None else [f"exit={ending.exit_code}"]
     return "".join(f", {part}" for part in [*parts, *([ending.reason] if ending.reason else [])])
 

@@ -13,8 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.entries import Cursor, Entry
-from turnwright_store.app.news import RunNews, UnknownError, gather_views
-from turnwright_store.domain.basis import Basis
+from turnwright_store.app.commit_delta import CommitDelta, UnknownError, merge_views
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.sql.views import ViewFilter, Wanted
 
 INSTRUCTIONS_PATH: Final = "instructions://system"
@@ -32,13 +32,13 @@ class ViewChange(Struct, frozen=True):
     removed: list[str]
 
 
-def view_change(basis: Basis, news: RunNews | None) -> ViewChange | None:
+def view_change(rules: StoreRules, delta: CommitDelta | None) -> ViewChange | None:
     """What a commit has changed of the view that packets are made of; None where only the database can tell."""
-    if news is None:
+    if delta is None:
         return None
     try:
-        entries, removed = gather_views([news], _WANTED, basis.hidden_schemes)
+        entries, removed = merge_views([delta], _WANTED, rules.hidden_schemes)
     except UnknownError:
         return None
-    after = news.run.cursor(basis.incarnation)
-    return ViewChange(replace(after, run_revision=news.before), after, entries, removed)
+    after = delta.run.cursor(rules.incarnation)
+    return ViewChange(replace(after, run_revision=delta.before), after, entries, removed)

@@ -27,7 +27,6 @@ from turnwright_core.kit.auth import Caller
 from turnwright_core.text import scheme_of
 from turnwright_store.app.storing import store
 from turnwright_store.app.view_change import ViewChange
-from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import (
     OUTCOME_CHARS_MAX,
     check_attributes,
@@ -37,14 +36,15 @@ from turnwright_store.domain.checks import (
     check_words,
 )
 from turnwright_store.domain.limits import WriteLimits
+from turnwright_store.domain.path_state import HomeScope, PathState, StoredVersion, WriteStamp, gives_content
 from turnwright_store.domain.permissions import check_record_writer, check_writer, writer_of
 from turnwright_store.domain.scheme_rules import check_entry
-from turnwright_store.domain.slots import Content, Home, Slot, Stamp, gives_content
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import entries as rows
-from turnwright_store.sql.runs import Standing
+from turnwright_store.sql.runs import RunHead
 
-R = TypeVar("R", bound=Standing)
+R = TypeVar("R", bound=RunHead)
 
 
 class Written(Struct, Generic[R], frozen=True):
@@ -58,23 +58,23 @@ class Written(Struct, Generic[R], frozen=True):
     """What they have changed of the run's view, where that is told."""
 
 
-class Turning(Struct, frozen=True):
+class TurnTag(Struct, frozen=True):
     """The turn and loop that the writes of a request belong to, where they do not say; None: the views keep theirs."""
 
     turn: int | None = None
     loop: int | None = None
 
 
-_NO_TURN: Final = Turning()
+_NO_TURN: Final = TurnTag()
 
 
-def check_writes(basis: Basis, caller: Caller, writes: Sequence[EntryWrite]) -> list[EntryWrite]:
+def check_writes(rules: StoreRules, caller: Caller, writes: Sequence[EntryWrite]) -> list[EntryWrite]:
     """The writes with their writers settled. Raises what forbids one of them, before anything is read."""
-    check_count("writes", len(writes), basis.limits.writes_max)
+    check_count("writes", len(writes), rules.limits.writes_max)
     checked = []
     for write in writes:
         try:
-            checked.append(_checked(basis, caller, write))
+            checked.append(_checked(rules, caller, write))
         except InvalidError as error:
             raise _about(write, error) from None
     return checked
@@ -85,25 +85,25 @@ def _about(write: EntryWrite, error: InvalidError) -> Exception:
     return fault(error.reason, error.message, **{"path": write.path, **error.metadata})
 
 
-def _checked(basis: Basis, caller: Caller, write: EntryWrite) -> EntryWrite:
-    check_path(write.path, basis.limits.path_chars_max)
+def _checked(rules: StoreRules, caller: Caller, write: EntryWrite) -> EntryWrite:
+    check_path(write.path, rules.limits.path_chars_max)
     writer = writer_of(caller, write.writer)
     if writer is not write.writer:
         write = replace(write, writer=writer)
     if isinstance(write.change, SetEntry):
         scheme = scheme_of(write.path) or ""
-        check_writer(basis.scheme(scheme), writer, write.path)
-        _check_set(basis.limits, write.path, scheme, write.change)
+        check_writer(rules.scheme(scheme), writer, write.path)
+        _check_set(rules.limits, write.path, scheme, write.change)
         if write.change.record is not None:
             check_record_writer(writer, write.path)
-            check_record(write.change.record, basis.limits.attributes_bytes_max)
+            check_record(write.change.record, rules.limits.attributes_bytes_max)
         return write
     if isinstance(write.change, (CopyEntry, MoveEntry)):
-        _check_target(basis.limits, write.path, write.change.to)
+        _check_target(rules.limits, write.path, write.change.to)
     for path in written_paths(write):
-        check_writer(basis.scheme(scheme_of(path) or ""), write.writer, path)
+        check_writer(rules.scheme(scheme_of(path) or ""), write.writer, path)
     if isinstance(write.change, AppendEntry):
-        check_bytes("text", write.change.text, basis.limits.append_bytes_max)
+        check_bytes("text", write.change.text, rules.limits.append_bytes_max)
     return write
 
 
@@ -135,11 +135,11 @@ def written_paths(write: EntryWrite) -> tuple[str, ...]:
 
 def apply_writes(
     tx: Transaction,
-    basis: Basis,
+    rules: StoreRules,
     run: R,
     writes: Sequence[EntryWrite],
     actor: str,
-    turning: Turning = _NO_TURN,
+    turning: TurnTag = _NO_TURN,
     *,
     is_end: bool = False,
 ) -> Written[R]:
@@ -149,25 +149,25 @@ def apply_writes(
     """
     if not writes:
         return Written(run, (), ())
-    slots = _Slots(tx, basis, run)
-    slots.load(_paths_in_order(writes))
-    slots.load_bodies(writes)
+    states = _PathStates(tx, rules, run)
+    states.load(_paths_in_order(writes))
+    states.load_bodies(writes)
     changed, paths = [], []
     # Most writes of a request are stamped alike.
-    stamps: dict[object, Stamp] = {}
+    stamps: dict[object, WriteStamp] = {}
     for write in writes:
-        slot = slots.slot_for(write)
+        state = states.state_for(write)
         if write.expected_revision is not None:
-            check_revision(slot.path, write.expected_revision, slot.stored_revision)
+            check_revision(state.path, write.expected_revision, state.stored_revision)
         same = (write.writer, write.turn, write.loop)
         stamp = stamps.get(same) or stamps.setdefault(same, _stamp(run, write, turning))
         try:
-            changed.append(_apply(slots, slot, write, stamp))
+            changed.append(_apply(states, state, write, stamp))
         except InvalidError as error:
             raise _about(write, error) from None
-        paths.append(slot.path)
-    touched = slots.touched()
-    entries_max = None if is_end else basis.limits.run_entries_max
+        paths.append(state.path)
+    touched = states.touched()
+    entries_max = None if is_end else rules.limits.run_entries_max
     after = store(tx, run, touched, entries_max, actor) if touched else run
     revisions = tuple(after.revision_run if is_changed else 0 for is_changed in changed)
     return Written(after, revisions, tuple(paths))
@@ -183,8 +183,8 @@ def _paths_in_order(writes: Sequence[EntryWrite]) -> list[str]:
     return paths
 
 
-def _stamp(run: Standing, write: EntryWrite, turning: Turning) -> Stamp:
-    return Stamp(
+def _stamp(run: RunHead, write: EntryWrite, turning: TurnTag) -> WriteStamp:
+    return WriteStamp(
         write.writer,
         turning.turn if write.turn is None else write.turn,
         turning.loop if write.loop is None else write.loop,
@@ -193,58 +193,58 @@ def _stamp(run: Standing, write: EntryWrite, turning: Turning) -> Stamp:
     )
 
 
-def _apply(slots: _Slots, slot: Slot, write: EntryWrite, stamp: Stamp) -> bool:
+def _apply(states: _PathStates, state: PathState, write: EntryWrite, stamp: WriteStamp) -> bool:
     change = write.change
     if not isinstance(change, (CopyEntry, MoveEntry)):
-        return slot.apply(change, stamp, slots.read_body)
-    if slot.draft:
+        return state.apply(change, stamp, states.read_body)
+    if state.draft:
         # It is not read, but written once more.
-        slots.count_body(slot.body_size_bytes)
-    copied = slot.copied(change.visibility, slots.read_body)
-    target = slots.at(change.to)
+        states.count_body(state.body_size_bytes)
+    copied = state.copied(change.visibility, states.read_body)
+    target = states.at(change.to)
     check_entry(target.scheme, target.path, copied)
-    target.apply(copied, stamp, slots.read_body)
-    return slot.apply(RemoveEntry(), stamp, slots.read_body) if isinstance(change, MoveEntry) else True
+    target.apply(copied, stamp, states.read_body)
+    return state.apply(RemoveEntry(), stamp, states.read_body) if isinstance(change, MoveEntry) else True
 
 
-class _Slots:
+class _PathStates:
     """The slots of a request, by path."""
 
-    def __init__(self, tx: Transaction, basis: Basis, run: Standing) -> None:
+    def __init__(self, tx: Transaction, rules: StoreRules, run: RunHead) -> None:
         self._tx = tx
-        self._basis = basis
+        self._rules = rules
         self._run = run
-        self._by_path: dict[str, Slot] = {}
+        self._by_path: dict[str, PathState] = {}
         self._next_suffix: dict[str, int] = {}
-        self._homes: dict[str, Home] = {}
+        self._homes: dict[str, HomeScope] = {}
         self._scope_of = {"run": run.scope, "project": run.project_scope, "global": run.global_scope}
         self._bodies: dict[int, str] = {}
         self._bodies_bytes = 0
-        self.limits = basis.limits
+        self.limits = rules.limits
 
-    def at(self, path: str) -> Slot:
+    def at(self, path: str) -> PathState:
         return self._by_path[path]
 
-    def touched(self) -> list[Slot]:
+    def touched(self) -> list[PathState]:
         """The slots that writes went to, in the order of the first writes, ready to be stored."""
-        touched = [slot for slot in self._by_path.values() if slot.touched]
-        for slot in touched:
-            if slot.appended:
-                slot.settle(self.read_body)
+        touched = [state for state in self._by_path.values() if state.touched]
+        for state in touched:
+            if state.appended:
+                state.settle(self.read_body)
         return touched
 
     def load_bodies(self, writes: Sequence[EntryWrite]) -> None:
         """Read at once the stored bodies that the writes need. Raises LIMIT_EXCEEDED when they are too many."""
-        wanted: dict[Content, int] = {}
+        wanted: dict[StoredVersion, int] = {}
         for write in writes:
-            slot = self._by_path[write.path]
-            if slot.content is not None and slot.sight and _needs_body(write.change, slot):
-                wanted[slot.content] = slot.tail
+            state = self._by_path[write.path]
+            if state.content is not None and state.view and _needs_body(write.change, state):
+                wanted[state.content] = state.tail
         if wanted:
             self._check_bodies(sum(content.body_size_bytes + tail for content, tail in wanted.items()))
             self._bodies = rows.load_bodies(self._tx.connection, wanted)
 
-    def read_body(self, content: Content, tail: int) -> str:
+    def read_body(self, content: StoredVersion, tail: int) -> str:
         """A stored body. Raises LIMIT_EXCEEDED when the request has taken too much."""
         self.count_body(content.body_size_bytes + tail)
         if content.version not in self._bodies:
@@ -265,7 +265,7 @@ class _Slots:
         """Make slots for paths, with what is stored under them."""
         known = self._by_path
         fresh = {path: self._place_of(path) for path in paths if path not in known}
-        asked = self._ask_ahead(fresh)
+        asked = self._prefetch(fresh)
         found = rows.seen(self._tx.connection, self._run.id, fresh)
         # Of a path that is seen with an entry of another scope, its own scope may hold one too.
         elsewhere = {
@@ -278,55 +278,57 @@ class _Slots:
             home = at_home.get(path)
             stored = found.get(path) or home
             if stored is None:
-                known[path] = Slot(path, scheme, place, self.limits, None, 0, None)
+                known[path] = PathState(path, scheme, place, self.limits, None, 0, None)
                 continue
             has_two = home is not None and path in found
-            mine = Home(place.scope, place.shared, home.content.entry) if home and has_two else place
-            known[path] = Slot(path, scheme, mine, self.limits, stored.content, stored.tail, stored.sight)
+            mine = HomeScope(place.scope, place.shared, home.content.entry) if home and has_two else place
+            known[path] = PathState(path, scheme, mine, self.limits, stored.content, stored.tail, stored.view)
 
-    def _ask_ahead(self, places: Mapping[str, tuple[str, Home]]) -> dict[int, list[Any] | None]:
+    def _prefetch(self, places: Mapping[str, tuple[str, HomeScope]]) -> dict[int, list[Any] | None]:
         """Ask what is stored in the scopes of these paths, where the answer would be waited for."""
         if not rows.answers_late(self._tx.connection):
             return {}
-        return {scope: rows.ask_ahead(self._tx.connection, scope, paths) for scope, paths in _by_scope(places).items()}
+        return {
+            scope: rows.prefetch_unseen(self._tx.connection, scope, paths) for scope, paths in _by_scope(places).items()
+        }
 
-    def _place_of(self, path: str) -> tuple[str, Home]:
+    def _place_of(self, path: str) -> tuple[str, HomeScope]:
         """The scheme of a path, and where its entries are made."""
         scheme = scheme_of(path) or ""
         home = self._homes.get(scheme)
         if home is None:
-            scope = self._scope_of[self._basis.scheme(scheme).default_scope]
-            home = self._homes[scheme] = Home(scope, scope != self._run.scope)
+            scope = self._scope_of[self._rules.scheme(scheme).default_scope]
+            home = self._homes[scheme] = HomeScope(scope, scope != self._run.scope)
         return scheme, home
 
     def _at_home(
-        self, places: Mapping[str, tuple[str, Home]], asked: Mapping[int, list[Any] | None]
-    ) -> dict[str, rows.Stored]:
-        found: dict[str, rows.Stored] = {}
+        self, places: Mapping[str, tuple[str, HomeScope]], asked: Mapping[int, list[Any] | None]
+    ) -> dict[str, rows.StoredPath]:
+        found: dict[str, rows.StoredPath] = {}
         for scope, inside in _by_scope(places).items():
             find = rows.unseen_own if scope == self._run.scope else rows.unseen
             found |= find(self._tx.connection, scope, inside, asked.get(scope))
         return found
 
-    def slot_for(self, write: EntryWrite) -> Slot:
+    def state_for(self, write: EntryWrite) -> PathState:
         """The slot that a write goes to: a new record never takes the path of another one."""
-        slot = self._by_path[write.path]
+        state = self._by_path[write.path]
         is_new_record = isinstance(write.change, SetEntry) and write.change.state is State.RECORDED
-        if not (is_new_record and slot.scheme == "log" and slot.is_taken and write.expected_revision is None):
-            return slot
+        if not (is_new_record and state.scheme == "log" and state.is_taken and write.expected_revision is None):
+            return state
         number = self._next_suffix.get(write.path, 2)
         while (candidate := self._candidate(f"{write.path}+{number}")).is_taken:
             number += 1
         self._next_suffix[write.path] = number + 1
         return candidate
 
-    def _candidate(self, path: str) -> Slot:
+    def _candidate(self, path: str) -> PathState:
         check_path(path, self.limits.path_chars_max)
         self.load([path])
         return self._by_path[path]
 
 
-def _by_scope(places: Mapping[str, tuple[str, Home]]) -> dict[int, dict[str, None]]:
+def _by_scope(places: Mapping[str, tuple[str, HomeScope]]) -> dict[int, dict[str, None]]:
     """Paths by the scope that their entries are made in."""
     by_scope: dict[int, dict[str, None]] = {}
     for path, (_, home) in places.items():
@@ -334,8 +336,8 @@ def _by_scope(places: Mapping[str, tuple[str, Home]]) -> dict[int, dict[str, Non
     return by_scope
 
 
-def _needs_body(change: EntryChange, slot: Slot) -> bool:
+def _needs_body(change: EntryChange, state: PathState) -> bool:
     """Whether a write reads the stored body, as far as can be told before the writes are applied."""
     if isinstance(change, SetEntry):
         return change.body is None and gives_content(change)
-    return isinstance(change, CopyEntry | MoveEntry) or (isinstance(change, AppendEntry) and slot.home.shared)
+    return isinstance(change, CopyEntry | MoveEntry) or (isinstance(change, AppendEntry) and state.home.shared)

@@ -12,7 +12,7 @@ from typing import Final
 
 from turnwright_core.entries import CopyEntry, EntryWrite, MoveEntry
 from turnwright_core.text import scheme_of
-from turnwright_store.domain.basis import Basis
+from turnwright_store.domain.store_rules import StoreRules
 
 GLOBAL_LOCK: Final = "global"
 """Entries of the global scope."""
@@ -51,10 +51,10 @@ def paths_of(writes: Iterable[EntryWrite]) -> set[str]:
     return paths
 
 
-def write_locks(basis: Basis, project: str, run: str, paths: Iterable[str]) -> set[str]:
+def write_locks(rules: StoreRules, project: str, run: str, paths: Iterable[str]) -> set[str]:
     """What a write to entries of a run locks: the run, and the shared scopes that the schemes of the paths live in."""
     locks = {run_lock(project, run)}
-    for scope in {basis.scheme(scheme or "").default_scope for scheme in set(map(scheme_of, paths))}:
+    for scope in {rules.scheme(scheme or "").default_scope for scheme in set(map(scheme_of, paths))}:
         if scope == "project":
             locks.add(project_lock(project))
         elif scope == "global":

@@ -42,18 +42,18 @@ _DIGEST_DIGITS: Final = 40
 ROLES: Final = ("system", "user", "assistant")
 
 
-class Message(Struct, frozen=True):
+class StoredMessage(Struct, frozen=True):
     """One message of a packet: its pieces, texts of its own and runs of the base."""
 
     role: str
     pieces: tuple[Copied | str, ...]
 
 
-class Packet(Struct, frozen=True):
+class TurnPacket(Struct, frozen=True):
     """What the model is sent in a turn."""
 
     turn: int
-    messages: tuple[Message, ...]
+    messages: tuple[StoredMessage, ...]
     base_turn: int = 0
     """The turn whose packet the copied pieces are of; 0: none are."""
     note: str = ""
@@ -76,7 +76,7 @@ Layout = tuple[tuple[str, tuple[int, ...]], ...]
 """Roles, each with the ids of its blocks."""
 
 
-def check_packet(packet: Packet) -> None:
+def check_packet(packet: TurnPacket) -> None:
     """Refuse a packet that is over its limits, or copies from nowhere."""
     if packet.again and (packet.messages or packet.base_turn or packet.note):
         raise invalid("packet.again", "again stands for the stored packet: leave out messages, base_turn and note.")
@@ -97,7 +97,7 @@ def check_packet(packet: Packet) -> None:
             raise invalid("packet.copied", "copied needs the base_turn that it copies from, and a count of at least 1.")
 
 
-def check_copies(packet: Packet, base_length: int) -> None:
+def check_copies(packet: TurnPacket, base_length: int) -> None:
     """Refuse a packet that copies what its base has not."""
     for piece in packet.pieces:
         if isinstance(piece, Copied) and piece.first + piece.count > base_length:

@@ -24,10 +24,10 @@ ANSWER_BYTES_MAX: Final = MESSAGE_BYTES_MAX - 1024 * 1024
 """Most bytes of items in an answer that is one message; the rest is for what stands around them."""
 
 T = TypeVar("T")
-Place = tuple[int | str, ...]
+PageStart = tuple[int | str, ...]
 
 
-def token_of(place: Place | None) -> str:
+def token_of(place: PageStart | None) -> str:
     """The token of the page after `place`; empty when there is none."""
     if place is None:
         return ""
@@ -35,7 +35,7 @@ def token_of(place: Place | None) -> str:
     return base64.urlsafe_b64encode(json.dumps(place, ensure_ascii=False, separators=(",", ":")).encode()).decode()
 
 
-def place_of(token: str, *kinds: type[int | str]) -> Place | None:
+def place_of(token: str, *kinds: type[int | str]) -> PageStart | None:
     """The place in a token, None for an empty one. Raises InvalidError for a token that this list did not make."""
     if not token:
         return None
@@ -55,7 +55,7 @@ def _is_unstorable(part: int | str) -> bool:
 
 
 def page_of(
-    items: Iterable[T], size: int, place: Callable[[T], Place], weight: Callable[[T], int] | None = None
+    items: Iterable[T], size: int, place: Callable[[T], PageStart], weight: Callable[[T], int] | None = None
 ) -> tuple[list[T], str]:
     """The first items, as many as were asked for and as a page holds, and the token of the page after them.
 

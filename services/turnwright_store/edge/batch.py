@@ -12,8 +12,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct, field
 
-from turnwright_store.edge.thread import Kept
-from turnwright_store.ports import Connection, Durability, News, Transaction, Work
+from turnwright_store.edge.thread import CaughtError
+from turnwright_store.ports import Connection, Durability, ScopeDelta, Transaction, Work
 
 T = TypeVar("T")
 
@@ -25,12 +25,12 @@ class Job(Struct, Generic[T]):
     durability: Durability
     locks: Collection[str]
     answer: asyncio.Future[T]
-    brief: bool = False
+    inline: bool = False
     """Whether it takes so little that no thread is worth its while."""
     result: T | None = None
     error: Exception | None = None
     raised: set[int] = field(default_factory=set)
-    told: Mapping[int, News] = field(default_factory=dict)
+    deltas: Mapping[int, ScopeDelta] = field(default_factory=dict)
     """What followers of the scopes are told of it."""
 
     def reply(self) -> None:
@@ -43,7 +43,7 @@ class Job(Struct, Generic[T]):
             self.answer.set_result(self.result)  # type: ignore[arg-type] # None is a T where the work returns None
 
 
-class Session(Protocol):
+class BatchTransaction(Protocol):
     """The transaction of a writer, as its database spells it."""
 
     @property
@@ -88,11 +88,11 @@ class Session(Protocol):
 _PART = "request"
 
 
-def run_batch(session: Session, batch: Sequence[Job[Any]]) -> None:
+def run_batch(session: BatchTransaction, batch: Sequence[Job[Any]]) -> None:
     """Run all requests in one transaction and commit. Raises what ends the transaction; nothing is written then."""
     clock_ms = session.begin(batch)
     for job in batch:
-        job.result, job.error, job.raised, job.told = None, None, set(), {}
+        job.result, job.error, job.raised, job.deltas = None, None, set(), {}
         transaction = Transaction(
             session.core,
             clock_ms,
@@ -106,13 +106,13 @@ def run_batch(session: Session, batch: Sequence[Job[Any]]) -> None:
         else:
             _part(session, transaction, job)
         if job.error is None:
-            job.raised, job.told = transaction.all_raised(), transaction.told
+            job.raised, job.deltas = transaction.all_raised(), transaction.deltas
     session.commit(raised_by(batch))
 
 
-def _part(session: Session, transaction: Transaction, job: Job[Any]) -> None:
+def _part(session: BatchTransaction, transaction: Transaction, job: Job[Any]) -> None:
     session.mark(_PART)
-    with Kept() as kept:
+    with CaughtError() as kept:
         job.result = job.work(transaction)
         session.keep(_PART)
     if kept.error is not None:
@@ -129,4 +129,4 @@ def fail_all(batch: Iterable[Job[Any]], error: Exception) -> None:
     """Nothing of the batch was written: whoever has no error of its own hears this one."""
     for job in batch:
         job.error = job.error or error
-        job.raised, job.told = set(), {}
+        job.raised, job.deltas = set(), {}

@@ -15,7 +15,7 @@ from sqlalchemy.pool import StaticPool
 
 from turnwright_store.edge.batch import Job, fail_all, run_batch
 from turnwright_store.edge.statements import DirectConnection, Statements
-from turnwright_store.edge.thread import Kept
+from turnwright_store.edge.thread import CaughtError
 from turnwright_store.ports import Connection, Durability, Query, followed_by_nobody, lock_always
 
 T = TypeVar("T")
@@ -161,7 +161,7 @@ class SqliteWriter:
 
     def sync(self, batch: Sequence[Job[Any]]) -> None:
         """Bring to the disk what was committed in the event loop: what a commit with synchronous = FULL does."""
-        with Kept() as failed:
+        with CaughtError() as failed:
             if self._log_file < 0:
                 self._log_file = os.open(f"{self._link.path}-wal", os.O_RDONLY)
             os.fdatasync(self._log_file)
@@ -174,7 +174,7 @@ class SqliteWriter:
 
     def _run(self, batch: Sequence[Job[Any]], mode: object) -> Exception | None:
         """Run a batch; what ended it as a whole."""
-        with Kept() as whole:
+        with CaughtError() as whole:
             self._set_up(mode)
             run_batch(self, batch)
             self.transactions += 1

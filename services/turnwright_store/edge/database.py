@@ -31,7 +31,7 @@ from turnwright_store.edge.file_health import FileHealth
 from turnwright_store.edge.lock import FileLock
 from turnwright_store.edge.queues import ReadQueue, WriteQueue
 from turnwright_store.edge.schema import bring_to_head
-from turnwright_store.edge.sqlite_codes import heard, refuse_log_alone, unusable
+from turnwright_store.edge.sqlite_codes import refuse_log_alone, to_fault, unusable
 from turnwright_store.edge.thread import ThreadConnection
 from turnwright_store.edge.wakeups import Wakeups
 from turnwright_store.ports import ANY_SCOPE, Durability, Query, Stats, Subscription, Work
@@ -125,20 +125,20 @@ class SqliteDatabase:
     async def read_all(self) -> None:
         await self._checks.run(self._health.read_all)
 
-    async def write(self, work: Work[T], durability: Durability, locks: Collection[str], *, brief: bool = False) -> T:
+    async def write(self, work: Work[T], durability: Durability, locks: Collection[str], *, inline: bool = False) -> T:
         """Run a function in a transaction and return its result after the commit.
 
         Raises QUEUE_FULL, DRAINING, DATABASE_UNAVAILABLE.
         """
         with self._heard():
-            result = await self._writes.put(work, durability, locks, brief=brief)
+            result = await self._writes.put(work, durability, locks, inline=inline)
         # What is in a file that has lost its name is not kept.
         self._health.compare()
         return result
 
-    async def read(self, query: Query[T], *, brief: bool = False) -> T:
+    async def read(self, query: Query[T], *, inline: bool = False) -> T:
         with self._heard():
-            return await self._reads.run(lambda link: link.snapshot(query), here=brief)
+            return await self._reads.run(lambda link: link.snapshot(query), inline=inline)
 
     @contextlib.contextmanager
     def _heard(self) -> Iterator[None]:
@@ -149,7 +149,7 @@ class SqliteDatabase:
         except (sqlite3.Error, DBAPIError) as error:
             self._health.met(error)
             self._health.require()
-            raise heard(error) from error.__cause__
+            raise to_fault(error) from error.__cause__
 
     def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> Subscription:
         return self._wakeups.subscribe(scopes, follows)
@@ -159,7 +159,7 @@ class SqliteDatabase:
         return Stats(statements, self._writer.transactions, self._writer.requests)
 
     def _post(self, batch: list[Job[Any]], done: Callable[[], None]) -> None:
-        if not (batch[0].brief and self._writer.write_here(batch)):
+        if not (batch[0].inline and self._writer.write_here(batch)):
             self._writing.post(lambda _link: self._writer.write(batch), done)
         elif any(job.durability is Durability.FULL and job.error is None for job in batch):
             self._writing.post(lambda _link: self._writer.sync(batch), done)

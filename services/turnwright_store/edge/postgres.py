@@ -70,7 +70,7 @@ class PostgresDatabase:
         durability: Durability,
         locks: Collection[str],
         *,
-        brief: bool = False,  # noqa: ARG002 - there is a network in between
+        inline: bool = False,  # noqa: ARG002 - there is a network in between
     ) -> T:
         """Run a function in a transaction under locks and return its result after the commit.
 
@@ -78,7 +78,7 @@ class PostgresDatabase:
         """
         return await self._writes.put(work, durability, locks)
 
-    async def read(self, query: Query[T], *, brief: bool = False) -> T:  # noqa: ARG002 - as above
+    async def read(self, query: Query[T], *, inline: bool = False) -> T:  # noqa: ARG002 - as above
         return await self._reads.run(lambda link: link.snapshot(query))
 
     async def look(self) -> None:

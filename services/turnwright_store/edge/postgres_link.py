@@ -16,9 +16,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from turnwright_core.errors import Reason, fault
-from turnwright_store.edge.postgres_pipe import Pipe
+from turnwright_store.edge.postgres_pipe import StatementPipeline
 from turnwright_store.edge.postgres_statements import PostgresConnection, PostgresStatements
-from turnwright_store.edge.sqlstates import Cure, cure_of, driver_error, heard
+from turnwright_store.edge.sqlstates import Cure, cure_of, driver_error, to_fault
 from turnwright_store.ports import Query
 
 T = TypeVar("T")
@@ -136,7 +136,7 @@ class PostgresLink:
         self._core: sqlalchemy.Connection | None = None
         self._direct: PostgresConnection | None = None
         self._raw: psycopg.Connection[Any] | None = None
-        self._pipe: Pipe | None = None
+        self._pipe: StatementPipeline | None = None
         self._counted = 0
         self._lost_s: float | None = None
 
@@ -159,7 +159,7 @@ class PostgresLink:
         return self._raw
 
     @property
-    def pipe(self) -> Pipe:
+    def pipe(self) -> StatementPipeline:
         """Where statements go."""
         assert self._pipe is not None, "not connected"
         return self._pipe
@@ -195,7 +195,7 @@ class PostgresLink:
     def _open(self) -> None:
         self._core = self._links.engine.connect()
         self._raw = cast("psycopg.Connection[Any]", self._core.connection.driver_connection)
-        self._pipe = Pipe(self._raw, self._links.server.silence_s)
+        self._pipe = StatementPipeline(self._raw, self._links.server.silence_s)
         self._direct = PostgresConnection(self._core, _STATEMENTS, self._pipe)
         self._lost_s = None
 
@@ -240,7 +240,7 @@ class PostgresLink:
                 cure = cure_of(error, is_open=self.is_open)
                 self._undo(cure)
                 if cure not in (Cure.AGAIN, Cure.CONNECT) or number == ATTEMPTS_MAX:
-                    raise heard(error, cure) from None
+                    raise to_fault(error, cure) from None
             except BaseException:
                 self._undo(Cure.NONE)
                 raise
@@ -252,7 +252,7 @@ class PostgresLink:
             self.close()
             return
         try:
-            self.pipe.calm()
+            self.pipe.drain_quietly()
             self.pipe.ask("ROLLBACK")
         except psycopg.Error:
             self.close()

@@ -32,7 +32,7 @@ FLOAT: Final = 701
 
 _GOOD: Final = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
 
-Value = Any
+Parameter = Any
 """None, int, bool, float, str, bytes, a list of some of these, or an Array."""
 
 
@@ -103,7 +103,7 @@ _ENCODERS: Final[dict[type, Callable[[Any], tuple[bytes | None, int]]]] = {
 """A value on the wire, and whether that is its binary form."""
 
 
-def _encoded(value: Value) -> tuple[bytes | None, int]:
+def _encoded(value: Parameter) -> tuple[bytes | None, int]:
     encode = _ENCODERS.get(type(value))
     if encode is None:
         # An enumeration is what it is made of.
@@ -111,12 +111,12 @@ def _encoded(value: Value) -> tuple[bytes | None, int]:
     return encode(value)
 
 
-class Answer:
+class PipelineResult:
     """What the server said to one statement; read when somebody looks at it. Stands for the driver's cursor."""
 
     __slots__ = ("_pipe", "error", "result")
 
-    def __init__(self, pipe: Pipe) -> None:
+    def __init__(self, pipe: StatementPipeline) -> None:
         self._pipe = pipe
         self.result: pq.abc.PGresult | None = None
         self.error: psycopg.Error | None = None
@@ -144,7 +144,7 @@ class Answer:
         """Nothing is held."""
 
 
-class Pipe:
+class StatementPipeline:
     """One connection's statements. Used by one thread at a time."""
 
     def __init__(self, raw: psycopg.Connection[Any], silence_s: float) -> None:
@@ -159,11 +159,11 @@ class Pipe:
         self._names: dict[str, bytes] = {}
         self._numbers = count(1)
         # What the answers that come next are for: a statement's, a name that is prepared, a synchronization (None).
-        self._coming: deque[Answer | str | None] = deque()
+        self._coming: deque[PipelineResult | str | None] = deque()
         self._poll = select.poll()
         self._loader = Transformer.from_context(raw)
 
-    def send(self, sql: str, values: Sequence[Value] = ()) -> Answer:
+    def send(self, sql: str, values: Sequence[Parameter] = ()) -> PipelineResult:
         """Send a statement; it is answered later."""
         if not self._pgconn.pipeline_status:
             self._enter()
@@ -172,13 +172,13 @@ class Pipe:
             name = self._names[sql] = b"s%d" % next(self._numbers)
             self._pgconn.send_prepare(name, sql.encode())
             self._coming.append(sql)
-        answer = Answer(self)
+        answer = PipelineResult(self)
         pairs = [_encoded(value) for value in values]
         self._pgconn.send_query_prepared(name, [one for one, _ in pairs], [how for _, how in pairs], 1)
         self._coming.append(answer)
         return answer
 
-    def ask(self, sql: str, values: Sequence[Value] = ()) -> Answer:
+    def ask(self, sql: str, values: Sequence[Parameter] = ()) -> PipelineResult:
         """Send a statement and wait for its answer. Raises what it or one before it met."""
         answer = self.send(sql, values)
         self.settle()
@@ -208,7 +208,7 @@ class Pipe:
         if failed is not None:
             raise failed
 
-    def calm(self) -> None:
+    def drain_quietly(self) -> None:
         """Wait until everything that was sent is done, whatever became of it.."""
         with contextlib.suppress(psycopg.Error):
             self.settle()
@@ -231,12 +231,12 @@ class Pipe:
             return failed
         self._read_end()
         if result.status in _GOOD:
-            if isinstance(coming, Answer):
+            if isinstance(coming, PipelineResult):
                 coming.result = result
             return failed
         # Behind the first error, all that the server says is that it did nothing.
         failed = failed or error_from_result(result, encoding="utf-8")
-        if isinstance(coming, Answer):
+        if isinstance(coming, PipelineResult):
             coming.error = failed
         else:
             del self._names[coming]

@@ -17,12 +17,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import Dialect, Insert, TextClause, Update
 
-from turnwright_store.edge.postgres_pipe import BIGINT, BOOLEAN, BYTEA, FLOAT, TEXT, Answer, Array, Pipe
+from turnwright_store.edge.postgres_pipe import (
+    BIGINT,
+    BOOLEAN,
+    BYTEA,
+    FLOAT,
+    TEXT,
+    Array,
+    PipelineResult,
+    StatementPipeline,
+)
 from turnwright_store.edge.statements import (
     ROWS_A_STATEMENT,
-    Compiled,
+    CompiledStatement,
+    CursorRows,
     DirectConnection,
-    Rows,
     Statements,
     Values,
     arguments_of,
@@ -63,41 +72,41 @@ class PostgresStatements(Statements):
         super().__init__(dialect)
         self._many: dict[int, ManyRows | None] = {}
 
-    def compiled(self, statement: Any, values: Values) -> Compiled | None:
+    def compiled(self, statement: Any, values: Values) -> CompiledStatement | None:
         """The compiled statement, text as well; None for one that has to go through Core."""
         if isinstance(statement, TextClause) and id(statement) not in self._compiled:
             self._compiled[id(statement)] = (statement, self._compile_text(statement))
         return super().compiled(statement, values)
 
-    def _compile_text(self, statement: TextClause) -> Compiled:
+    def _compile_text(self, statement: TextClause) -> CompiledStatement:
         compiled: Any = statement.compile(dialect=self.dialect)
         names = tuple(compiled.positiontup or ())
         expanded = frozenset(name for name in names if compiled.binds[name].expanding)
-        return self._numbered(Compiled(str(compiled), names, taker(names), {}, (), expanded, (), returns=True))
+        return self._numbered(CompiledStatement(str(compiled), names, taker(names), {}, (), expanded, (), returns=True))
 
-    def _compile(self, statement: Any, values: Values) -> Compiled:
+    def _compile(self, statement: Any, values: Values) -> CompiledStatement:
         compiled = super()._compile(statement, values)
         numbered = self._numbered(compiled)
         self._many[id(numbered)] = self._for_many(statement, compiled)
         return numbered
 
-    def _numbered(self, compiled: Compiled) -> Compiled:
+    def _numbered(self, compiled: CompiledStatement) -> CompiledStatement:
         if PATHS in compiled.expanded and not _WHOLE.search(compiled.sql):
             compiled = _for_each_path(compiled)
         return replace(compiled, sql=_numbered(_IN.sub(lambda found: _any(*found.groups()), compiled.sql)))
 
-    def for_many(self, compiled: Compiled) -> ManyRows | None:
+    def for_many(self, compiled: CompiledStatement) -> ManyRows | None:
         """The statement for many rows at once; None where it has to be sent for each."""
         return self._many.get(id(compiled))
 
-    def _for_many(self, statement: Any, compiled: Compiled) -> ManyRows | None:
+    def _for_many(self, statement: Any, compiled: CompiledStatement) -> ManyRows | None:
         if compiled.constants or compiled.expanded or not compiled.names:
             return None
         if isinstance(statement, Insert):
             return self._insert_many(statement, compiled) if _ROW.search(compiled.sql) else None
         return _update_many(compiled) if isinstance(statement, Update) else None
 
-    def _insert_many(self, statement: Insert, compiled: Compiled) -> ManyRows:
+    def _insert_many(self, statement: Insert, compiled: CompiledStatement) -> ManyRows:
         columns = [statement.table.c[name].type.compile(dialect=self.dialect) for name in compiled.names]
         kinds = tuple(_KINDS[column.partition(" ")[0]] for column in columns)
         arrays = ", ".join(f"%s::{_SQL[kind]}[]" for kind in kinds)
@@ -105,7 +114,7 @@ class PostgresStatements(Statements):
         return ManyRows(_numbered(_ROW.sub(rows, compiled.sql)), kinds)
 
 
-def _update_many(compiled: Compiled) -> ManyRows | None:
+def _update_many(compiled: CompiledStatement) -> ManyRows | None:
     """The update of one row each, by numbers alone; rows that are given twice are changed once."""
     marks = _TYPED_MARK.findall(compiled.sql)
     if set(marks) != {"BIGINT"} or compiled.returns:
@@ -118,7 +127,7 @@ def _update_many(compiled: Compiled) -> ManyRows | None:
     return ManyRows(_numbered(changed.replace(" WHERE ", given, 1)), (BIGINT,) * len(marks))
 
 
-def _for_each_path(compiled: Compiled) -> Compiled:
+def _for_each_path(compiled: CompiledStatement) -> CompiledStatement:
     """The statement, asked for each path of its list.
 
     As one condition a list may be taken for the worse one by a planner that has no statistics of a run: it reads all
@@ -155,7 +164,7 @@ class PostgresConnection(DirectConnection):
 
     is_remote = True
 
-    def __init__(self, core: sqlalchemy.Connection, statements: PostgresStatements, pipe: Pipe) -> None:
+    def __init__(self, core: sqlalchemy.Connection, statements: PostgresStatements, pipe: StatementPipeline) -> None:
         super().__init__(core, statements, lambda: None)
         self._texts = statements
         self._pipe = pipe
@@ -172,29 +181,29 @@ class PostgresConnection(DirectConnection):
         if many:
             return self._in_arrays(many, compiled, given)
         answers = [self._send(compiled, one) for one in given]
-        return Rows(answers[-1], compiled.results)
+        return CursorRows(answers[-1], compiled.results)
 
-    def _add(self, statement: Insert, given: RowsOf) -> Rows:
+    def _add(self, statement: Insert, given: RowsOf) -> CursorRows:
         compiled = self._texts.for_columns(statement, given.columns)
         rows = converted(compiled, given.rows)
         if len(rows) == 1:
             self.executed += 1
-            return Rows(self._pipe.send(compiled.sql, rows[0]), ())
+            return CursorRows(self._pipe.send(compiled.sql, rows[0]), ())
         many = self._texts.for_many(compiled)
         assert many, "rows of columns are inserted"
         for first in range(0, len(rows), ROWS_A_STATEMENT):
             self.executed += 1
             columns = zip(*rows[first : first + ROWS_A_STATEMENT], strict=True)
             self._pipe.send(many.sql, [Array(kind, column) for kind, column in zip(many.kinds, columns, strict=True)])
-        return Rows((), ())
+        return CursorRows((), ())
 
-    def ahead(self, statement: Any, values: dict[str, Any]) -> Any:
+    def prefetch(self, statement: Any, values: dict[str, Any]) -> Any:
         """The rows of a statement; whatever it meets is raised to whoever waits next."""
         compiled = self._texts.compiled(statement, values)
         assert compiled, "what is asked ahead is a statement of Core"
-        return Rows(self._send(compiled, values, waits=False), compiled.results)
+        return CursorRows(self._send(compiled, values, waits=False), compiled.results)
 
-    def _send(self, compiled: Compiled, values: Values, *, waits: bool = True) -> Answer:
+    def _send(self, compiled: CompiledStatement, values: Values, *, waits: bool = True) -> PipelineResult:
         self.executed += 1
         arguments = arguments_of(compiled, values)
         if compiled.expanded:
@@ -204,7 +213,7 @@ class PostgresConnection(DirectConnection):
         ask = self._pipe.ask if waits and compiled.returns else self._pipe.send
         return ask(compiled.sql, arguments)
 
-    def _in_arrays(self, many: ManyRows, compiled: Compiled, values: Sequence[Values]) -> Rows:
+    def _in_arrays(self, many: ManyRows, compiled: CompiledStatement, values: Sequence[Values]) -> CursorRows:
         found: list[tuple[Any, ...]] = []
         for first in range(0, len(values), ROWS_A_STATEMENT):
             self.executed += 1
@@ -212,7 +221,7 @@ class PostgresConnection(DirectConnection):
             columns = zip(*rows, strict=True)
             arrays = [Array(kind, column) for kind, column in zip(many.kinds, columns, strict=True)]
             if compiled.returns:
-                found += Rows(self._pipe.ask(many.sql, arrays), compiled.results)
+                found += CursorRows(self._pipe.ask(many.sql, arrays), compiled.results)
             else:
                 self._pipe.send(many.sql, arrays)
-        return Rows(found, ())
+        return CursorRows(found, ())

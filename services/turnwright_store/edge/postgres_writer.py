@@ -17,9 +17,9 @@ import psycopg
 
 from turnwright_store.edge.batch import Job, fail_all, run_batch
 from turnwright_store.edge.postgres_link import PostgresLink
-from turnwright_store.edge.postgres_pipe import BIGINT, Answer, Array, Pipe
-from turnwright_store.edge.sqlstates import Cure, cure_of, heard, unsure
-from turnwright_store.edge.thread import Kept
+from turnwright_store.edge.postgres_pipe import BIGINT, Array, PipelineResult, StatementPipeline
+from turnwright_store.edge.sqlstates import Cure, commit_unknown, cure_of, to_fault
+from turnwright_store.edge.thread import CaughtError
 from turnwright_store.ports import Connection, followed_by_nobody
 
 CHANNEL: Final = "turnwright_changes"
@@ -40,7 +40,7 @@ _LOCK: Final = (
 )
 """An aggregate's row is made when all its input was read, so the clock is read after the last lock."""
 
-_HARDLY_WAIT: Final = "SET LOCAL lock_timeout = 50"
+_SHORT_LOCK_TIMEOUT: Final = "SET LOCAL lock_timeout = 50"
 """Milliseconds: enough for what others commit meanwhile."""
 
 _TRY_LOCK: Final = "SELECT pg_try_advisory_xact_lock($1::bigint)"
@@ -64,7 +64,7 @@ def payload(raised: Collection[int]) -> str:
     return text if len(text) <= PAYLOAD_BYTES_MAX else EVERYBODY
 
 
-def _clock_of(locked: Answer) -> int:
+def _clock_of(locked: PipelineResult) -> int:
     ((_, now_ms),) = locked
     return int(now_ms)
 
@@ -78,7 +78,7 @@ class PostgresWriter:
         self.requests = 0
         self._link = link
         self._entry_ids: deque[int] = deque()
-        self._ids_from: Pipe | None = None
+        self._ids_from: StatementPipeline | None = None
         self._is_locked_out = False
 
     def write(self, batch: Sequence[Job[Any]]) -> None:
@@ -91,10 +91,10 @@ class PostgresWriter:
                 self._commit([job])
         for job in batch:
             if job.error is not None:
-                job.error = heard(job.error, cure_of(job.error, is_open=True))
+                job.error = to_fault(job.error, cure_of(job.error, is_open=True))
 
     def _commit(self, batch: Sequence[Job[Any]]) -> None:
-        with Kept() as whole:
+        with CaughtError() as whole:
             self._link.attempt(lambda: run_batch(self, batch))
             self.transactions += 1
             self.requests += len(batch)
@@ -113,7 +113,7 @@ class PostgresWriter:
         keys = lock_keys(name for job in batch for name in job.locks)
         self._link.pipe.send("BEGIN")
         if self._is_locked_out:
-            self._link.pipe.send(_HARDLY_WAIT)
+            self._link.pipe.send(_SHORT_LOCK_TIMEOUT)
         locked = self._link.pipe.send(_LOCK, [Array(BIGINT, keys)])
         if len(batch) > 1:
             # What fails here is no one request's fault. A lone one waits for its locks with its first question.
@@ -154,7 +154,7 @@ class PostgresWriter:
         """Undo a part, unless its failure is one that the whole batch is run again for."""
         if cure_of(error, is_open=self._link.is_open) in (Cure.AGAIN, Cure.CONNECT):
             raise error
-        self._link.pipe.calm()
+        self._link.pipe.drain_quietly()
         self._link.pipe.ask(f"ROLLBACK TO {name}")
 
     def commit(self, raised: Collection[int]) -> None:
@@ -167,7 +167,7 @@ class PostgresWriter:
         except psycopg.Error as error:
             if self._link.is_open:
                 raise
-            raise unsure(error) from error
+            raise commit_unknown(error) from error
         if ended.status != "COMMIT":
             # A request went on after a statement of its own had failed; the server has undone everything.
             raise psycopg.InternalError("the transaction was not committed")

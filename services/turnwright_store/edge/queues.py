@@ -27,7 +27,7 @@ L = TypeVar("L", bound=Link)
 Post = Callable[[list[Job[Any]], Callable[[], None]], None]
 """Has a batch committed, which leaves a result or an error in each job; then calls the function in the event loop."""
 
-BRIEF_MAX: Final = 32
+INLINE_MAX: Final = 32
 """Brief requests that are committed together: the event loop may have to stand still for so many."""
 
 
@@ -54,14 +54,14 @@ class WriteQueue:
         self._closing = True
         await self._idle.wait()
 
-    async def put(self, work: Work[T], durability: Durability, locks: Collection[str], *, brief: bool = False) -> T:
+    async def put(self, work: Work[T], durability: Durability, locks: Collection[str], *, inline: bool = False) -> T:
         """The result of a write, after its commit. Raises QUEUE_FULL, DRAINING, and what the write raises."""
         if self._closing:
             raise fault(Reason.DRAINING, "The store is shutting down: call again.")
         if len(self._jobs) >= self._queue_max:
             raise _queue_full("writer", self._queue_max)
         loop = asyncio.get_running_loop()
-        job: Job[T] = Job(work, durability, locks, loop.create_future(), brief)
+        job: Job[T] = Job(work, durability, locks, loop.create_future(), inline)
         self._jobs.append(job)
         if self._idle.is_set():
             self._idle.clear()
@@ -82,8 +82,8 @@ class WriteQueue:
         waiting = len(self._jobs)
         if waiting == 1:
             return 1
-        brief = sum(1 for _ in islice(takewhile(attrgetter("brief"), self._jobs), BRIEF_MAX))
-        return brief or self._others()
+        inline = sum(1 for _ in islice(takewhile(attrgetter("inline"), self._jobs), INLINE_MAX))
+        return inline or self._others()
 
     def _others(self) -> int:
         names = accumulate(len(job.locks) for job in islice(self._jobs, self._batch_max))
@@ -92,7 +92,7 @@ class WriteQueue:
     def _done(self, batch: list[Job[Any]]) -> None:
         self._next()
         for job in batch:
-            self._wakeups.wake(job.raised, job.told)
+            self._wakeups.wake(job.raised, job.deltas)
         for job in batch:
             job.reply()
 
@@ -109,15 +109,15 @@ class ReadQueue(Generic[L]):
         for reader in readers:
             self._idle.put_nowait(reader)
 
-    async def run(self, function: Callable[[L], T], *, here: bool = False) -> T:
-        """The function's result, in the thread of a free reader, or `here` if there is one without waiting.
+    async def run(self, function: Callable[[L], T], *, inline: bool = False) -> T:
+        """The function's result, in the thread of a free reader, or `inline` if there is one without waiting.
 
         Raises QUEUE_FULL, and what the function raises.
         """
-        if here and not self._idle.empty():
+        if inline and not self._idle.empty():
             reader = self._idle.get_nowait()
             try:
-                return reader.here(function)
+                return reader.inline(function)
             finally:
                 self._idle.put_nowait(reader)
         if self._waiting >= self._queue_max:

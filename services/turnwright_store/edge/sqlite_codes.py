@@ -31,7 +31,7 @@ class DatabaseUnusableError(OSError):
     """A file that the store cannot serve from."""
 
 
-def heard(error: Exception) -> Exception:
+def to_fault(error: Exception) -> Exception:
     """What the caller of a request hears of what the database raised; what is the request's own stays what it is."""
     why = _PASSING.get(_code(error))
     if why is None:

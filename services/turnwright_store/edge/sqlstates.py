@@ -62,7 +62,7 @@ def cure_of(error: BaseException, *, is_open: bool) -> Cure:
     return _CURES.get(code) or _CURES_BY_CLASS.get(code[:2], Cure.NONE)
 
 
-def heard(error: Exception, cure: Cure) -> Exception:
+def to_fault(error: Exception, cure: Cure) -> Exception:
     """What the caller hears of a failure that nothing more is done about; its own errors stay what they are."""
     if cure is Cure.NONE:
         refused = _refused(driver_error(error))
@@ -97,7 +97,7 @@ def _too_long(told: psycopg.errors.Diagnostic) -> Exception | None:
     return fault(Reason.LIMIT_EXCEEDED, message, field=field, limit=INDEXED_BYTES_MAX, actual=actual, unit="bytes")
 
 
-def unsure(error: BaseException) -> Exception:
+def commit_unknown(error: BaseException) -> Exception:
     """What the caller hears when the connection broke while the server committed."""
     told = fault(
         Reason.DATABASE_UNAVAILABLE,

@@ -38,7 +38,7 @@ Results = tuple[tuple[int, Convert], ...]
 """Which columns of a row are converted, and how."""
 
 
-class Compiled(Struct, frozen=True):
+class CompiledStatement(Struct, frozen=True):
     """A statement as the driver takes it."""
 
     sql: str
@@ -64,7 +64,7 @@ class Compiled(Struct, frozen=True):
         force_setattr(self, "lists", tuple(places)[::-1])
 
 
-class Rows:
+class CursorRows:
     """The rows of one statement, as tuples. The part of SQLAlchemy's Result that the store uses."""
 
     __slots__ = ("_cursor", "_results")
@@ -140,11 +140,11 @@ class Statements:
         """For a dialect whose parameters go by position."""
         self.dialect = dialect
         # The statement is kept beside, so that its id is not given to another one.
-        self._compiled: dict[int, tuple[Any, Compiled]] = {}
-        self._inserts: dict[tuple[int, tuple[str, ...]], tuple[Any, Compiled]] = {}
+        self._compiled: dict[int, tuple[Any, CompiledStatement]] = {}
+        self._inserts: dict[tuple[int, tuple[str, ...]], tuple[Any, CompiledStatement]] = {}
         self._spelled: dict[tuple[int, tuple[int, ...]], str] = {}
 
-    def compiled(self, statement: Any, values: Values) -> Compiled | None:
+    def compiled(self, statement: Any, values: Values) -> CompiledStatement | None:
         """The compiled statement; None for one that has to go through Core."""
         found = self._compiled.get(id(statement))
         if found is not None:
@@ -157,7 +157,7 @@ class Statements:
         self._compiled[id(statement)] = (statement, compiled)
         return compiled
 
-    def _insert(self, statement: Insert, values: Values) -> Compiled:
+    def _insert(self, statement: Insert, values: Values) -> CompiledStatement:
         """One for each set of columns: those that are not given have their defaults."""
         key = (id(statement), tuple(values))
         found = self._inserts.get(key)
@@ -165,7 +165,7 @@ class Statements:
             found = self._inserts[key] = (statement, self._compile(statement, values))
         return found[1]
 
-    def for_columns(self, statement: Insert, columns: tuple[str, ...]) -> Compiled:
+    def for_columns(self, statement: Insert, columns: tuple[str, ...]) -> CompiledStatement:
         """The insert of values in this order."""
         found = self._inserts.get((id(statement), columns))
         if found is None:
@@ -174,7 +174,7 @@ class Statements:
             found = self._inserts[id(statement), columns] = (statement, compiled)
         return found[1]
 
-    def _compile(self, statement: Any, values: Values) -> Compiled:
+    def _compile(self, statement: Any, values: Values) -> CompiledStatement:
         keys = list(values) if isinstance(statement, Insert) else None
         # As for many rows: one row would be asked for its key, which nobody here wants.
         compiled: SQLCompiler = statement.compile(dialect=self.dialect, column_keys=keys, for_executemany=True)
@@ -183,7 +183,7 @@ class Statements:
         writes = [bind.type.dialect_impl(self.dialect).bind_processor(self.dialect) for bind in binds]
         columns = [column.type for column in statement.exported_columns]
         reads = map(self._reads, columns)
-        return Compiled(
+        return CompiledStatement(
             sql=str(compiled),
             names=names,
             take=taker(names),
@@ -200,7 +200,7 @@ class Statements:
         # What drivers give for a float is one; Core would ask for the number of its type first.
         return None if isinstance(kind, Float) else kind.dialect_impl(self.dialect).result_processor(self.dialect, None)
 
-    def spelled(self, compiled: Compiled, counts: tuple[int, ...]) -> str:
+    def spelled(self, compiled: CompiledStatement, counts: tuple[int, ...]) -> str:
         """The SQL with lists of these lengths."""
         key = (id(compiled), counts)
         found = self._spelled.get(key)
@@ -211,7 +211,7 @@ class Statements:
             self._spelled[key] = found
         return found
 
-    def for_rows(self, compiled: Compiled, count: int) -> str:
+    def for_rows(self, compiled: CompiledStatement, count: int) -> str:
         """The SQL of an INSERT with RETURNING, for so many rows."""
         key = (id(compiled), (count,))
         found = self._spelled.get(key)
@@ -254,12 +254,12 @@ class DirectConnection:
         cursor = self._cursor()
         self.executed += 1
         cursor.executemany(compiled.sql, [arguments_of(compiled, one) for one in values])
-        return Rows(cursor, ())
+        return CursorRows(cursor, ())
 
-    def ahead(self, statement: Any, values: dict[str, Any]) -> Any:
+    def prefetch(self, statement: Any, values: dict[str, Any]) -> Any:
         return self.execute(statement, values)
 
-    def _add(self, statement: Insert, given: RowsOf) -> Rows:
+    def _add(self, statement: Insert, given: RowsOf) -> CursorRows:
         compiled = self._statements.for_columns(statement, given.columns)
         rows = converted(compiled, given.rows)
         cursor = self._cursor()
@@ -268,9 +268,9 @@ class DirectConnection:
             cursor.execute(compiled.sql, rows[0])
         else:
             cursor.executemany(compiled.sql, rows)
-        return Rows(cursor, ())
+        return CursorRows(cursor, ())
 
-    def _many_returning(self, compiled: Compiled, values: Sequence[Values]) -> Rows:
+    def _many_returning(self, compiled: CompiledStatement, values: Sequence[Values]) -> CursorRows:
         """The rows that inserts return, in any order."""
         found: list[tuple[Any, ...]] = []
         for first in range(0, len(values), ROWS_A_STATEMENT):
@@ -279,8 +279,8 @@ class DirectConnection:
             self.executed += 1
             arguments = [value for one in part for value in arguments_of(compiled, one)]
             cursor.execute(self._statements.for_rows(compiled, len(part)), arguments)
-            found += Rows(cursor, compiled.results)
-        return Rows(found, ())
+            found += CursorRows(cursor, compiled.results)
+        return CursorRows(found, ())
 
     def _one(self, statement: Any, values: Values) -> Any:
         compiled = self._statements.compiled(statement, values)
@@ -292,9 +292,9 @@ class DirectConnection:
         cursor = self._cursor()
         self.executed += 1
         cursor.execute(compiled.sql, compiled.take(values) if is_plain else arguments_of(compiled, values))
-        return Rows(cursor, compiled.results)
+        return CursorRows(cursor, compiled.results)
 
-    def _with_lists(self, statement: Any, compiled: Compiled, values: Values) -> Any:
+    def _with_lists(self, statement: Any, compiled: CompiledStatement, values: Values) -> Any:
         arguments = list(arguments_of(compiled, values))
         counts: list[int] = []
         # From the last on, so that the places of those before it stay.
@@ -311,10 +311,10 @@ class DirectConnection:
         cursor = self._cursor()
         self.executed += 1
         cursor.execute(self._statements.spelled(compiled, tuple(counts)), arguments)
-        return Rows(cursor, compiled.results)
+        return CursorRows(cursor, compiled.results)
 
 
-def converted(compiled: Compiled, rows: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
+def converted(compiled: CompiledStatement, rows: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
     """Rows of parameters by position, converted."""
     if not compiled.converts:
         return rows
@@ -336,7 +336,7 @@ def taker(names: tuple[str, ...]) -> Callable[[Values], Sequence[Any]]:
     return lambda values: [values[name] for name in names]
 
 
-def arguments_of(compiled: Compiled, values: Values) -> Sequence[Any]:
+def arguments_of(compiled: CompiledStatement, values: Values) -> Sequence[Any]:
     """The parameters by position, converted; those of a list stay one."""
     if compiled.constants:
         values = {**compiled.constants, **values}

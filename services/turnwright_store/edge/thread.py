@@ -36,7 +36,7 @@ class Link(Protocol):
 L = TypeVar("L", bound=Link)
 
 
-class Kept:
+class CaughtError:
     """Keeps the exception that leaves its block, whatever it is: it belongs to somebody else."""
 
     error: Exception | None = None
@@ -77,7 +77,7 @@ class ThreadConnection(Generic[L]):
         answer: asyncio.Future[T] = loop.create_future()
 
         def call() -> None:
-            with Kept() as kept:
+            with CaughtError() as kept:
                 result = function(self.link)
             if kept.error is not None:
                 loop.call_soon_threadsafe(_fail, answer, kept.error)
@@ -87,7 +87,7 @@ class ThreadConnection(Generic[L]):
         self._calls.put(call)
         return await answer
 
-    def here(self, function: Callable[[L], T]) -> T:
+    def inline(self, function: Callable[[L], T]) -> T:
         """The function's result, called where the caller is. Only while the thread has nothing to do."""
         return function(self.link)
 

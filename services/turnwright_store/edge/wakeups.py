@@ -7,9 +7,9 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from turnwright_store.ports import ANY_SCOPE, NEWS_BYTES_MAX, NEWS_MAX, News
+from turnwright_store.ports import ANY_SCOPE, DELTA_BYTES_MAX, DELTAS_MAX, ScopeDelta
 
-_UNTOLD: Final[Mapping[int, News]] = {}
+_NO_DELTAS: Final[Mapping[int, ScopeDelta]] = {}
 
 HEARD_MAX: Final = 10_000
 """Scopes that a subscriber to any scope can hear of before it looks; more, and it looks at everything."""
@@ -22,15 +22,15 @@ class ScopeSubscription:
         self.woken = asyncio.Event()
         self.scopes = tuple(scopes)
         self.follows = follows
-        self._news: deque[News] | None = deque()
-        self._news_bytes = 0
+        self._deltas: deque[ScopeDelta] | None = deque()
+        self._delta_bytes = 0
         self._wakeups = wakeups
         self._heard: set[int] = set()
         self._missed = False
 
-    def hear(self, scopes: Collection[int], *, missed: bool = False, news: News | None = None) -> None:
+    def hear(self, scopes: Collection[int], *, missed: bool = False, delta: ScopeDelta | None = None) -> None:
         """Wake for a commit that raised these scopes; `missed`: others may have been raised as well."""
-        self._keep(news)
+        self._keep(delta)
         self._missed = self._missed or missed or len(self._heard) + len(scopes) > HEARD_MAX
         if self._missed:
             self._heard.clear()
@@ -38,19 +38,19 @@ class ScopeSubscription:
             self._heard.update(scopes)
         self.woken.set()
 
-    def _keep(self, news: News | None) -> None:
+    def _keep(self, delta: ScopeDelta | None) -> None:
         """Keep what is told until it is taken; what is too much for that is as good as untold."""
-        kept = self._news
+        kept = self._deltas
         if kept is None:
             return
-        self._news_bytes += news.weight_bytes if news else 0
-        if news is None or len(kept) == NEWS_MAX or self._news_bytes > NEWS_BYTES_MAX:
-            self._news = None
+        self._delta_bytes += delta.weight_bytes if delta else 0
+        if delta is None or len(kept) == DELTAS_MAX or self._delta_bytes > DELTA_BYTES_MAX:
+            self._deltas = None
         else:
-            kept.append(news)
+            kept.append(delta)
 
-    def take_news(self) -> Sequence[News] | None:
-        taken, self._news, self._news_bytes = self._news, deque(), 0
+    def take_deltas(self) -> Sequence[ScopeDelta] | None:
+        taken, self._deltas, self._delta_bytes = self._deltas, deque(), 0
         return taken
 
     def take(self) -> frozenset[int] | None:
@@ -90,11 +90,11 @@ class Wakeups:
         """Whether somebody wants to be told of a scope's commits. For any thread."""
         return scope in self._followed
 
-    def wake(self, scopes: Collection[int], told: Mapping[int, News] = _UNTOLD) -> None:
-        """Wake whoever subscribed to one of these scopes, or to any; `told` is what followers are told, by scope."""
+    def wake(self, scopes: Collection[int], deltas: Mapping[int, ScopeDelta] = _NO_DELTAS) -> None:
+        """Wake whoever subscribed to one of these scopes, or to any; `deltas` is what followers are told, by scope."""
         for scope in (*scopes, ANY_SCOPE) if scopes else ():
             for subscription in self._by_scope.get(scope, ()):
-                subscription.hear(scopes, news=told.get(subscription.follows))
+                subscription.hear(scopes, delta=deltas.get(subscription.follows))
 
     def wake_all(self) -> None:
         """Wake everybody: nobody knows what was missed."""

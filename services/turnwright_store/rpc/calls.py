@@ -22,14 +22,14 @@ from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb, write_from_pb
 from turnwright_core.wire.schemes import registry_to_pb
 from turnwright_store.app.changes import Watches
-from turnwright_store.app.idempotency import Message, RequestKey, once, starts_nothing
-from turnwright_store.app.reading import Address
-from turnwright_store.domain.basis import Basis
+from turnwright_store.app.idempotency import ProtobufMessage, RequestKey, once, starts_nothing
+from turnwright_store.app.read_view import RunRef
 from turnwright_store.domain.locks import project_lock, request_lock, run_lock
 from turnwright_store.domain.permissions import check_floor
-from turnwright_store.ports import BRIEF_BYTES_MAX, Connection, Database, Durability, Transaction
+from turnwright_store.domain.store_rules import StoreRules
+from turnwright_store.ports import INLINE_BYTES_MAX, Connection, Database, Durability, Transaction
 
-R = TypeVar("R", bound=Message)
+R = TypeVar("R", bound=ProtobufMessage)
 Q = TypeVar("Q")
 C = TypeVar("C", bound="Calls")
 Handler = Callable[[C, Q, Any], Awaitable[R]]
@@ -37,7 +37,7 @@ Handler = Callable[[C, Q, Any], Awaitable[R]]
 _SERVICE = store_service_pb2.DESCRIPTOR.services_by_name["StoreService"]
 
 
-class Service(Struct):
+class StoreBackend(Struct):
     """What the servicers work with; the basis is there once the database is open."""
 
     database: Database
@@ -46,40 +46,40 @@ class Service(Struct):
     """Seconds that only grow: for limits of time."""
     clock_ms: Callable[[], int]
     """Milliseconds since 1970: for what readers see."""
-    opened: Basis | None = None
-    _told: tuple[Basis | None, scheme_pb2.SchemeRegistry] = field(
+    opened: StoreRules | None = None
+    _told: tuple[StoreRules | None, scheme_pb2.SchemeRegistry] = field(
         default_factory=lambda: (None, scheme_pb2.SchemeRegistry())
     )
 
     @property
-    def basis(self) -> Basis:
+    def rules(self) -> StoreRules:
         """What every transaction knows beforehand."""
         assert self.opened is not None, "the service was not started"
         return self.opened
 
     def learn(self, schemes: Iterable[Scheme]) -> None:
         """Go by these schemes from now on."""
-        self.opened = replace(self.basis, schemes={scheme.name: scheme for scheme in schemes})
+        self.opened = replace(self.rules, schemes={scheme.name: scheme for scheme in schemes})
 
-    def news(self, basis: Basis, version: str) -> scheme_pb2.SchemeRegistry | None:
+    def newer_schemes(self, rules: StoreRules, version: str) -> scheme_pb2.SchemeRegistry | None:
         """The registry of a basis for who knows a version of it; None where that is the same one."""
-        registry = self._registry(basis)
+        registry = self._registry(rules)
         return None if registry.version == version else registry
 
-    def schemes_version(self, basis: Basis) -> str:
+    def schemes_version(self, rules: StoreRules) -> str:
         """Which registry a basis goes by."""
-        return self._registry(basis).version
+        return self._registry(rules).version
 
-    def _registry(self, basis: Basis) -> scheme_pb2.SchemeRegistry:
-        if self._told[0] is not basis:
-            self._told = (basis, registry_to_pb(basis.schemes.values()))
+    def _registry(self, rules: StoreRules) -> scheme_pb2.SchemeRegistry:
+        if self._told[0] is not rules:
+            self._told = (rules, registry_to_pb(rules.schemes.values()))
         return self._told[1]
 
 
 class Calls:
     """Base of the servicers: no rpc of its own."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: StoreBackend) -> None:
         self._service = service
 
     @property
@@ -87,8 +87,8 @@ class Calls:
         return self._service.database
 
     @property
-    def _basis(self) -> Basis:
-        return self._service.basis
+    def _rules(self) -> StoreRules:
+        return self._service.rules
 
     async def _once(
         self,
@@ -100,7 +100,7 @@ class Calls:
         floor: Tier = Tier.CLIENT,
         durability: Durability = Durability.FULL,
         starts: Callable[[R], str] = starts_nothing,
-        brief: bool = False,
+        inline: bool = False,
     ) -> R:
         """Do a mutation that a request id can repeat; the name of the response says which.
 
@@ -110,15 +110,15 @@ class Calls:
         caller = current_caller()
         method = answer.__name__.removesuffix("Response")
         check_floor(caller, floor, method)
-        brief = brief and is_small(request)
+        inline = inline and is_small(request)
         if not getattr(request, "request_id", ""):
-            return await self._database.write(lambda tx: work(tx, caller), durability, locks, brief=brief)
+            return await self._database.write(lambda tx: work(tx, caller), durability, locks, inline=inline)
         key = RequestKey(getattr(request, "project", ""), caller.principal, method, request.request_id)
         return await self._database.write(
-            lambda tx: once(tx, key, cast("Message", request), answer, lambda tx: work(tx, caller), starts),
+            lambda tx: once(tx, key, cast("ProtobufMessage", request), answer, lambda tx: work(tx, caller), starts),
             durability,
             {*locks, request_lock(key.project, key.principal, key.method, key.request_id)},
-            brief=brief,
+            inline=inline,
         )
 
 
@@ -128,7 +128,7 @@ def mutation(
     floor: Tier = Tier.CLIENT,
     durability: Durability = Durability.FULL,
     starts: Callable[[Any], str] = starts_nothing,
-    brief: bool = False,
+    inline: bool = False,
     deployment: bool = False,
 ) -> Callable[[Callable[[C, Q, Transaction, Caller], R]], Handler[C, Q, R]]:
     """Declares an rpc as one transaction; see `Calls._once`. `deployment`: derived tokens may not call it."""
@@ -148,7 +148,7 @@ def mutation(
                 floor=floor,
                 durability=durability,
                 starts=starts,
-                brief=brief,
+                inline=inline,
             )
 
         return handle
@@ -165,8 +165,8 @@ def query(read: Callable[[C, Q, Connection], R]) -> Handler[C, Q, R]:
     return handle
 
 
-def address_of(request: Any) -> Address:
-    return Address(request.project, request.run)
+def address_of(request: Any) -> RunRef:
+    return RunRef(request.project, request.run)
 
 
 def run_locks(request: Any) -> set[str]:
@@ -188,7 +188,7 @@ def alias_locks(request: Any) -> set[str]:
 
 def is_small(request: Any) -> bool:
     """Whether the work of a request that changes a few rows is brief."""
-    return bool(request.ByteSize() <= BRIEF_BYTES_MAX)
+    return bool(request.ByteSize() <= INLINE_BYTES_MAX)
 
 
 def copies(writes: Iterable[EntryWrite]) -> bool:

@@ -14,8 +14,8 @@ from turnwright_core.kit.auth import Caller, current_caller
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire.entries import known
 from turnwright_store.app import primitives
-from turnwright_store.app.listing import time_limit
-from turnwright_store.app.primitives import Change, Plan, Primitive
+from turnwright_store.app.list_entries import time_limit
+from turnwright_store.app.primitives import ChangePlan, PatternChange, Primitive
 from turnwright_store.domain.locks import write_locks
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.ports import Transaction
@@ -23,13 +23,13 @@ from turnwright_store.rpc.calls import Calls, address_of
 from turnwright_store.rpc.ledger_servicer import durability_of
 
 
-def change_of(request: change_pb2.ChangeEntriesRequest) -> Change:
+def change_of(request: change_pb2.ChangeEntriesRequest) -> PatternChange:
     """The change that a request asks for. Raises InvalidError."""
     which = request.WhichOneof("change")
     if which is None:
         raise invalid("change", "The request does not say what happens: promote, remove, copy or move.")
     told = getattr(request, which)
-    return Change(
+    return PatternChange(
         Primitive(which),
         request.pattern,
         request.body_pattern,
@@ -39,7 +39,7 @@ def change_of(request: change_pb2.ChangeEntriesRequest) -> Change:
     )
 
 
-def _told(planned: Plan) -> list[change_pb2.ChangedEntry]:
+def _told(planned: ChangePlan) -> list[change_pb2.ChangedEntry]:
     return [
         change_pb2.ChangedEntry(path=one.path, to=one.to, body_size_bytes=one.body_size_bytes)
         for one in planned.matches
@@ -61,13 +61,13 @@ class ChangeRpcs(Calls):
             return self._answer(planned, planned.cursor)
         return await primitives.change_entries(find_plan, partial(self._write, request))
 
-    async def _plan(self, request: change_pb2.ChangeEntriesRequest, change: Change) -> Plan:
+    async def _plan(self, request: change_pb2.ChangeEntriesRequest, change: PatternChange) -> ChangePlan:
         query = partial(
             primitives.plan,
-            basis=self._basis,
+            rules=self._rules,
             address=address_of(request),
             change=change,
-            check_time=time_limit(self._service.clock_s, self._basis.pattern_s_max),
+            check_time=time_limit(self._service.clock_s, self._rules.pattern_s_max),
         )
         try:
             return await self._database.read(query)
@@ -76,15 +76,17 @@ class ChangeRpcs(Calls):
                 raise
             # It may repeat a call that was answered; then nothing fits any more, and the answer is the same. Or it may
             # come from somebody who has lost the run. The transaction knows.
-            return Plan(change, refusal=refusal)
+            return ChangePlan(change, refusal=refusal)
 
-    async def _write(self, request: change_pb2.ChangeEntriesRequest, planned: Plan) -> change_pb2.ChangeEntriesResponse:
+    async def _write(
+        self, request: change_pb2.ChangeEntriesRequest, planned: ChangePlan
+    ) -> change_pb2.ChangeEntriesResponse:
         address = address_of(request)
         epoch = request.fence.epoch if request.HasField("fence") else None
 
         def work(tx: Transaction, caller: Caller) -> change_pb2.ChangeEntriesResponse:
-            done = primitives.apply(tx, self._basis, caller, address, epoch, planned)
-            return self._answer(planned, done.run.cursor(self._basis.incarnation))
+            done = primitives.apply(tx, self._rules, caller, address, epoch, planned)
+            return self._answer(planned, done.run.cursor(self._rules.incarnation))
 
         return await self._once(
             request,
@@ -92,8 +94,8 @@ class ChangeRpcs(Calls):
             work,
             floor=Tier.MODEL,
             durability=durability_of(request.durability),
-            locks=write_locks(self._basis, request.project, request.run, planned.paths),
+            locks=write_locks(self._rules, request.project, request.run, planned.paths),
         )
 
-    def _answer(self, planned: Plan, cursor: Any) -> change_pb2.ChangeEntriesResponse:
+    def _answer(self, planned: ChangePlan, cursor: Any) -> change_pb2.ChangeEntriesResponse:
         return change_pb2.ChangeEntriesResponse(changed=_told(planned), cursor=entry_wire.cursor_to_pb(cursor))

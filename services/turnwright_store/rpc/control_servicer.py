@@ -15,7 +15,7 @@ from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_core.wire.times import time_to_pb
 from turnwright_store.app import control
 from turnwright_store.app.control import SettingsPatch
-from turnwright_store.app.overviews import RunsChange, follow_runs
+from turnwright_store.app.watch_runs import RunsChange, follow_runs
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.rpc.calls import Calls, address_of, alias_locks, mutation, query, run_locks
@@ -53,7 +53,7 @@ class ControlRpcs(Calls):
     def InjectMessage(
         self, request: control_pb2.InjectMessageRequest, tx: Transaction, caller: Caller
     ) -> control_pb2.InjectMessageResponse:
-        told = control.inject_message(tx, self._basis, caller, address_of(request), request.message)
+        told = control.inject_message(tx, self._rules, caller, address_of(request), request.message)
         return control_pb2.InjectMessageResponse(
             run=wire.run_to_pb(told.run), path=told.path, cursor=cursor_to_pb(told.cursor)
         )
@@ -69,8 +69,8 @@ class ControlRpcs(Calls):
         self, request: control_pb2.WatchRunsRequest, _context: Any
     ) -> AsyncIterator[control_pb2.WatchRunsResponse]:
         check_floor(current_caller(), Tier.CLIENT, "WatchRuns")
-        basis = self._basis
-        changes = follow_runs(self._database, self._service.watches, request.project, basis.heartbeat_s)
+        rules = self._rules
+        changes = follow_runs(self._database, self._service.watches, request.project, rules.heartbeat_s)
         try:
             async for change in changes:
                 yield self._runs_to_pb(change)

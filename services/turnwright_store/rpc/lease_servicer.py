@@ -15,7 +15,7 @@ from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
 from turnwright_store.app import leases as app
 from turnwright_store.app.leases import Claimant, Claimed, Lease, LeaseState
-from turnwright_store.app.reading import Address
+from turnwright_store.app.read_view import RunRef
 from turnwright_store.domain.locks import REGISTRY_LOCK, run_lock
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.ports import Durability
@@ -45,27 +45,27 @@ def claim_to_pb(claimed: Claimed) -> lease_pb2.ClaimRunResponse:
 
 
 def _lease_of(message: lease_pb2.Lease) -> Lease:
-    return Lease(Address(message.project, message.run), message.epoch)
+    return Lease(RunRef(message.project, message.run), message.epoch)
 
 
 class LeaseRpcs(Calls):
     """Rpcs of the queue and its leases: claims, renewals, releases."""
 
     def _claimant(self, request: Any) -> Claimant:
-        return app.claimant(self._basis, request.owner, request.address, request.lease_ms)
+        return app.claimant(self._rules, request.owner, request.address, request.lease_ms)
 
     async def ClaimRun(self, request: lease_pb2.ClaimRunRequest, _context: Any) -> lease_pb2.ClaimRunResponse:
         work = partial(
             app.claim_run,
-            basis=self._basis,
+            rules=self._rules,
             caller=current_caller(),
             address=address_of(request),
             who=self._claimant(request),
         )
         locks = run_locks(request)
-        claimed = await self._database.write(work, Durability.NORMAL, locks, brief=True)
+        claimed = await self._database.write(work, Durability.NORMAL, locks, inline=True)
         answer = claim_to_pb(claimed)
-        if schemes := self._service.news(self._basis, request.schemes_version):
+        if schemes := self._service.newer_schemes(self._rules, request.schemes_version):
             answer.schemes.CopyFrom(schemes)
         return answer
 
@@ -73,7 +73,7 @@ class LeaseRpcs(Calls):
         who = self._claimant(request)
         query = partial(
             app.find_work,
-            basis=self._basis,
+            rules=self._rules,
             caller=current_caller(),
             workspaces=request.workspace_ids,
             limit=request.limit,
@@ -82,15 +82,15 @@ class LeaseRpcs(Calls):
         candidates = await self._database.read(query)
         if not candidates:
             return lease_pb2.ClaimWorkResponse()
-        work = partial(app.claim_work, basis=self._basis, candidates=candidates, limit=request.limit, who=who)
+        work = partial(app.claim_work, rules=self._rules, candidates=candidates, limit=request.limit, who=who)
         claims = await self._database.write(work, Durability.NORMAL, ())
-        schemes = self._service.news(self._basis, request.schemes_version)
+        schemes = self._service.newer_schemes(self._rules, request.schemes_version)
         return lease_pb2.ClaimWorkResponse(claims=map(claim_to_pb, claims), schemes=schemes)
 
     async def ListWork(self, request: lease_pb2.ListWorkRequest, _context: Any) -> lease_pb2.ListWorkResponse:
         query = partial(
             app.list_work,
-            basis=self._basis,
+            rules=self._rules,
             caller=current_caller(),
             workspaces=request.workspace_ids,
             size=request.page_size,
@@ -106,10 +106,10 @@ class LeaseRpcs(Calls):
         states: list[LeaseState] = []
         first, *others = _parts([_lease_of(lease) for lease in request.leases])
         work = partial(app.register_and_renew, who=who, workspaces=request.workspace_ids, leases=first)
-        states += await self._database.write(work, Durability.NORMAL, {REGISTRY_LOCK, *_locks(first)}, brief=True)
+        states += await self._database.write(work, Durability.NORMAL, {REGISTRY_LOCK, *_locks(first)}, inline=True)
         for part in others:
             work = partial(app.renew_leases, who=who, leases=part)
-            states += await self._database.write(work, Durability.NORMAL, _locks(part), brief=True)
+            states += await self._database.write(work, Durability.NORMAL, _locks(part), inline=True)
         return lease_pb2.RenewLeasesResponse(
             states=[
                 lease_pb2.LeaseState(lease=lease, held=state.held, abort_requested=state.abort_requested)
@@ -120,7 +120,7 @@ class LeaseRpcs(Calls):
 
     async def GetLease(self, request: lease_pb2.GetLeaseRequest, _context: Any) -> lease_pb2.GetLeaseResponse:
         query = partial(app.get_lease, caller=current_caller(), address=address_of(request))
-        held = await self._database.read(query, brief=True)
+        held = await self._database.read(query, inline=True)
         return lease_pb2.GetLeaseResponse(
             owner=held.owner, address=held.address, expires_in_ms=held.expires_in_ms, run_status=held.run_status
         )
@@ -132,7 +132,7 @@ class LeaseRpcs(Calls):
             address=address_of(request),
             epoch=request.fence.epoch,
         )
-        await self._database.write(work, Durability.NORMAL, run_locks(request), brief=True)
+        await self._database.write(work, Durability.NORMAL, run_locks(request), inline=True)
         return lease_pb2.ReleaseRunResponse()
 
 

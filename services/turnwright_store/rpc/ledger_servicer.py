@@ -16,7 +16,7 @@ from turnwright_core.runs import LoopEnd
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
 from turnwright_store.app import commands, ledger, steering
-from turnwright_store.app.getting import BESIDE_PATHS_MAX, entries_beside
+from turnwright_store.app.read_entries import BESIDE_PATHS_MAX, entries_beside
 from turnwright_store.app.view_change import ViewChange
 from turnwright_store.domain.locks import packets_lock, paths_of, write_locks
 from turnwright_store.ports import Durability, Transaction
@@ -50,16 +50,16 @@ class LedgerRpcs(Calls):
     """Rpcs of ledger.proto that clients and owners write with."""
 
     def _locks(self, request: Any, writes: Sequence[EntryWrite]) -> set[str]:
-        return write_locks(self._basis, request.project, request.run, paths_of(writes))
+        return write_locks(self._rules, request.project, request.run, paths_of(writes))
 
-    @mutation(locks=_queue_locks, starts=lambda answer: answer.run.run, brief=True)
+    @mutation(locks=_queue_locks, starts=lambda answer: answer.run.run, inline=True)
     def EnqueueLoop(
         self, request: queue_pb2.EnqueueLoopRequest, tx: Transaction, caller: Caller
     ) -> queue_pb2.EnqueueLoopResponse:
         settings = wire.loop_settings_from_pb(request.settings)
         run_settings = wire.run_settings_from_pb(request.run_settings)
         address = address_of(request)
-        done = commands.enqueue_loop(tx, self._basis, caller, address, request.prompt, settings, run_settings)
+        done = commands.enqueue_loop(tx, self._rules, caller, address, request.prompt, settings, run_settings)
         return queue_pb2.EnqueueLoopResponse(
             run=wire.run_to_pb(done.run),
             loop=wire.loop_to_pb(done.loop),
@@ -67,30 +67,30 @@ class LedgerRpcs(Calls):
             cursor=entry_wire.cursor_to_pb(done.cursor),
         )
 
-    @mutation(locks=run_locks, brief=True)
+    @mutation(locks=run_locks, inline=True)
     def RequestAbort(
         self, request: queue_pb2.RequestAbortRequest, tx: Transaction, caller: Caller
     ) -> queue_pb2.RequestAbortResponse:
-        run, cursor = commands.request_abort(tx, self._basis, caller, address_of(request))
+        run, cursor = commands.request_abort(tx, self._rules, caller, address_of(request))
         return queue_pb2.RequestAbortResponse(run=wire.run_to_pb(run), cursor=entry_wire.cursor_to_pb(cursor))
 
     async def BeginTurn(self, request: ledger_pb2.BeginTurnRequest, _context: Any) -> ledger_pb2.BeginTurnResponse:
         writes = writes_of(request.writes)
         work = partial(
             ledger.begin_turn,
-            basis=self._basis,
+            rules=self._rules,
             caller=current_caller(),
             address=address_of(request),
             epoch=request.fence.epoch,
-            new=ledger.NewTurn(wire.turn_request_from_pb(request.request), writes),
+            new=ledger.TurnStart(wire.turn_request_from_pb(request.request), writes),
         )
         locks = self._locks(request, writes)
-        begun = await self._database.write(work, Durability.NORMAL, locks, brief=is_small(request))
+        begun = await self._database.write(work, Durability.NORMAL, locks, inline=is_small(request))
         return ledger_pb2.BeginTurnResponse(
             turn=wire.turn_to_pb(begun.turn),
             cursor=entry_wire.cursor_to_pb(begun.cursor),
             abort_requested=begun.abort_requested,
-            schemes=self._service.news(self._basis, request.schemes_version),
+            schemes=self._service.newer_schemes(self._rules, request.schemes_version),
         )
 
     async def WriteEntries(
@@ -107,13 +107,13 @@ class LedgerRpcs(Calls):
         def work(tx: Transaction, caller: Caller) -> ledger_pb2.WriteEntriesResponse:
             tx.tells_view = request.tell_view
             done = steering.write_entries(
-                tx, self._basis, caller, address_of(request), epoch, writes, request.run_status, packet
+                tx, self._rules, caller, address_of(request), epoch, writes, request.run_status, packet
             )
             read = entries_beside(tx.connection, done.run, request.read_paths) if request.read_paths else None
             return ledger_pb2.WriteEntriesResponse(
                 revisions=done.revisions,
                 paths=done.paths,
-                cursor=entry_wire.cursor_to_pb(done.run.cursor(self._basis.incarnation)),
+                cursor=entry_wire.cursor_to_pb(done.run.cursor(self._rules.incarnation)),
                 abort_requested=done.run.abort_requested,
                 read=None if read is None else ledger_pb2.ReadEntries(entries=map(entry_wire.entry_to_pb, read)),
                 view_change=self._told(done.view_change),
@@ -127,7 +127,7 @@ class LedgerRpcs(Calls):
             floor=Tier.MODEL,
             durability=durability,
             locks=locks,
-            brief=not copies(writes),
+            inline=not copies(writes),
         )
 
     async def EndTurn(self, request: ledger_pb2.EndTurnRequest, _context: Any) -> ledger_pb2.EndTurnResponse:
@@ -135,17 +135,17 @@ class LedgerRpcs(Calls):
 
         def work(tx: Transaction) -> ledger.Ended:
             tx.tells_view = request.tell_view
-            return ledger.end_turn(tx, self._basis, caller, address_of(request), request.fence.epoch, end)
+            return ledger.end_turn(tx, self._rules, caller, address_of(request), request.fence.epoch, end)
 
         locks = self._locks(request, [*end.writes, *(end.next.writes if end.next else ())])
-        ended = await self._database.write(work, Durability.FULL, locks, brief=is_small(request))
+        ended = await self._database.write(work, Durability.FULL, locks, inline=is_small(request))
         return ledger_pb2.EndTurnResponse(
             run=wire.run_to_pb(ended.run),
             loop=wire.loop_to_pb(ended.loop),
             cursor=entry_wire.cursor_to_pb(ended.cursor),
             abort_requested=ended.abort_requested,
             next=wire.turn_to_pb(ended.next) if ended.next else None,
-            schemes=self._service.news(self._basis, request.schemes_version) if ended.next else None,
+            schemes=self._service.newer_schemes(self._rules, request.schemes_version) if ended.next else None,
             view_change=self._told(ended.view_change),
         )
 
@@ -157,7 +157,7 @@ class LedgerRpcs(Calls):
             after=entry_wire.cursor_to_pb(change.after),
             entries=map(entry_wire.entry_to_pb, change.entries),
             removed_paths=change.removed,
-            schemes_version=self._service.schemes_version(self._basis),
+            schemes_version=self._service.schemes_version(self._rules),
         )
 
 
@@ -181,7 +181,7 @@ def _end_of(request: ledger_pb2.EndTurnRequest) -> ledger.TurnEnd:
         result=wire.turn_result_from_pb(request.result) if request.HasField("result") else None,
         writes=writes_of(request.writes),
         loop_end=LoopEnd(end.status, end.reason, end.summary) if request.HasField("loop_end") else None,
-        next=ledger.NewTurn(wire.turn_request_from_pb(new.request), writes_of(new.writes))
+        next=ledger.TurnStart(wire.turn_request_from_pb(new.request), writes_of(new.writes))
         if request.HasField("next")
         else None,
     )

@@ -35,21 +35,21 @@ class PlanRpcs(Calls):
 
     @mutation(locks=run_locks, floor=Tier.MODEL)
     def SetPlan(self, request: plan_pb2.SetPlanRequest, tx: Transaction, caller: Caller) -> plan_pb2.SetPlanResponse:
-        plan, cursor = plans.set_plan(tx, self._basis, _by(request, caller), plan_from_pb(request.plan))
+        plan, cursor = plans.set_plan(tx, self._rules, _by(request, caller), plan_from_pb(request.plan))
         return plan_pb2.SetPlanResponse(plan=plan_to_pb(plan), cursor=cursor_to_pb(cursor))
 
     @mutation(locks=run_locks, floor=Tier.MODEL)
     def AppendPlan(
         self, request: plan_pb2.AppendPlanRequest, tx: Transaction, caller: Caller
     ) -> plan_pb2.AppendPlanResponse:
-        plan, cursor = plans.append_plan(tx, self._basis, _by(request, caller), request.plan_id or MAIN, request.delta)
+        plan, cursor = plans.append_plan(tx, self._rules, _by(request, caller), request.plan_id or MAIN, request.delta)
         return plan_pb2.AppendPlanResponse(plan=plan_to_pb(plan), cursor=cursor_to_pb(cursor))
 
     @mutation(locks=run_locks, floor=Tier.MODEL)
     def RemovePlan(
         self, request: plan_pb2.RemovePlanRequest, tx: Transaction, caller: Caller
     ) -> plan_pb2.RemovePlanResponse:
-        cursor = plans.remove_plan(tx, self._basis, _by(request, caller), request.plan_id or MAIN)
+        cursor = plans.remove_plan(tx, self._rules, _by(request, caller), request.plan_id or MAIN)
         return plan_pb2.RemovePlanResponse(cursor=cursor_to_pb(cursor))
 
     @query

@@ -14,7 +14,7 @@ from turnwright_core.wire import runs as wire
 from turnwright_core.wire.proposals import decision_to_pb
 from turnwright_core.wire.times import time_to_pb
 from turnwright_store.app import proposals
-from turnwright_store.app.inbox import Gone, InboxChange, InboxQuery, Pending, list_proposals, watch_inbox
+from turnwright_store.app.inbox import Gone, InboxMessage, InboxQuery, Pending, list_proposals, watch_inbox
 from turnwright_store.app.proposals import Resolution
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.rpc.calls import Calls, address_of, mutation, query, run_locks
@@ -31,12 +31,12 @@ def resolution_of(request: queue_pb2.ResolveProposalRequest) -> Resolution:
 class ProposalRpcs(Calls):
     """Rpcs of proposal.proto, and ResolveProposal."""
 
-    @mutation(locks=run_locks, brief=True)
+    @mutation(locks=run_locks, inline=True)
     def ResolveProposal(
         self, request: queue_pb2.ResolveProposalRequest, tx: Transaction, caller: Caller
     ) -> queue_pb2.ResolveProposalResponse:
         resolution = resolution_of(request)
-        done = proposals.resolve_proposal(tx, self._basis, caller, address_of(request), request.path, resolution)
+        done = proposals.resolve_proposal(tx, self._rules, caller, address_of(request), request.path, resolution)
         return queue_pb2.ResolveProposalResponse(
             run=wire.run_to_pb(done.run),
             entry=entry_wire.entry_to_pb(done.entry),
@@ -54,14 +54,14 @@ class ProposalRpcs(Calls):
     async def WatchProposals(
         self, request: proposal_pb2.WatchProposalsRequest, _context: Any
     ) -> AsyncIterator[proposal_pb2.WatchProposalsResponse]:
-        changes = watch_inbox(self._service.watches, self._database, lambda: self._basis, request.project)
+        changes = watch_inbox(self._service.watches, self._database, lambda: self._rules, request.project)
         try:
             async for change in changes:
                 yield self._inbox_to_pb(change)
         finally:
             await changes.aclose()
 
-    def _inbox_to_pb(self, change: InboxChange) -> proposal_pb2.WatchProposalsResponse:
+    def _inbox_to_pb(self, change: InboxMessage) -> proposal_pb2.WatchProposalsResponse:
         return proposal_pb2.WatchProposalsResponse(
             pending=map(_pending_to_pb, change.pending),
             decided=map(_gone_to_pb, change.decided),

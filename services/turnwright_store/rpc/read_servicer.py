@@ -14,17 +14,17 @@ from turnwright_core.text import LineSlice
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.times import time_to_pb
-from turnwright_store.app.changes import Change
-from turnwright_store.app.getting import Lines, Wish, get_entries
-from turnwright_store.app.listing import HistoryQuery, Query, list_entries, list_entry_history, time_limit
-from turnwright_store.app.moments import At
-from turnwright_store.app.reading import read_view
+from turnwright_store.app.changes import ChangeMessage
+from turnwright_store.app.history import At
+from turnwright_store.app.list_entries import EntryQuery, HistoryQuery, list_entries, list_entry_history, time_limit
+from turnwright_store.app.read_entries import LineRange, PathsQuery, get_entries
+from turnwright_store.app.read_view import read_view
 from turnwright_store.rpc.calls import Calls, address_of, after_of
 from turnwright_store.sql.views import ViewFilter, Wanted
 
 E = TypeVar("E", Visibility, State)
 
-BRIEF_PATHS_MAX: Final = 8
+INLINE_PATHS_MAX: Final = 8
 """Entries up to which their reading is brief."""
 
 
@@ -47,11 +47,11 @@ def at_of(request: Any) -> At | None:
     raise invalid("at", "A moment is named by a cursor or by a turn.")
 
 
-def lines_of(request: read_pb2.GetEntriesRequest) -> Lines | None:
+def lines_of(request: read_pb2.GetEntriesRequest) -> LineRange | None:
     """The lines that a request asks for; None: whole bodies."""
     if not request.HasField("lines"):
         return None
-    return Lines(request.lines.line or None, request.lines.limit or None)
+    return LineRange(request.lines.line or None, request.lines.limit or None)
 
 
 def span_of(lines: LineSlice) -> read_pb2.LineSpan:
@@ -85,9 +85,9 @@ class ReadRpcs(Calls):
             body_bytes_max=request.body_bytes_max,
         )
         address = address_of(request)
-        basis = self._basis
-        schemes = self._service.news(basis, request.schemes_version)
-        parts = read_view(self._database, basis, address, after_of(request), wanted, at_of(request))
+        rules = self._rules
+        schemes = self._service.newer_schemes(rules, request.schemes_version)
+        parts = read_view(self._database, rules, address, after_of(request), wanted, at_of(request))
         async for part in parts:
             yield read_pb2.ReadViewResponse(
                 entries=map(entry_wire.entry_to_pb, part.entries),
@@ -98,11 +98,11 @@ class ReadRpcs(Calls):
             schemes = None
 
     async def GetEntries(self, request: read_pb2.GetEntriesRequest, _context: Any) -> read_pb2.GetEntriesResponse:
-        wish = Wish(tuple(request.paths), not request.without_bodies, lines_of(request), at_of(request))
+        wish = PathsQuery(tuple(request.paths), not request.without_bodies, lines_of(request), at_of(request))
         address = address_of(request)
-        query = partial(get_entries, basis=self._basis, address=address, wish=wish)
-        brief = len(wish.paths) <= BRIEF_PATHS_MAX and wish.lines is None and wish.at is None
-        got = await self._database.read(query, brief=brief)
+        query = partial(get_entries, rules=self._rules, address=address, wish=wish)
+        inline = len(wish.paths) <= INLINE_PATHS_MAX and wish.lines is None and wish.at is None
+        got = await self._database.read(query, inline=inline)
         return read_pb2.GetEntriesResponse(
             entries=[entry_wire.entry_to_pb(one.entry) for one in got],
             spans=[span_of(one.lines) for one in got if one.lines],
@@ -111,10 +111,10 @@ class ReadRpcs(Calls):
     async def ListEntries(self, request: read_pb2.ListEntriesRequest, _context: Any) -> read_pb2.ListEntriesResponse:
         query = partial(
             list_entries,
-            basis=self._basis,
+            rules=self._rules,
             address=address_of(request),
             query=_query_of(request),
-            check_time=time_limit(self._service.clock_s, self._basis.pattern_s_max),
+            check_time=time_limit(self._service.clock_s, self._rules.pattern_s_max),
         )
         found, token = await self._database.read(query)
         return read_pb2.ListEntriesResponse(entries=map(entry_wire.entry_to_pb, found), next_page_token=token)
@@ -136,14 +136,14 @@ class ReadRpcs(Calls):
     ) -> AsyncIterator[read_pb2.WatchChangesResponse]:
         wanted = Wanted(filter_of(request.filter), body_bytes_max=request.body_bytes_max)
         address = address_of(request)
-        changes = self._service.watches.changes(self._database, lambda: self._basis, address, after_of(request), wanted)
+        changes = self._service.watches.changes(self._database, lambda: self._rules, address, after_of(request), wanted)
         try:
             async for change in changes:
                 yield self._change_to_pb(change)
         finally:
             await changes.aclose()
 
-    def _change_to_pb(self, change: Change) -> read_pb2.WatchChangesResponse:
+    def _change_to_pb(self, change: ChangeMessage) -> read_pb2.WatchChangesResponse:
         return read_pb2.WatchChangesResponse(
             entries=map(entry_wire.entry_to_pb, change.entries),
             removed_paths=change.removed,
@@ -156,8 +156,8 @@ class ReadRpcs(Calls):
         )
 
 
-def _query_of(request: read_pb2.ListEntriesRequest) -> Query:
-    return Query(
+def _query_of(request: read_pb2.ListEntriesRequest) -> EntryQuery:
+    return EntryQuery(
         pattern=request.pattern,
         body_pattern=request.body_pattern,
         bodies=not request.without_bodies,

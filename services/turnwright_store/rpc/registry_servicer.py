@@ -77,8 +77,8 @@ class RegistryRpcs(Calls):
 
     async def GetRun(self, request: registry_pb2.GetRunRequest, _context: Any) -> registry_pb2.GetRunResponse:
         query = partial(app.get_run, project=request.project, alias=request.run)
-        run = await self._database.read(query, brief=True)
-        schemes = self._service.news(self._basis, request.schemes_version)
+        run = await self._database.read(query, inline=True)
+        schemes = self._service.newer_schemes(self._rules, request.schemes_version)
         return registry_pb2.GetRunResponse(run=wire.run_to_pb(run), schemes=schemes)
 
     @query

@@ -11,7 +11,7 @@ from turnwright_core.constraints import FileConstraint
 from turnwright_core.kit.auth import Caller, current_caller
 from turnwright_core.wire.schemes import scheme_from_pb, scheme_to_pb
 from turnwright_core.wire.times import time_to_pb
-from turnwright_store.app import rules
+from turnwright_store.app import store_rules
 from turnwright_store.domain.locks import GLOBAL_LOCK, REGISTRY_LOCK
 from turnwright_store.ports import Connection, Durability, Transaction
 from turnwright_store.rpc.calls import Calls, mutation, project_locks, query
@@ -28,7 +28,7 @@ class RulesRpcs(Calls):
 
     async def PutScheme(self, request: registry_pb2.PutSchemeRequest, _context: Any) -> registry_pb2.PutSchemeResponse:
         scheme = scheme_from_pb(request.scheme)
-        work = partial(rules.put_scheme, basis=self._basis, caller=current_caller(), wanted=scheme)
+        work = partial(store_rules.put_scheme, rules=self._rules, caller=current_caller(), wanted=scheme)
         schemes = await self._database.write(work, Durability.FULL, {REGISTRY_LOCK, GLOBAL_LOCK})
         self._service.learn(schemes)
         return registry_pb2.PutSchemeResponse(scheme=scheme_to_pb(scheme))
@@ -37,22 +37,22 @@ class RulesRpcs(Calls):
     def SetFileConstraints(
         self, request: registry_pb2.SetFileConstraintsRequest, tx: Transaction, _caller: Caller
     ) -> registry_pb2.SetFileConstraintsResponse:
-        rules.remove_constraints(tx, request.project, request.remove_patterns)
+        store_rules.remove_constraints(tx, request.project, request.remove_patterns)
         wanted = [FileConstraint(one.pattern, one.kind) for one in request.constraints]
-        stored = rules.set_constraints(tx, request.project, wanted)
+        stored = store_rules.set_constraints(tx, request.project, wanted)
         return registry_pb2.SetFileConstraintsResponse(constraints=map(_constraint_to_pb, stored))
 
     @mutation(locks=project_locks)
     def RemoveFileConstraints(
         self, request: registry_pb2.RemoveFileConstraintsRequest, tx: Transaction, _caller: Caller
     ) -> registry_pb2.RemoveFileConstraintsResponse:
-        rules.remove_constraints(tx, request.project, request.patterns)
+        store_rules.remove_constraints(tx, request.project, request.patterns)
         return registry_pb2.RemoveFileConstraintsResponse()
 
     @query
     def ListFileConstraints(
         self, request: registry_pb2.ListFileConstraintsRequest, connection: Connection
     ) -> registry_pb2.ListFileConstraintsResponse:
-        found, token = rules.list_constraints(connection, request.project, request.page_size, request.page_token)
+        found, token = store_rules.list_constraints(connection, request.project, request.page_size, request.page_token)
         constraints = map(_constraint_to_pb, found)
         return registry_pb2.ListFileConstraintsResponse(constraints=constraints, next_page_token=token)

@@ -17,7 +17,7 @@ from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_store.app import streams
 from turnwright_store.ports import Connection, Durability, Transaction
 from turnwright_store.rpc.calls import Calls, address_of, mutation, run_locks
-from turnwright_store.sql.runs import Standing, get_standing
+from turnwright_store.sql.runs import RunHead, get_run_head
 from turnwright_store.sql.streams import read_part
 from turnwright_store.sql.views import find_shown
 
@@ -31,15 +31,15 @@ PART_BYTES_MAX: Final = 1024 * 1024
 class StreamRpcs(Calls):
     """Rpcs of stream.proto."""
 
-    def _cursor(self, run: Standing) -> Any:
-        return cursor_to_pb(run.cursor(self._basis.incarnation))
+    def _cursor(self, run: RunHead) -> Any:
+        return cursor_to_pb(run.cursor(self._rules.incarnation))
 
     @mutation(locks=run_locks, floor=Tier.PLUGIN)
     def OpenStream(
         self, request: stream_pb2.OpenStreamRequest, tx: Transaction, caller: Caller
     ) -> stream_pb2.OpenStreamResponse:
         wish = streams.Opening(request.tool, request.target, list(request.channels), request.producer)
-        path, channels, run = streams.open_stream(tx, self._basis, caller, address_of(request), wish)
+        path, channels, run = streams.open_stream(tx, self._rules, caller, address_of(request), wish)
         return stream_pb2.OpenStreamResponse(path=path, channels=_channels(channels), cursor=self._cursor(run))
 
     @mutation(locks=run_locks, floor=Tier.PLUGIN, durability=Durability.NORMAL)
@@ -47,15 +47,15 @@ class StreamRpcs(Calls):
         self, request: stream_pb2.AppendStreamRequest, tx: Transaction, caller: Caller
     ) -> stream_pb2.AppendStreamResponse:
         offset = request.offset if request.HasField("offset") else None
-        piece = streams.Piece(request.path, request.channel, request.text, offset, request.producer)
-        channel, run = streams.append_stream(tx, self._basis, caller, address_of(request), piece)
+        piece = streams.StreamPiece(request.path, request.channel, request.text, offset, request.producer)
+        channel, run = streams.append_stream(tx, self._rules, caller, address_of(request), piece)
         return stream_pb2.AppendStreamResponse(channel=_channels([channel])[0], cursor=self._cursor(run))
 
     @mutation(locks=run_locks, floor=Tier.PLUGIN)
     def EndStream(
         self, request: stream_pb2.EndStreamRequest, tx: Transaction, caller: Caller
     ) -> stream_pb2.EndStreamResponse:
-        channels, run = streams.end_stream(tx, self._basis, caller, address_of(request), _ending(request))
+        channels, run = streams.end_stream(tx, self._rules, caller, address_of(request), _ending(request))
         return stream_pb2.EndStreamResponse(channels=_channels(channels), cursor=self._cursor(run))
 
     async def ReadBody(self, request: stream_pb2.ReadBodyRequest, _context: Any) -> stream_pb2.ReadBodyResponse:
@@ -78,12 +78,12 @@ def _channels(channels: Iterable[streams.Channel]) -> list[types_pb2.StreamChann
     ]
 
 
-def _ending(request: stream_pb2.EndStreamRequest) -> streams.Ending:
+def _ending(request: stream_pb2.EndStreamRequest) -> streams.StreamEnd:
     try:
         end = streams.End(request.end)
     except ValueError:
         raise invalid("end", "end must be completed, aborted or cancelled.") from None
-    return streams.Ending(
+    return streams.StreamEnd(
         request.path,
         end,
         request.producer,
@@ -95,7 +95,7 @@ def _ending(request: stream_pb2.EndStreamRequest) -> streams.Ending:
 
 def _read_body(connection: Connection, request: stream_pb2.ReadBodyRequest) -> stream_pb2.ReadBodyResponse:
     """A part of a body, cut at characters: from an offset on, or the last one."""
-    run = get_standing(connection, request.project, request.run)
+    run = get_run_head(connection, request.project, request.run)
     shown = find_shown(connection, run.id, [request.path]).get(request.path)
     if shown is None:
         raise fault(Reason.ENTRY_NOT_FOUND, f"There is no entry {request.path}.", path=request.path)

@@ -59,7 +59,7 @@ _MAKE_WHOLE: Final = (
 )
 
 
-class Shown(Struct, frozen=True):
+class ShownBody(Struct, frozen=True):
     """A body that a run sees."""
 
     version: int
@@ -68,7 +68,7 @@ class Shown(Struct, frozen=True):
     body: bytes
 
 
-class Block(Struct, frozen=True):
+class StoredBlock(Struct, frozen=True):
     """What is stored of a text."""
 
     text: bytes
@@ -79,16 +79,16 @@ class Block(Struct, frozen=True):
     """How much of that body it leans on, from its beginning."""
 
 
-def block_of(text: str, shown: Shown | None) -> Block:
+def block_of(text: str, shown: ShownBody | None) -> StoredBlock:
     """A text by the body that it may show; for itself where that saves little."""
     if shown is not None:
         rest = packed_by(text, _example(shown.path, shown.body))
         if len(rest) * _SHORTER < len(text):
-            return Block(rest, shown.version, len(shown.body))
-    return Block(packed_by(text), None, 0)
+            return StoredBlock(rest, shown.version, len(shown.body))
+    return StoredBlock(packed_by(text), None, 0)
 
 
-class Asked(Struct, frozen=True):
+class Prefetched(Struct, frozen=True):
     """What the database was asked about the texts of a packet: where that is a trip, all of it is one."""
 
     known: Sequence[Any]
@@ -96,18 +96,18 @@ class Asked(Struct, frozen=True):
     """The bodies that the texts may show; None: these are asked for when it is known which texts are new."""
 
 
-def ask_ahead(
+def prefetch_known(
     connection: Any, run_id: int, project_id: int, texts: Mapping[str, str], shows: Mapping[str, str]
-) -> Asked:
+) -> Prefetched:
     """Ask which of some texts, by digest, a project has, and what a run sees of the bodies that they show."""
-    known = [connection.ahead(_KNOWN, {"project": project_id, "digests": part}) for part in parts(texts)]
+    known = [connection.prefetch(_KNOWN, {"project": project_id, "digests": part}) for part in parts(texts)]
     paths = _paths(texts.values(), shows) if connection.is_remote else ()
     if not paths or len(paths) > _AT_ONCE:
-        return Asked(known)
-    return Asked(known, connection.ahead(_SHOWN, {"run_id": run_id, "paths": list(paths)}))
+        return Prefetched(known)
+    return Prefetched(known, connection.prefetch(_SHOWN, {"run_id": run_id, "paths": list(paths)}))
 
 
-def known_blocks(asked: Asked) -> dict[str, int]:
+def known_blocks(asked: Prefetched) -> dict[str, int]:
     """The ids of those blocks that a project has, by digest."""
     return {digest: block for rows in asked.known for digest, block in rows}
 
@@ -118,7 +118,7 @@ def add_blocks(
     project_id: int,
     texts: Mapping[str, str],
     shows: Mapping[str, str],
-    asked: Asked,
+    asked: Prefetched,
 ) -> dict[str, int]:
     """The ids of new blocks, by digest; `shows` names by its text the path of what a run sees of a body in it."""
     values: list[dict[str, Any]] = []
@@ -138,8 +138,8 @@ def _paths(texts: Iterable[str], shows: Mapping[str, str]) -> set[str]:
     return {path for text in texts if len(text) >= SHOWN_BYTES_MIN and (path := shows.get(text))} if shows else set()
 
 
-def _bodies(rows: Iterable[Any]) -> dict[str, Shown]:
-    return {path: Shown(version, path, body.encode()) for path, version, body in rows}
+def _bodies(rows: Iterable[Any]) -> dict[str, ShownBody]:
+    return {path: ShownBody(version, path, body.encode()) for path, version, body in rows}
 
 
 def block_texts(connection: Connection, ids: Sequence[int]) -> dict[int, str]:

@@ -19,7 +19,7 @@ from sqlalchemy import (
     text,
 )
 
-from turnwright_store.sql.dialect import SQLITE, Key, Path, Prose
+from turnwright_store.sql.dialect import SQLITE, CompressedText, Key, Path
 
 named: Final = MetaData(
     naming_convention={
@@ -45,18 +45,18 @@ def belongs(name: str, to: str) -> tuple[Column[int], ForeignKeyConstraint]:
     return Column(name, Key, nullable=False), ForeignKeyConstraint([name], [to]).ddl_if(dialect=SQLITE)
 
 
-def number(name: str, default: str | None = "0") -> Column[int]:
+def number_column(name: str, default: str | None = "0") -> Column[int]:
     """A number that is always there; times are milliseconds since 1970."""
     return Column(name, BigInteger, nullable=False, server_default=None if default is None else text(default))
 
 
-def words(name: str, default: str | None = "") -> Column[str]:
+def text_column(name: str, default: str | None = "") -> Column[str]:
     """A short text of one line: names, paths, JSON."""
     return Column(name, Path, nullable=False, server_default=default)
 
 
-def prose(name: str, default: str | None = None) -> Column[str]:
-    return Column(name, Prose, nullable=False, server_default=default)
+def compressed_column(name: str, default: str | None = None) -> Column[str]:
+    return Column(name, CompressedText, nullable=False, server_default=default)
 
 
 def not_zero(column: ColumnElement[int]) -> ColumnElement[bool]:

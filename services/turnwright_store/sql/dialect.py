@@ -31,7 +31,7 @@ Path: Final = Text().with_variant(Text(collation="C"), POSTGRESQL)
 """A text that is compared and sorted by its code points on every database."""
 
 
-class Prose(TypeDecorator[str]):
+class CompressedText(TypeDecorator[str]):
     """Text of any code points, NUL among them, compressed where that pays.
 
     PostgreSQL keeps it as bytes, since its text cannot hold NUL; SQLite as text, or as a blob where it is compressed.
@@ -58,7 +58,7 @@ class Prose(TypeDecorator[str]):
         return unpacked(bytes(value))
 
 
-class Packed(Prose):
+class Packed(CompressedText):
     """What `packed_by` makes of a text, given and taken as it is; stored as a Prose is."""
 
     cache_ok = True

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from sqlalchemy import Select, and_, bindparam, func, insert, select, update
 
 from turnwright_core.entries import STATES, TIERS, VISIBILITIES
-from turnwright_store.domain.slots import Content, Sight
+from turnwright_store.domain.path_state import StoredVersion, View
 from turnwright_store.ports import Connection, RowsOf
 from turnwright_store.sql.keys import is_version
 from turnwright_store.sql.tables import chunks, entries, versions, views
@@ -129,7 +129,7 @@ _VIEW: Final = (
 )  # fmt: skip
 _CHUNKS_ADD: Final = insert(chunks)
 
-Rows = list[dict[str, Any]]
+RowValues = list[dict[str, Any]]
 
 
 def parts(items: Iterable[T], size: int = PATHS_A_STATEMENT) -> Iterable[list[T]]:
@@ -146,23 +146,23 @@ def _cut(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield part
 
 
-class Stored(Struct, frozen=True):
+class StoredPath(Struct, frozen=True):
     """What is stored of a path: the content that is seen of it, what was appended to that, and the view."""
 
-    content: Content
+    content: StoredVersion
     tail: int
     """Bytes of chunks on top of the content."""
-    sight: Sight | None = None
+    view: View | None = None
 
 
-def seen(connection: Connection, run_id: int, paths: Iterable[str]) -> dict[str, Stored]:
+def seen(connection: Connection, run_id: int, paths: Iterable[str]) -> dict[str, StoredPath]:
     """What a run sees of these paths; those without a view are missing."""
-    found: dict[str, Stored] = {}
+    found: dict[str, StoredPath] = {}
     for part in parts(paths):
         for row in connection.execute(_SEEN, {"run_id": run_id, "paths": part}):
             path, view_id, revision, tail, visibility, state, *rest = row[:11]
-            sight = Sight(view_id, revision, VISIBILITIES[visibility], STATES[state], *rest)
-            found[path] = Stored(_content(row[11:]), tail, sight)
+            view = View(view_id, revision, VISIBILITIES[visibility], STATES[state], *rest)
+            found[path] = StoredPath(_content(row[11:]), tail, view)
     return found
 
 
@@ -171,28 +171,28 @@ def answers_late(connection: Connection) -> bool:
     return connection.is_remote
 
 
-def ask_ahead(connection: Connection, scope: int, paths: Collection[str]) -> list[Any]:
+def prefetch_unseen(connection: Connection, scope: int, paths: Collection[str]) -> list[Any]:
     """Ask what `unseen` will want to know; what it takes as `asked`."""
-    return [connection.ahead(_UNSEEN, {"scope": scope, "paths": part}) for part in parts(paths)]
+    return [connection.prefetch(_UNSEEN, {"scope": scope, "paths": part}) for part in parts(paths)]
 
 
 def unseen(
     connection: Connection, scope: int, paths: Collection[str], asked: list[Any] | None = None
-) -> dict[str, Stored]:
+) -> dict[str, StoredPath]:
     """What is stored in a shared scope under these paths, whoever sees it. Nothing there has a tail."""
-    found: dict[str, Stored] = {}
+    found: dict[str, StoredPath] = {}
     if asked is None:
         asked = [connection.execute(_UNSEEN, {"scope": scope, "paths": part}) for part in parts(paths)]
     for rows in asked:
         for path, *content in rows:
             if path in paths:
-                found[path] = Stored(_content(content), 0)
+                found[path] = StoredPath(_content(content), 0)
     return found
 
 
 def unseen_own(
     connection: Connection, scope: int, paths: Collection[str], asked: list[Any] | None = None
-) -> dict[str, Stored]:
+) -> dict[str, StoredPath]:
     """What is stored in a run's scope under these paths, with everything that was ever appended to it."""
     found = unseen(connection, scope, paths, asked)
     if not found:
@@ -204,14 +204,14 @@ def unseen_own(
     return {path: replace(stored, tail=tails[stored.content.entry]) for path, stored in found.items()}
 
 
-def _content(row: Sequence[Any]) -> Content:
+def _content(row: Sequence[Any]) -> StoredVersion:
     entry, scope, version, rev, digest, body_size_bytes, writer, attributes, record, create_ms = row
-    return Content(
+    return StoredVersion(
         entry, scope, version, rev, digest, body_size_bytes, TIERS[writer], attributes, record or b"", create_ms
     )
 
 
-def load_bodies(connection: Connection, wanted: Mapping[Content, int]) -> dict[int, str]:
+def load_bodies(connection: Connection, wanted: Mapping[StoredVersion, int]) -> dict[int, str]:
     """Whole bodies by version, given what is appended to each; wherever their parts are stored by now."""
     bodies: dict[int, str] = {}
     by_version = {content.version: (content, tail) for content, tail in wanted.items()}
@@ -221,7 +221,7 @@ def load_bodies(connection: Connection, wanted: Mapping[Content, int]) -> dict[i
     return bodies
 
 
-def _whole(connection: Connection, content: Content, tail: int, stored_bytes: int, body: str) -> str:
+def _whole(connection: Connection, content: StoredVersion, tail: int, stored_bytes: int, body: str) -> str:
     wanted = content.body_size_bytes + tail
     if stored_bytes == wanted:
         return body
@@ -266,6 +266,6 @@ def add_views(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         connection.execute(_VIEWS_ADD, RowsOf(_VIEW, rows))
 
 
-def add_chunks(connection: Connection, rows: Rows) -> None:
+def add_chunks(connection: Connection, rows: RowValues) -> None:
     if rows:
         connection.execute(_CHUNKS_ADD, rows)

@@ -15,13 +15,13 @@ from msgspec import Struct
 from sqlalchemy import CompoundSelect, Select, and_, func, literal_column, or_, select, union_all
 
 from turnwright_store.ports import Connection
+from turnwright_store.sql.history import AT_RUN, ENDED_SINCE, FROM_REV, OPEN_STILL, SHOWN_AT, Moment, number
 from turnwright_store.sql.keys import newest
-from turnwright_store.sql.moments import AT_RUN, ENDED_SINCE, FROM_REV, OPEN_STILL, SHOWN_AT, Moment, number
-from turnwright_store.sql.runs import Standing
+from turnwright_store.sql.runs import RunHead
 from turnwright_store.sql.tables import entries, versions, views
-from turnwright_store.sql.views import ENTRY, SHOWN_COLUMNS, Kind, Shown, Wanted, filter_values, fits
+from turnwright_store.sql.views import ENTRY, SHOWN_COLUMNS, EntryRow, ViewKind, Wanted, filter_values, fits
 
-Place = tuple[int, int]
+FeedPosition = tuple[int, int]
 """A revision, and an id inside of it: what is behind it comes next."""
 
 END_OF_REVISION: Final = 2**63 - 1
@@ -33,7 +33,7 @@ _now_views: Final = views.alias("now_views")
 _now_entries: Final = entries.alias("now_entries")
 
 
-def _left(kind: Kind) -> Any:
+def _left(kind: ViewKind) -> Any:
     """Paths that were shown and are not any more: neither they nor what followed them passes the filter."""
     now: Select[Any] = (
         select(func.count())
@@ -69,7 +69,7 @@ def _left(kind: Kind) -> Any:
 
 
 @cache
-def _own(kind: Kind) -> CompoundSelect[Any]:
+def _own(kind: ViewKind) -> CompoundSelect[Any]:
     shown = SHOWN_AT.with_only_columns(views.c.from_rev.label("at_rev"), views.c.id.label("row"), *SHOWN_COLUMNS)
     behind = or_(views.c.from_rev > number("place_rev"), views.c.id > number("place_id"))
     opened = shown.where(
@@ -95,7 +95,7 @@ _HEAD_AT: Final = (
 
 
 @cache
-def _moved(kind: Kind) -> CompoundSelect[Any]:
+def _moved(kind: ViewKind) -> CompoundSelect[Any]:
     shown = (
         select(versions.c.from_rev.label("at_rev"), views.c.id.label("row"), *SHOWN_COLUMNS)
         .select_from(entries)
@@ -118,9 +118,9 @@ def _moved(kind: Kind) -> CompoundSelect[Any]:
 class Changed(Struct, frozen=True):
     """A piece of what changed."""
 
-    shown: list[Shown]
+    shown: list[EntryRow]
     left: list[str]
-    place: Place | None
+    place: FeedPosition | None
     """Behind which the next piece begins; None: there is no more."""
 
 
@@ -128,14 +128,14 @@ class Feed:
     """What one reader is told of a run who has seen everything up to a revision of it."""
 
     def __init__(
-        self, connection: Connection, run: Standing, to: Moment, after: int, wanted: Wanted, hidden: Sequence[str]
+        self, connection: Connection, run: RunHead, to: Moment, after: int, wanted: Wanted, hidden: Sequence[str]
     ) -> None:
         """`to` is the moment up to which the reader is told, `hidden` the schemes that no packet shows."""
         self._connection = connection
         self._kind, self._values = filter_values(run, wanted, hidden)
         self._values |= {**to.values(run.project_scope), "after": after}
 
-    def section(self, scope: int, to: int, place: Place, page: int) -> Changed:
+    def section(self, scope: int, to: int, place: FeedPosition, page: int) -> Changed:
         """What changed behind a place, in the order of revisions.
 
         `scope` 0: views of the run that began or ended. A shared scope: what shows another version of its entries than
@@ -145,12 +145,12 @@ class Feed:
             return self._changed(_own(self._kind), place, page)
         return self._changed(_moved(self._kind), place, page, scope=scope, at_shared=to)
 
-    def _changed(self, statement: CompoundSelect[Any], place: Place, page: int, **values: int) -> Changed:
+    def _changed(self, statement: CompoundSelect[Any], place: FeedPosition, page: int, **values: int) -> Changed:
         given = {**self._values, **values, "place_rev": place[0], "place_id": place[1], "page": page}
         rows = self._connection.execute(statement, given).all()
         changed = Changed([], [], (rows[-1][0], rows[-1][1]) if len(rows) == page else None)
         for _revision, _row, path, *rest in rows:
-            shown = Shown(path, *rest)
+            shown = EntryRow(path, *rest)
             if shown.content:
                 changed.shown.append(shown)
             else:

@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, delete, exists, insert, select, tuple_
 from turnwright_store.ports import Connection
 from turnwright_store.sql.tables import idempotency, projects, runs
 
-Key = tuple[str, str, str, str]
+IdempotencyKey = tuple[str, str, str, str]
 """Project, principal, method, request id."""
 
 _FIND: Final = select(idempotency.c.digest, idempotency.c.response).where(
@@ -38,19 +38,19 @@ _OLDEST: Final = (
 _FORGET: Final = delete(idempotency).where(tuple_(*_KEY).in_(_OLDEST))
 
 
-def find(connection: Connection, key: Key) -> tuple[str, bytes] | None:
+def find(connection: Connection, key: IdempotencyKey) -> tuple[str, bytes] | None:
     """Digest of the request and the response, where there is one."""
     row = connection.execute(_FIND, _values(key)).one_or_none()
     return (row[0], row[1]) if row else None
 
 
-def add(connection: Connection, key: Key, digest: str, response: bytes, run: str, now_ms: int) -> None:
+def add(connection: Connection, key: IdempotencyKey, digest: str, response: bytes, run: str, now_ms: int) -> None:
     """Keep a response; `run` is the alias of the run whose work the request started, empty for none."""
     values = {**_values(key), "digest": digest, "response": response, "run": run, "create_ms": now_ms}
     connection.execute(_ADD, values)
 
 
-def _values(key: Key) -> dict[str, object]:
+def _values(key: IdempotencyKey) -> dict[str, object]:
     return dict(zip(("project", "principal", "method", "request_id"), key, strict=True))
 
 

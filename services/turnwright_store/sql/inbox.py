@@ -19,7 +19,7 @@ from turnwright_store.sql.entries import SEEN_VERSION, parts
 from turnwright_store.sql.keys import number_in
 from turnwright_store.sql.leases import DatabaseNow
 from turnwright_store.sql.tables import entries, projects, runs, versions, views
-from turnwright_store.sql.views import ENTRY, SHOWN_COLUMNS, Shown
+from turnwright_store.sql.views import ENTRY, SHOWN_COLUMNS, EntryRow
 
 # Literals, as the index has them: planners do not look behind parameters.
 _IS_WAITING: Final = and_(views.c.to_rev.is_(None), views.c.state == number_in(State.PROPOSED))
@@ -68,7 +68,7 @@ _RUNS: Final = (
 )
 
 
-class WaitingRow(Struct, frozen=True):
+class InboxRow(Struct, frozen=True):
     """A row that waits: since when, the row, and its run."""
 
     since_ms: int
@@ -78,7 +78,7 @@ class WaitingRow(Struct, frozen=True):
 
 def page_of_waiting(
     connection: Connection, project: int | None, run: int | None, after: tuple[int, int], page: int
-) -> list[WaitingRow]:
+) -> list[InboxRow]:
     """What waits after (time, row), of a run, of a project, or of all."""
     values = {"after_ms": after[0], "after_id": after[1], "page": page}
     if run is not None:
@@ -88,20 +88,20 @@ def page_of_waiting(
     return _rows(connection, _PAGE, values)
 
 
-def all_waiting(connection: Connection, project: int | None) -> list[WaitingRow]:
+def all_waiting(connection: Connection, project: int | None) -> list[InboxRow]:
     """All that waits, of a project or of all; a few numbers for each."""
     return _rows(connection, _OF_ALL, {}) if project is None else _rows(connection, _OF_ONE, {"project": project})
 
 
-def _rows(connection: Connection, statement: Select[Any], values: dict[str, Any]) -> list[WaitingRow]:
-    return [WaitingRow(*row) for row in connection.execute(statement, values)]
+def _rows(connection: Connection, statement: Select[Any], values: dict[str, Any]) -> list[InboxRow]:
+    return [InboxRow(*row) for row in connection.execute(statement, values)]
 
 
-def shown_of(connection: Connection, ids: Sequence[int]) -> dict[int, Shown]:
+def shown_of(connection: Connection, ids: Sequence[int]) -> dict[int, EntryRow]:
     """The entries of rows as their runs see them, by row; rows that are gone are left out."""
-    found: dict[int, Shown] = {}
+    found: dict[int, EntryRow] = {}
     for part in parts(ids):
-        found |= {view: Shown(*shown) for view, *shown in connection.execute(_SHOWN, {"ids": part})}
+        found |= {view: EntryRow(*shown) for view, *shown in connection.execute(_SHOWN, {"ids": part})}
     return found
 
 

@@ -22,7 +22,7 @@ _AFTER_SLASH: Final = "0"
 """The character after `/`: where the paths that begin with a slash end."""
 
 
-class Piece(Struct, frozen=True):
+class PlanRow(Struct, frozen=True):
     """One entry of a plan: the plan itself, an earlier version or a delta."""
 
     path: str
@@ -76,31 +76,32 @@ _HEADS: Final = (
 _BODIES: Final = select(versions.c.id, versions.c.body).where(versions.c.id.in_(bindparam("ids", expanding=True)))
 
 
-def _pieces(rows: Any) -> list[Piece]:
+def _pieces(rows: Any) -> list[PlanRow]:
     return [
-        Piece(path, attributes, size, bool(archived), made, key) for path, attributes, size, archived, made, key in rows
+        PlanRow(path, attributes, size, bool(archived), made, key)
+        for path, attributes, size, archived, made, key in rows
     ]
 
 
-def find_piece(connection: Connection, run_id: int, path: str) -> Piece | None:
+def find_piece(connection: Connection, run_id: int, path: str) -> PlanRow | None:
     """What a run sees under a path."""
     found = _pieces(connection.execute(_BY_PATH, {"run_id": run_id, "wanted": path}))
     return found[0] if found else None
 
 
-def pieces_under(connection: Connection, run_id: int, path: str) -> list[Piece]:
+def pieces_under(connection: Connection, run_id: int, path: str) -> list[PlanRow]:
     """What a run sees below a path."""
     values = {"run_id": run_id, "low": f"{path}/", "high": f"{path}{_AFTER_SLASH}"}
     return _pieces(connection.execute(_UNDER, values))
 
 
-def ended_pieces(connection: Connection, run_id: int, path: str) -> list[Piece]:
+def ended_pieces(connection: Connection, run_id: int, path: str) -> list[PlanRow]:
     """What a run once saw under a path and below it, and does not see so any more."""
     values = {"run_id": run_id, "wanted": path, "low": f"{path}/", "high": f"{path}{_AFTER_SLASH}"}
     return _pieces(connection.execute(_ENDED, values))
 
 
-def plan_heads(connection: Connection, run_id: int, after: str) -> Iterator[Piece]:
+def plan_heads(connection: Connection, run_id: int, after: str) -> Iterator[PlanRow]:
     """The plans that a run sees, by path, those after a path."""
     values = {"run_id": run_id, "low": PREFIX, "high": f"{PREFIX}\U0010ffff", "page": _PLANS_A_STATEMENT}
     while found := _pieces(connection.execute(_HEADS, {**values, "after": after})):
@@ -108,7 +109,7 @@ def plan_heads(connection: Connection, run_id: int, after: str) -> Iterator[Piec
         after = found[-1].path
 
 
-def bodies_of(connection: Connection, pieces: Sequence[Piece]) -> list[str]:
+def bodies_of(connection: Connection, pieces: Sequence[PlanRow]) -> list[str]:
     """Their bodies, in their order."""
     if not pieces:
         return []

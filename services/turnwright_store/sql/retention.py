@@ -158,7 +158,7 @@ _DROP_SCOPE: Final = delete(scopes).where(scopes.c.id == bindparam("scope"))
 Kin = tuple[tuple[int, bool], ...]
 """Ids of the runs of a family that have inherited, the elder first, each with whether it can still be read."""
 
-Held = Mapping[tuple[int, int], int]
+SeenVersions = Mapping[tuple[int, int], int]
 """Versions that somebody sees, as (entry, revision), each with the bytes of chunks that are seen on top."""
 
 
@@ -212,7 +212,7 @@ def drop_rows(connection: Connection, run_id: int, rows_max: int) -> bool:
     return sum(connection.execute(statement, values).rowcount for statement in _ROWS) > 0
 
 
-def held_by(connection: Connection, kin: int, scope: int, held: Held) -> Held:
+def held_by(connection: Connection, kin: int, scope: int, held: SeenVersions) -> SeenVersions:
     """What a run sees of the entries of another one's scope, now or at any moment of its history, added to `held`."""
     found = dict(held)
     for half in _HELD:
@@ -227,7 +227,7 @@ def entries_after(connection: Connection, scope: int, after: str, page: int) -> 
     return [(entry, path) for entry, path in connection.execute(_ENTRIES, values)]
 
 
-def drop_versions(connection: Connection, among: Collection[int], held: Held, rows_max: int) -> bool:
+def drop_versions(connection: Connection, among: Collection[int], held: SeenVersions, rows_max: int) -> bool:
     """Delete what nobody sees of some entries, a bounded number of versions; whether all of it is gone."""
     kept = {at: end for at, end in held.items() if at[0] in among}
     found = connection.execute(_VERSIONS, {"entries": list(among), "page": rows_max + len(kept)}).all()

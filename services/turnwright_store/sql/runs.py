@@ -19,7 +19,7 @@ from turnwright_store.sql.registry import get_project
 from turnwright_store.sql.tables import loops, projects, runs, scopes
 
 
-class Standing(Struct, frozen=True):
+class RunHead(Struct, frozen=True):
     """What most requests need of a run: its keys, the revisions of the scopes that it reads, what writes depend on."""
 
     id: int
@@ -53,14 +53,14 @@ class Standing(Struct, frozen=True):
         return f"project:{self.project_id}" if scope == self.project_scope else f"run:{self.id}"
 
 
-S = TypeVar("S", bound=Standing)
+S = TypeVar("S", bound=RunHead)
 
 
-def moved_on(run: S, revision: int, project: int, global_: int) -> S:
+def with_revisions(run: S, revision: int, project: int, global_: int) -> S:
     return replace(run, revision_run=revision, revision_project=project, revision_global=global_)
 
 
-class RunRow(Standing, frozen=True):
+class RunRow(RunHead, frozen=True):
     """A run with everything that is known of it."""
 
     root: str
@@ -85,7 +85,7 @@ class RunRow(Standing, frozen=True):
 _project_scope: Final = scopes.alias("project_scope")
 _global_scope: Final = scopes.alias("global_scope")
 
-_STANDING_COLUMNS: Final = (
+_HEAD_COLUMNS: Final = (
     runs.c.id,
     runs.c.project_id,
     projects.c.name,
@@ -104,7 +104,7 @@ _STANDING_COLUMNS: Final = (
     scopes.c.positions,
 )
 _COLUMNS: Final = (
-    *_STANDING_COLUMNS,
+    *_HEAD_COLUMNS,
     projects.c.root,
     projects.c.workspace_id,
     runs.c.loops,
@@ -127,7 +127,7 @@ _COLUMNS: Final = (
     runs.c.forked_from_run,
     runs.c.forked_from_turn,
 )
-_STANDING: Final = len(_STANDING_COLUMNS)
+_STANDING: Final = len(_HEAD_COLUMNS)
 _LOOP_AT: Final = len(_COLUMNS)
 
 _SHOWN_LOOP: Final = case((runs.c.loop_active > 0, runs.c.loop_active), else_=runs.c.loops)
@@ -153,7 +153,7 @@ RUN: Final[Select[Any]] = _with_scopes(*_COLUMNS, *LOOP_COLUMNS).outerjoin(
 
 _IS_NAMED: Final = and_(projects.c.name == bindparam("project"), runs.c.alias == bindparam("alias"))
 _BY_ALIAS: Final = RUN.where(_IS_NAMED)
-_STANDING_BY_ALIAS: Final = _with_scopes(*_STANDING_COLUMNS).where(_IS_NAMED)
+_STANDING_BY_ALIAS: Final = _with_scopes(*_HEAD_COLUMNS).where(_IS_NAMED)
 _PAGE: Final = (
     RUN.where(
         runs.c.project_id == bindparam("project"),
@@ -227,13 +227,13 @@ def get_run(connection: Connection, project: str, alias: str) -> RunRow:
     return found
 
 
-def get_standing(connection: Connection, project: str, alias: str) -> Standing:
+def get_run_head(connection: Connection, project: str, alias: str) -> RunHead:
     """Where a run stands, by project name and alias. Raises PROJECT_NOT_FOUND, RUN_NOT_FOUND."""
     row = connection.execute(_STANDING_BY_ALIAS, {"project": project, "alias": alias}).one_or_none()
     if row is None:
         get_project(connection, project)
         raise run_not_found(project, alias)
-    return Standing(*row)
+    return RunHead(*row)
 
 
 def run_not_found(project: str, alias: str) -> Exception:

@@ -30,7 +30,7 @@ from turnwright_store.sql.views import cut
 TEXT_BYTES_MAX: Final = 256 * 1024
 """Bytes of a body that are indexed."""
 
-Place = tuple[int, int]
+IndexPosition = tuple[int, int]
 """Revision and entry id: how far the heads of a scope are read, in this order."""
 
 POSITION_MAX: Final = 16_383
@@ -71,7 +71,7 @@ class Document(Struct, frozen=True):
     """The text that the index of SQLite has of the entry now; None: it has none."""
 
 
-class Hit(Struct, frozen=True):
+class SearchHit(Struct, frozen=True):
     """An entry that was found, without its text."""
 
     entry: int
@@ -206,7 +206,7 @@ def next_behind(connection: Connection, last: int) -> Behind | None:
     return Behind(*row) if row else None
 
 
-def heads_after(connection: Connection, scope: int, place: Place, page: int) -> list[Head]:
+def heads_after(connection: Connection, scope: int, place: IndexPosition, page: int) -> list[Head]:
     """Heads of a scope in the order of their revisions, those after a place."""
     values = {"scope": scope, "revision": place[0], "entry": place[1], "page": page}
     return [Head(*row) for row in connection.execute(_HEADS, values)]
@@ -315,7 +315,9 @@ def raise_mark(connection: Connection, scope: int, reached: int) -> None:
         connection.execute(_MARK_RAISE, {"scope": scope, "reached": reached})
 
 
-def find_hits(connection: Connection, scope: int, words: Sequence[str], schemes: Sequence[str], hits: int) -> list[Hit]:
+def find_hits(
+    connection: Connection, scope: int, words: Sequence[str], schemes: Sequence[str], hits: int
+) -> list[SearchHit]:
     """The entries of a scope that hold some of the words and that some run sees, best first."""
     is_postgresql = connection.dialect.name == POSTGRESQL
     wanted = list(dict.fromkeys(lexeme for word in words for lexeme in lexemes_of(word)))
@@ -326,4 +328,4 @@ def find_hits(connection: Connection, scope: int, words: Sequence[str], schemes:
     values: dict[str, object] = {"words": query, "scope": scope, "hits": hits}
     if schemes:
         values["schemes"] = list(schemes)
-    return [Hit(*row) for row in connection.execute(_HITS[is_postgresql, bool(schemes)], values)]
+    return [SearchHit(*row) for row in connection.execute(_HITS[is_postgresql, bool(schemes)], values)]

@@ -14,9 +14,9 @@ from turnwright_store.ports import Connection
 from turnwright_store.sql.keys import number_in
 from turnwright_store.sql.leases import DatabaseNow
 from turnwright_store.sql.tables import chunks, projects, runs, versions, views
-from turnwright_store.sql.views import Shown
+from turnwright_store.sql.views import EntryRow
 
-Place = tuple[int, int]
+StreamPosition = tuple[int, int]
 """Where a page of silent streams ends: time and key of its last view."""
 
 _SILENT: Final = (
@@ -61,8 +61,8 @@ _BODY: Final = select(versions.c.body).where(versions.c.id == bindparam("id"))
 
 
 def list_silent(
-    connection: Connection, grace_ms: int, after: Place, page: int
-) -> tuple[list[tuple[str, str, str]], Place | None]:
+    connection: Connection, grace_ms: int, after: StreamPosition, page: int
+) -> tuple[list[tuple[str, str, str]], StreamPosition | None]:
     """Project, run and path of streaming views that nobody wrote for so long, and where the next page begins."""
     values = {"grace_ms": grace_ms, "after_ms": after[0], "after_id": after[1], "page": page}
     rows = connection.execute(_SILENT, values).all()
@@ -70,7 +70,7 @@ def list_silent(
     return found, (rows[-1][3], rows[-1][4]) if len(rows) == page else None
 
 
-def read_part(connection: Connection, shown: Shown, begin: int, end: int) -> bytes:
+def read_part(connection: Connection, shown: EntryRow, begin: int, end: int) -> bytes:
     """The bytes of a body from one place to another, as its view shows it; no more of it is read than is needed."""
     stored = int(connection.execute(_STORED, {"id": shown.content}).scalar_one())
     parts: list[bytes] = []
@@ -82,7 +82,7 @@ def read_part(connection: Connection, shown: Shown, begin: int, end: int) -> byt
     return b"".join(parts)
 
 
-def _chunked(connection: Connection, shown: Shown, begin: int, end: int) -> bytes:
+def _chunked(connection: Connection, shown: EntryRow, begin: int, end: int) -> bytes:
     base = shown.version_bytes
     values: dict[str, Any] = {
         "entry": shown.entry,

@@ -26,8 +26,18 @@ from sqlalchemy import (
     text,
 )
 
-from turnwright_store.sql.columns import belongs, key, named, not_zero, number, partial, prose, refers, words
-from turnwright_store.sql.dialect import Digest, Key, Packed, Path, Prose, Serialized, json_object
+from turnwright_store.sql.columns import (
+    belongs,
+    compressed_column,
+    key,
+    named,
+    not_zero,
+    number_column,
+    partial,
+    refers,
+    text_column,
+)
+from turnwright_store.sql.dialect import CompressedText, Digest, Key, Packed, Path, Serialized, json_object
 
 metadata: Final = named
 """All tables."""
@@ -35,15 +45,15 @@ metadata: Final = named
 REVISIONS_OF_ENTRY: Final = 2**32
 """Revisions that a scope can have, and keys of versions that belong to one entry; of entries there can be 2**31."""
 
-meta = Table("meta", metadata, Column("key", Path, primary_key=True), words("value", None))
+meta = Table("meta", metadata, Column("key", Path, primary_key=True), text_column("value", None))
 
 scopes = Table(
     "scopes",
     metadata,
     key(),
     Column("key", Path, nullable=False, unique=True),
-    number("revision"),
-    number("positions"),
+    number_column("revision"),
+    number_column("positions"),
 )
 
 projects = Table(
@@ -52,18 +62,18 @@ projects = Table(
     key(),
     refers("scope_id", "scopes.id"),
     Column("name", Path, nullable=False, unique=True),
-    words("root", None),
+    text_column("root", None),
     Column("workspace_id", Path, nullable=False, unique=True),
-    number("create_ms", None),
-    words("config_path"),
+    number_column("create_ms", None),
+    text_column("config_path"),
 )
 
 models = Table(
     "models",
     metadata,
     Column("alias", Path, primary_key=True),
-    words("vendor_model", None),
-    number("context_length"),
+    text_column("vendor_model", None),
+    number_column("context_length"),
     CheckConstraint("context_length >= 0", name="context_length"),
 )
 
@@ -71,9 +81,9 @@ schemes = Table(
     "schemes",
     metadata,
     Column("name", Path, primary_key=True),
-    words("category", None),
-    words("default_scope", None),
-    words("writable_by", None),
+    text_column("category", None),
+    text_column("default_scope", None),
+    text_column("writable_by", None),
     Column("model_visible", Boolean, nullable=False),
     CheckConstraint("default_scope IN ('run', 'project', 'global')", name="default_scope"),
     *json_object("writable_by"),
@@ -84,9 +94,9 @@ file_constraints = Table(
     metadata,
     key(),
     refers("project_id", "projects.id"),
-    words("pattern", None),
-    words("kind", "add"),
-    number("create_ms", None),
+    text_column("pattern", None),
+    text_column("kind", "add"),
+    number_column("create_ms", None),
     UniqueConstraint("project_id", "pattern"),
     CheckConstraint("kind IN ('add', 'readonly', 'ignore')", name="kind"),
 )
@@ -97,41 +107,41 @@ runs = Table(
     key(),
     refers("project_id", "projects.id"),
     refers("scope_id", "scopes.id"),
-    words("alias", None),
-    number("status", None),
-    words("model", None),
+    text_column("alias", None),
+    number_column("status", None),
+    text_column("model", None),
     Column("temperature", Float),
-    Column("persona", Prose),
+    Column("persona", CompressedText),
     Column("context_limit", BigInteger),
-    number("turn"),
-    number("turn_open"),
-    number("loops"),
-    number("loop_active"),
-    number("loops_queued"),
+    number_column("turn"),
+    number_column("turn_open"),
+    number_column("loops"),
+    number_column("loop_active"),
+    number_column("loops_queued"),
     # Id of the loop that an owner can go on with; 0: there is none (see sql.next_loop).
-    number("next_loop"),
-    prose("summary", ""),
+    number_column("next_loop"),
+    compressed_column("summary", ""),
     Column("abort_requested", Boolean, nullable=False, server_default=text("false")),
-    words("lease_owner"),
-    words("lease_address"),
-    number("lease_epoch"),
-    number("lease_expires_ms"),
+    text_column("lease_owner"),
+    text_column("lease_address"),
+    number_column("lease_epoch"),
+    number_column("lease_expires_ms"),
     # Owners that ended without giving the run back while this turn was open, and how many they were.
-    number("lost_turn"),
-    number("losses"),
-    number("revision"),
-    number("create_ms", None),
-    number("update_ms", None),
-    words("forked_from_run"),
-    number("forked_from_turn"),
+    number_column("lost_turn"),
+    number_column("losses"),
+    number_column("revision"),
+    number_column("create_ms", None),
+    number_column("update_ms", None),
+    text_column("forked_from_run"),
+    number_column("forked_from_turn"),
     # The id of the eldest run of a family of forks; 0 for a run that is no fork. Forks read versions of their elders,
     # which live until the last of the family that sees them is removed.
-    number("lineage"),
+    number_column("lineage"),
     # What it may spend: a JSON object of the limits of Budget, empty for none.
-    words("budget"),
+    text_column("budget"),
     Column("yolo", Boolean, nullable=False, server_default=text("false")),
     # When it was removed; its alias is free then, and its rows follow in the background. 0: it is there.
-    number("removed_ms"),
+    number_column("removed_ms"),
     UniqueConstraint("project_id", "alias"),
     UniqueConstraint("scope_id"),
     CheckConstraint("status IN (100, 102, 200, 202, 499, 500)", name="status"),
@@ -149,10 +159,10 @@ executors = Table(
     "executors",
     metadata,
     Column("owner", Path, primary_key=True),
-    words("address"),
+    text_column("address"),
     # A JSON array of the workspaces that it has mounted.
-    words("workspaces", "[]"),
-    number("expires_ms", None),
+    text_column("workspaces", "[]"),
+    number_column("expires_ms", None),
     *json_object("workspaces"),
 )
 
@@ -161,23 +171,23 @@ loops = Table(
     metadata,
     key(),
     refers("run_id", "runs.id"),
-    number("sequence", None),
-    words("settings", None),
-    prose("prompt"),
-    number("status", None),
-    prose("reason", ""),
-    prose("summary", ""),
-    number("first_turn"),
-    number("turns"),
-    number("prompt_tokens"),
-    number("cached_tokens"),
-    number("completion_tokens"),
-    number("reasoning_tokens"),
-    number("total_tokens"),
+    number_column("sequence", None),
+    text_column("settings", None),
+    compressed_column("prompt"),
+    number_column("status", None),
+    compressed_column("reason", ""),
+    compressed_column("summary", ""),
+    number_column("first_turn"),
+    number_column("turns"),
+    number_column("prompt_tokens"),
+    number_column("cached_tokens"),
+    number_column("completion_tokens"),
+    number_column("reasoning_tokens"),
+    number_column("total_tokens"),
     Column("cost_usd", Float),
-    number("create_ms", None),
-    number("end_ms"),
-    number("revision", None),
+    number_column("create_ms", None),
+    number_column("end_ms"),
+    number_column("revision", None),
     UniqueConstraint("run_id", "sequence"),
     CheckConstraint("status IN (100, 102, 202, 200, 204, 413, 422, 499, 500)", name="status"),
     *json_object("settings"),
@@ -190,16 +200,16 @@ turns = Table(
     "turns",
     metadata,
     refers("run_id", "runs.id"),
-    number("number", None),
-    number("loop", None),
-    words("request", None),
+    number_column("number", None),
+    number_column("loop", None),
+    text_column("request", None),
     Column("result", Path),
-    number("begin_ms", None),
-    number("end_ms"),
-    number("revision", None),
+    number_column("begin_ms", None),
+    number_column("end_ms"),
+    number_column("revision", None),
     # Revisions of the shared scopes at its end; that of the run's own scope is `revision`.
-    number("end_project_rev"),
-    number("end_global_rev"),
+    number_column("end_project_rev"),
+    number_column("end_global_rev"),
     # Texts of the result, where they are digests; NULL: they stand in it.
     Column("packet_digest", Digest),
     Column("fingerprint", Digest),
@@ -215,12 +225,12 @@ entries = Table(
     metadata,
     key(),
     *belongs("scope_id", "scopes.id"),
-    words("path", None),
-    words("scheme", None),
-    number("head_rev", None),
+    text_column("path", None),
+    text_column("scheme", None),
+    number_column("head_rev", None),
     # The same once more where other runs read the scope too and look for what has changed in it; NULL in a run's own.
     Column("shared_rev", BigInteger),
-    number("create_ms", None),
+    number_column("create_ms", None),
     UniqueConstraint("scope_id", "path"),
     CheckConstraint("length(path) BETWEEN 1 AND 2048", name="path"),
     CheckConstraint("shared_rev = head_rev", name="shared_rev"),
@@ -237,23 +247,23 @@ versions = Table(
     Column("id", Key, primary_key=True, autoincrement=False),
     # No foreign key: the removal of an entry would look through all versions.
     Column("entry_id", Key, nullable=False),
-    number("from_rev", None),
-    number("writer", None),
-    words("actor", None),
-    number("create_ms", None),
+    number_column("from_rev", None),
+    number_column("writer", None),
+    text_column("actor", None),
+    number_column("create_ms", None),
     # Of the body with everything that was appended to it, as far as it is folded.
     Column("hash", Digest, nullable=False),
     # Bytes of the body as it was written; what was appended since counts in the views.
-    number("body_size_bytes", None),
+    number_column("body_size_bytes", None),
     # Bytes that `body` holds: more than `body_size_bytes` once chunks were folded into it.
-    number("stored_bytes"),
+    number_column("stored_bytes"),
     # Of attributes and record.
-    number("attributes_bytes", None),
-    words("attributes", None),
+    number_column("attributes_bytes", None),
+    text_column("attributes", None),
     # What a command has come through, where the entry is the record of one.
     Column("record", Serialized),
     # Last, so that reading what stands before does not walk the pages of a long body.
-    prose("body"),
+    compressed_column("body"),
     CheckConstraint(f"id = entry_id * {REVISIONS_OF_ENTRY} + from_rev", name="key"),
     CheckConstraint(f"from_rev BETWEEN 0 AND {REVISIONS_OF_ENTRY - 1}", name="from_rev"),
     CheckConstraint("writer BETWEEN 1 AND 4", name="writer"),
@@ -267,19 +277,19 @@ views = Table(
     # No foreign keys: the removal of a run or an entry would look through all views; no index holds them all.
     Column("run_id", Key, nullable=False),
     Column("entry_id", Key, nullable=False),
-    words("path", None),
-    number("from_rev", None),
+    text_column("path", None),
+    number_column("from_rev", None),
     Column("to_rev", BigInteger),
     Column("version_rev", BigInteger),
-    number("chunk_bytes"),
-    number("visibility", None),
-    number("state", None),
-    words("outcome"),
-    number("turn"),
-    number("loop"),
-    number("position", None),
-    number("write_count", None),
-    number("create_ms", None),
+    number_column("chunk_bytes"),
+    number_column("visibility", None),
+    number_column("state", None),
+    text_column("outcome"),
+    number_column("turn"),
+    number_column("loop"),
+    number_column("position", None),
+    number_column("write_count", None),
+    number_column("create_ms", None),
     CheckConstraint("visibility BETWEEN 1 AND 3", name="visibility"),
     CheckConstraint("state BETWEEN 1 AND 6", name="state"),
     CheckConstraint("outcome = '' OR state IN (5, 6)", name="outcome"),
@@ -306,23 +316,23 @@ chunks = Table(
     "chunks",
     metadata,
     *belongs("entry_id", "entries.id"),
-    number("version_rev", None),
-    number("offset", None),
-    prose("data"),
+    number_column("version_rev", None),
+    number_column("offset", None),
+    compressed_column("data"),
     PrimaryKeyConstraint("entry_id", "version_rev", "offset"),
 )
 
 idempotency = Table(
     "idempotency",
     metadata,
-    words("project", None),
-    words("principal", None),
-    words("method", None),
-    words("request_id", None),
-    words("digest", None),
-    number("create_ms", None),
+    text_column("project", None),
+    text_column("principal", None),
+    text_column("method", None),
+    text_column("request_id", None),
+    text_column("digest", None),
+    number_column("create_ms", None),
     # The run whose work it started; the answer is kept while that work goes on.
-    words("run"),
+    text_column("run"),
     Column("response", LargeBinary, nullable=False),
     PrimaryKeyConstraint("project", "principal", "method", "request_id"),
 )
@@ -338,7 +348,7 @@ blocks = Table(
     # No foreign key: who deletes versions makes their blocks whole, or fails to read them.
     Column("version_id", Key),
     # How much of that body, from its beginning.
-    number("body_size_bytes"),
+    number_column("body_size_bytes"),
     Column("text", Packed, nullable=False),
     UniqueConstraint("project_id", "digest"),
 )
@@ -348,18 +358,18 @@ packets = Table(
     "packets",
     metadata,
     refers("run_id", "runs.id"),
-    number("turn", None),
+    number_column("turn", None),
     # The turn that `layout` is a difference to; 0: it stands for itself.
-    number("base_turn"),
+    number_column("base_turn"),
     # How many layouts there are from this one to the one that stands for itself.
-    number("depth"),
+    number_column("depth"),
     # Blocks of the packet, one that stands in it twice counted twice.
-    number("length"),
-    prose("layout"),
+    number_column("length"),
+    compressed_column("layout"),
     # What the owner wants to know of it when it is sent again: JSON that the store does not read.
-    prose("note", ""),
+    compressed_column("note", ""),
     # Model calls that were made with it, or were about to be.
-    number("calls"),
+    number_column("calls"),
     PrimaryKeyConstraint("run_id", "turn"),
 )
 
@@ -368,6 +378,6 @@ search_marks = Table(
     metadata,
     Column("scope_id", Key, ForeignKey("scopes.id"), primary_key=True, autoincrement=False),
     # Heads up to this revision of the scope are indexed.
-    number("revision"),
+    number_column("revision"),
 )
 """How far the full-text index has come. The index itself is made by the migrations: each database has its own kind."""

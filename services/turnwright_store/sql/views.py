@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, case, literal_col
 from turnwright_core.entries import STATES, TIERS, VISIBILITIES, Entry, State, Visibility
 from turnwright_store.ports import Connection
 from turnwright_store.sql.entries import SEEN_VERSION, parts
-from turnwright_store.sql.runs import Standing, run_not_found
+from turnwright_store.sql.runs import RunHead, run_not_found
 from turnwright_store.sql.tables import chunks, entries, versions, views
 
 
@@ -55,7 +55,7 @@ def condition(wanted: ViewFilter, view: Any = views, entry: Any = entries) -> Co
 
 def is_wanted(
     wanted: ViewFilter,
-    run: Standing,
+    run: RunHead,
     hidden: Collection[str],
     scheme: str,
     scope: int,
@@ -74,13 +74,13 @@ def is_wanted(
             return scheme == ""
 
 
-Kind = tuple[ViewFilter, bool]
+ViewKind = tuple[ViewFilter, bool]
 """A filter, and whether some paths come whatever it says."""
 
-KINDS: Final[list[Kind]] = [(wanted, include) for wanted in ViewFilter for include in (False, True)]
+KINDS: Final[list[ViewKind]] = [(wanted, include) for wanted in ViewFilter for include in (False, True)]
 
 
-def fits(kind: Kind, view: Any = views, entry: Any = entries) -> ColumnElement[bool]:
+def fits(kind: ViewKind, view: Any = views, entry: Any = entries) -> ColumnElement[bool]:
     """What a reader of a kind wants to be shown."""
     wanted, include = kind
     if not include or wanted is ViewFilter.ALL:
@@ -117,7 +117,7 @@ _SHOWN: Final = len(SHOWN_COLUMNS)
 
 
 # A tuple is made many times as fast as a frozen dataclass, and every row that is read becomes one of these two.
-class Shown(NamedTuple):
+class EntryRow(NamedTuple):
     """An entry as a run sees it, without its body, attributes and record."""
 
     path: str
@@ -194,7 +194,7 @@ class Wanted(Struct, frozen=True):
     """Bytes after which a body is cut; 0: whole bodies."""
 
 
-def filter_values(run: Standing, wanted: Wanted, hidden: Sequence[str]) -> tuple[Kind, dict[str, Any]]:
+def filter_values(run: RunHead, wanted: Wanted, hidden: Sequence[str]) -> tuple[ViewKind, dict[str, Any]]:
     """The kind of statement for a reader, and what its filter compares with. `hidden`: schemes that no packet shows."""
     values: dict[str, Any] = {}
     if wanted.filter is ViewFilter.PACKET:
@@ -206,33 +206,35 @@ def filter_values(run: Standing, wanted: Wanted, hidden: Sequence[str]) -> tuple
     return (wanted.filter, bool(wanted.include)), values
 
 
-def snapshot(connection: Connection, run: Standing, wanted: Wanted, hidden: Sequence[str]) -> list[Shown]:
+def snapshot(connection: Connection, run: RunHead, wanted: Wanted, hidden: Sequence[str]) -> list[EntryRow]:
     """What a run sees now, in the order of position."""
     kind, values = filter_values(run, wanted, hidden)
     return shown_rows(connection.execute(SNAPSHOT[kind], {"run_id": run.id, **values}))
 
 
-def shown_rows(rows: Iterable[Any]) -> list[Shown]:
+def shown_rows(rows: Iterable[Any]) -> list[EntryRow]:
     """Rows of SHOWN_COLUMNS."""
-    return list(map(Shown._make, rows))
+    return list(map(EntryRow._make, rows))
 
 
-def find_shown(connection: Connection, run_id: int, paths: Sequence[str]) -> dict[str, Shown]:
+def find_shown(connection: Connection, run_id: int, paths: Sequence[str]) -> dict[str, EntryRow]:
     """What a run sees of these paths."""
-    found: dict[str, Shown] = {}
+    found: dict[str, EntryRow] = {}
     for part in parts(storable(paths)):
         rows = connection.execute(_PATHS, {"run_id": run_id, "paths": part})
         found |= {shown.path: shown for shown in shown_rows(rows)}
     return found
 
 
-def find_whole(connection: Connection, run_id: int, paths: Sequence[str]) -> tuple[dict[str, Shown], dict[int, Loaded]]:
+def find_whole(
+    connection: Connection, run_id: int, paths: Sequence[str]
+) -> tuple[dict[str, EntryRow], dict[int, Loaded]]:
     """What a run sees of a few paths, and the contents of those that are short, by version."""
-    found: dict[str, Shown] = {}
+    found: dict[str, EntryRow] = {}
     loaded: dict[int, Loaded] = {}
     if given := storable(paths):
         for row in connection.execute(_WHOLE_PATHS, {"run_id": run_id, "paths": given}):
-            shown = Shown._make(row[:_SHOWN])
+            shown = EntryRow._make(row[:_SHOWN])
             found[shown.path] = shown
             if row[-1] is not None:
                 loaded[shown.content] = Loaded._make(row[_SHOWN:])
@@ -249,7 +251,7 @@ def range_values(prefix: str, after_path: str, page: int) -> dict[str, Any]:
     return {"after_path": after_path, "low": prefix, "high": prefix + "\U0010ffff", "page": page}
 
 
-def list_shown(connection: Connection, run_id: int, prefix: str, after_path: str, page: int) -> list[Shown]:
+def list_shown(connection: Connection, run_id: int, prefix: str, after_path: str, page: int) -> list[EntryRow]:
     """What a run sees of the paths that begin with a prefix, in path order, those after a path."""
     if "\0" in prefix:
         return []
@@ -268,8 +270,8 @@ class Loaded(NamedTuple):
 
 def load_entries(
     connection: Connection,
-    run: Standing,
-    shown: Sequence[Shown],
+    run: RunHead,
+    shown: Sequence[EntryRow],
     wanted: Wanted,
     loaded: Mapping[int, Loaded] | None = None,
 ) -> list[Entry]:
@@ -287,7 +289,7 @@ def load_entries(
     return [_entry(connection, run, one, contents[one.content], wanted) for one in shown]
 
 
-def _entry(connection: Connection, run: Standing, one: Shown, content: Loaded, wanted: Wanted) -> Entry:
+def _entry(connection: Connection, run: RunHead, one: EntryRow, content: Loaded, wanted: Wanted) -> Entry:
     return Entry(
         path=one.path,
         scheme=one.scheme,
@@ -311,7 +313,7 @@ def _entry(connection: Connection, run: Standing, one: Shown, content: Loaded, w
     )
 
 
-def _body(connection: Connection, one: Shown, content: Loaded, bytes_max: int) -> str:
+def _body(connection: Connection, one: EntryRow, content: Loaded, bytes_max: int) -> str:
     """As much of a body as the view shows: from the version what is folded into it, the rest from chunks."""
     end = min(one.body_size_bytes, bytes_max) if bytes_max else one.body_size_bytes
     if end <= content.stored_bytes:

@@ -89,7 +89,7 @@ _SAY: Final = (
 )
 
 
-class WaitingRow(Struct, frozen=True):
+class QueuedRun(Struct, frozen=True):
     """A run that waits for an owner."""
 
     id: int
@@ -103,17 +103,17 @@ _BEHIND_PAGE: Final = 32
 """Runs of one project that are read at once behind its first."""
 
 
-def list_waiting(connection: Connection, workspaces: Collection[str], grace_ms: int, page: int) -> list[WaitingRow]:
+def list_waiting(connection: Connection, workspaces: Collection[str], grace_ms: int, page: int) -> list[QueuedRun]:
     """Runs that an owner can go on with and nobody holds, the next one first; `workspaces` empty: of any project."""
     leased: dict[int, int] = dict(connection.execute(_LEASED, {"grace_ms": grace_ms}).all())
     # Turn, loop, then what they are of. A project whose next run is not read yet stands before all of its turn.
     line = [(leased.get(first.project, 0) + 1, loop, first) for loop, first in _heads(connection, workspaces, grace_ms)]
     heapq.heapify(line)
-    found: list[WaitingRow] = []
+    found: list[QueuedRun] = []
     while line and len(found) < page:
         turn, loop, first = heapq.heappop(line)
         if first.run:
-            found.append(WaitingRow(first.run, first.name, first.alias, turn))
+            found.append(QueuedRun(first.run, first.name, first.alias, turn))
             behind = first.behind or _runs_behind(connection, first.project, loop, grace_ms)
             heapq.heappush(line, (turn + 1, 0, replace(first, run=0, behind=behind)))
         elif following := next(first.behind or iter(()), None):

@@ -10,7 +10,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from contract.assembler.stack import SECRET
-from turnwright_core.kit.health import LIVENESS, Response
+from turnwright_core.kit.health import LIVENESS, CheckResponse
 
 NAME = "turnwright.assembler.v1.AssemblerService"
 
@@ -32,7 +32,7 @@ async def test_the_process_lives_without_a_store_but_is_not_ready_and_ends_clean
             lives = await stub.Check(health_pb2.HealthCheckRequest(service=LIVENESS), timeout=60, wait_for_ready=True)
             ready = await stub.Check(health_pb2.HealthCheckRequest(service=NAME), timeout=60)
         # There is no store, so it is not to get any calls.
-        assert (lives.status, ready.status) == (Response.SERVING, Response.NOT_SERVING)
+        assert (lives.status, ready.status) == (CheckResponse.SERVING, CheckResponse.NOT_SERVING)
         process.terminate()
         _, errors = await asyncio.wait_for(process.communicate(), 60)
     finally:

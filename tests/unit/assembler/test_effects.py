@@ -4,7 +4,7 @@ import pytest
 
 from turnwright_assembler.domain.blocks import Figures
 from turnwright_assembler.domain.effects import PATHS_LISTED_MAX, effects_of, writer_for
-from turnwright_assembler.domain.ladder import Climbed, Rung, Step
+from turnwright_assembler.domain.ladder import Climbed, LadderStep, Rung
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility
 from turnwright_core.schemes import BUILTIN
 from unit.assembler.entries import block
@@ -41,7 +41,7 @@ def test_a_later_packet_writes_nothing():
 
 # RU064, RU215: visibility only; state, turn and body are kept.
 def test_a_demotion_changes_visibility_and_nothing_else():
-    writes = effects(Step(Rung.PREVIOUS_TURN, ("a.py", "known://a", "log://turn_4/get/x"), 1200, 200))
+    writes = effects(LadderStep(Rung.PREVIOUS_TURN, ("a.py", "known://a", "log://turn_4/get/x"), 1200, 200))
     assert writes[:3] == tuple(
         EntryWrite(path, SUMMARIZED, Tier.PLUGIN) for path in ("a.py", "known://a", "log://turn_4/get/x")
     )
@@ -49,7 +49,7 @@ def test_a_demotion_changes_visibility_and_nothing_else():
 
 # RU216
 def test_a_prompt_that_falls_in_its_first_packet_is_written_once():
-    step = Step(Rung.PROMPT, ("prompt://5",), 1200, 200)
+    step = LadderStep(Rung.PROMPT, ("prompt://5",), 1200, 200)
     first, error = effects(step, prompt=block("prompt://5", "task"))
     change = SetEntry(attributes_json='{"tokenUsage":700,"tokensFree":300}', visibility=Visibility.SUMMARIZED)
     assert (first, error.path) == (EntryWrite("prompt://5", change, Tier.PLUGIN), "log://turn_5/error/budget_prompt")
@@ -60,9 +60,9 @@ def test_a_prompt_that_falls_in_its_first_packet_is_written_once():
 # RU217, RU218
 def test_every_step_leaves_an_error_record():
     writes = effects(
-        Step(Rung.PREVIOUS_TURN, ("a.py",), 1500, 500),
-        Step(Rung.PROMPT, ("prompt://5",), 1300, 300),
-        Step(Rung.OVERFLOW, ("a.py", "prompt://5"), 1100, 100),
+        LadderStep(Rung.PREVIOUS_TURN, ("a.py",), 1500, 500),
+        LadderStep(Rung.PROMPT, ("prompt://5",), 1300, 300),
+        LadderStep(Rung.OVERFLOW, ("a.py", "prompt://5"), 1100, 100),
         prompt=prompt(tokenUsage=1, tokensFree=2),
     )
     errors = [write for write in writes if write.path.startswith("log://")]
@@ -82,18 +82,18 @@ def test_every_step_leaves_an_error_record():
 
 def test_an_error_entry_does_not_grow_without_bound():
     demoted = tuple(f"known://{n}" for n in range(1000))
-    body = effects(Step(Rung.PREVIOUS_TURN, demoted, 1500, 500))[-1].change.body
+    body = effects(LadderStep(Rung.PREVIOUS_TURN, demoted, 1500, 500))[-1].change.body
     assert body.count("\n") == PATHS_LISTED_MAX + 1
     assert body.endswith("\n* and 900 more")
 
 
 def test_an_overflow_that_demoted_nothing_says_so():
-    [write] = effects(Step(Rung.OVERFLOW, (), 1500, 500))
+    [write] = effects(LadderStep(Rung.OVERFLOW, (), 1500, 500))
     assert write.change.body.endswith("* nothing: no entry was left to summarize")
 
 
 def test_a_second_error_of_a_turn_gets_a_path_of_its_own():
-    step = Step(Rung.OVERFLOW, (), 1500, 500)
+    step = LadderStep(Rung.OVERFLOW, (), 1500, 500)
     first = "log://turn_5/error/budget_overflow"
     assert effects(step, taken={first, f"{first}+2"})[0].path == f"{first}+3"
 

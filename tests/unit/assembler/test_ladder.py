@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases import load_cases
 from turnwright_assembler.domain.blocks import Block
-from turnwright_assembler.domain.ladder import Budget, Rung, climb
+from turnwright_assembler.domain.ladder import Rung, TokenBudget, climb
 from turnwright_core.entries import State, Visibility
 from unit.assembler.entries import block, blocks, entry
 
@@ -27,7 +27,7 @@ class Sum:
 
 
 def run(rows, ceiling, turn=5, prompt="prompt://5", calibration=0.0):
-    return climb(rows, turn, prompt, Budget(ceiling, calibration), Sum)
+    return climb(rows, turn, prompt, TokenBudget(ceiling, calibration), Sum)
 
 
 def visibilities(packet):

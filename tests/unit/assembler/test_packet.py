@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from turnwright_assembler.app.packet import compose
 from turnwright_assembler.domain.account import account_for
 from turnwright_assembler.domain.blocks import active_prompt, make_block
-from turnwright_assembler.sections import SECTIONS, Draft
+from turnwright_assembler.sections import SECTIONS, PacketDraft
 from turnwright_assembler.sections.budget import BudgetSection
 from turnwright_core.entries import State, Visibility
 from turnwright_core.text import count_tokens
@@ -256,7 +256,7 @@ def test_the_budget_is_a_table_of_visible_schemes_and_three_totals():
 @pytest.mark.parametrize("place", range(len(SECTIONS)))
 def test_only_the_budget_reads_what_entries_cost(place):
     made = blocks(*EVERY_KIND)
-    draft = Draft(made, active_prompt(made, 1), account_for(made), system_tokens=5, ceiling=CEILING)
+    draft = PacketDraft(made, active_prompt(made, 1), account_for(made), system_tokens=5, ceiling=CEILING)
     other = replace(draft, account=account_for(()), system_tokens=6, ceiling=CEILING - 1)
     part = SECTIONS[place]
     assert (part.render(draft) == part.render(other)) is not isinstance(part, BudgetSection)

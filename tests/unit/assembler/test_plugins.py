@@ -9,7 +9,7 @@ from log_lines import logged
 from turnwright_assembler.app.packet import compose
 from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.domain.envelope import RESERVED
-from turnwright_assembler.domain.ladder import Budget, climb
+from turnwright_assembler.domain.ladder import TokenBudget, climb
 from turnwright_assembler.plugins import Item, Registry
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections import SECTIONS
@@ -128,7 +128,11 @@ def test_what_the_ladder_summarizes_is_summarized_in_it_as_well():
     rows = rows_of(made, PROMPT, replace(SUN, body="Sun.\n" * 3000))
     ceiling = packet(rows).tokens - 10
     climbed = climb(
-        rows.ordered(), 2, "prompt://3", Budget(ceiling), lambda blocks: packet(rows, ceiling=ceiling, blocks=blocks)
+        rows.ordered(),
+        2,
+        "prompt://3",
+        TokenBudget(ceiling),
+        lambda blocks: packet(rows, ceiling=ceiling, blocks=blocks),
     )
     assert (climbed.demoted, climbed.overflow) == ((SUN.path,), False)
     assert section(climbed.packet.user, "forecast").children[0].body == ""

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from turnwright_assembler.domain.envelope import RESERVED
-from turnwright_assembler.sections.registry import Registry
+from turnwright_assembler.sections.registry import SectionRegistry
 from turnwright_assembler.sections.system import render_system
 
 DOCS = {"get": "## get\n\nReads.", "set": "## set\n\nWrites [%TOOLS%].", "sh": "## sh"}
@@ -78,4 +78,4 @@ def test_only_what_is_brief_is_brief(brief):
 
 # RU182
 def test_nobody_filters_the_system_message_unless_a_plugin_does():
-    assert Registry().plugged(()).system_filters == ()
+    assert SectionRegistry().plugged(()).system_filters == ()

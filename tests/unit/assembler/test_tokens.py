@@ -1,7 +1,7 @@
 import pytest
 
 from cases import load_cases
-from turnwright_assembler.domain.ladder import Budget
+from turnwright_assembler.domain.ladder import TokenBudget
 from turnwright_assembler.domain.tokens import ceiling_of
 from turnwright_core.text import tokens_of
 
@@ -36,14 +36,14 @@ def test_a_packet_up_to_the_ceiling_passes(case):
     tokens = sum(tokens_of(chars, 2) for chars in case["input"]["message_chars"])
     expected = case["expected"]
     assert (ceiling, tokens) == (expected["ceiling"], expected["tokens"])
-    assert Budget(ceiling).excess(tokens) == expected["overflow"]
-    assert (expected["status"] == 413) is (Budget(ceiling).excess(tokens) > 0)
+    assert TokenBudget(ceiling).excess(tokens) == expected["overflow"]
+    assert (expected["status"] == 413) is (TokenBudget(ceiling).excess(tokens) > 0)
 
 
 def test_calibration_gives_back_what_the_vendor_reported():
     for estimate, reported in ((300, 100), (3, 5), (10, 11), (7, 7), (100_000, 131_313)):
-        assert Budget(1, reported / estimate).expected(estimate) == reported
+        assert TokenBudget(1, reported / estimate).expected(estimate) == reported
 
 
 def test_an_unknown_calibration_counts_as_one():
-    assert Budget(100, 0.0).expected(90) == 90
+    assert TokenBudget(100, 0.0).expected(90) == 90

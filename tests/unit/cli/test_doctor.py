@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from turnwright_cli.doctor import unknown_variables
-from turnwright_core.kit.showing import shown_value
+from turnwright_core.kit.settings_report import shown_value
 
 
 @pytest.mark.parametrize(

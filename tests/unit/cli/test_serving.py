@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnwright_cli.exits import FailureError
+from turnwright_cli.exit_codes import FailureError
 from turnwright_cli.serving import is_address, serve_plan, words
 from turnwright_cli.stack import LISTEN, reachable
 

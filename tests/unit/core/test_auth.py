@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.kit.auth import Caller, Gate, authenticate, derive_token
+from turnwright_core.kit.auth import Authenticator, Caller, authenticate, derive_token
 from turnwright_core.kit.home import read_or_make_token
 
 SECRET = "s3cret"
@@ -52,7 +52,7 @@ def test_no_text_but_the_secret_is_a_token(text) -> None:
 )
 def test_who_is_refused_is_told_what_is_wrong_with_the_token(metadata, told) -> None:
     with pytest.raises(TurnwrightError, match=told) as refused:
-        Gate(SECRET, Tier.CLIENT).admit("/turnwright.executor.v1.ExecutorService/Act", metadata)
+        Authenticator(SECRET, Tier.CLIENT).admit("/turnwright.executor.v1.ExecutorService/Act", metadata)
     assert refused.value.reason is Reason.UNAUTHENTICATED
 
 

@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwright_core.patterns import (
-    Found,
-    Place,
+    FoundRegions,
     Region,
     Replaced,
+    TextRegion,
     Unmatched,
     find_region,
     nearest_region,
@@ -94,11 +94,11 @@ def test_what_fits_nothing_or_several_places_is_not_replaced(text, search, lines
 
 def test_a_unique_exact_region_wins_over_looser_ones():
     replaced = replace_region("  a\na\n    a\n", "a", "b")
-    assert replaced == Replaced("  a\nb\n    a\n", Place(4, 5, 2, 2), "lines")
+    assert replaced == Replaced("  a\nb\n    a\n", TextRegion(4, 5, 2, 2), "lines")
 
 
 def test_a_removed_region_of_whole_lines_is_reported_with_its_line_end():
-    assert replace_region("a\r\n  b\r\nc", "b", "") == Replaced("a\r\nc", Place(3, 8, 2, 2), "exact")
+    assert replace_region("a\r\n  b\r\nc", "b", "") == Replaced("a\r\nc", TextRegion(3, 8, 2, 2), "exact")
 
 
 def test_many_places_are_counted_up_to_twenty():
@@ -144,7 +144,7 @@ def test_any_texts_give_a_value(text, search, replacement):
     ],
 )
 def test_a_megabyte_of_almost_the_same_ends(text, search):
-    assert isinstance(find_region(text, search), Found)
+    assert isinstance(find_region(text, search), FoundRegions)
     assert isinstance(nearest_region(text, search), Region | None)
 
 

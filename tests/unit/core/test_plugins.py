@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from turnwright_core.kit.plugins import HOOKS, SECTIONS, TOOLS, UNVERSIONED, Kind, chosen, load_all
+from turnwright_core.kit.plugins import HOOKS, SECTIONS, TOOLS, UNVERSIONED, PluginKind, chosen, load_all
 from turnwright_core.kit.settings import SettingsError
 
 MODULE = """
@@ -47,7 +47,7 @@ def site(tmp_path, monkeypatch):
     return install
 
 
-def found(kind: Kind, enabled: str = "") -> list[tuple[str, str, str]]:
+def found(kind: PluginKind, enabled: str = "") -> list[tuple[str, str, str]]:
     return [(one.name, one.target, one.version) for one in chosen(kind, enabled)]
 
 

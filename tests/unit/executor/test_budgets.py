@@ -9,9 +9,9 @@ from turnwright_core.limits import REPLY_RESERVE_TOKENS
 from turnwright_core.runs import Budget, Loop, LoopSettings, Mode, Run, RunSettings, Spending, TurnResult, Usage
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.budgets import (
+    BudgetKind,
+    CallEstimate,
     Exhaustion,
-    Kind,
-    Need,
     after_turn,
     before_call,
     before_turn,
@@ -31,10 +31,10 @@ SPENT = Spending(turns=3, tokens=900, cost_usd=0.5, wall_s=60.0)
         (None, None),
         (Budget(), None),
         (Budget(turns_max=4, tokens_max=901, cost_usd_max=0.51, wall_s_max=60.5), None),
-        (Budget(turns_max=3), Kind.TURNS),
-        (Budget(tokens_max=900), Kind.TOKENS),
-        (Budget(cost_usd_max=0.5), Kind.COST),
-        (Budget(wall_s_max=60), Kind.WALL),
+        (Budget(turns_max=3), BudgetKind.TURNS),
+        (Budget(tokens_max=900), BudgetKind.TOKENS),
+        (Budget(cost_usd_max=0.5), BudgetKind.COST),
+        (Budget(wall_s_max=60), BudgetKind.WALL),
     ],
 )
 def test_a_turn_begins_while_something_of_every_limit_is_left(budget, kind):
@@ -46,7 +46,7 @@ def test_a_limit_in_money_cannot_be_kept_where_no_price_is_told():
     spent = Spending(turns=1, tokens=10, turns_without_cost=1)
     found = before_turn(Budget(cost_usd_max=100), spent, of_run=False)
     assert found == Exhaustion(
-        Kind.COST,
+        BudgetKind.COST,
         False,
         "the loop has a limit of $100, and the vendor does not tell what calls "
         "cost: set TURNWRIGHT_PRICE_<alias> where the provider runs",
@@ -57,15 +57,15 @@ def test_a_limit_in_money_cannot_be_kept_where_no_price_is_told():
 @pytest.mark.parametrize(
     ("need", "kind"),
     [
-        (Need(100, 0.1), None),
-        (Need(101, 0.1), Kind.TOKENS),
-        (Need(100, 0.11), Kind.COST),
+        (CallEstimate(100, 0.1), None),
+        (CallEstimate(101, 0.1), BudgetKind.TOKENS),
+        (CallEstimate(100, 0.11), BudgetKind.COST),
     ],
 )
 def test_a_call_is_made_when_what_it_may_take_fits_what_is_left(need, kind):
     found = before_call(Budget(tokens_max=1000, cost_usd_max=0.6), SPENT, need, of_run=True)
     assert (found and found.kind) == kind
-    assert before_call(None, SPENT, Need(10**9, 10**9), of_run=True) is None
+    assert before_call(None, SPENT, CallEstimate(10**9, 10**9), of_run=True) is None
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_call_is_made_when_what_it_may_take_fits_what_is_left(need, kind):
     [
         before_turn(Budget(turns_max=3), SPENT, of_run=True),
         before_turn(Budget(tokens_max=3), SPENT, of_run=False),
-        before_call(Budget(cost_usd_max=0.5), SPENT, Need(1, 0.1), of_run=True),
+        before_call(Budget(cost_usd_max=0.5), SPENT, CallEstimate(1, 0.1), of_run=True),
         over_time(Budget(wall_s_max=1.5), of_run=False),
     ],
 )
@@ -132,7 +132,7 @@ def test_a_call_that_was_lost_is_charged_before_it_is_made_again(purse):
     with pytest.raises(BudgetError) as caught:
         purse.reserve(1000, 0, lost_calls=1)
     detail = "the loop has spent 0 of 3000 tokens, and the next call may take 4048"
-    assert caught.value.exhaustion == Exhaustion(Kind.TOKENS, False, detail)
+    assert caught.value.exhaustion == Exhaustion(BudgetKind.TOKENS, False, detail)
     assert purse.charged(TurnResult()).lost_tokens == 1000 + REPLY_RESERVE_TOKENS
 
 

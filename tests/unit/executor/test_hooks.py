@@ -12,7 +12,7 @@ import pytest
 from log_lines import logged
 from turnwright_core.deltas import ToolCall
 from turnwright_core.entries import State
-from turnwright_core.kit.calling import THREADS_MAX
+from turnwright_core.kit.plugin_calls import THREADS_MAX
 from turnwright_core.kit.settings import SettingsError
 from turnwright_core.runs import Mode
 from turnwright_executor.domain.addresses import TurnAddress
@@ -42,7 +42,7 @@ from turnwright_executor.hooks.points import EVENTS, FILTERS
 from turnwright_executor.tools.registry import TOOLS
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.judging import judge
-from turnwright_executor.turn.recording import Gate, Reading, new_records, read_draft
+from turnwright_executor.turn.recording import ParsedReply, RecordingGate, new_records, read_draft
 
 pytestmark = pytest.mark.asyncio
 
@@ -62,7 +62,7 @@ def renaming(word):
 async def recorded(registry: Registry, *commands: Command, mode: Mode = Mode.ACT):
     """The records of commands, as RECORD makes them."""
     tools = TOOL_ORDER if mode is Mode.ACT else tuple(name for name in TOOL_ORDER if name != "sh")
-    return await new_records(Gate(Hooks(registry, 0.2), TOOLS, AT, mode, tools), Reading(commands))
+    return await new_records(RecordingGate(Hooks(registry, 0.2), TOOLS, AT, mode, tools), ParsedReply(commands))
 
 
 # ---- Filters

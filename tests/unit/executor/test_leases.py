@@ -24,7 +24,7 @@ class Worker:
         self.lost: list[tuple[str, bool, float]] = []
         self.aborts = 0
 
-    def lose(self, address, *, to_other: bool) -> None:
+    def on_lost(self, address, *, to_other: bool) -> None:
         self.lost.append((address.run, to_other, time.monotonic()))
 
     def abort(self, _address) -> None:

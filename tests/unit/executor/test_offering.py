@@ -9,7 +9,7 @@ from turnwright_assembler import plugins as assembler_plugins
 from turnwright_core.deltas import ToolCall
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.kit.calling import PluginCalls
+from turnwright_core.kit.plugin_calls import PluginCalls
 from turnwright_core.runs import Mode
 from turnwright_executor import plugins as executor_plugins
 from turnwright_executor.domain.amending import check_contents

@@ -16,7 +16,7 @@ from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import RunningServer, Service
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.domain.endings import is_of_store, is_passing
+from turnwright_executor.domain.endings import is_of_store, is_transient
 from turnwright_executor.edge.store import StoreLedger
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.plugins import new_registry
@@ -274,7 +274,7 @@ async def test_a_loop_does_not_fail_because_the_store_was_away_for_long(tmp_path
     ids=["store", "provider", "database", "busy", "draining"],
 )
 async def test_only_another_service_than_the_store_fails_a_loop_by_being_away(error, is_it) -> None:
-    assert (is_passing(error), is_of_store(error)) == (True, is_it)
+    assert (is_transient(error), is_of_store(error)) == (True, is_it)
 
 
 async def test_a_store_that_has_too_much_to_do_is_asked_again(tmp_path) -> None:

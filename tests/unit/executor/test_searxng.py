@@ -7,7 +7,7 @@ import pytest_asyncio
 
 from pages_server import PagesServer, Served, found, redirect, typed
 from turnwright_executor.edge.web import HttpWeb, WebLimits
-from turnwright_executor.tools.ports import Hit, WebError
+from turnwright_executor.tools.ports import WebError, WebResult
 
 pytestmark = pytest.mark.asyncio
 
@@ -36,7 +36,7 @@ def engine(server: PagesServer) -> HttpWeb:
 async def test_the_engine_is_asked_in_json_wherever_the_operator_has_it(server) -> None:
     server.pages["/se/search"] = found({"url": "https://e.org/a", "title": "A", "content": "about  a"})
     hits = await engine(server).search("a b&c", 5)
-    assert hits == [Hit("https://e.org/a", "A", "about a")]
+    assert hits == [WebResult("https://e.org/a", "A", "about a")]
     assert server.targets == ["/se/search?q=a+b%26c&format=json"]
     assert server.requests[0].headers["authorization"] == "Basic bWU6czNjcmV0"
 
@@ -58,8 +58,8 @@ async def test_what_is_no_result_is_left_out_and_texts_are_one_line(server) -> N
     )
     hits = await engine(server).search("q", 2)
     assert hits == [
-        Hit("https://e.org/a", "T [0m " + "t" * 113 + "…", ""),
-        Hit("http://e.org/", "http://e.org/", "c" * 239 + "…"),
+        WebResult("https://e.org/a", "T [0m " + "t" * 113 + "…", ""),
+        WebResult("http://e.org/", "http://e.org/", "c" * 239 + "…"),
     ]
 
 

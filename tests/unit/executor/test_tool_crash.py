@@ -5,7 +5,7 @@ import pytest
 from log_lines import logged
 from turnwright_core.entries import State
 from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode
-from turnwright_executor.clients.tool_calls import Call, CallSteps, ToolCalls, ToolHost
+from turnwright_executor.clients.tool_calls import CallSteps, ClientCommand, ToolCalls, ToolHost
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress, TurnAddress
 from turnwright_executor.domain.effects import EffectClass
@@ -18,7 +18,7 @@ from turnwright_executor.turn.accepting import Proposals
 from turnwright_executor.turn.commands import DispatchScope
 from turnwright_executor.turn.driver import Driver
 from turnwright_executor.turn.machine import Action, TurnState
-from turnwright_executor.turn.recording import Gate, Reading, new_records
+from turnwright_executor.turn.recording import ParsedReply, RecordingGate, new_records
 from turnwright_executor.turn.records import new_record_write
 from turnwright_executor.turn.write_buffer import WriteBuffer
 from turnwright_executor.watching.hub import Predicate, RunHub
@@ -58,7 +58,7 @@ async def test_a_crash_fails_its_command_with_an_error_entry_and_aborts_those_af
         Command("get", {"path": "a.txt"}),
         Command("update", {"status": "102"}, "On."),
     )
-    records = await new_records(Gate(hooks, tools, at, Mode.ACT, TOOL_ORDER), Reading(commands))
+    records = await new_records(RecordingGate(hooks, tools, at, Mode.ACT, TOOL_ORDER), ParsedReply(commands))
     await bench.entries.write([new_record_write(record) for record in records])
     state = TurnState(is_call=True, is_recorded=True, records={record.path: record for record in records})
     written = bench.entries
@@ -102,7 +102,7 @@ async def test_a_crash_of_a_tool_that_a_client_calls_fails_its_command_with_an_e
     outside = OutsideLedger(ledger._peer, "bench", "")
     calls = ToolCalls(outside, {**TOOLS, "think": Crashing()}, found, Hooks(new_registry()), hubs, 8, "bench")
     with logged("info") as lines:
-        record = await calls.call(Call(address, Command("think", body="Hm."), "alice", "1"))
+        record = await calls.call(ClientCommand(address, Command("think", body="Hm."), "alice", "1"))
     await hubs.close()
 
     assert (record.state, record.outcome) == (State.FAILED, "crash:500")

@@ -27,9 +27,9 @@ from turnwright_executor.tools.contract import Done, Proposed, failed
 from turnwright_executor.turn.accepting import Proposals
 from turnwright_executor.turn.commands import CommandSteps, DispatchScope
 from turnwright_executor.turn.driver import Driver
-from turnwright_executor.turn.known import Known, state_of
-from turnwright_executor.turn.machine import COMMAND, Action, Here, Step, TurnState, next_step
+from turnwright_executor.turn.machine import COMMAND, Action, CommandProgress, Step, TurnState, next_step
 from turnwright_executor.turn.records import new_record_write
+from turnwright_executor.turn.unsaved import Unsaved, state_of
 from turnwright_executor.turn.write_buffer import WriteBuffer
 from turnwright_executor.wire.command_records import record_from_entry
 from turnwright_grammar import Command
@@ -41,23 +41,23 @@ PURE, IDEMPOTENT, OUTSIDE = EffectClass.PURE, EffectClass.IDEMPOTENT, EffectClas
 
 # Each row of the tables, written down once more: what stands in architecture 11.
 AT_STAGE = {
-    (Stage.RECORDED, Here.NOTHING): Action.PREPARE,
-    (Stage.RECORDED, Here.UNDECIDED): Action.PROPOSE,
-    (Stage.RECORDED, Here.GRANTED): Action.ACCEPT,
-    (Stage.RECORDED, Here.CLEARED): Action.MARK,
-    (Stage.ACCEPTED, Here.NOTHING): Action.ACCEPT,
-    (Stage.ACCEPTED, Here.UNDECIDED): Action.ACCEPT,
-    (Stage.ACCEPTED, Here.GRANTED): Action.ACCEPT,
-    (Stage.ACCEPTED, Here.CLEARED): Action.MARK,
-    (Stage.DISPATCHED, Here.MARKED): Action.PERFORM,
-    (Stage.DISPATCHED, Here.DONE): Action.SETTLE,
-    **{(Stage.PROPOSED, here): Action.PARK for here in Here},
-    **{(Stage.ANSWERED, here): Action.ANSWER for here in Here},
+    (Stage.RECORDED, CommandProgress.NOTHING): Action.PREPARE,
+    (Stage.RECORDED, CommandProgress.UNDECIDED): Action.PROPOSE,
+    (Stage.RECORDED, CommandProgress.GRANTED): Action.ACCEPT,
+    (Stage.RECORDED, CommandProgress.CLEARED): Action.MARK,
+    (Stage.ACCEPTED, CommandProgress.NOTHING): Action.ACCEPT,
+    (Stage.ACCEPTED, CommandProgress.UNDECIDED): Action.ACCEPT,
+    (Stage.ACCEPTED, CommandProgress.GRANTED): Action.ACCEPT,
+    (Stage.ACCEPTED, CommandProgress.CLEARED): Action.MARK,
+    (Stage.DISPATCHED, CommandProgress.MARKED): Action.PERFORM,
+    (Stage.DISPATCHED, CommandProgress.DONE): Action.SETTLE,
+    **{(Stage.PROPOSED, progress): Action.PARK for progress in CommandProgress},
+    **{(Stage.ANSWERED, progress): Action.ANSWER for progress in CommandProgress},
 }
 OF_CLASS = {
-    (Stage.DISPATCHED, PURE, Here.NOTHING): Action.MARK,
-    (Stage.DISPATCHED, IDEMPOTENT, Here.NOTHING): Action.MARK,
-    (Stage.DISPATCHED, OUTSIDE, Here.NOTHING): Action.INDETERMINATE,
+    (Stage.DISPATCHED, PURE, CommandProgress.NOTHING): Action.MARK,
+    (Stage.DISPATCHED, IDEMPOTENT, CommandProgress.NOTHING): Action.MARK,
+    (Stage.DISPATCHED, OUTSIDE, CommandProgress.NOTHING): Action.INDETERMINATE,
 }
 
 
@@ -66,7 +66,9 @@ def record(effect_class=OUTSIDE, path="log://turn_1/act/1", tool="act", **more) 
 
 
 def test_the_table_of_commands_says_what_the_architecture_says():
-    expected = {(stage, kind, here): action for (stage, here), action in AT_STAGE.items() for kind in EffectClass}
+    expected = {
+        (stage, kind, progress): action for (stage, progress), action in AT_STAGE.items() for kind in EffectClass
+    }
     assert dict(COMMAND) == expected | OF_CLASS
 
 
@@ -228,7 +230,11 @@ class TurnOfCommands:
         if not self._buffer.writes():
             stored = {entry.path: entry for entry in await self._ledger.get_entries(self._address, list(state.records))}
             for path, held in state.records.items():
-                if state.here.get(path) not in (Here.UNDECIDED, Here.GRANTED, Here.CLEARED):
+                if state.progress.get(path) not in (
+                    CommandProgress.UNDECIDED,
+                    CommandProgress.GRANTED,
+                    CommandProgress.CLEARED,
+                ):
                     assert record_from_entry(stored[path]) == held
 
     async def left(self, error) -> None:
@@ -274,7 +280,7 @@ class World:
         while True:
             ledger.life = Life()
             claim = await ledger.claim(address)
-            state = state_of(claim, Known(1), 10_000)
+            state = state_of(claim, Unsaved(1), 10_000)
             state.is_placed = True
             scope = self._scope(ledger, address, claim, state, tools, yolo=yolo)
             ledger.life = life

@@ -13,7 +13,7 @@ from turnwright_grammar import (
     parse_body,
     unified_patch,
 )
-from turnwright_grammar.edits.diffs import FileEdit, new_body, read_apply_patch, read_diff
+from turnwright_grammar.edits.diffs import PatchedFile, new_body, read_apply_patch, read_diff
 
 PYTHON = "def one():\n    return 1\n\ndef two():\n    return 1\n\ndef six():\n    return 1\n"
 LINES = st.lists(
@@ -213,7 +213,7 @@ def test_a_diff_edits_these_files(text, edits):
     assert [applied(one) for one in read_diff(text)] == edits
 
 
-def applied(edit: FileEdit) -> tuple[str, str | None, str | None]:
+def applied(edit: PatchedFile) -> tuple[str, str | None, str | None]:
     """The path, what becomes of a file that holds `a` or is new, and where it goes."""
     original = None if (edit.body or "").startswith("<<NEW") else "a\n"
     text = edited(original, edit.body, edit.path) if edit.body else original if edit.moved_to else None

@@ -12,7 +12,7 @@ from turnwright_core.deltas import AppendContent, AppendReasoning
 from turnwright_provider.domain.chunks import ChatFold
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.vendors.patience import Patience
-from turnwright_provider.vendors.replies import ASIDE_CHARS, DELTAS_MAX, ReplyReader
+from turnwright_provider.vendors.replies import ASIDE_CHARS, DELTAS_MAX, HttpReplyReader
 
 
 class Arrived:
@@ -50,7 +50,7 @@ async def deltas_by_turn(*pieces: bytes) -> Counter[int]:
     counts: Counter[int] = Counter()
     working = asyncio.create_task(others())
     await asyncio.sleep(0)
-    async for part in ReplyReader(1_000_000).read(Arrived(*pieces), ChatFold(ThinkTags.LEADING), Patience(60)):
+    async for part in HttpReplyReader(1_000_000).read(Arrived(*pieces), ChatFold(ThinkTags.LEADING), Patience(60)):
         if isinstance(part, AppendContent):
             counts[turn] += 1
     working.cancel()

@@ -188,19 +188,19 @@ async def test_synchronous_follows_the_strongest_durability_of_a_batch(database)
 async def test_brief_requests_that_wait_together_share_a_transaction(database):
     before = database.stats()
     waiting = [
-        database.write(lambda tx, n=n: add_scope(tx, f"run:{n}"), Durability.NORMAL, (), brief=True) for n in range(20)
+        database.write(lambda tx, n=n: add_scope(tx, f"run:{n}"), Durability.NORMAL, (), inline=True) for n in range(20)
     ]
     ids = await asyncio.gather(*waiting)
     after = database.stats()
     assert sorted(ids) == ids
     assert after.requests - before.requests == 20
     assert after.transactions - before.transactions <= 2
-    assert len(await database.read(keys, brief=True)) == 20
+    assert len(await database.read(keys, inline=True)) == 20
 
 
 async def test_brief_requests_wait_behind_what_is_being_written(database):
     task, release = await occupied(database)
-    waiting = asyncio.ensure_future(database.write(lambda tx: add_scope(tx, "run:1"), Durability.FULL, (), brief=True))
+    waiting = asyncio.ensure_future(database.write(lambda tx: add_scope(tx, "run:1"), Durability.FULL, (), inline=True))
     await asyncio.sleep(0.05)
     assert not waiting.done()
     release.set()
@@ -219,7 +219,7 @@ async def test_what_is_brief_and_fully_durable_is_on_the_disk_before_it_is_answe
     real = os.fdatasync
     monkeypatch.setattr(os, "fdatasync", fdatasync)
     for durability in (Durability.NORMAL, Durability.FULL):
-        await database.write(lambda tx, d=durability: add_scope(tx, f"run:{d}"), durability, (), brief=True)
+        await database.write(lambda tx, d=durability: add_scope(tx, f"run:{d}"), durability, (), inline=True)
         done.append(durability)
     assert synced == [(True, [Durability.NORMAL])]
 
@@ -231,14 +231,14 @@ async def test_a_disk_that_fails_is_told_to_whoever_needs_it(database, monkeypat
 
     monkeypatch.setattr(os, "fdatasync", fail)
     with pytest.raises(OSError, match="Input/output"):
-        await database.write(lambda tx: add_scope(tx, "run:1"), Durability.FULL, (), brief=True)
-    assert await database.write(lambda tx: add_scope(tx, "run:2"), Durability.NORMAL, (), brief=True) > 0
+        await database.write(lambda tx: add_scope(tx, "run:1"), Durability.FULL, (), inline=True)
+    assert await database.write(lambda tx: add_scope(tx, "run:2"), Durability.NORMAL, (), inline=True) > 0
 
 
 @SQLITE_ONLY
 @pytest.mark.parametrize("together", [1, 3])
-@pytest.mark.parametrize("brief", [False, True])
-async def test_a_full_disk_is_told_as_what_passes_and_nothing_of_the_batch_is_written(database, brief, together):
+@pytest.mark.parametrize("inline", [False, True])
+async def test_a_full_disk_is_told_as_what_passes_and_nothing_of_the_batch_is_written(database, inline, together):
     """SQLite's own limit of pages stands for the disk: what it raises is the same."""
 
     async def room(pages):
@@ -247,7 +247,7 @@ async def test_a_full_disk_is_told_as_what_passes_and_nothing_of_the_batch_is_wr
 
     def write(number):
         work = lambda tx: add_scope(tx, f"run:{number}" + "x" * 100_000)  # noqa: E731 - one for each request
-        return database.write(work, Durability.FULL, (), brief=brief)
+        return database.write(work, Durability.FULL, (), inline=inline)
 
     await room(1)
     refused = await asyncio.gather(*map(write, range(together)), return_exceptions=True)
@@ -290,7 +290,7 @@ async def test_a_file_that_somebody_else_has_locked_does_not_stop_the_event_loop
     other = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     waiting = asyncio.ensure_future(
-        database.write(lambda tx: add_scope(tx, "run:1"), Durability.NORMAL, (), brief=True)
+        database.write(lambda tx: add_scope(tx, "run:1"), Durability.NORMAL, (), inline=True)
     )
     await asyncio.sleep(0.2)
     assert not waiting.done()
@@ -303,7 +303,7 @@ async def test_a_file_that_somebody_else_has_locked_does_not_stop_the_event_loop
 async def test_brief_writes_leave_no_log_that_grows(database, tmp_path):
     for number in range(3000):
         await database.write(
-            lambda tx, n=number: add_scope(tx, f"run:{n}" + "x" * 2000), Durability.NORMAL, (), brief=True
+            lambda tx, n=number: add_scope(tx, f"run:{n}" + "x" * 2000), Durability.NORMAL, (), inline=True
         )
     assert (tmp_path / "x.db-wal").stat().st_size < 16 * 1024 * 1024
 

@@ -10,8 +10,8 @@ import sqlalchemy
 
 from turnwright_store.edge.schema import bring_to_head
 from turnwright_store.sql.feed import Feed
+from turnwright_store.sql.history import Moment
 from turnwright_store.sql.keys import version_key
-from turnwright_store.sql.moments import Moment
 from turnwright_store.sql.runs import find_run
 from turnwright_store.sql.views import ViewFilter, Wanted
 

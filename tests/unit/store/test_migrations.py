@@ -24,7 +24,7 @@ from turnwright_store.edge.schema import (
     current_revision,
     migrate,
 )
-from turnwright_store.edge.thread import Kept
+from turnwright_store.edge.thread import CaughtError
 from turnwright_store.sql.tables import metadata
 
 ADD_VIEW = "INSERT INTO views (run_id, entry_id, path, from_rev, visibility, state, position, write_count, create_ms)"
@@ -242,7 +242,7 @@ def test_two_replicas_that_start_at_once_migrate_once(empty_postgres_url):
     def start():
         with opened(empty_postgres_url) as (raw, core):
             together.wait()
-            with Kept() as kept:
+            with CaughtError() as kept:
                 bring_to_head(raw, core)
             failed.append(kept.error)
 

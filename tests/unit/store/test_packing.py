@@ -7,7 +7,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright_store.sql.blocks import Shown, block_of
+from turnwright_store.sql.blocks import ShownBody, block_of
 from turnwright_store.sql.packing import PHRASES, packed, packed_by, unpacked, unpacked_by
 
 TEXTS = st.builds(lambda part, times: part * times, st.text(max_size=40), st.integers(0, 200))
@@ -49,7 +49,7 @@ def test_the_phrases_stay_as_they_are():
 def test_a_block_keeps_what_it_needs_of_its_body(pair, more):
     """A body may grow at its end."""
     text, body = pair
-    block = block_of(text, Shown(7, "log://a", body.encode()))
+    block = block_of(text, ShownBody(7, "log://a", body.encode()))
     grown = (body + more).encode()
     example = b"log://a\n" + grown[: block.body_size_bytes] if block.version_id else b""
     assert unpacked_by(block.text, example) == text
@@ -69,7 +69,7 @@ def test_another_example_is_refused():
 )
 def test_a_text_leans_on_a_body_that_it_shows(text, leans):
     body = "".join(f"line {number * 7919 % 1009}\n" for number in range(100))
-    block = block_of(text.format(body=body), Shown(7, "log://a", body.encode()))
+    block = block_of(text.format(body=body), ShownBody(7, "log://a", body.encode()))
     assert (block.version_id, block.body_size_bytes) == ((7, len(body)) if leans else (None, 0))
     if leans:
         assert len(block.text) < 60

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, insert, select, update
 from turnwright_core.errors import TurnwrightError
 from turnwright_store.edge.postgres import PostgresDatabase
 from turnwright_store.edge.postgres_link import Server
-from turnwright_store.edge.postgres_pipe import BIGINT, BOOLEAN, BYTEA, FLOAT, TEXT, Array, Pipe
+from turnwright_store.edge.postgres_pipe import BIGINT, BOOLEAN, BYTEA, FLOAT, TEXT, Array, StatementPipeline
 from turnwright_store.ports import Durability
 from turnwright_store.sql.tables import meta, scopes
 
@@ -30,13 +30,13 @@ class Numbers(enum.IntEnum):
 @pytest.fixture
 def pipe(postgres_url):
     with psycopg.connect(postgres_url, autocommit=True) as raw:
-        yield Pipe(raw, 10.0)
+        yield StatementPipeline(raw, 10.0)
 
 
 def test_a_server_that_says_nothing_is_lost(postgres_url):
     """Whoever waited is told, and its connection is closed: nothing more comes of it."""
     with psycopg.connect(postgres_url, autocommit=True) as raw:
-        pipe = Pipe(raw, 0.05)
+        pipe = StatementPipeline(raw, 0.05)
         with pytest.raises(psycopg.OperationalError, match="said nothing"):
             pipe.ask("SELECT pg_sleep(10)")
         assert raw.closed

@@ -26,10 +26,10 @@ async def test_a_connection_whose_caller_has_left_is_free_when_its_thread_is_don
     await asyncio.to_thread(begun.wait, 10)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    brief = asyncio.create_task(database.read(lambda _: (list(ended), "read"), brief=True))
+    inline = asyncio.create_task(database.read(lambda _: (list(ended), "read"), inline=True))
     await asyncio.sleep(0.05)
-    assert not brief.done()
+    assert not inline.done()
     may_end.set()
-    seen, read = await brief
+    seen, read = await inline
     assert (len(seen), read) == (1, "read")
     await database.close()

@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from turnwright_core.runs import RUN_TRANSITIONS
 from turnwright_store.edge.schema import bring_to_head
-from turnwright_store.sql import inbox, moments, views
+from turnwright_store.sql import history, inbox, views
 from turnwright_store.sql.entries import seen
 from turnwright_store.sql.feed import Feed
 from turnwright_store.sql.idempotency import forget
@@ -243,7 +243,7 @@ def filled(raw):
 
 def at(run, revision):
     """A moment of a run, late enough for its shared entries."""
-    return moments.Moment(run.id, revision, 9999, 9999)
+    return history.Moment(run.id, revision, 9999, 9999)
 
 
 NOW = 1103
@@ -285,19 +285,19 @@ def test_a_read_since_a_cursor_does_not_walk_the_history(core, raw, ask, uses, h
     ("ask", "uses"),
     [
         (
-            lambda core, run: moments.find_shown_at(core, run, at(run, 1100), ["p100"]),
+            lambda core, run: history.find_shown_at(core, run, at(run, 1100), ["p100"]),
             ["uq_views_current (run_id=? AND path=?)", "ix_views_past (run_id=? AND path=? AND to_rev>?)"],
         ),
         (
-            lambda core, run: moments.list_shown_at(core, run, at(run, 1100), "p", "", 5),
+            lambda core, run: history.list_shown_at(core, run, at(run, 1100), "p", "", 5),
             ["uq_views_current (run_id=? AND path>? AND path<?)", "ix_views_past (run_id=? AND path>? AND path<?)"],
         ),
         (
-            lambda core, run: moments.snapshot_at(core, run, at(run, 1100), views.Wanted(), []),
+            lambda core, run: history.snapshot_at(core, run, at(run, 1100), views.Wanted(), []),
             ["ix_views_closed (run_id=? AND to_rev>?)"],
         ),
         (
-            lambda core, run: moments.list_history(core, run.id, "p100", NOW, 5),
+            lambda core, run: history.list_history(core, run.id, "p100", NOW, 5),
             ["uq_views_current (run_id=? AND path=?)", "ix_views_past (run_id=? AND path=?"],
         ),
     ],
@@ -316,7 +316,7 @@ def test_an_earlier_moment_is_found_by_both_halves_of_the_intervals(core, raw, a
 
 def shown():
     """A row that names a version."""
-    return views.Shown("a", "", 11, 1, 4, "", 0, 0, 1, 1, 100, 0, 1, version_key(5, 1), 5, 1, 0, 1, 1, 2)
+    return views.EntryRow("a", "", 11, 1, 4, "", 0, 0, 1, 1, 100, 0, 1, version_key(5, 1), 5, 1, 0, 1, 1, 2)
 
 
 QUESTIONS = {

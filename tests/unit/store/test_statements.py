@@ -22,8 +22,8 @@ from turnwright_core.runs import LoopSettings, Mode, Model, RunSettings, TurnReq
 from turnwright_store.app import commands, leases, ledger, primitives, registry
 from turnwright_store.app.changes import Watches
 from turnwright_store.app.opening import open_store
-from turnwright_store.app.reading import Address, find
-from turnwright_store.domain.basis import Basis
+from turnwright_store.app.read_view import RunRef, find
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.edge.postgres import PostgresDatabase
 from turnwright_store.edge.postgres_link import Server
@@ -33,16 +33,16 @@ from turnwright_store.sql.views import Wanted, load_entries
 pytestmark = pytest.mark.asyncio
 
 SYSTEM = Caller("operator", Tier.SYSTEM, Tier.SYSTEM)
-ADDRESS = Address("p", "r")
+ADDRESS = RunRef("p", "r")
 OWNER = leases.Claimant("o", "", 6000)
 
 
 class Store:
     """A database with a running loop, and what it spends."""
 
-    def __init__(self, database, basis):
+    def __init__(self, database, rules):
         self.database = database
-        self.basis = basis
+        self.rules = rules
         self.spent = self.trips = 0
 
     async def write(self, work, **fields):
@@ -53,23 +53,23 @@ class Store:
         return result
 
     async def entries(self, *writes, status=0):
-        fields = {"basis": self.basis, "caller": SYSTEM, "address": ADDRESS, "epoch": 1}
+        fields = {"rules": self.rules, "caller": SYSTEM, "address": ADDRESS, "epoch": 1}
         return await self.write(ledger.write_entries, **fields, writes=writes, run_status=status)
 
     async def begin(self, *writes):
         request = TurnRequest("fast", "v/m", 1, 0.1, ())
-        fields = {"basis": self.basis, "caller": SYSTEM, "address": ADDRESS, "epoch": 1}
-        return await self.write(ledger.begin_turn, **fields, new=ledger.NewTurn(request, writes))
+        fields = {"rules": self.rules, "caller": SYSTEM, "address": ADDRESS, "epoch": 1}
+        return await self.write(ledger.begin_turn, **fields, new=ledger.TurnStart(request, writes))
 
     async def end(self, number):
-        fields = {"basis": self.basis, "caller": SYSTEM, "address": ADDRESS, "epoch": 1}
+        fields = {"rules": self.rules, "caller": SYSTEM, "address": ADDRESS, "epoch": 1}
         return await self.write(ledger.end_turn, **fields, end=ledger.TurnEnd(number, TurnResult()))
 
     async def read(self, after):
         before = self.database.stats().statements
 
         def query(connection):
-            found = find(connection, self.basis, ADDRESS, after, Wanted())
+            found = find(connection, self.rules, ADDRESS, after, Wanted())
             return load_entries(connection, found.run, found.shown, Wanted())
 
         entries = await self.database.read(query)
@@ -102,13 +102,13 @@ async def working(database):
         context_prefix="",
     )
     opened = await database.write(opening, Durability.NORMAL, ())
-    one = Store(database, Basis(opened.incarnation, opened.schemes, opened.global_scope, 9, 1.0, 1.0))
+    one = Store(database, StoreRules(opened.incarnation, opened.schemes, opened.global_scope, 9, 1.0, 1.0))
     await one.write(registry.put_models, models=[Model("fast", "v/m")])
     await one.write(registry.init_project, root="/p", workspace_id="w", name="p")
     settings = LoopSettings(Mode.ACT, "fast")
     fields = {"prompt": "x", "settings": settings, "run_settings": RunSettings()}
-    await one.write(commands.enqueue_loop, basis=one.basis, caller=SYSTEM, address=ADDRESS, **fields)
-    await one.write(leases.claim_run, basis=one.basis, caller=SYSTEM, address=ADDRESS, who=OWNER)
+    await one.write(commands.enqueue_loop, rules=one.rules, caller=SYSTEM, address=ADDRESS, **fields)
+    await one.write(leases.claim_run, rules=one.rules, caller=SYSTEM, address=ADDRESS, who=OWNER)
     yield one
     await database.close()
 
@@ -168,7 +168,7 @@ async def test_a_read_of_nothing_new_is_one_statement(store):
 
 @pytest.mark.parametrize("count", [0, 1, 50])
 async def test_a_renewal_costs_the_same_however_many_leases_there_are(store, count):
-    held = [leases.Lease(ADDRESS, 1), *(leases.Lease(Address("p", f"none{n}"), 1) for n in range(count))]
+    held = [leases.Lease(ADDRESS, 1), *(leases.Lease(RunRef("p", f"none{n}"), 1) for n in range(count))]
     states = await store.write(leases.renew_leases, who=OWNER, leases=held)
     assert [state.held for state in states] == [True, *[False] * count]
     assert store.spent == 2
@@ -179,7 +179,7 @@ class Watcher:
 
     def __init__(self, store, after=None):
         self.database = store.database
-        self.changes = Watches().changes(store.database, lambda: store.basis, ADDRESS, after, Wanted())
+        self.changes = Watches().changes(store.database, lambda: store.rules, ADDRESS, after, Wanted())
 
     async def next(self):
         before = self.database.stats().statements
@@ -261,8 +261,8 @@ async def test_bodies_that_are_written_again_are_read_at_once(store, kind, count
 async def test_a_change_by_pattern_costs_the_same_for_more_entries(store, count):
     """One statement more than its writes, and none on the writer for matching."""
     await store.entries(*(EntryWrite(f"known://{n}", SetEntry("x"), Tier.MODEL) for n in range(count)))
-    fields = {"basis": store.basis, "address": ADDRESS}
-    change = primitives.Change(primitives.Primitive.PROMOTE, "known://*", writer=Tier.MODEL)
+    fields = {"rules": store.rules, "address": ADDRESS}
+    change = primitives.PatternChange(primitives.Primitive.PROMOTE, "known://*", writer=Tier.MODEL)
     planned = await store.database.read(partial(primitives.plan, **fields, change=change, check_time=lambda: None))
     await store.write(primitives.apply, **fields, caller=SYSTEM, epoch=1, planned=planned)
     assert (len(planned.matches), store.spent) == (count, 6)

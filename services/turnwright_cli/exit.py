@@ -41,8 +41,8 @@ def _told(error: BaseException) -> int:
     # Leaving alone, as --help does, needs none of what this loads.
     import asyncio  # noqa: PLC0415
 
-    from turnwright_cli.exits import INTERRUPTED  # noqa: PLC0415
-    from turnwright_cli.failing import report  # noqa: PLC0415
+    from turnwright_cli.crash_report import report  # noqa: PLC0415
+    from turnwright_cli.exit_codes import INTERRUPTED  # noqa: PLC0415
 
     return INTERRUPTED if isinstance(error, asyncio.CancelledError) else report(error)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from turnwright_store.app.ledger import raised
+from turnwright_store.app.ledger import bump_revision
 from turnwright_store.app.maintenance import Chore
-from turnwright_store.app.reading import Address
+from turnwright_store.app.read_view import RunRef
 from turnwright_store.domain.locks import REGISTRY_LOCK, run_lock
 from turnwright_store.ports import Connection, Database, Durability, Transaction
 from turnwright_store.sql import leases as lease_rows
@@ -21,7 +21,7 @@ RUNS_MAX: Final = 50
 """Runs that one piece of the work marks at most."""
 
 
-def find_stranded(connection: Connection, wait_ms: int, grace_ms: int) -> list[Address]:
+def find_unclaimable(connection: Connection, wait_ms: int, grace_ms: int) -> list[RunRef]:
     """Some of the runs whose queued loops have waited so long for a workspace that nobody has."""
     if not lease_rows.has_registered_workspaces(connection):
         return []
@@ -29,29 +29,29 @@ def find_stranded(connection: Connection, wait_ms: int, grace_ms: int) -> list[A
     if offered is None:
         return []
     now_ms = lease_rows.read_now(connection)
-    return [Address(*one) for one in work_rows.list_stranded(connection, offered, now_ms - wait_ms, RUNS_MAX)]
+    return [RunRef(*one) for one in work_rows.list_stranded(connection, offered, now_ms - wait_ms, RUNS_MAX)]
 
 
-def mark_stranded(tx: Transaction, found: list[Address], grace_ms: int) -> None:
+def mark_unclaimable(tx: Transaction, found: list[RunRef], grace_ms: int) -> None:
     """Write the reason on the queued loops of those runs that still wait; their watchers see it."""
     offered = lease_rows.offered_workspaces(tx.connection, grace_ms)
     for address in found:
         run = find_run(tx.connection, address.project, address.run)
         if run is None or run.loop_active or offered is None or run.workspace_id in offered:
             continue
-        run = raised(tx, run)
+        run = bump_revision(tx, run)
         work_rows.say_of_queued(tx.connection, run.id, work_rows.UNAVAILABLE, run.revision_run)
         write_run(tx.connection, run, run.revision_run, tx.now_ms)
 
 
-def stranding(database: Database, wait_ms: int, grace_ms: int) -> Chore:
+def unclaimable_loops(database: Database, wait_ms: int, grace_ms: int) -> Chore:
     """Looks twice in the time after which a loop is told to be stranded."""
 
     async def piece() -> bool:
-        found = await database.read(partial(find_stranded, wait_ms=wait_ms, grace_ms=grace_ms))
+        found = await database.read(partial(find_unclaimable, wait_ms=wait_ms, grace_ms=grace_ms))
         if found:
             locks = {REGISTRY_LOCK, *(run_lock(one.project, one.run) for one in found)}
-            await database.write(partial(mark_stranded, found=found, grace_ms=grace_ms), Durability.NORMAL, locks)
+            await database.write(partial(mark_unclaimable, found=found, grace_ms=grace_ms), Durability.NORMAL, locks)
         return len(found) == RUNS_MAX
 
     return Chore("stranding", wait_ms / 2000, piece)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-class OnDemand:
+class LazyServicer:
     """Has every method of the servicer that `make` returns; calls it once, in the event loop of the first call."""
 
     def __init__(self, make: Callable[[], Any]) -> None:

@@ -113,7 +113,7 @@ class LocalContext:
         self._callbacks.append(callback)
 
     @contextlib.contextmanager
-    def telling(self) -> Iterator[None]:
+    def outcome(self) -> Iterator[None]:
         """Around a handler. Raises AioRpcError where it aborted the call, or set a code that is an error."""
         with contextlib.suppress(grpc.aio.AbortError, grpc.aio.UsageError):
             yield

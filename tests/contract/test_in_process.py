@@ -14,7 +14,7 @@ from turnwright.types.v1 import run_pb2
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import current_caller
-from turnwright_core.kit.neighbours import MESSAGES_AHEAD
+from turnwright_core.kit.in_process import MESSAGES_AHEAD
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import RunningServer, Service
 

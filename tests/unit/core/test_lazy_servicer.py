@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnwright_core.kit.on_demand import OnDemand
+from turnwright_core.kit.lazy_servicer import LazyServicer
 
 
 class Servicer:
@@ -24,7 +24,7 @@ async def test_it_is_made_by_the_first_call_and_serves_all():
         made.append("made")
         return Servicer()
 
-    servicer = OnDemand(make)
+    servicer = LazyServicer(make)
     methods = servicer.Answer, servicer.Stream
     assert made == []
     assert await methods[0]("q", "c") == ("q", "c")
@@ -42,7 +42,7 @@ async def test_one_that_cannot_be_made_is_tried_again_by_the_next_call():
             raise result
         return result
 
-    servicer = OnDemand(make)
+    servicer = LazyServicer(make)
     with pytest.raises(AttributeError, match="not yet"):
         servicer.Answer("q", "c")
     assert await servicer.Answer("q", "c") == ("q", "c")

@@ -14,7 +14,7 @@ from typing import Final
 from turnwright_store.domain.locks import packets_lock
 from turnwright_store.domain.packets import named_in
 from turnwright_store.ports import Database, Durability, Transaction
-from turnwright_store.sql import sweeping as rows
+from turnwright_store.sql import block_gc as rows
 from turnwright_store.sql.retention import entries_after
 
 _ROWS_A_PIECE: Final = 500

@@ -26,14 +26,14 @@ from turnwright_core.runs import LoopEnd, LoopSettings, Mode, Model, RunSettings
 from turnwright_store.app import commands, forks, leases, ledger, registry, steering
 from turnwright_store.app.changes import Watches
 from turnwright_store.app.leases import Claimant
-from turnwright_store.app.ledger import NewTurn, TurnEnd
+from turnwright_store.app.ledger import TurnEnd, TurnStart
 from turnwright_store.app.opening import open_store
-from turnwright_store.app.reading import Address
-from turnwright_store.domain.basis import Basis
+from turnwright_store.app.read_view import RunRef
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.edge.postgres import PostgresDatabase
 from turnwright_store.edge.postgres_link import Server
-from turnwright_store.ports import NEWS_BYTES_MAX, NEWS_MAX, Durability
+from turnwright_store.ports import DELTA_BYTES_MAX, DELTAS_MAX, Durability
 from turnwright_store.sql.runs import get_run
 from turnwright_store.sql.views import ViewFilter, Wanted
 
@@ -71,7 +71,7 @@ class Store:
             open_store, new_incarnation=lambda: "i", vendor_models={}, context_lengths={}, context_prefix=""
         )
         opened = await self.write(opening)
-        self.basis = Basis(opened.incarnation, opened.schemes, opened.global_scope, 9, 3600.0, 1.0)
+        self.rules = StoreRules(opened.incarnation, opened.schemes, opened.global_scope, 9, 3600.0, 1.0)
         await self.write(partial(registry.put_models, models=[Model("m", "scripted/a", 1000)]))
         await self.write(partial(registry.init_project, root="/p", workspace_id="w", name=PROJECT))
         await self.write(partial(registry.create_run, project=PROJECT, alias="elder", settings=RunSettings("m")))
@@ -84,7 +84,7 @@ class Store:
     async def fork(self):
         """A run with a running loop, which has inherited what it sees."""
         alias = f"r{next(names)}"
-        await self.write(partial(forks.fork_run, address=Address(PROJECT, "elder"), alias=alias, turn=0))
+        await self.write(partial(forks.fork_run, address=RunRef(PROJECT, "elder"), alias=alias, turn=0))
         run = Run(self, alias, 0)
         await run.enqueue()
         await run.claim()
@@ -95,10 +95,10 @@ class Run:
     """A run, and the requests of its owner and of others; one that is refused changes nothing."""
 
     def __init__(self, store, alias, epoch):
-        self.store, self.address, self.epoch = store, Address(PROJECT, alias), epoch
+        self.store, self.address, self.epoch = store, RunRef(PROJECT, alias), epoch
 
     async def _do(self, function, **more):
-        work = partial(function, basis=self.store.basis, caller=SYSTEM, address=self.address, **more)
+        work = partial(function, rules=self.store.rules, caller=SYSTEM, address=self.address, **more)
         return await self.store.write(work)
 
     async def enqueue(self):
@@ -115,11 +115,11 @@ class Run:
         await self._do(steering.write_entries, epoch=None, writes=writes, run_status=0)
 
     async def begin(self, writes):
-        await self._do(ledger.begin_turn, epoch=self.epoch, new=NewTurn(REQUEST, writes))
+        await self._do(ledger.begin_turn, epoch=self.epoch, new=TurnStart(REQUEST, writes))
 
     async def end(self, writes, follows=None, loop_end=None):
         number = (await self.row()).turn_open
-        new = None if follows is None else NewTurn(REQUEST, follows)
+        new = None if follows is None else TurnStart(REQUEST, follows)
         await self._do(ledger.end_turn, epoch=self.epoch, end=TurnEnd(number, RESULT, writes, loop_end, new))
 
     async def turn(self, writes, follows=None):
@@ -141,11 +141,11 @@ class Run:
         return await self.store.database.read(partial(get_run, project=PROJECT, alias=self.address.run))
 
     async def cursor(self):
-        return (await self.row()).cursor(self.store.basis.incarnation)
+        return (await self.row()).cursor(self.store.rules.incarnation)
 
     def watch(self, wanted, *, hears):
         database = self.store.database if hears else Deaf(self.store.database)
-        return Watches().changes(database, lambda: self.store.basis, self.address, None, wanted)
+        return Watches().changes(database, lambda: self.store.rules, self.address, None, wanted)
 
 
 @contextlib.asynccontextmanager
@@ -289,7 +289,7 @@ async def test_a_turn_is_followed_without_a_statement(tmp_path, request):
 
 @pytest.mark.parametrize(
     ("commits", "size", "reads"),
-    [(NEWS_MAX, 10, False), (NEWS_MAX + 1, 10, True), (2, NEWS_BYTES_MAX // 2, True), (1, NEWS_BYTES_MAX, True)],
+    [(DELTAS_MAX, 10, False), (DELTAS_MAX + 1, 10, True), (2, DELTA_BYTES_MAX // 2, True), (1, DELTA_BYTES_MAX, True)],
     ids=["as many as are kept", "more commits", "more bytes", "one that is too large"],
 )
 @pytest.mark.asyncio

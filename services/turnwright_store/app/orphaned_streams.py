@@ -16,14 +16,14 @@ from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier
 from turnwright_core.kit.auth import Caller
 from turnwright_core.streams import PRODUCER, PRODUCER_LOST, record_of_channel
 from turnwright_store.app.maintenance import Chore, is_done, look_every_s
-from turnwright_store.app.streams import End, Ending, ended, streaming_of
+from turnwright_store.app.streams import End, StreamEnd, ended, streaming_of
 from turnwright_store.app.writing import apply_writes
-from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.locks import write_locks
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Database, Durability, Transaction
 from turnwright_store.sql.runs import RunRow, find_run
-from turnwright_store.sql.streams import Place, list_silent
-from turnwright_store.sql.views import Shown, Wanted, find_shown, load_entries
+from turnwright_store.sql.streams import StreamPosition, list_silent
+from turnwright_store.sql.views import EntryRow, Wanted, find_shown, load_entries
 
 PAGE: Final = 100
 """Silent channels that are found at once."""
@@ -35,70 +35,70 @@ Silent = tuple[str, str, str]
 """Project, run and path of a channel."""
 
 
-def silence(database: Database, basis_now: Callable[[], Basis], grace_ms: int) -> Chore:
+def orphaned_streams(database: Database, rules_now: Callable[[], StoreRules], grace_ms: int) -> Chore:
     """The chore for streams that may be silent for so many milliseconds."""
 
     async def piece() -> bool:
-        place: Place | None = (0, 0)
+        place: StreamPosition | None = (0, 0)
         while place is not None:
             silent, place = await database.read(partial(list_silent, grace_ms=grace_ms, after=place, page=PAGE))
             # Each by itself: one that cannot be ended keeps no other from its end.
             for one in silent:
-                await _end_one(database, basis_now(), one, grace_ms)
+                await _end_one(database, rules_now(), one, grace_ms)
         return False
 
     return Chore("silence", look_every_s(grace_ms), piece)
 
 
-async def _end_one(database: Database, basis: Basis, silent: Silent, grace_ms: int) -> None:
+async def _end_one(database: Database, rules: StoreRules, silent: Silent, grace_ms: int) -> None:
     """End a silent stream; without its figures where its record has no room for them."""
     project, run, path = silent
-    locks = write_locks(basis, project, run, [path])
+    locks = write_locks(rules, project, run, [path])
     for tells_record in (True, False):
-        work = partial(end_silent, basis=basis, silent=silent, grace_ms=grace_ms, tells_record=tells_record)
+        work = partial(end_orphaned, rules=rules, silent=silent, grace_ms=grace_ms, tells_record=tells_record)
         writing = database.write(work, Durability.NORMAL, locks)
         if await is_done(writing, "silence", project=project, run=run, path=path, record=tells_record):
             return
 
 
-def end_silent(tx: Transaction, basis: Basis, silent: Silent, grace_ms: int, *, tells_record: bool) -> None:
+def end_orphaned(tx: Transaction, rules: StoreRules, silent: Silent, grace_ms: int, *, tells_record: bool) -> None:
     """End a silent channel that nobody produces any more; with its whole stream where its record is told."""
     project, alias, path = silent
     run = find_run(tx.connection, project, alias)
     shown = find_shown(tx.connection, run.id, [path]).get(path) if run else None
     if run is None or shown is None or shown.state != State.STREAMING:
         return
-    if _is_silent(tx, run, shown, tx.now_ms - grace_ms) and not _is_held(tx, basis, run, shown):
-        _end(tx, basis, run, path, tells_record=tells_record)
+    if _is_silent(tx, run, shown, tx.now_ms - grace_ms) and not _is_held(tx, rules, run, shown):
+        _end(tx, rules, run, path, tells_record=tells_record)
 
 
-def _is_silent(tx: Transaction, run: RunRow, shown: Shown, since_ms: int) -> bool:
+def _is_silent(tx: Transaction, run: RunRow, shown: EntryRow, since_ms: int) -> bool:
     """Whether nothing came in any channel of the stream."""
     channel = record_of_channel(shown.path)
     others = streaming_of(tx, run, channel[0]) if channel else []
     return all(one.view_ms <= since_ms for one in (shown, *others))
 
 
-def _is_held(tx: Transaction, basis: Basis, run: RunRow, shown: Shown) -> bool:
+def _is_held(tx: Transaction, rules: StoreRules, run: RunRow, shown: EntryRow) -> bool:
     """Whether the owner of the run produces it, and lives."""
     channel = _entry(tx, run, shown)
     if PRODUCER in channel.attributes:
         return False
-    return bool(run.lease_owner) and run.lease_expires_ms + basis.lease_grace_ms > tx.now_ms
+    return bool(run.lease_owner) and run.lease_expires_ms + rules.lease_grace_ms > tx.now_ms
 
 
-def _entry(tx: Transaction, run: RunRow, shown: Shown) -> Entry:
+def _entry(tx: Transaction, run: RunRow, shown: EntryRow) -> Entry:
     return load_entries(tx.connection, run, [shown], Wanted(bodies=False))[0]
 
 
-def _end(tx: Transaction, basis: Basis, run: RunRow, path: str, *, tells_record: bool) -> None:
+def _end(tx: Transaction, rules: StoreRules, run: RunRow, path: str, *, tells_record: bool) -> None:
     """End the whole stream where the channel has a record that is to be told, else the channel alone."""
     channel = record_of_channel(path) if tells_record else None
     record = find_shown(tx.connection, run.id, [channel[0]]).get(channel[0]) if channel else None
     if record is not None:
-        ending = Ending(record.path, End.CANCELLED, _STORE.principal, reason=_LOST, outcome=PRODUCER_LOST)
-        ended(tx, basis, _STORE, run, _entry(tx, run, record), ending)
+        ending = StreamEnd(record.path, End.CANCELLED, _STORE.principal, reason=_LOST, outcome=PRODUCER_LOST)
+        ended(tx, rules, _STORE, run, _entry(tx, run, record), ending)
         return
     # The store itself writes it, whatever its scheme grants to others.
     write = EntryWrite(path, SetEntry(state=State.CANCELLED, outcome=PRODUCER_LOST), Tier.SYSTEM)
-    apply_writes(tx, basis, run, [write], _STORE.principal)
+    apply_writes(tx, rules, run, [write], _STORE.principal)

@@ -18,17 +18,17 @@ from turnwright_core.checks import check_count, over_limit
 from turnwright_core.entries import Entry, State, Tier, Visibility
 from turnwright_core.limits import CHUNK_BYTES, PAGE_SIZE_MAX
 from turnwright_core.text import LineSlice, slice_lines
-from turnwright_store.app.moments import NUMBER_MAX, At, Sighting, moment_of_cursor, sighting
+from turnwright_store.app.history import NUMBER_MAX, At, PastRun, moment_of_cursor, run_at
 from turnwright_store.app.packets import packet_messages
-from turnwright_store.app.reading import ENTRY_BYTES, Address, batches, weight_of
-from turnwright_store.domain.basis import Basis
+from turnwright_store.app.read_view import ENTRY_BYTES, RunRef, batches, weight_of
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection
 from turnwright_store.sql.forks import home_of
-from turnwright_store.sql.moments import find_shown_at
-from turnwright_store.sql.runs import Standing, get_standing
+from turnwright_store.sql.history import find_shown_at
+from turnwright_store.sql.runs import RunHead, get_run_head
 from turnwright_store.sql.turns import find_turn
-from turnwright_store.sql.views import Loaded, Shown, Wanted, find_shown, find_whole, load_entries
+from turnwright_store.sql.views import EntryRow, Loaded, Wanted, find_shown, find_whole, load_entries
 
 FEW_PATHS: Final = 8
 """Paths up to which they are read whole by one statement."""
@@ -40,57 +40,57 @@ _SENT: Final = re.compile(r"(system|user)://([1-9][0-9]{0,9})")
 _BETWEEN_MESSAGES: Final = "\n\n"
 
 
-class Lines(Struct, frozen=True):
+class LineRange(Struct, frozen=True):
     """Which lines of bodies are wanted; see slice_lines."""
 
     line: int | None = None
     limit: int | None = None
 
 
-class Wish(Struct, frozen=True):
+class PathsQuery(Struct, frozen=True):
     """What is wanted of entries."""
 
     paths: tuple[str, ...]
     bodies: bool = True
-    lines: Lines | None = None
+    lines: LineRange | None = None
     at: At | None = None
 
 
-class Got(Struct, frozen=True):
+class ReadEntry(Struct, frozen=True):
     """An entry, and which lines its body holds where some were asked for."""
 
     entry: Entry
     lines: LineSlice | None
 
 
-def get_entries(connection: Connection, basis: Basis, address: Address, wish: Wish) -> list[Got]:
+def get_entries(connection: Connection, rules: StoreRules, address: RunRef, wish: PathsQuery) -> list[ReadEntry]:
     """Entries by path, in the order of the request; those that the run does not see are left out.
 
     Raises LIMIT_EXCEEDED when they are more than one message holds, CURSOR_FOREIGN, TURN_NOT_FOUND.
     """
     check_count("paths", len(wish.paths), PAGE_SIZE_MAX)
-    run = get_standing(connection, address.project, address.run)
+    run = get_run_head(connection, address.project, address.run)
     paths = list(dict.fromkeys(wish.paths))
     loaded: dict[int, Loaded] = {}
     if wish.at is None:
-        then = Sighting(run, moment_of_cursor(run, run.cursor(basis.incarnation)), run.cursor(basis.incarnation))
+        then = PastRun(run, moment_of_cursor(run, run.cursor(rules.incarnation)), run.cursor(rules.incarnation))
         if wish.bodies and len(paths) <= FEW_PATHS:
             found, loaded = find_whole(connection, run.id, paths)
             if not wish.lines and len(found) == len(paths) and (entries := _at_once(connection, run, found, loaded)):
-                few = {entry.path: Got(entry, None) for entry in entries}
+                few = {entry.path: ReadEntry(entry, None) for entry in entries}
                 asked = [few[path] for path in wish.paths]
                 # One that is asked for several times stands there as often.
                 return asked if len(asked) == len(few) else _within_limit(asked)
         else:
             found = find_shown(connection, run.id, paths)
     else:
-        then = sighting(connection, run, basis.incarnation, wish.at)
+        then = run_at(connection, run, rules.incarnation, wish.at)
         found = find_shown_at(connection, then.run, then.moment, paths)
     got = _got(connection, then, found, wish, loaded)
     return _within_limit([got[path] for path in wish.paths if path in got])
 
 
-def entries_beside(connection: Connection, run: Standing, paths: Sequence[str]) -> list[Entry] | None:
+def entries_beside(connection: Connection, run: RunHead, paths: Sequence[str]) -> list[Entry] | None:
     """Entries that a run sees, for a transaction that has just written to it: few, and at once.
 
     None where that is not to be had: bodies that are long, or are put together first.
@@ -103,7 +103,7 @@ def entries_beside(connection: Connection, run: Standing, paths: Sequence[str]) 
 
 
 def _at_once(
-    connection: Connection, run: Standing, found: dict[str, Shown], loaded: dict[int, Loaded]
+    connection: Connection, run: RunHead, found: dict[str, EntryRow], loaded: dict[int, Loaded]
 ) -> list[Entry] | None:
     """Entries that were read whole already; None where one was not, or where they are much."""
     wanted = Wanted()
@@ -115,13 +115,13 @@ def _at_once(
 
 
 def _got(
-    connection: Connection, then: Sighting, found: dict[str, Shown], wish: Wish, loaded: dict[int, Loaded]
-) -> dict[str, Got]:
+    connection: Connection, then: PastRun, found: dict[str, EntryRow], wish: PathsQuery, loaded: dict[int, Loaded]
+) -> dict[str, ReadEntry]:
     """Loaded some at a time: of long bodies perhaps a few lines are wanted."""
     wanted = Wanted(bodies=wish.bodies or wish.lines is not None)
     if not wish.lines:
         _check_total(sum(weight_of(found[path], wanted) for path in wish.paths if path in found))
-    got: dict[str, Got] = {}
+    got: dict[str, ReadEntry] = {}
     total = 0
     for entry in _loaded(connection, then, found, wish, wanted, loaded):
         got[entry.path] = _cut(entry, wish)
@@ -132,9 +132,9 @@ def _got(
 
 def _loaded(
     connection: Connection,
-    then: Sighting,
-    found: dict[str, Shown],
-    wish: Wish,
+    then: PastRun,
+    found: dict[str, EntryRow],
+    wish: PathsQuery,
     wanted: Wanted,
     loaded: dict[int, Loaded],
 ) -> Iterator[Entry]:
@@ -145,14 +145,14 @@ def _loaded(
             yield entry if wanted.bodies else replace(entry, body="")
 
 
-def _cut(entry: Entry, wish: Wish) -> Got:
+def _cut(entry: Entry, wish: PathsQuery) -> ReadEntry:
     if not wish.lines:
-        return Got(entry, None)
+        return ReadEntry(entry, None)
     lines = slice_lines(entry.body, wish.lines.line, wish.lines.limit)
-    return Got(replace(entry, body=lines.text if wish.bodies else ""), replace(lines, text=""))
+    return ReadEntry(replace(entry, body=lines.text if wish.bodies else ""), replace(lines, text=""))
 
 
-def _within_limit(got: list[Got]) -> list[Got]:
+def _within_limit(got: list[ReadEntry]) -> list[ReadEntry]:
     total = 0
     for one in got:
         texts = len(one.entry.body.encode()) + len(one.entry.attributes_json.encode()) + len(one.entry.record)
@@ -166,7 +166,7 @@ def _check_total(total: int) -> None:
         raise over_limit("paths", ANSWER_BYTES_MAX, total, "bytes")
 
 
-def _sent(connection: Connection, then: Sighting, path: str) -> Entry | None:
+def _sent(connection: Connection, then: PastRun, path: str) -> Entry | None:
     """What the model was sent in a turn, as an entry; None for any other path (C22)."""
     named = _SENT.fullmatch(path)
     if not named or int(named[2]) > NUMBER_MAX:

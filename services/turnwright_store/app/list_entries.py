@@ -15,16 +15,16 @@ from turnwright_core.checks import check_chars, check_count, invalid
 from turnwright_core.entries import Cursor, Entry, State, Visibility
 from turnwright_core.limits import PATTERN_CHARS_MAX
 from turnwright_core.patterns import PatternError, Shape, match, search, shape_of
-from turnwright_store.app.moments import NUMBER_MAX, At, Sighting, sighting
-from turnwright_store.app.reading import Address, batches, weight_of
-from turnwright_store.domain.basis import Basis
+from turnwright_store.app.history import NUMBER_MAX, At, PastRun, run_at
+from turnwright_store.app.read_view import RunRef, batches, weight_of
 from turnwright_store.domain.checks import page_size
 from turnwright_store.domain.pages import page_of, place_of
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection
 from turnwright_store.sql.feed import END_OF_REVISION
-from turnwright_store.sql.moments import Interval, find_shown_at, list_history, list_shown_at
-from turnwright_store.sql.runs import Standing, get_standing
-from turnwright_store.sql.views import Shown, Wanted, find_shown, list_shown, load_entries
+from turnwright_store.sql.history import Interval, find_shown_at, list_history, list_shown_at
+from turnwright_store.sql.runs import RunHead, get_run_head
+from turnwright_store.sql.views import EntryRow, Wanted, find_shown, list_shown, load_entries
 
 NAMES_MAX: Final = 100
 """Most schemes, and most categories, that a filter names."""
@@ -33,7 +33,7 @@ _SCANNED_A_STATEMENT: Final = 500
 _WILD: Final = frozenset("*?[]{}!@+()\\")
 
 
-class Query(Struct, frozen=True):
+class EntryQuery(Struct, frozen=True):
     """Entries by pattern; what is empty fits everything."""
 
     pattern: str = ""
@@ -48,8 +48,8 @@ class Query(Struct, frozen=True):
     at: At | None = None
 
 
-Source = Callable[[list[str]], dict[str, Shown]]
-Ranges = Callable[[str, str, int], list[Shown]]
+Source = Callable[[list[str]], dict[str, EntryRow]]
+Ranges = Callable[[str, str, int], list[EntryRow]]
 
 
 class Candidates(Struct, frozen=True):
@@ -60,11 +60,11 @@ class Candidates(Struct, frozen=True):
     """(prefix, path before, most) -> entries in path order."""
 
 
-def candidates_now(connection: Connection, run: Standing) -> Candidates:
+def candidates_now(connection: Connection, run: RunHead) -> Candidates:
     return Candidates(partial(find_shown, connection, run.id), partial(list_shown, connection, run.id))
 
 
-def candidates_then(connection: Connection, then: Sighting) -> Candidates:
+def candidates_then(connection: Connection, then: PastRun) -> Candidates:
     return Candidates(
         partial(find_shown_at, connection, then.run, then.moment),
         partial(list_shown_at, connection, then.run, then.moment),
@@ -72,7 +72,7 @@ def candidates_then(connection: Connection, then: Sighting) -> Candidates:
 
 
 def list_entries(
-    connection: Connection, basis: Basis, address: Address, query: Query, check_time: Callable[[], None]
+    connection: Connection, rules: StoreRules, address: RunRef, query: EntryQuery, check_time: Callable[[], None]
 ) -> tuple[list[Entry], str]:
     """A page of entries that fit, in path order; all pages are of the moment of the first one.
 
@@ -81,21 +81,21 @@ def list_entries(
     _check(query)
     size = page_size(query.size)
     at, after = _place_of(query)
-    run = get_standing(connection, address.project, address.run)
-    then = None if at is None else sighting(connection, run, basis.incarnation, at)
+    run = get_run_head(connection, address.project, address.run)
+    then = None if at is None else run_at(connection, run, rules.incarnation, at)
     candidates = candidates_then(connection, then) if then else candidates_now(connection, run)
     shown_by = then.run if then else run
     wanted = Wanted(bodies=query.bodies)
-    place = _places(at if at is not None else run.cursor(basis.incarnation))
+    place = _places(at if at is not None else run.cursor(rules.incarnation))
     try:
-        fitting = fitting_entries(connection, basis, shown_by, candidates, query, after, check_time)
+        fitting = fitting_entries(connection, rules, shown_by, candidates, query, after, check_time)
         page, more = page_of(fitting, size, lambda one: (*place, one.path), lambda one: weight_of(one, wanted))
     except PatternError as error:
         raise invalid("pattern", str(error)) from None
     return load_entries(connection, shown_by, page, wanted), more
 
 
-def _check(query: Query) -> None:
+def _check(query: EntryQuery) -> None:
     check_chars("pattern", query.pattern, PATTERN_CHARS_MAX)
     check_chars("body_pattern", query.body_pattern, PATTERN_CHARS_MAX)
     check_count("schemes", len(query.schemes), NAMES_MAX)
@@ -109,7 +109,7 @@ def _places(at: At) -> tuple[str, int, int, int, int]:
     return at.incarnation, at.run_revision, at.project_revision, at.global_revision, 0
 
 
-def _place_of(query: Query) -> tuple[At | None, str]:
+def _place_of(query: EntryQuery) -> tuple[At | None, str]:
     """The moment of a page, None for now, and the path that it begins behind."""
     place = place_of(query.token, str, int, int, int, int, str)
     if place is None:
@@ -133,19 +133,19 @@ def time_limit(clock_s: Callable[[], float], limit_s: float) -> Callable[[], Non
 
 def fitting_entries(
     connection: Connection,
-    basis: Basis,
-    run: Standing,
+    rules: StoreRules,
+    run: RunHead,
     candidates: Candidates,
-    query: Query,
+    query: EntryQuery,
     after: str,
     check_time: Callable[[], None],
-) -> Iterator[Shown]:
+) -> Iterator[EntryRow]:
     """What fits a query, in path order, behind a path. Raises PatternError, and what `check_time` raises."""
     for found in _candidates(candidates, query, after):
         fitting = []
         for one in found:
             check_time()
-            if _fits(basis, query, one) and (not query.pattern or match(query.pattern, one.path)):
+            if _fits(rules, query, one) and (not query.pattern or match(query.pattern, one.path)):
                 fitting.append(one)
         if not query.body_pattern:
             yield from fitting
@@ -157,16 +157,16 @@ def fitting_entries(
                     yield one
 
 
-def _fits(basis: Basis, query: Query, one: Shown) -> bool:
+def _fits(rules: StoreRules, query: EntryQuery, one: EntryRow) -> bool:
     return (
         (not query.schemes or one.scheme in query.schemes)
-        and (not query.categories or basis.scheme(one.scheme).category in query.categories)
+        and (not query.categories or rules.scheme(one.scheme).category in query.categories)
         and (not query.visibilities or one.visibility in query.visibilities)
         and (not query.states or one.state in query.states)
     )
 
 
-def _candidates(candidates: Candidates, query: Query, after: str) -> Iterator[list[Shown]]:
+def _candidates(candidates: Candidates, query: EntryQuery, after: str) -> Iterator[list[EntryRow]]:
     """What may fit, in path order, some at a time: a path by itself, else what begins as the pattern does."""
     shape = shape_of(query.pattern) if query.pattern else Shape.GLOB
     if shape is Shape.LITERAL:
@@ -208,11 +208,11 @@ class HistoryQuery(Struct, frozen=True):
     token: str = ""
 
 
-def list_entry_history(connection: Connection, address: Address, query: HistoryQuery) -> tuple[list[PastEntry], str]:
+def list_entry_history(connection: Connection, address: RunRef, query: HistoryQuery) -> tuple[list[PastEntry], str]:
     """A page of the intervals of a path, latest first."""
     size = page_size(query.size)
     (before,) = place_of(query.token, int) or (END_OF_REVISION,)
-    run = get_standing(connection, address.project, address.run)
+    run = get_run_head(connection, address.project, address.run)
     wanted = Wanted(bodies=query.bodies)
     intervals = list_history(connection, run.id, query.path, max(0, min(int(before), END_OF_REVISION)), size + 1)
     page, more = page_of(intervals, size, _revision_of, lambda one: weight_of(one.shown, wanted))

@@ -23,7 +23,7 @@ from msgspec import Struct
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.locks import run_lock
 from turnwright_store.ports import Connection, Database, Durability, Transaction
-from turnwright_store.sql import folding as rows
+from turnwright_store.sql import compaction as rows
 
 PIECES_MAX: Final = 4096
 """Chunks of a body that still grows from which it is folded; at 4 KB each they make the longest body."""
@@ -46,11 +46,11 @@ class Folded(Struct, frozen=True):
     packed: Any
 
 
-def folding(database: Database, every_s: float) -> Chore:
-    return Chore("folding", every_s, partial(fold_some, database))
+def compaction(database: Database, every_s: float) -> Chore:
+    return Chore("folding", every_s, partial(compact_some, database))
 
 
-async def fold_some(database: Database, pieces_max: int = PIECES_MAX) -> bool:
+async def compact_some(database: Database, pieces_max: int = PIECES_MAX) -> bool:
     """Fold some bodies; whether there may be more. One that still grows is folded from so many pieces."""
     folded = await database.read(partial(prepare, pieces_max=pieces_max))
     if not folded:

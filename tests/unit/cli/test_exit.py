@@ -13,7 +13,7 @@ from turnwright_cli.session import in_time
 
 STUCK_THREAD = """
 import asyncio, threading
-from turnwright_cli.leaving import watched
+from turnwright_cli.exit import watched
 async def work():
     asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
     print("told")
@@ -43,8 +43,8 @@ def test_what_hangs_does_not_keep_a_command_from_ending(program):
 
 STUCK_AFTER_A_FAULT = """
 import asyncio, threading
-from turnwright_cli.exits import FailureError
-from turnwright_cli.leaving import watched
+from turnwright_cli.exit_codes import FailureError
+from turnwright_cli.exit import watched
 async def work():
     asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
     raise FailureError(3, "It was not to be had.")

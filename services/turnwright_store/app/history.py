@@ -15,8 +15,8 @@ from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
 from turnwright_store.ports import Connection
 from turnwright_store.sql.forks import home_of_turn
-from turnwright_store.sql.moments import Moment
-from turnwright_store.sql.runs import Standing
+from turnwright_store.sql.history import Moment
+from turnwright_store.sql.runs import RunHead
 
 NUMBER_MAX: Final = 2**32 - 1
 """Largest number of a turn that the contract can say."""
@@ -25,10 +25,10 @@ At = Cursor | int
 """How a caller names a moment; an int is the number of a turn that has ended."""
 
 
-class Sighting(Struct, frozen=True):
+class PastRun(Struct, frozen=True):
     """A run at an earlier moment."""
 
-    run: Standing
+    run: RunHead
     """The run that is read: the ancestor where the turn was inherited."""
     moment: Moment
     cursor: Cursor
@@ -46,20 +46,20 @@ def check_cursor(after: Cursor, now: Cursor) -> None:
         raise fault(Reason.CURSOR_FOREIGN, "This cursor is from another history of the store: take a snapshot.")
 
 
-def moment_of_cursor(run: Standing, cursor: Cursor) -> Moment:
+def moment_of_cursor(run: RunHead, cursor: Cursor) -> Moment:
     return Moment(run.id, cursor.run_revision, cursor.project_revision, cursor.global_revision)
 
 
-def sighting(connection: Connection, run: Standing, incarnation: str, at: At) -> Sighting:
+def run_at(connection: Connection, run: RunHead, incarnation: str, at: At) -> PastRun:
     """A run at a moment. Raises CURSOR_FOREIGN, TURN_NOT_FOUND."""
     now = run.cursor(incarnation)
     if isinstance(at, int):
         return _end_of_turn(connection, run, now, at)
     check_cursor(at, now)
-    return Sighting(run, moment_of_cursor(run, at), at)
+    return PastRun(run, moment_of_cursor(run, at), at)
 
 
-def _end_of_turn(connection: Connection, run: Standing, now: Cursor, number: int) -> Sighting:
+def _end_of_turn(connection: Connection, run: RunHead, now: Cursor, number: int) -> PastRun:
     home = home_of_turn(connection, run.id, number) if 0 < number <= NUMBER_MAX else None
     if home is None:
         message = f"No turn {number} of {run.alias} has ended, or the run that had it was removed."
@@ -68,4 +68,4 @@ def _end_of_turn(connection: Connection, run: Standing, now: Cursor, number: int
     # A fork has no revision for what was before it: to its own feed such a moment is the very beginning.
     revision = home.revision if home.run_id == run.id else 0
     cursor = Cursor(now.incarnation, revision, home.project, home.global_)
-    return Sighting(replace(run, id=home.run_id), moment, cursor)
+    return PastRun(replace(run, id=home.run_id), moment, cursor)

@@ -37,7 +37,7 @@ SYNCS_MAX: Final = 64
 _log = get_logger("places")
 
 
-class Places:
+class Placements:
     """Finds the place of a loop; keeps what a run knows of its files between loops."""
 
     def __init__(

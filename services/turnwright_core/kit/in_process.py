@@ -16,7 +16,7 @@ from typing import Any, Final
 import grpc
 from msgspec import Struct
 
-from turnwright_core.kit.local_context import LocalContext, Metadata, error_of
+from turnwright_core.kit.in_process_context import LocalContext, Metadata, error_of
 
 Neighbours = Mapping[str, "LocalServer"]
 """Servers of this process, by the address at which others reach them."""
@@ -119,7 +119,7 @@ class LocalChannel:
 
 
 async def _answered(handler: Callable[..., Awaitable[Any]], request: Any, context: LocalContext) -> Any:
-    with context.telling():
+    with context.outcome():
         return await handler(request, context)
 
 
@@ -157,7 +157,7 @@ class LocalStream:
 
     async def _run(self, server: LocalServer, method: str, request: Any, context: LocalContext) -> None:
         handler = server.find(method)
-        with context.telling():
+        with context.outcome():
             await self._take(handler.unary_stream(request, context))
 
     def _expire(self) -> None:

@@ -32,7 +32,7 @@ OUTCOME_STATES = (State.FAILED, State.CANCELLED)
 """The states that carry an outcome (RU018)."""
 
 
-class Sight(Struct):
+class View(Struct):
     """A run's view of an entry. `id` is the stored interval, 0 for one that is not stored yet."""
 
     id: int
@@ -48,7 +48,7 @@ class Sight(Struct):
 
 
 # A tuple is made many times as fast as a frozen dataclass, and each entry of a request has one of these two.
-class Content(NamedTuple):
+class StoredVersion(NamedTuple):
     """A stored version of an entry, without its body."""
 
     entry: int
@@ -67,7 +67,7 @@ class Content(NamedTuple):
     """When it was written, in milliseconds since 1970."""
 
 
-class Left(Struct, frozen=True):
+class ClosedView(Struct, frozen=True):
     """A stored view that ends."""
 
     view: int
@@ -77,11 +77,11 @@ class Left(Struct, frozen=True):
     state: State
 
 
-ReadBody = Callable[[Content, int], str]
+ReadBody = Callable[[StoredVersion, int], str]
 """(version, bytes of its tail) -> body."""
 
 
-class Draft(NamedTuple):
+class DraftVersion(NamedTuple):
     """A version that is to be stored."""
 
     body: str
@@ -92,12 +92,12 @@ class Draft(NamedTuple):
     writer: Tier
 
 
-def draft(body: str, attributes: str, record: bytes, writer: Tier) -> Draft:
+def draft_version(body: str, attributes: str, record: bytes, writer: Tier) -> DraftVersion:
     data = body.encode()
-    return Draft(body, len(data), hashlib.sha256(data).hexdigest(), attributes, record, writer)
+    return DraftVersion(body, len(data), hashlib.sha256(data).hexdigest(), attributes, record, writer)
 
 
-class Home(Struct, frozen=True):
+class HomeScope(Struct, frozen=True):
     """Where entries of a path are made: the scope that its scheme says."""
 
     scope: int
@@ -107,22 +107,22 @@ class Home(Struct, frozen=True):
     """The entry that is there, where the content that is seen is another one's; 0: none."""
 
 
-class Slot(Struct):
+class PathState(Struct):
     """One path of one run."""
 
     path: str
     scheme: str
-    home: Home
+    home: HomeScope
     limits: WriteLimits
-    content: Content | None
+    content: StoredVersion | None
     tail: int
     """Bytes of chunks on top of the content."""
-    sight: Sight | None
-    draft: Draft | None = None
+    view: View | None
+    draft: DraftVersion | None = None
     appended: list[str] = field(default_factory=list)
     """What goes on top of the draft, or of the content and its tail."""
     appended_bytes: int = 0
-    left: Left | None = None
+    closed: ClosedView | None = None
     """The stored view that ends; a path has no more than one."""
     given: str | None = None
     """The body, where a write gave the one that is stored."""
@@ -133,7 +133,7 @@ class Slot(Struct):
     @property
     def stored_revision(self) -> int:
         """Revision of the stored view, 0 when there is none."""
-        return self.sight.revision if self.sight else 0
+        return self.view.revision if self.view else 0
 
     @property
     def is_taken(self) -> bool:
@@ -175,7 +175,7 @@ class Slot(Struct):
         base = self.draft.body if self.draft else read_body(self.content, self.tail) if self.content else ""
         return "".join([base, *self.appended])
 
-    def apply(self, change: SetEntry | AppendEntry | RemoveEntry, stamp: Stamp, read_body: ReadBody) -> bool:
+    def apply(self, change: SetEntry | AppendEntry | RemoveEntry, stamp: WriteStamp, read_body: ReadBody) -> bool:
         """Apply one write; whether it changed anything."""
         if isinstance(change, SetEntry):
             self._set(change, stamp, read_body)
@@ -191,12 +191,12 @@ class Slot(Struct):
 
         A copy is finished, whatever its source is: nobody goes on with it. That of a record is no command.
         """
-        if self.sight is None:
+        if self.view is None:
             raise fault(Reason.ENTRY_NOT_FOUND, f"There is no entry {self.path} to copy.", path=self.path)
         return SetEntry(
             self.body(read_body),
             self.attributes,
-            visibility=visibility or self.sight.visibility,
+            visibility=visibility or self.view.visibility,
             state=State.RESOLVED,
             record=b"",
         )
@@ -213,38 +213,38 @@ class Slot(Struct):
         """The draft is stored now, under this entry and revision of its scope."""
         assert self.draft
         made = self.draft
-        self.content = Content(
+        self.content = StoredVersion(
             entry, self.home.scope, 0, rev, made.hash, made.body_size_bytes, made.writer, made.attributes, made.record,
             now_ms,
         )  # fmt: skip
         self.tail = 0
 
     def _remove(self) -> bool:
-        if self.sight is None:
+        if self.view is None:
             return False
         inherited = self.is_inherited
         self._close()
         if inherited:
             # It is in no scope of this run; without its view the run does not know it.
             self.content, self.tail = None, 0
-        self.sight = None
+        self.view = None
         self.touched = True
         return True
 
     def _close(self) -> None:
-        if self.sight is not None and self.sight.id:
-            sight = self.sight
-            self.is_proposal |= sight.state is State.PROPOSED
-            self.left = Left(sight.id, self.content.scope if self.content else 0, sight.visibility, sight.state)
-            sight.id = 0
+        if self.view is not None and self.view.id:
+            view = self.view
+            self.is_proposal |= view.state is State.PROPOSED
+            self.closed = ClosedView(view.id, self.content.scope if self.content else 0, view.visibility, view.state)
+            view.id = 0
 
-    def _set(self, change: SetEntry, stamp: Stamp, read_body: ReadBody) -> None:
+    def _set(self, change: SetEntry, stamp: WriteStamp, read_body: ReadBody) -> None:
         given = gives_content(change)
         if given or not self.is_taken:
             if not (given or change.state):
                 raise fault(Reason.ENTRY_NOT_FOUND, f"There is no entry {self.path} to change.", path=self.path)
             self._set_content(change, stamp.writer, read_body)
-        old = self.sight
+        old = self.view
         state = change.state or (old.state if old else State.RESOLVED)
         outcome = change.outcome
         if outcome is None:
@@ -255,21 +255,21 @@ class Slot(Struct):
         visibility = change.visibility or (old.visibility if old else initial)
         self._see(stamp, visibility, state, outcome)
 
-    def _see(self, stamp: Stamp, visibility: Visibility, state: State, outcome: str) -> None:
-        old = self.sight
+    def _see(self, stamp: WriteStamp, visibility: Visibility, state: State, outcome: str) -> None:
+        old = self.view
         self._close()
         self.is_proposal |= state is State.PROPOSED
         turn, loop = stamp.turn_for(old), stamp.loop_for(old)
         if old is None:
-            self.sight = Sight(0, 0, visibility, state, outcome, turn, loop, 0, 1)
+            self.view = View(0, 0, visibility, state, outcome, turn, loop, 0, 1)
         else:
             count = old.write_count + 1
-            self.sight = Sight(0, old.revision, visibility, state, outcome, turn, loop, old.position, count)
+            self.view = View(0, old.revision, visibility, state, outcome, turn, loop, old.position, count)
 
     def _set_content(self, change: SetEntry, writer: Tier, read_body: ReadBody) -> None:
         """Make a draft where the body, the attributes or the record differ from what is there."""
         # A run that took its own entry away and writes another one: nobody sees what the old one said any more.
-        is_anew = change.body is not None and self.sight is None and not self.home.shared
+        is_anew = change.body is not None and self.view is None and not self.home.shared
         attributes = self._attributes_after(change, "{}" if is_anew else self.attributes)
         record = change.record
         if record is None:
@@ -278,7 +278,7 @@ class Slot(Struct):
             if self.is_inherited or (attributes, record) != (self.attributes, self.record):
                 self._draft(self.body(read_body), attributes, record, writer)
             return
-        new = draft(change.body or "", attributes, record, writer)
+        new = draft_version(change.body or "", attributes, record, writer)
         if self._is_whole and (new.hash, attributes, record) == (self._hash, self.attributes, self.record):
             self.given = new.body
             return
@@ -313,15 +313,15 @@ class Slot(Struct):
             actual=there,
         )
 
-    def _append(self, text: str, stamp: Stamp, read_body: ReadBody) -> None:
-        sight = self.sight
-        if sight is None:
+    def _append(self, text: str, stamp: WriteStamp, read_body: ReadBody) -> None:
+        view = self.view
+        if view is None:
             raise fault(Reason.ENTRY_NOT_FOUND, f"There is no entry {self.path} to append to.", path=self.path)
-        if sight.state is not State.STREAMING:
+        if view.state is not State.STREAMING:
             raise fault(
                 Reason.TRANSITION_FORBIDDEN,
-                f"{self.path} is {sight.state.name.lower()}; only a streaming entry can be appended to.",
-                **{"from": sight.state.name.lower(), "to": "streaming", "object": self.path},
+                f"{self.path} is {view.state.name.lower()}; only a streaming entry can be appended to.",
+                **{"from": view.state.name.lower(), "to": "streaming", "object": self.path},
             )
         more = len(text.encode())
         if self.body_size_bytes + more > self.limits.body_bytes_max:
@@ -332,10 +332,10 @@ class Slot(Struct):
         if text:
             self.appended.append(text)
             self.appended_bytes += more
-        self._see(stamp, sight.visibility, sight.state, sight.outcome)
+        self._see(stamp, view.visibility, view.state, view.outcome)
 
     def _draft(self, body: str, attributes: str, record: bytes, writer: Tier) -> None:
-        self.draft = draft(body, attributes, record, writer)
+        self.draft = draft_version(body, attributes, record, writer)
         self.appended, self.appended_bytes = [], 0
 
     @property
@@ -360,7 +360,7 @@ def gives_content(change: SetEntry) -> bool:
     return any(one is not None for one in given)
 
 
-class Stamp(Struct, frozen=True):
+class WriteStamp(Struct, frozen=True):
     """Who writes, and what the view is stamped with: `turn` and `loop` win, else a view keeps its own."""
 
     writer: Tier
@@ -369,13 +369,13 @@ class Stamp(Struct, frozen=True):
     turn_now: int
     loop_now: int
 
-    def turn_for(self, old: Sight | None) -> int:
+    def turn_for(self, old: View | None) -> int:
         """The turn to stamp: the write's, else the view's, else the current one."""
         if self.turn is not None:
             return self.turn
         return old.turn if old else self.turn_now
 
-    def loop_for(self, old: Sight | None) -> int:
+    def loop_for(self, old: View | None) -> int:
         """The loop to stamp: the write's, else the view's, else the current one."""
         if self.loop is not None:
             return self.loop

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from turnwright_cli.exits import FAILED, INTERRUPTED, USAGE, FailureError, failure_of
+from turnwright_cli.exit_codes import FAILED, INTERRUPTED, USAGE, FailureError, failure_of
 from turnwright_cli.output import complain
 from turnwright_cli.plain import safe_text
 from turnwright_core.errors import TurnwrightError

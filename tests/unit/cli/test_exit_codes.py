@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from turnwright_cli.exits import EXIT_OF_LOOP, FailureError, advice_after, failure_of
-from turnwright_cli.failing import expected, report
+from turnwright_cli.crash_report import expected, report
+from turnwright_cli.exit_codes import EXIT_OF_LOOP, FailureError, advice_after, failure_of
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.settings import SettingsError
 from turnwright_core.runs import LOOP_ENDED, PROPOSED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from turnwright.types.v1 import loop_pb2, run_pb2
 
-from turnwright_cli.standing import run_words
+from turnwright_cli.status_words import run_words
 
 
 def loop(status: int, reason: str = "") -> loop_pb2.Loop:

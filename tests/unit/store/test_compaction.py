@@ -11,10 +11,10 @@ from sqlalchemy import func, select
 from turnwright_core.entries import AppendEntry, EntryWrite, RemoveEntry, SetEntry, State, Tier
 from turnwright_core.kit.auth import Caller
 from turnwright_core.runs import LoopSettings, Mode, Model, RunSettings
-from turnwright_store.app import commands, folding, ledger, registry
+from turnwright_store.app import commands, compaction, ledger, registry
 from turnwright_store.app.opening import open_store
-from turnwright_store.app.reading import Address
-from turnwright_store.domain.basis import Basis
+from turnwright_store.app.read_view import RunRef
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.ports import Durability
 from turnwright_store.sql.runs import get_run
@@ -24,22 +24,22 @@ from turnwright_store.sql.views import Wanted, find_shown, load_entries
 pytestmark = pytest.mark.asyncio
 
 SYSTEM = Caller("operator", Tier.SYSTEM, Tier.SYSTEM)
-ADDRESS = Address("p", "r")
+ADDRESS = RunRef("p", "r")
 PATH = "sh://turn_1/x_1"
 
 
 class Store:
     """A database with one run."""
 
-    def __init__(self, database, basis):
+    def __init__(self, database, rules):
         self.database = database
-        self.basis = basis
+        self.rules = rules
 
     async def write(self, *changes, path=PATH):
         writes = [EntryWrite(path, change, Tier.PLUGIN) for change in changes]
         work = partial(
             ledger.write_entries,
-            basis=self.basis,
+            rules=self.rules,
             caller=SYSTEM,
             address=ADDRESS,
             epoch=None,
@@ -69,12 +69,12 @@ async def store(tmp_path):
     await database.start()
     opening = partial(open_store, new_incarnation=lambda: "i", vendor_models={}, context_lengths={}, context_prefix="")
     opened = await database.write(opening, Durability.NORMAL, ())
-    one = Store(database, Basis(opened.incarnation, opened.schemes, opened.global_scope, 9, 1.0, 1.0))
+    one = Store(database, StoreRules(opened.incarnation, opened.schemes, opened.global_scope, 9, 1.0, 1.0))
     fields = {"prompt": "x", "settings": LoopSettings(Mode.ACT, "fast"), "run_settings": RunSettings()}
     for work in (
         partial(registry.put_models, models=[Model("fast", "v/m")]),
         partial(registry.init_project, root="/p", workspace_id="w", name="p"),
-        partial(commands.enqueue_loop, basis=one.basis, caller=SYSTEM, address=ADDRESS, **fields),
+        partial(commands.enqueue_loop, rules=one.rules, caller=SYSTEM, address=ADDRESS, **fields),
     ):
         await database.write(work, Durability.NORMAL, ())
     yield one
@@ -94,17 +94,17 @@ async def test_a_closed_body_is_folded(store, piece):
     await store.write(AppendEntry(piece))
     await store.write(CLOSED)
     before = await store.entry()
-    assert await folding.fold_some(store.database) is True
+    assert await compaction.compact_some(store.database) is True
     assert await store.chunks() == 0
     after = await store.entry()
     assert after.hash == hashlib.sha256(after.body.encode()).hexdigest()
     assert (after.body, after.revision, after.body_size_bytes) == (before.body, before.revision, before.body_size_bytes)
-    assert await folding.fold_some(store.database) is False
+    assert await compaction.compact_some(store.database) is False
 
 
 async def test_a_body_that_grows_is_left_alone(store):
     await store.write(streaming(), AppendEntry("x"))
-    assert await folding.fold_some(store.database) is False
+    assert await compaction.compact_some(store.database) is False
     assert await store.chunks() == 1
 
 
@@ -112,22 +112,22 @@ async def test_a_body_that_grows_in_very_many_pieces_is_folded_as_far_as_it_has_
     await store.write(streaming("a"))
     for piece in "bcd":
         await store.write(AppendEntry(piece))
-    folded = await store.database.read(partial(folding.prepare, pieces_max=3))
+    folded = await store.database.read(partial(compaction.prepare, pieces_max=3))
     await store.write(AppendEntry("e"))
-    assert await store.database.write(partial(folding.store, folded=folded), Durability.NORMAL, ()) is True
+    assert await store.database.write(partial(compaction.store, folded=folded), Durability.NORMAL, ()) is True
     await store.write(AppendEntry("f"))
     assert (await store.entry()).body == "abcdef"
     assert await store.chunks() == 2
     await store.write(CLOSED)
-    assert await folding.fold_some(store.database) is True
+    assert await compaction.compact_some(store.database) is True
     assert (await store.entry()).body == "abcdef"
 
 
 async def test_what_was_folded_meanwhile_is_not_folded_twice(store):
     await store.write(streaming("a"), AppendEntry("b"))
     await store.write(CLOSED)
-    folded = await store.database.read(folding.prepare)
-    store_it = partial(folding.store, folded=folded)
+    folded = await store.database.read(compaction.prepare)
+    store_it = partial(compaction.store, folded=folded)
     assert await store.database.write(store_it, Durability.NORMAL, ()) is True
     assert await store.database.write(store_it, Durability.NORMAL, ()) is False
     assert (await store.entry()).body == "ab"
@@ -136,18 +136,18 @@ async def test_what_was_folded_meanwhile_is_not_folded_twice(store):
 async def test_a_removed_stream_is_folded_and_comes_back(store):
     await store.write(streaming("a"), AppendEntry("b"))
     await store.write(AppendEntry("c"), RemoveEntry())
-    assert await folding.fold_some(store.database) is True
+    assert await compaction.compact_some(store.database) is True
     assert await store.chunks() == 0
     await store.write(SetEntry(state=State.STREAMING), AppendEntry("d"))
     assert (await store.entry()).body == "abcd"
 
 
 async def test_many_bodies_are_folded_some_at_a_time(store):
-    count = folding.BODIES_MAX + 1
+    count = compaction.BODIES_MAX + 1
     for number in range(count):
         await store.write(streaming(), AppendEntry("x"), path=f"sh://turn_1/x_{number}")
         await store.write(CLOSED, path=f"sh://turn_1/x_{number}")
-    assert [await folding.fold_some(store.database) for _ in range(3)] == [True, True, False]
+    assert [await compaction.compact_some(store.database) for _ in range(3)] == [True, True, False]
     assert await store.chunks() == 0
 
 
@@ -163,7 +163,7 @@ async def test_any_order_of_appends_folds_and_changes_keeps_the_body(store, seed
                 await store.write(SetEntry(state=State.STREAMING), AppendEntry(f"[{number}é]"))
                 body += f"[{number}é]"
             case "fold":
-                await folding.fold_some(store.database, pieces_max=2)
+                await compaction.compact_some(store.database, pieces_max=2)
             case "view":
                 await store.write(SetEntry(visibility=random_.choice([1, 2, 3])))
             case "attributes":

@@ -10,7 +10,7 @@ from turnwright_core.schemes import Scheme
 from turnwright_store.domain.limits import WriteLimits
 
 
-class Basis(Struct, frozen=True):
+class StoreRules(Struct, frozen=True):
     """Read at the start. Nothing in it changes; another one takes its place when schemes are registered."""
 
     incarnation: str

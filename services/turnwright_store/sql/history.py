@@ -33,14 +33,14 @@ from turnwright_store.ports import Connection
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.entries import SEEN_VERSION, parts
 from turnwright_store.sql.keys import is_of, key_in_sql, newest
-from turnwright_store.sql.runs import Standing
+from turnwright_store.sql.runs import RunHead
 from turnwright_store.sql.tables import entries, versions, views
 from turnwright_store.sql.views import (
     ENTRY,
     IN_RANGE,
     KINDS,
     SHOWN_COLUMNS,
-    Shown,
+    EntryRow,
     Wanted,
     filter_values,
     fits,
@@ -123,17 +123,17 @@ RANGE_AT: Final = halves(SHOWN_AT.where(IN_RANGE), HAS_ENDED).order_by("path").l
 
 
 def snapshot_at(
-    connection: Connection, run: Standing, moment: Moment, wanted: Wanted, hidden: Sequence[str]
-) -> list[Shown]:
+    connection: Connection, run: RunHead, moment: Moment, wanted: Wanted, hidden: Sequence[str]
+) -> list[EntryRow]:
     """What a run saw at a moment, in the order of position."""
     kind, values = filter_values(run, wanted, hidden)
     values |= moment.values(run.project_scope)
     return shown_rows(connection.execute(SNAPSHOT_AT[kind], values))
 
 
-def find_shown_at(connection: Connection, run: Standing, moment: Moment, paths: Sequence[str]) -> dict[str, Shown]:
+def find_shown_at(connection: Connection, run: RunHead, moment: Moment, paths: Sequence[str]) -> dict[str, EntryRow]:
     """What a run saw of these paths at a moment."""
-    found: dict[str, Shown] = {}
+    found: dict[str, EntryRow] = {}
     for part in parts(storable(paths)):
         values = {**moment.values(run.project_scope), "paths": part}
         found |= {shown.path: shown for shown in shown_rows(connection.execute(PATHS_AT, values))}
@@ -141,8 +141,8 @@ def find_shown_at(connection: Connection, run: Standing, moment: Moment, paths: 
 
 
 def list_shown_at(
-    connection: Connection, run: Standing, moment: Moment, prefix: str, after_path: str, page: int
-) -> list[Shown]:
+    connection: Connection, run: RunHead, moment: Moment, prefix: str, after_path: str, page: int
+) -> list[EntryRow]:
     """What a run saw at a moment of the paths that begin with a prefix, in path order, those after a path."""
     if "\0" in prefix:
         return []
@@ -202,7 +202,7 @@ _SAME_MS_MAX: Final = 20
 class Interval(Struct, frozen=True):
     """A view of a run over the revisions from `shown.revision` on."""
 
-    shown: Shown
+    shown: EntryRow
     to_rev: int | None
     """The revision at which it ended."""
     is_pinned: bool
@@ -218,7 +218,7 @@ def list_history(connection: Connection, run_id: int, path: str, before: int, pa
         return []
     values = {"run_id": run_id, "path": path, "before": before}
     rows = connection.execute(_HISTORY, {**values, "page": page}).all()
-    intervals = [Interval(Shown(*shown), to_rev, pinned is not None) for to_rev, pinned, *shown in rows]
+    intervals = [Interval(EntryRow(*shown), to_rev, pinned is not None) for to_rev, pinned, *shown in rows]
     if all(one.is_pinned or one.to_rev is None for one in intervals):
         return intervals
     later = connection.execute(_BEGUN_LATER, {**values, "page": _SAME_MS_MAX}).all()

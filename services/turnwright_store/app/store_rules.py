@@ -26,10 +26,10 @@ from turnwright_core.limits import (
 from turnwright_core.patterns import PatternError, Shape, match, shape_of
 from turnwright_core.schemes import BY_NAME, CATEGORIES, SCOPES, Scheme
 from turnwright_store.app.maintenance import Chore
-from turnwright_store.domain.basis import Basis
 from turnwright_store.domain.checks import check_name, page_size
 from turnwright_store.domain.pages import page_of, place_of
 from turnwright_store.domain.permissions import check_floor
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Database, Transaction
 from turnwright_store.sql import registry
 from turnwright_store.sql import rules as rows
@@ -41,7 +41,7 @@ KINDS: Final = {"": ADD, "active": ADD, ADD: ADD, READONLY: READONLY, IGNORE: IG
 """Kinds of constraints as callers say them, and as they are kept (C7)."""
 
 
-def put_scheme(tx: Transaction, basis: Basis, caller: Caller, wanted: Scheme) -> list[Scheme]:
+def put_scheme(tx: Transaction, rules: StoreRules, caller: Caller, wanted: Scheme) -> list[Scheme]:
     """Register a scheme or change one; all schemes as they are then. Raises SCHEME_FIXED.
 
     The global scope's revision rises with it, as with everything that all runs share.
@@ -60,15 +60,15 @@ def put_scheme(tx: Transaction, basis: Basis, caller: Caller, wanted: Scheme) ->
         )
     check_count("schemes", len({*known, wanted.name}), SCHEMES_MAX)
     registry.put_schemes(tx.connection, [wanted])
-    raise_revision(tx, basis.global_scope)
+    raise_revision(tx, rules.global_scope)
     return registry.list_schemes(tx.connection)
 
 
-class Knowing(Protocol):
+class SchemeCache(Protocol):
     """What goes by the schemes."""
 
     @property
-    def basis(self) -> Basis:
+    def rules(self) -> StoreRules:
         """What every transaction knows beforehand; replaced as a whole."""
         ...
 
@@ -77,14 +77,14 @@ class Knowing(Protocol):
         ...
 
 
-def learning(database: Database, knowing: Knowing, every_s: float) -> Chore:
+def schemes_refresh(database: Database, knowing: SchemeCache, every_s: float) -> Chore:
     """Finds out what other replicas have registered."""
 
     async def look() -> bool:
-        before = knowing.basis
+        before = knowing.rules
         found = await database.read(registry.list_schemes)
         # A scheme that was registered here meanwhile is newer than what was read.
-        if knowing.basis is before and {scheme.name: scheme for scheme in found} != before.schemes:
+        if knowing.rules is before and {scheme.name: scheme for scheme in found} != before.schemes:
             knowing.learn(found)
         return False
 

@@ -13,14 +13,14 @@ from msgspec import Struct
 
 from turnwright_core.checks import check_count, invalid
 from turnwright_core.entries import Cursor, Entry
-from turnwright_store.app.moments import At, check_cursor, moment_of_cursor, sighting
-from turnwright_store.domain.basis import Basis
+from turnwright_store.app.history import At, check_cursor, moment_of_cursor, run_at
 from turnwright_store.domain.pages import in_parts
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Database
-from turnwright_store.sql.feed import END_OF_REVISION, Feed, Place
-from turnwright_store.sql.moments import snapshot_at
-from turnwright_store.sql.runs import Standing, get_standing
-from turnwright_store.sql.views import Shown, Wanted, load_entries, snapshot
+from turnwright_store.sql.feed import END_OF_REVISION, Feed, FeedPosition
+from turnwright_store.sql.history import snapshot_at
+from turnwright_store.sql.runs import RunHead, get_run_head
+from turnwright_store.sql.views import EntryRow, Wanted, load_entries, snapshot
 
 INCLUDE_MAX: Final = 100
 """Most paths that a reader can add to a filter."""
@@ -32,23 +32,23 @@ ROWS_A_STATEMENT: Final = 1000
 """Rows of changes that one statement finds."""
 
 
-class Address(Struct, frozen=True):
+class RunRef(Struct, frozen=True):
     """Which run."""
 
     project: str
     run: str
 
 
-class Found(Struct, frozen=True):
+class ViewDelta(Struct, frozen=True):
     """What a reader has to be told, at one moment. Bodies are still to be loaded."""
 
-    run: Standing
+    run: RunHead
     cursor: Cursor
-    shown: list[Shown]
+    shown: list[EntryRow]
     removed: list[str]
 
 
-class Part(Struct, frozen=True):
+class ViewMessage(Struct, frozen=True):
     """One message of a view; the last one has the cursor."""
 
     entries: list[Entry]
@@ -65,34 +65,34 @@ def check_wanted(wanted: Wanted, after: Cursor | None, at: At | None) -> None:
 
 def find(
     connection: Connection,
-    basis: Basis,
-    address: Address,
+    rules: StoreRules,
+    address: RunRef,
     after: Cursor | None,
     wanted: Wanted,
     at: At | None = None,
-) -> Found:
+) -> ViewDelta:
     """What a reader has to be told who has seen everything up to `after`, or wants to see all of a moment.
 
     Neither given: all of what is there now. Raises CURSOR_FOREIGN, TURN_NOT_FOUND.
     """
-    run = get_standing(connection, address.project, address.run)
+    run = get_run_head(connection, address.project, address.run)
     if at is not None:
-        then = sighting(connection, run, basis.incarnation, at)
-        shown = snapshot_at(connection, then.run, then.moment, wanted, basis.hidden_schemes)
-        return Found(then.run, then.cursor, shown, [])
-    now = run.cursor(basis.incarnation)
+        then = run_at(connection, run, rules.incarnation, at)
+        shown = snapshot_at(connection, then.run, then.moment, wanted, rules.hidden_schemes)
+        return ViewDelta(then.run, then.cursor, shown, [])
+    now = run.cursor(rules.incarnation)
     if after is None:
-        return Found(run, now, snapshot(connection, run, wanted, basis.hidden_schemes), [])
+        return ViewDelta(run, now, snapshot(connection, run, wanted, rules.hidden_schemes), [])
     check_cursor(after, now)
-    return _changed(connection, basis, run, after, wanted)
+    return _changed(connection, rules, run, after, wanted)
 
 
-def _changed(connection: Connection, basis: Basis, run: Standing, after: Cursor, wanted: Wanted) -> Found:
-    now = run.cursor(basis.incarnation)
-    feed = Feed(connection, run, moment_of_cursor(run, now), after.run_revision, wanted, basis.hidden_schemes)
-    found = Found(run, now, [], [])
+def _changed(connection: Connection, rules: StoreRules, run: RunHead, after: Cursor, wanted: Wanted) -> ViewDelta:
+    now = run.cursor(rules.incarnation)
+    feed = Feed(connection, run, moment_of_cursor(run, now), after.run_revision, wanted, rules.hidden_schemes)
+    found = ViewDelta(run, now, [], [])
     for section in sections(run, after, now):
-        place: Place | None = section.begin
+        place: FeedPosition | None = section.begin
         while place:
             changed = feed.section(section.scope, section.to, place, ROWS_A_STATEMENT)
             found.shown.extend(changed.shown)
@@ -102,31 +102,31 @@ def _changed(connection: Connection, basis: Basis, run: Standing, after: Cursor,
     return found
 
 
-class Section(Struct, frozen=True):
+class ScopeChanges(Struct, frozen=True):
     """What changed in one scope that a run reads."""
 
     scope: int
     """Id of a shared scope; 0: the run's own views."""
-    begin: Place
+    begin: FeedPosition
     to: int
 
 
-def sections(run: Standing, after: Cursor, to: Cursor) -> list[Section]:
+def sections(run: RunHead, after: Cursor, to: Cursor) -> list[ScopeChanges]:
     """The scopes that changed between two cursors."""
     scopes = [
         (0, after.run_revision, to.run_revision),
         (run.project_scope, after.project_revision, to.project_revision),
         (run.global_scope, after.global_revision, to.global_revision),
     ]
-    return [Section(scope, (begin, END_OF_REVISION), end) for scope, begin, end in scopes if begin < end]
+    return [ScopeChanges(scope, (begin, END_OF_REVISION), end) for scope, begin, end in scopes if begin < end]
 
 
-def batches(shown: Sequence[Shown], wanted: Wanted) -> Iterator[list[Shown]]:
+def batches(shown: Sequence[EntryRow], wanted: Wanted) -> Iterator[list[EntryRow]]:
     """The entries in lists that make messages of about 256 KiB each."""
     return in_parts(shown, lambda one: weight_of(one, wanted))
 
 
-def weight_of(one: Shown, wanted: Wanted) -> int:
+def weight_of(one: EntryRow, wanted: Wanted) -> int:
     """About how many bytes an entry takes in a message."""
     body = one.body_size_bytes if wanted.bodies else 0
     if wanted.body_bytes_max:
@@ -136,30 +136,30 @@ def weight_of(one: Shown, wanted: Wanted) -> int:
 
 async def read_view(
     database: Database,
-    basis: Basis,
-    address: Address,
+    rules: StoreRules,
+    address: RunRef,
     after: Cursor | None,
     wanted: Wanted,
     at: At | None = None,
-) -> AsyncIterator[Part]:
+) -> AsyncIterator[ViewMessage]:
     """A run's view in parts, all of one moment, in the order of position."""
     check_wanted(wanted, after, at)
 
-    def begin(connection: Connection) -> tuple[Found, list[list[Shown]], list[Entry]]:
-        found = find(connection, basis, address, after, wanted, at)
+    def begin(connection: Connection) -> tuple[ViewDelta, list[list[EntryRow]], list[Entry]]:
+        found = find(connection, rules, address, after, wanted, at)
         cuts = list(batches(found.shown, wanted)) or [[]]
         return found, cuts, load_entries(connection, found.run, cuts[0], wanted)
 
     # Since a cursor little has changed, mostly.
-    found, cuts, entries = await database.read(begin, brief=after is not None)
+    found, cuts, entries = await database.read(begin, inline=after is not None)
     removed = found.removed
     for place, batch in enumerate(cuts):
         if place:
             entries = await database.read(partial(load, run=found.run, shown=batch, wanted=wanted))
-        yield Part(entries, removed, found.cursor if place == len(cuts) - 1 else None)
+        yield ViewMessage(entries, removed, found.cursor if place == len(cuts) - 1 else None)
         removed = []
 
 
-def load(connection: Connection, run: Standing, shown: list[Shown], wanted: Wanted) -> list[Entry]:
+def load(connection: Connection, run: RunHead, shown: list[EntryRow], wanted: Wanted) -> list[Entry]:
     """Entries that were found in an earlier transaction."""
     return load_entries(connection, run, shown, wanted)

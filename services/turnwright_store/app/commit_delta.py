@@ -1,7 +1,7 @@
 """What a commit has changed in one run, told to those who follow it without another look at the database.
 
 Theory of operation. Whoever has just written knows what was written. A use case that knows all of it says so at its
-end (`tell`); what it says is handed to the run's followers with their wake-up, and a follower who stands exactly where
+end (`publish`); what it says is handed to the run's followers with their wake-up, and a follower who stands exactly where
 the commit began is told from it. Anything else (a use case that says nothing, another scope, another process, more than
 a follower keeps) leaves a gap, and behind a gap the database is read. So this is a shortcut, never a source: the
 messages are those that reading gives.
@@ -16,21 +16,21 @@ from msgspec import Struct, field
 
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.runs import Loop, Turn
-from turnwright_store.app.reading import ENTRY_BYTES
-from turnwright_store.domain.slots import Draft, Slot
+from turnwright_store.app.read_view import ENTRY_BYTES
+from turnwright_store.domain.path_state import DraftVersion, PathState
 from turnwright_store.domain.weights import run_bytes, turn_bytes
-from turnwright_store.ports import NEWS_BYTES_MAX, Stored, Transaction
-from turnwright_store.sql.runs import RunRow, Standing
+from turnwright_store.ports import DELTA_BYTES_MAX, Transaction, WrittenPaths
+from turnwright_store.sql.runs import RunHead, RunRow
 from turnwright_store.sql.views import Wanted, cut, is_wanted
 
 
-class RunNews(Struct, frozen=True):
+class CommitDelta(Struct, frozen=True):
     """All that a commit has changed of a run, from a revision of its scope on."""
 
     before: int
-    run: Standing
+    run: RunHead
     """As it is after the commit; a RunRow where the commit wrote the run's row."""
-    stored: Sequence[Stored]
+    stored: Sequence[WrittenPaths]
     turns: Sequence[Turn]
     weight_bytes: int
     """About how many bytes it takes in a message."""
@@ -46,16 +46,16 @@ class RunNews(Struct, frozen=True):
         return self.run if isinstance(self.run, RunRow) else None
 
 
-def _slot_bytes(slot: Slot) -> int:
-    made = slot.draft
-    return ENTRY_BYTES + 3 * len(slot.path) + (_draft_bytes(made) if made else 0)
+def _path_bytes(state: PathState) -> int:
+    made = state.draft
+    return ENTRY_BYTES + 3 * len(state.path) + (_draft_bytes(made) if made else 0)
 
 
-def _draft_bytes(made: Draft) -> int:
+def _draft_bytes(made: DraftVersion) -> int:
     return made.body_size_bytes + 4 * len(made.attributes) + len(made.record)
 
 
-def tell(tx: Transaction, before: int, run: Standing, turns: Sequence[Turn] = ()) -> RunNews | None:
+def publish(tx: Transaction, before: int, run: RunHead, turns: Sequence[Turn] = ()) -> CommitDelta | None:
     """Say that a transaction has changed this of a run since a revision of it, and nothing else of anything.
 
     Nothing is said, and None returned, of what only a look at the database can tell: shared scopes.
@@ -67,14 +67,14 @@ def tell(tx: Transaction, before: int, run: Standing, turns: Sequence[Turn] = ()
     stored = [moment for moment in tx.stored if moment.scope == scope]
     if len(stored) != len(tx.stored):
         return None
-    weight = sum(_slot_bytes(slot) for moment in stored for slot in moment.slots) + sum(map(turn_bytes, turns))
+    weight = sum(_path_bytes(state) for moment in stored for state in moment.states) + sum(map(turn_bytes, turns))
     if isinstance(run, RunRow):
         weight += run_bytes(run.run)
-    if weight > NEWS_BYTES_MAX:
+    if weight > DELTA_BYTES_MAX:
         return None
-    news = RunNews(before, run, stored, turns, weight)
+    news = CommitDelta(before, run, stored, turns, weight)
     if is_followed:
-        tx.told[scope] = news
+        tx.deltas[scope] = news
     return news
 
 
@@ -82,7 +82,7 @@ class UnknownError(Exception):
     """A follower wants to see a content that the commit did not write: only the database has it."""
 
 
-class Gathered(Struct):
+class MergedDelta(Struct):
     """What some commits, one behind the other, have changed: the messages of one round in one."""
 
     cursor: Cursor
@@ -93,7 +93,7 @@ class Gathered(Struct):
     turns: list[Turn] = field(default_factory=list)
 
 
-def gather(news: Sequence[RunNews], after: Cursor, wanted: Wanted, hidden: Collection[str]) -> Gathered | None:
+def merge(news: Sequence[CommitDelta], after: Cursor, wanted: Wanted, hidden: Collection[str]) -> MergedDelta | None:
     """What a follower is told who has seen everything up to a cursor; None where the database has to be asked.
 
     `hidden`: the schemes that no packet shows.
@@ -102,9 +102,9 @@ def gather(news: Sequence[RunNews], after: Cursor, wanted: Wanted, hidden: Colle
     if not fresh or not _is_unbroken(fresh, after):
         return None
     last = fresh[-1]
-    gathered = Gathered(last.run.cursor(after.incarnation), _last_row(fresh))
+    gathered = MergedDelta(last.run.cursor(after.incarnation), _last_row(fresh))
     try:
-        gathered.entries, gathered.removed = gather_views(fresh, wanted, hidden)
+        gathered.entries, gathered.removed = merge_views(fresh, wanted, hidden)
     except UnknownError:
         return None
     turns = {turn.number: turn for one in fresh for turn in one.turns}
@@ -115,7 +115,7 @@ def gather(news: Sequence[RunNews], after: Cursor, wanted: Wanted, hidden: Colle
     return gathered
 
 
-def _is_unbroken(news: Sequence[RunNews], after: Cursor) -> bool:
+def _is_unbroken(news: Sequence[CommitDelta], after: Cursor) -> bool:
     """Whether the first commit follows the cursor, and each the one before, with nothing else in between."""
     at = after
     for one in news:
@@ -129,12 +129,12 @@ def _is_unbroken(news: Sequence[RunNews], after: Cursor) -> bool:
     return True
 
 
-def _last_row(news: Sequence[RunNews]) -> RunRow | None:
+def _last_row(news: Sequence[CommitDelta]) -> RunRow | None:
     rows = [one.row for one in news if one.row]
     return rows[-1] if rows else None
 
 
-def gather_views(news: Sequence[RunNews], wanted: Wanted, hidden: Collection[str]) -> tuple[list[Entry], list[str]]:
+def merge_views(news: Sequence[CommitDelta], wanted: Wanted, hidden: Collection[str]) -> tuple[list[Entry], list[str]]:
     """What is shown, and the paths of what was shown before, in the order of revisions as the feed has them.
 
     Raises UnknownError.
@@ -143,60 +143,62 @@ def gather_views(news: Sequence[RunNews], wanted: Wanted, hidden: Collection[str
     was_shown: dict[str, tuple[int, int] | None] = {}
     for one in news:
         for moment in one.stored:
-            for slot in moment.slots:
-                path = slot.path
+            for state in moment.states:
+                path = state.path
                 if path not in was_shown:
-                    was_shown[path] = _left_at(slot, one.run, moment, wanted, hidden)
+                    was_shown[path] = _closed_at(state, one.run, moment, wanted, hidden)
                 # A path that is shown again comes where its latest view does.
                 shown.pop(path, None)
-                shown[path] = _entry(slot, one.run, moment, wanted, hidden)
-    left = [(place, path) for path, place in was_shown.items() if place and shown[path] is None]
-    return [entry for entry in shown.values() if entry], [path for _, path in sorted(left)]
+                shown[path] = _entry(state, one.run, moment, wanted, hidden)
+    closed = [(place, path) for path, place in was_shown.items() if place and shown[path] is None]
+    return [entry for entry in shown.values() if entry], [path for _, path in sorted(closed)]
 
 
-def _left_at(
-    slot: Slot, run: Standing, moment: Stored, wanted: Wanted, hidden: Collection[str]
+def _closed_at(
+    state: PathState, run: RunHead, moment: WrittenPaths, wanted: Wanted, hidden: Collection[str]
 ) -> tuple[int, int] | None:
     """Where the view that was shown before stands in the feed: when it ended, and its number; None where none was."""
-    left = slot.left
-    if left is None:
+    closed = state.closed
+    if closed is None:
         return None
-    was = slot.path in wanted.include or is_wanted(
-        wanted.filter, run, hidden, slot.scheme, left.scope, left.visibility, left.state
+    was = state.path in wanted.include or is_wanted(
+        wanted.filter, run, hidden, state.scheme, closed.scope, closed.visibility, closed.state
     )
-    return (moment.revision, left.view) if was else None
+    return (moment.revision, closed.view) if was else None
 
 
-def _entry(slot: Slot, run: Standing, moment: Stored, wanted: Wanted, hidden: Collection[str]) -> Entry | None:
+def _entry(
+    state: PathState, run: RunHead, moment: WrittenPaths, wanted: Wanted, hidden: Collection[str]
+) -> Entry | None:
     """What the run sees of a path after a write, where the follower wants to see it. Raises UnknownError."""
-    sight, made, content = slot.sight, slot.draft, slot.content
-    if sight is None:
+    view, made, content = state.view, state.draft, state.content
+    if view is None:
         return None
     assert content
-    if slot.path not in wanted.include and not is_wanted(
-        wanted.filter, run, hidden, slot.scheme, content.scope, sight.visibility, sight.state
+    if state.path not in wanted.include and not is_wanted(
+        wanted.filter, run, hidden, state.scheme, content.scope, view.visibility, view.state
     ):
         return None
-    body = made.body if made else slot.given
-    if body is None or slot.appended:
+    body = made.body if made else state.given
+    if body is None or state.appended:
         raise UnknownError
     if wanted.body_bytes_max:
         body = cut(body, wanted.body_bytes_max)
     return Entry(
-        path=slot.path,
-        scheme=slot.scheme,
+        path=state.path,
+        scheme=state.scheme,
         scope=run.scope_key(content.scope),
         body=body if wanted.bodies else "",
         body_size_bytes=content.body_size_bytes,
         attributes_json=content.attributes,
-        visibility=sight.visibility,
-        state=sight.state,
-        outcome=sight.outcome,
+        visibility=view.visibility,
+        state=view.state,
+        outcome=view.outcome,
         writer=content.writer,
-        turn=sight.turn,
-        loop=sight.loop,
-        position=sight.position,
-        write_count=sight.write_count,
+        turn=view.turn,
+        loop=view.loop,
+        position=view.position,
+        write_count=view.write_count,
         revision=moment.revision,
         hash=content.hash,
         update_ms=content.create_ms,

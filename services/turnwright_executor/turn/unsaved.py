@@ -13,11 +13,11 @@ from turnwright_executor.domain.endings import ABORT, Ending, crash_loop
 from turnwright_executor.ports.ledger import Claim
 from turnwright_executor.tools.contract import Done
 from turnwright_executor.turn.generation import Draft
-from turnwright_executor.turn.machine import Here, TurnState
+from turnwright_executor.turn.machine import CommandProgress, TurnState
 from turnwright_executor.wire.command_records import is_command, record_from_entry
 
 
-class Known(Struct):
+class Unsaved(Struct):
     """Of one loop, by its number."""
 
     loop: int
@@ -29,7 +29,7 @@ class Known(Struct):
     """How it ends, once that is decided from outside of its turns."""
 
 
-def state_of(claim: Claim, known: Known, losses_max: int) -> TurnState:
+def state_of(claim: Claim, known: Unsaved, losses_max: int) -> TurnState:
     """Where a loop stands, by its ledger and by what is known here. `losses_max`: owners that a turn may have lost."""
     records = {entry.path: record_from_entry(entry) for entry in claim.records if is_command(entry)}
     turn = claim.open_turn.number if claim.open_turn else 0
@@ -45,8 +45,8 @@ def state_of(claim: Claim, known: Known, losses_max: int) -> TurnState:
         is_replied=bool(turn) and known.draft.turn == turn and known.draft.is_whole,
         is_recorded=bool(records),
         records=records,
-        here={
-            path: Here.DONE
+        progress={
+            path: CommandProgress.DONE
             for path, record in records.items()
             if record.stage is Stage.DISPATCHED and path in known.outside_results
         },
