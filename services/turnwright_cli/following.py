@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
-from turnwright.executor.v1 import executor_service_pb2
 from turnwright.types.v1 import loop_pb2, proposal_pb2, run_pb2
 
 from turnwright_cli.editing import edited_proposal
@@ -23,10 +22,9 @@ from turnwright_cli.prompting import Decider, PromptDecision
 from turnwright_cli.render import Screen
 from turnwright_client import Client, QueuedLoop, RunView
 from turnwright_client.client import entries_in, loop_in
+from turnwright_client.fold import Event
 from turnwright_core import runs
 from turnwright_core.errors import Reason, TurnwrightError
-
-Event = executor_service_pb2.WatchRunResponse
 
 _EXPIRED: Final = "Too late: the proposal expired before anybody decided."
 

@@ -10,12 +10,11 @@ from collections.abc import Callable
 
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
-from turnwright.executor.v1 import event_pb2, executor_service_pb2
+from turnwright.executor.v1 import event_pb2
 from turnwright.types.v1 import entry_pb2, loop_pb2, proposal_pb2, run_pb2
 
 from turnwright_cli.changes import FileChanges
-
-Event = executor_service_pb2.WatchRunResponse
+from turnwright_client.fold import Event
 
 
 def to_line(message: Message) -> str:

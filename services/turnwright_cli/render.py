@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import Console
 from rich.text import Text
-from turnwright.executor.v1 import event_pb2, executor_service_pb2
+from turnwright.executor.v1 import event_pb2
 from turnwright.types.v1 import entry_pb2, loop_pb2, proposal_pb2, run_pb2, turn_pb2, usage_pb2
 
 from turnwright_cli.changes import FileChanges, change_lines
@@ -24,10 +24,9 @@ from turnwright_cli.records import BODY_CHARS, SETTLED, ends_loop, record_line
 from turnwright_cli.replies import CONTENT, REASONING, ShownReplies
 from turnwright_cli.status_line import StatusLine
 from turnwright_cli.status_words import reason_sentence, reason_word
+from turnwright_client.fold import Event
 from turnwright_core.runs import COMPLETED
 from turnwright_core.text import scheme_of
-
-Event = executor_service_pb2.WatchRunResponse
 
 OUTPUT_CHARS: Final = 400
 """Longest line of a command's output where there is no terminal whose width says it."""

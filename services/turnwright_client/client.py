@@ -28,9 +28,10 @@ from turnwright.types.v1 import (
 )
 
 from turnwright_client.control import ControlCalls
+from turnwright_client.fold import Event
 from turnwright_client.retrying import RepeatingPeer
 from turnwright_client.streams import StreamCalls
-from turnwright_client.watch import Event, WatchPolicy, watch_events, watch_inbox
+from turnwright_client.watch import InboxChange, WatchPolicy, watch_events, watch_inbox
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import PAGE_SIZE_MAX
@@ -38,7 +39,6 @@ from turnwright_core.runs import LOOP_ENDED
 
 EventCursor = task_pb2.EventCursor
 InboxItem = inbox_pb2.InboxItem
-InboxChange = inbox_pb2.WatchProposalsResponse
 
 
 class TaskOptions(TypedDict, total=False):

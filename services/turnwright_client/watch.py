@@ -11,13 +11,13 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Final, TypeVar
 
 from msgspec import Struct
-from turnwright.executor.v1 import executor_service_pb2, proposal_pb2, task_pb2
+from turnwright.executor.v1 import proposal_pb2, task_pb2
 
+from turnwright_client.fold import Event
 from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault
 from turnwright_core.kit.errors import is_of_transport
 from turnwright_core.wire.events import events_of
 
-Event = executor_service_pb2.WatchRunResponse
 InboxChange = proposal_pb2.WatchProposalsResponse
 M = TypeVar("M")
 OpenStream = Callable[[task_pb2.EventCursor | None], AsyncGenerator[Event, None]]

@@ -121,14 +121,14 @@ def followed_by_nobody(_scope: int) -> bool:
 
 
 DELTA_BYTES_MAX: Final = CHUNK_BYTES
-"""Most that a follower keeps of what it was told and has not taken: what one message holds."""
+"""Most bytes of deltas that a follower keeps until it takes them: what one message holds."""
 
 DELTAS_MAX: Final = 32
-"""Most commits that a follower keeps."""
+"""Most deltas that a follower keeps."""
 
 
 class ScopeDelta(Protocol):
-    """All that a commit has changed of a scope, for those who follow it."""
+    """Everything that a commit changed in a scope, for its followers."""
 
     @property
     def weight_bytes(self) -> int:
@@ -137,7 +137,7 @@ class ScopeDelta(Protocol):
 
 
 class WrittenPaths(Struct, frozen=True):
-    """What a moment of a transaction has written to the entries of a run, by the revision of its scope."""
+    """The paths of a run that one moment of a transaction has written, and the revision of its scope then."""
 
     scope: int
     revision: int
@@ -165,13 +165,13 @@ class Transaction(Struct):
     What was read before the lock may be old: read it again.
     """
     is_followed: Callable[[int], bool] = followed_by_nobody
-    """Whether somebody follows a scope, who can be told what this transaction changes of it."""
+    """Whether a scope has followers, who want the delta of this transaction."""
     tells_view: bool = False
-    """Whether the request wants to be told what it has changed of its run's view."""
+    """Whether the answer to the request says what it has changed in the view of its run."""
     stored: list[WrittenPaths] = field(default_factory=list)
-    """The entries that were written, of scopes that are followed, or all where the request wants to be told."""
+    """The entries that were written, of scopes that are followed; all of them where `tells_view` is set."""
     deltas: dict[int, ScopeDelta] = field(default_factory=dict)
-    """By scope: all that this transaction has changed."""
+    """By scope: everything that this transaction has changed."""
     _now_ms: int | None = None
 
     @property
@@ -196,7 +196,7 @@ class Transaction(Struct):
 
 
 INLINE_BYTES_MAX: Final = 128 * 1024
-"""Bytes of a request up to which its work may be brief."""
+"""Bytes of a request up to which its work may run inline, in the event loop."""
 
 ANY_SCOPE: Final = 0
 """Who subscribes to it is woken by every commit that raises a scope; no scope has this number.
@@ -252,7 +252,7 @@ class Subscription(Protocol):
         ...
 
     def take_deltas(self) -> Sequence[ScopeDelta] | None:
-        """What the followed scope's commits have told since the last call; None: one of them has told nothing.
+        """The deltas of the followed scope since the last call; None: a commit has published none.
 
         Empty where nothing was committed.
         """
@@ -275,8 +275,8 @@ class Database(Protocol):
 
         `locks` names everything that the function changes or decides by (see domain.locks): of two writes that share a
         name, on whichever replica, the later one sees all that the earlier one did. The function may run more than
-        once, so it has no effects but those on its transaction. What it raises undoes its own changes only. `inline`: it
-        reads and writes a few small rows, so that the event loop may wait for it (see INLINE_BYTES_MAX). Raises
+        once, so it has no effects but those on its transaction. What it raises undoes its own changes only. `inline`:
+        it reads and writes a few small rows, so that it may run in the event loop (see INLINE_BYTES_MAX). Raises
         QUEUE_FULL, DRAINING, DATABASE_UNAVAILABLE.
         """
         ...
@@ -289,7 +289,7 @@ class Database(Protocol):
         ...
 
     def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> Subscription:
-        """Be woken by commits that raise one of these scopes; `follows` is one of them whose news are wanted."""
+        """Be woken by commits that raise one of these scopes; `follows` is one of them whose deltas are wanted."""
         ...
 
     def stats(self) -> Stats:

@@ -1,11 +1,11 @@
 """Following a run: what changed, in messages, each with the moment up to which the caller has seen everything.
 
 Theory of operation. A watcher holds no queue of messages. When a commit wakes it, it reads what changed between its
-cursor and now, in rounds; where the commits have told all of that (see app.news), it reads nothing. A round ends at the
-moment at which it began, however long the caller takes, so that a cursor always stands for exactly what was told before
-it; what happens meanwhile is the next round's. Within a round rows are read in pieces and bodies in batches, each only
-when the caller has taken the one before: a slow watcher costs the store one piece of rows and one batch of bodies.
-Until the last message of a round the cursor stays: whoever breaks off in between begins again.
+cursor and now, in rounds; where the deltas of the commits hold all of that (see app.commit_delta), it reads nothing. A
+round ends at the moment at which it began, however long the caller takes, so that a cursor always stands for exactly
+what was sent before it; what happens meanwhile is the next round's. Within a round rows are read in pieces, bodies in
+batches, each only when the caller has taken the one before: a slow watcher costs the store one piece of rows and one
+batch of bodies. Until the last message of a round the cursor stays: whoever breaks off in between begins again.
 Source: architecture 3 (revisions and the change feed), 12.4.
 """
 
@@ -148,10 +148,10 @@ class Watches:
             while True:
                 subscription.woken.clear()
                 rules = rules_now()
-                news = _told(subscription, after, wanted, rules) if clock_s() < due_s else None
-                if news is not None:
-                    yield news
-                    after, due_s = news.cursor, clock_s() + rules.heartbeat_s
+                message = _from_deltas(subscription, after, wanted, rules) if clock_s() < due_s else None
+                if message is not None:
+                    yield message
+                    after, due_s = message.cursor, clock_s() + rules.heartbeat_s
                 else:
                     begin = partial(_begin, rules=rules, address=address, run_id=run.id, after=after, wanted=wanted)
                     told, drafts = await database.read(begin, inline=True)
@@ -179,20 +179,20 @@ class Watches:
             raise fault(Reason.DRAINING, "The store is shutting down: watch again with your last cursor.")
 
 
-def _told(subscription: Subscription, after: Cursor, wanted: Wanted, rules: StoreRules) -> ChangeMessage | None:
-    """What the last commits have told, as a message; None where the database has to be asked."""
-    news = subscription.take_deltas()
-    gathered = merge(cast("Sequence[CommitDelta]", news), after, wanted, rules.hidden_schemes) if news else None
-    if gathered is None:
+def _from_deltas(subscription: Subscription, after: Cursor, wanted: Wanted, rules: StoreRules) -> ChangeMessage | None:
+    """The deltas of the last commits as a message; None where the database must be read."""
+    deltas = subscription.take_deltas()
+    merged = merge(cast("Sequence[CommitDelta]", deltas), after, wanted, rules.hidden_schemes) if deltas else None
+    if merged is None:
         return None
-    row = gathered.row
+    row = merged.row
     return ChangeMessage(
-        gathered.cursor,
-        gathered.entries,
-        gathered.removed,
+        merged.cursor,
+        merged.entries,
+        merged.removed,
         row.run if row else None,
-        gathered.loops,
-        gathered.turns,
+        merged.loops,
+        merged.turns,
         abort_requested=row is not None and row.abort_requested,
     )
 

@@ -1,10 +1,10 @@
-"""What a commit has changed in one run, told to those who follow it without another look at the database.
+"""The delta of a commit: what it changed in one run, for followers of the run, who then need not read the database.
 
-Theory of operation. Whoever has just written knows what was written. A use case that knows all of it says so at its
-end (`publish`); what it says is handed to the run's followers with their wake-up, and a follower who stands exactly where
-the commit began is told from it. Anything else (a use case that says nothing, another scope, another process, more than
-a follower keeps) leaves a gap, and behind a gap the database is read. So this is a shortcut, never a source: the
-messages are those that reading gives.
+Theory of operation. Whoever has just written knows what was written. A use case that knows all of it publishes a delta
+at its end (`publish`). The run's followers get it with their wake-up; one whose cursor is exactly where the commit
+began makes its message from it (`merge`). Anything else (a use case that publishes nothing, another scope, another
+process, more than a follower keeps) leaves a gap, and behind a gap the database is read. So a delta is a shortcut,
+never a source: the messages are those that reading gives.
 Source: architecture 3 (revisions and the change feed), 12.4; docs/adr/0003.
 """
 
@@ -25,7 +25,7 @@ from turnwright_store.sql.views import Wanted, cut, is_wanted
 
 
 class CommitDelta(Struct, frozen=True):
-    """All that a commit has changed of a run, from a revision of its scope on."""
+    """Everything that a commit changed in a run, from a revision of its scope on."""
 
     before: int
     run: RunHead
@@ -56,9 +56,10 @@ def _draft_bytes(made: DraftVersion) -> int:
 
 
 def publish(tx: Transaction, before: int, run: RunHead, turns: Sequence[Turn] = ()) -> CommitDelta | None:
-    """Say that a transaction has changed this of a run since a revision of it, and nothing else of anything.
+    """Publish the delta of a transaction that has changed this run since the revision `before`, and nothing else.
 
-    Nothing is said, and None returned, of what only a look at the database can tell: shared scopes.
+    None, and nothing published, where a shared scope has changed: what that means for the run, only the database can
+    tell.
     """
     scope = run.scope
     is_followed = tx.is_followed(scope)
@@ -72,18 +73,18 @@ def publish(tx: Transaction, before: int, run: RunHead, turns: Sequence[Turn] = 
         weight += run_bytes(run.run)
     if weight > DELTA_BYTES_MAX:
         return None
-    news = CommitDelta(before, run, stored, turns, weight)
+    delta = CommitDelta(before, run, stored, turns, weight)
     if is_followed:
-        tx.deltas[scope] = news
-    return news
+        tx.deltas[scope] = delta
+    return delta
 
 
 class UnknownError(Exception):
-    """A follower wants to see a content that the commit did not write: only the database has it."""
+    """A follower wants content that the commit did not write: only the database has it."""
 
 
 class MergedDelta(Struct):
-    """What some commits, one behind the other, have changed: the messages of one round in one."""
+    """The deltas of consecutive commits as one: what one message of a watch holds."""
 
     cursor: Cursor
     row: RunRow | None = None
@@ -93,32 +94,32 @@ class MergedDelta(Struct):
     turns: list[Turn] = field(default_factory=list)
 
 
-def merge(news: Sequence[CommitDelta], after: Cursor, wanted: Wanted, hidden: Collection[str]) -> MergedDelta | None:
-    """What a follower is told who has seen everything up to a cursor; None where the database has to be asked.
+def merge(deltas: Sequence[CommitDelta], after: Cursor, wanted: Wanted, hidden: Collection[str]) -> MergedDelta | None:
+    """The deltas as one, for a follower that has seen everything up to a cursor; None: the database must be read.
 
     `hidden`: the schemes that no packet shows.
     """
-    fresh = [one for one in news if one.revision > after.run_revision]
+    fresh = [one for one in deltas if one.revision > after.run_revision]
     if not fresh or not _is_unbroken(fresh, after):
         return None
     last = fresh[-1]
-    gathered = MergedDelta(last.run.cursor(after.incarnation), _last_row(fresh))
+    merged = MergedDelta(last.run.cursor(after.incarnation), _last_row(fresh))
     try:
-        gathered.entries, gathered.removed = merge_views(fresh, wanted, hidden)
+        merged.entries, merged.removed = merge_views(fresh, wanted, hidden)
     except UnknownError:
         return None
     turns = {turn.number: turn for one in fresh for turn in one.turns}
-    gathered.turns = sorted(turns.values(), key=lambda turn: (turn.revision, turn.number))
-    loop = gathered.row.run.loop if gathered.row else None
+    merged.turns = sorted(turns.values(), key=lambda turn: (turn.revision, turn.number))
+    loop = merged.row.run.loop if merged.row else None
     if loop and loop.revision > after.run_revision:
-        gathered.loops.append(loop)
-    return gathered
+        merged.loops.append(loop)
+    return merged
 
 
-def _is_unbroken(news: Sequence[CommitDelta], after: Cursor) -> bool:
+def _is_unbroken(deltas: Sequence[CommitDelta], after: Cursor) -> bool:
     """Whether the first commit follows the cursor, and each the one before, with nothing else in between."""
     at = after
-    for one in news:
+    for one in deltas:
         if (one.before, one.run.revision_project, one.run.revision_global) != (
             at.run_revision,
             at.project_revision,
@@ -129,19 +130,21 @@ def _is_unbroken(news: Sequence[CommitDelta], after: Cursor) -> bool:
     return True
 
 
-def _last_row(news: Sequence[CommitDelta]) -> RunRow | None:
-    rows = [one.row for one in news if one.row]
+def _last_row(deltas: Sequence[CommitDelta]) -> RunRow | None:
+    rows = [one.row for one in deltas if one.row]
     return rows[-1] if rows else None
 
 
-def merge_views(news: Sequence[CommitDelta], wanted: Wanted, hidden: Collection[str]) -> tuple[list[Entry], list[str]]:
+def merge_views(
+    deltas: Sequence[CommitDelta], wanted: Wanted, hidden: Collection[str]
+) -> tuple[list[Entry], list[str]]:
     """What is shown, and the paths of what was shown before, in the order of revisions as the feed has them.
 
     Raises UnknownError.
     """
     shown: dict[str, Entry | None] = {}
     was_shown: dict[str, tuple[int, int] | None] = {}
-    for one in news:
+    for one in deltas:
         for moment in one.stored:
             for state in moment.states:
                 path = state.path

@@ -1,7 +1,7 @@
 """What one write has changed of a run's view, for the assembler: told with the answer, so that it need not read.
 
-It is made of the same account as the change feed's (see app.news), and there is none where the feed would have to look
-at the database.
+It is made of the same commit delta as the change feed (see app.commit_delta); where the feed would have to read the
+database, there is none.
 Source: architecture 12.4; docs/adr/0021.
 """
 

@@ -1,4 +1,4 @@
-"""Who wants to know when a scope changes, inside this process. Wake-ups are hints: the woken read for themselves."""
+"""Subscriptions to scopes inside this process. A wake-up is a hint: whoever is woken reads for itself."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ScopeSubscription:
         self.woken.set()
 
     def _keep(self, delta: ScopeDelta | None) -> None:
-        """Keep what is told until it is taken; what is too much for that is as good as untold."""
+        """Keep a delta until it is taken; once they are too many or one is missing, the database must be read."""
         kept = self._deltas
         if kept is None:
             return
@@ -87,11 +87,11 @@ class Wakeups:
                 del self._by_scope[scope]
 
     def is_followed(self, scope: int) -> bool:
-        """Whether somebody wants to be told of a scope's commits. For any thread."""
+        """Whether a scope has followers, who want its deltas. For any thread."""
         return scope in self._followed
 
     def wake(self, scopes: Collection[int], deltas: Mapping[int, ScopeDelta] = _NO_DELTAS) -> None:
-        """Wake whoever subscribed to one of these scopes, or to any; `deltas` is what followers are told, by scope."""
+        """Wake whoever subscribed to one of these scopes, or to any; `deltas` are for followers, by scope."""
         for scope in (*scopes, ANY_SCOPE) if scopes else ():
             for subscription in self._by_scope.get(scope, ()):
                 subscription.hear(scopes, delta=deltas.get(subscription.follows))

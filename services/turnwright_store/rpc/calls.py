@@ -38,7 +38,7 @@ _SERVICE = store_service_pb2.DESCRIPTOR.services_by_name["StoreService"]
 
 
 class StoreBackend(Struct):
-    """What the servicers work with; the basis is there once the database is open."""
+    """What the servicers work with; the rules are there once the database is open."""
 
     database: Database
     watches: Watches
@@ -62,12 +62,12 @@ class StoreBackend(Struct):
         self.opened = replace(self.rules, schemes={scheme.name: scheme for scheme in schemes})
 
     def newer_schemes(self, rules: StoreRules, version: str) -> scheme_pb2.SchemeRegistry | None:
-        """The registry of a basis for who knows a version of it; None where that is the same one."""
+        """The registered schemes for a caller that knows some version of them; None where that is the same one."""
         registry = self._registry(rules)
         return None if registry.version == version else registry
 
     def schemes_version(self, rules: StoreRules) -> str:
-        """Which registry a basis goes by."""
+        """The version of the registered schemes."""
         return self._registry(rules).version
 
     def _registry(self, rules: StoreRules) -> scheme_pb2.SchemeRegistry:
