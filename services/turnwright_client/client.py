@@ -6,7 +6,7 @@ Source: architecture 7, 14; protos/turnwright/executor/v1.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
 from msgspec import Struct
@@ -217,14 +217,6 @@ class Client(ControlCalls, StreamCalls):
         async with self._peer.stream(method, request, None) as messages:
             async for message in messages:
                 yield message
-
-    async def _pages(self, method: Callable[..., Any], request: Any) -> AsyncIterator[Any]:
-        while True:
-            page: Any = await self._peer.call(method, request)  # type: ignore[arg-type]
-            yield page
-            if not page.next_page_token:
-                return
-            request.page_token = page.next_page_token
 
     async def get_entry(self, project: str, run: str, path: str) -> entry_pb2.Entry:
         request = query_pb2.GetEntryRequest(project=project, run=run, path=path)

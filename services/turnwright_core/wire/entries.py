@@ -29,7 +29,7 @@ from turnwright_core.entries import (
 from turnwright_core.errors import Reason, fault
 from turnwright_core.wire.times import time_from_pb, time_to_pb
 
-E = TypeVar("E", Tier, Visibility, State)
+E = TypeVar("E", bound=IntEnum)
 
 
 def cursor_to_pb(cursor: Cursor) -> cursor_pb2.Cursor:

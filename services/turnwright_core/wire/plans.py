@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from turnwright.types.v1 import plan_pb2
 
-from turnwright_core.errors import Reason, fault
 from turnwright_core.plans import MAIN, Plan, PlanDelta, PlanKind
 from turnwright_core.wire.codec import codec
+from turnwright_core.wire.entries import known
 from turnwright_core.wire.times import time_from_pb, time_to_pb
 
 _delta_to_pb, _delta_from_pb = codec(PlanDelta, plan_pb2.PlanDelta)
@@ -26,9 +26,6 @@ def plan_to_pb(plan: Plan) -> plan_pb2.Plan:
 
 def plan_from_pb(plan: plan_pb2.Plan) -> Plan:
     """A plan from the wire; its identity and kind are settled where they are not said. Raises InvalidError."""
-    try:
-        kind = PlanKind(plan.kind or PlanKind.MARKDOWN)
-    except ValueError:
-        raise fault(Reason.INVALID_FIELD, f"{plan.kind} is not a kind of plan.", field="kind") from None
+    kind = known(PlanKind, plan.kind or PlanKind.MARKDOWN, "kind")
     deltas = tuple(map(_delta_from_pb, plan.deltas))
     return Plan(plan.plan_id or MAIN, kind, plan.body, plan.version, plan.mode, deltas, time_from_pb(plan.update_time))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from turnwright.types.v1 import budget_pb2, loop_pb2, model_pb2, project_pb2, run_pb2, settings_pb2, turn_pb2, usage_pb2
 
-from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import (
     Budget,
     ForkOrigin,
@@ -22,15 +21,7 @@ from turnwright_core.runs import (
     Usage,
 )
 from turnwright_core.wire.codec import codec
-from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb
-
-
-def _mode(number: int) -> Mode:
-    try:
-        return Mode(number)
-    except ValueError:
-        raise fault(Reason.INVALID_FIELD, f"{number} is not a mode.", field="mode") from None
-
+from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, known
 
 project_to_pb, _ = codec(Project, project_pb2.Project)
 model_to_pb, model_from_pb = codec(Model, model_pb2.Model)
@@ -38,7 +29,7 @@ usage_to_pb, usage_from_pb = codec(Usage, usage_pb2.Usage)
 budget_to_pb, budget_from_pb = _budget = codec(Budget, budget_pb2.Budget)
 spending_to_pb, spending_from_pb = codec(Spending, budget_pb2.Spending)
 loop_settings_to_pb, loop_settings_from_pb = codec(
-    LoopSettings, settings_pb2.LoopSettings, mode=(int, _mode), budget=_budget
+    LoopSettings, settings_pb2.LoopSettings, mode=(int, lambda number: known(Mode, number, "mode")), budget=_budget
 )
 run_settings_to_pb, run_settings_from_pb = codec(RunSettings, settings_pb2.RunSettings, budget=_budget)
 loop_to_pb, loop_from_pb = codec(

@@ -10,6 +10,7 @@ from turnwright.types.v1 import scheme_pb2
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.schemes import BY_NAME, Scheme, Schemes
+from turnwright_core.wire.entries import known
 
 
 def scheme_to_pb(scheme: Scheme) -> scheme_pb2.Scheme:
@@ -49,10 +50,7 @@ def registry_from_pb(registry: scheme_pb2.SchemeRegistry) -> Schemes:
 
 
 def _tier(value: int) -> Tier:
-    try:
-        tier = Tier(value)
-    except ValueError:
-        tier = Tier.UNSPECIFIED
+    tier = known(Tier, value, "writable_by")
     if tier is Tier.UNSPECIFIED:
         raise fault(Reason.INVALID_FIELD, f"{value} is not a tier that can write.", field="writable_by")
     return tier

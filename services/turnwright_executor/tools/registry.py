@@ -5,7 +5,7 @@ Source: rows RU029, RU119, RU198, RU256, RU257.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import pairwise
@@ -91,7 +91,3 @@ def is_rationale(line: str) -> bool:
     stands below a line that models with a small window do without: it is said elsewhere, or told by an error.
     """
     return line.startswith("  <!-- ") and line.endswith(" -->")
-
-
-def docs_of(names: Iterable[str]) -> dict[str, str]:
-    return {name: doc_of(name) for name in names}

@@ -247,9 +247,9 @@ def _lone(body: str, search: _Marker) -> EditSyntaxError:
 def _with_notes(body: str, markers: list[_Marker], operations: tuple[Operation, ...]) -> Edits:
     ends = [0, *(marker.end for marker in markers)]
     starts = [*(marker.start for marker in markers), len(body)]
-    ignored = sum(len(body[end:start].strip()) for end, start in zip(ends, starts, strict=True))
+    ignored = any(body[end:start].strip() for end, start in zip(ends, starts, strict=True))
     notes = ["Text outside the edit markers was ignored."] if ignored else []
     odd = next((marker for marker in markers if marker.odd), None)
     if odd is not None:
         notes.append(f"{odd.odd} was read as the end of <<{odd.ident}; write {odd.ident} alone on a line.")
-    return Edits(operations, ignored_chars=ignored, notes=tuple(notes))
+    return Edits(operations, notes=tuple(notes))

@@ -52,11 +52,9 @@ class EditSyntaxError(Struct, frozen=True):
 class Edits(Struct, frozen=True):
     """The operations of a body in order.
 
-    `marked` is false for a plain body; `ignored_chars` counts the text between markers, which means
-    nothing; `notes` tell the model about both and about other leniency.
+    `marked` is false for a plain body; `notes` tell the model about leniency.
     """
 
     operations: tuple[Operation, ...]
     marked: bool = True
-    ignored_chars: int = 0
     notes: tuple[str, ...] = field(default=())

@@ -6,11 +6,10 @@ from typing import Any
 
 from turnwright.store.v1 import plan_pb2
 
-from turnwright_core.checks import invalid
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import Caller
 from turnwright_core.plans import MAIN
-from turnwright_core.wire.entries import cursor_to_pb
+from turnwright_core.wire.entries import cursor_to_pb, known
 from turnwright_core.wire.plans import plan_from_pb, plan_to_pb
 from turnwright_store.app import plans
 from turnwright_store.app.plans import Writing
@@ -20,14 +19,7 @@ from turnwright_store.rpc.calls import Calls, address_of, mutation, query, run_l
 
 def _by(request: Any, caller: Caller) -> Writing:
     epoch = request.fence.epoch if request.HasField("fence") else None
-    return Writing(caller, address_of(request), epoch, _tier(request.writer))
-
-
-def _tier(value: int) -> Tier:
-    try:
-        return Tier(value)
-    except ValueError:
-        raise invalid("writer", f"{value} is not a tier.") from None
+    return Writing(caller, address_of(request), epoch, known(Tier, request.writer, "writer"))
 
 
 class PlanRpcs(Calls):

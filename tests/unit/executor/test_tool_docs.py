@@ -7,7 +7,7 @@ from importlib.resources import files
 import pytest
 
 from turnwright_executor.domain.toolset import TOOL_ORDER
-from turnwright_executor.tools.registry import TOOLS, doc_of, docs_of, is_rationale, texts_of
+from turnwright_executor.tools.registry import TOOLS, doc_of, is_rationale, texts_of
 from turnwright_grammar import read_reply
 
 KEYWORD = re.compile(r"^\* .*\bYOU (MUST|MUST NOT|SHOULD|SHOULD NOT|MAY)\b")
@@ -86,7 +86,7 @@ def test_patterns_are_taught_across_tools():
 
 
 def test_texts_come_in_the_order_in_which_they_are_asked_for():
-    assert list(docs_of(["update", "get"])) == ["update", "get"]
+    assert list(texts_of({name: TOOLS[name] for name in ("update", "get")})) == ["update", "get"]
 
 
 def test_a_name_that_is_no_tool_has_no_handler():
