@@ -54,7 +54,6 @@ class Decider(Protocol):
 
     async def decide(self, proposal: proposal_pb2.Proposal) -> PromptDecision | None:
         """The decision, or None to leave it for later."""
-        ...
 
 
 class Person:

@@ -39,31 +39,24 @@ class Screen(Protocol):
 
     def begin(self, run: run_pb2.Run, sequence: int) -> None:
         """The loop that will be shown."""
-        ...
 
     def show(self, event: Event) -> None:
         """One event of the run, in order."""
-        ...
 
     def lacks(self, entry: entry_pb2.Entry, /) -> bool:
         """Whether the whole body of an entry is needed that an event has only the beginning of."""
-        ...
 
     def propose(self, proposal: proposal_pb2.Proposal, *, whole: bool = False) -> None:
         """A proposal that is about to be decided; long texts are cut unless all is wanted."""
-        ...
 
     def note(self, text: str) -> None:
         """A sentence of the command itself."""
-        ...
 
     def end(self, run: run_pb2.Run, loop: loop_pb2.Loop) -> None:
         """The loop ended, or waits for a decision that this command cannot take."""
-        ...
 
     def changed(self, changes: FileChanges) -> None:
         """What the loop changed in files, after its end."""
-        ...
 
 
 _ENDS: Final[Mapping[int, tuple[str, str]]] = {

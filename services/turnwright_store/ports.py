@@ -26,7 +26,6 @@ class Rows(Protocol):
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """Row by row."""
-        ...
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -34,40 +33,31 @@ class Rows(Protocol):
     ) -> None: ...
     def all(self) -> list[tuple[Any, ...]]:
         """Every row."""
-        ...
 
     def first(self) -> tuple[Any, ...] | None:
         """The first row, if there is one."""
-        ...
 
     def one(self) -> tuple[Any, ...]:
         """The only row. Raises NoResultFound where there is none."""
-        ...
 
     def one_or_none(self) -> tuple[Any, ...] | None:
         """The only row, if there is one."""
-        ...
 
     def scalar(self) -> Any:
         """The first column of the first row, None where there is none."""
-        ...
 
     def scalar_one(self) -> Any:
         """The first column of the only row."""
-        ...
 
     def scalar_one_or_none(self) -> Any:
         """The first column of the only row, None where there is none."""
-        ...
 
     def scalars(self) -> Iterator[Any]:
         """The first column of every row."""
-        ...
 
     @property
     def rowcount(self) -> int:
         """How many rows were changed."""
-        ...
 
 
 class Connection(Protocol):
@@ -76,20 +66,16 @@ class Connection(Protocol):
     @property
     def dialect(self) -> Dialect:
         """The dialect of the database."""
-        ...
 
     @property
     def is_remote(self) -> bool:
         """Whether each answer that is waited for costs a trip."""
-        ...
 
     def execute(self, statement: Any, values: dict[str, Any] | Sequence[Mapping[str, Any]] | None = None) -> Rows:
         """The rows of a statement; with a list of values it is executed for each of them."""
-        ...
 
     def prefetch(self, statement: Any, values: dict[str, Any]) -> Rows:
         """The same, where it pays without waiting for the answer until somebody reads it."""
-        ...
 
 
 class Durability(IntEnum):
@@ -133,7 +119,6 @@ class ScopeDelta(Protocol):
     @property
     def weight_bytes(self) -> int:
         """About how many bytes it takes."""
-        ...
 
 
 class WrittenPaths(Struct, frozen=True):
@@ -249,22 +234,18 @@ class Subscription(Protocol):
     @property
     def woken(self) -> asyncio.Event:
         """Set by each commit that raised one of the scopes; the subscriber clears it before it reads."""
-        ...
 
     def take_deltas(self) -> Sequence[ScopeDelta] | None:
         """The deltas of the followed scope since the last call; None: a commit has published none.
 
         Empty where nothing was committed.
         """
-        ...
 
     def take(self) -> frozenset[int] | None:
         """For a subscriber to ANY_SCOPE: the scopes that were raised since the last call; None: some may be missing."""
-        ...
 
     def close(self) -> None:
         """End it."""
-        ...
 
 
 class Database(Protocol):
@@ -279,22 +260,18 @@ class Database(Protocol):
         it reads and writes a few small rows, so that it may run in the event loop (see INLINE_BYTES_MAX). Raises
         QUEUE_FULL, DRAINING, DATABASE_UNAVAILABLE.
         """
-        ...
 
     async def read(self, query: Query[T], *, inline: bool = False) -> T:
         """Run a function on one consistent snapshot; `inline` as for a write.
 
         Raises QUEUE_FULL, DATABASE_UNAVAILABLE.
         """
-        ...
 
     def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> Subscription:
         """Be woken by commits that raise one of these scopes; `follows` is one of them whose deltas are wanted."""
-        ...
 
     def stats(self) -> Stats:
         """What was done so far."""
-        ...
 
 
 class OwnedDatabase(Database, Protocol):
@@ -302,16 +279,12 @@ class OwnedDatabase(Database, Protocol):
 
     async def start(self) -> None:
         """Connect, bring the schema to head, begin to serve. Raises OSError and what it is made of."""
-        ...
 
     async def close(self) -> None:
         """Write what waits, then disconnect."""
-        ...
 
     async def look(self) -> None:
         """Whether its files are there and sound, as far as that is soon said. Raises DATABASE_UNAVAILABLE."""
-        ...
 
     async def read_all(self) -> None:
         """Whether all of its files is sound; may take long. Raises DATABASE_UNAVAILABLE."""
-        ...

@@ -64,7 +64,6 @@ class Registering(Protocol):
 
     def of(self, plugin: str) -> Any:
         """The same registry, on behalf of a plugin."""
-        ...
 
 
 R = TypeVar("R", bound=Registering)

@@ -44,36 +44,28 @@ class CommandProcess(Protocol):
 
     async def wait(self) -> None:
         """Wait for the end of the command's shell; what it started may go on."""
-        ...
 
     @property
     def exit_code(self) -> int | None:
         """The exit code of the shell, negative for a signal; None while it runs."""
-        ...
 
     def over_process_limit(self, most: int) -> bool:
         """Whether more processes of the command live than that."""
-        ...
 
     def memory_bytes(self) -> int:
         """The memory that all of them hold together."""
-        ...
 
     def has_any(self) -> bool:
         """Whether any process of the command lives."""
-        ...
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to all of them."""
-        ...
 
     def allow_until(self, moment_ms: int) -> None:
         """The executor may work until then, in milliseconds of CLOCK_BOOTTIME: later the command ends by itself."""
-        ...
 
     async def kill(self) -> None:
         """Leave none of them, and no zombie."""
-        ...
 
 
 class Launch(Struct):

@@ -19,11 +19,9 @@ class Telling(Protocol):
     @property
     def schemes(self) -> scheme_pb2.SchemeRegistry:
         """All that is registered."""
-        ...
 
     def HasField(self, field_name: Literal["schemes"]) -> bool:  # noqa: N802 - the runtime of the stubs calls it so
         """Whether it tells anything."""
-        ...
 
 
 class KnownSchemes:

@@ -53,11 +53,9 @@ class Holder(Protocol):
 
     def on_lost(self, address: RunAddress, *, to_other: bool) -> None:
         """Stop the work on a run: somebody else holds it, or it could not be renewed."""
-        ...
 
     def abort(self, address: RunAddress) -> None:
         """Somebody has asked that the active loop ends."""
-        ...
 
 
 class _Held(Struct):

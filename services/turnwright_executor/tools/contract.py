@@ -58,7 +58,6 @@ class Entries(Protocol):
 
     async def get(self, paths: Sequence[str]) -> list[Entry]:
         """The entries that exist among these paths, in their order."""
-        ...
 
     async def find(
         self, pattern: str, body_pattern: str = "", *, limit: int = 1000, bodies: bool = True, files_only: bool = False
@@ -68,15 +67,12 @@ class Entries(Protocol):
         Without `bodies` each body is empty and only `body_size_bytes` tells its length. `files_only`: of project files;
         `**` matches the paths of all other entries too.
         """
-        ...
 
     def scheme(self, name: str) -> Scheme:
         """The rules of a scheme, registered ones included, as of the turn's begin."""
-        ...
 
     async def write(self, writes: Sequence[EntryWrite]) -> None:
         """Write at once, before the command is settled: for output that grows."""
-        ...
 
 
 async def never(_paths: Sequence[str]) -> None:
@@ -115,8 +111,6 @@ class Tool(Protocol):
 
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         """Settle the command, or say what it wants to do. Changes nothing in the world."""
-        ...
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         """Carry out an accepted effect. May be called again after a crash unless OUTSIDE."""
-        ...

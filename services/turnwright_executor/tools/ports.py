@@ -59,22 +59,18 @@ class Workspace(Protocol):
         The former too for what belongs to version control or to the runtime and for what the project ignores, and
         with `writing` for what it calls read-only.
         """
-        ...
 
     async def read(self, path: str) -> FileText | None:
         """The file, None where there is none. Raises OutsideProjectError, OSError."""
-        ...
 
     async def find(self, path: str) -> tuple[str, FileText | None]:
         """The path in its one spelling and the file there, in one step. Raises as `normalise` and `read` do."""
-        ...
 
     async def gather(self, path: str, files_max: int, bytes_max: int) -> GatheredFiles | None:
         """The file at a path, or all files below a folder; None where neither is.
 
         Raises OutsideProjectError, TooMuchError, OSError.
         """
-        ...
 
     async def replace(self, path: str, content: str | None, base_hash: str | None, like: str = "") -> bool:
         """Write or (None) delete atomically if the file still has the base hash; False when it has not.
@@ -83,7 +79,6 @@ class Workspace(Protocol):
         already is what it shall become counts as done. A file keeps its mode; a new one gets that of the file `like`,
         if there is one. Raises OutsideProjectError, OSError.
         """
-        ...
 
 
 class ChangedFile(Struct, frozen=True):
@@ -113,7 +108,6 @@ class Shell(Protocol):
     @property
     def keeps_read_only(self) -> bool:
         """Whether a command can be kept from changing the project."""
-        ...
 
     async def run(
         self,
@@ -128,7 +122,6 @@ class Shell(Protocol):
         All its processes are stopped when the limit is reached or the call is cancelled; output until then arrives
         before the call ends. `read_only` keeps the command from changing the project, where that can be done.
         """
-        ...
 
 
 class WebError(Exception):
@@ -172,12 +165,9 @@ class Web(Protocol):
 
     async def page(self, address: str) -> Page:
         """The page at an address of domain.pages."""
-        ...
 
     async def download(self, address: str, bytes_max: int) -> Download:
         """What stands at an address; an error where it has more bytes."""
-        ...
 
     async def search(self, query: str, results_max: int) -> list[WebResult]:
         """What the search engine finds, the best first."""
-        ...

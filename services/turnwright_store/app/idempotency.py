@@ -34,11 +34,9 @@ class ProtobufMessage(Protocol):
 
     def SerializeToString(self, *, deterministic: bool = ...) -> bytes:  # noqa: N802 - protobuf's name
         """The message as bytes, the same for equal messages."""
-        ...
 
     def ParseFromString(self, serialized: bytes) -> int:  # noqa: N802 - protobuf's name
         """Fill the message from bytes."""
-        ...
 
 
 R = TypeVar("R", bound=ProtobufMessage)

@@ -70,11 +70,9 @@ class SchemeCache(Protocol):
     @property
     def rules(self) -> StoreRules:
         """What every transaction knows beforehand; replaced as a whole."""
-        ...
 
     def learn(self, schemes: Iterable[Scheme]) -> None:
         """Go by these schemes from now on."""
-        ...
 
 
 def schemes_refresh(database: Database, knowing: SchemeCache, every_s: float) -> Chore:

@@ -49,40 +49,31 @@ class BatchTransaction(Protocol):
     @property
     def is_followed(self) -> Callable[[int], bool]:
         """Whether somebody in this process is to be told what changes of a scope."""
-        ...
 
     @property
     def core(self) -> Connection:
         """What the requests write through."""
-        ...
 
     def begin(self, batch: Sequence[Job[Any]]) -> Callable[[], int]:
         """Begin, with what the batch locks; returns the clock of its writes, in milliseconds since 1970."""
-        ...
 
     def entry_ids(self, count: int) -> Sequence[int]:
         """So many new numbers of entries; those of a request that is undone are lost."""
-        ...
 
     def try_lock(self, name: str) -> bool:
         """Lock one more name, unless that would mean waiting; whether it is locked."""
-        ...
 
     def mark(self, name: str) -> None:
         """Begin a request's part: what it does can be undone."""
-        ...
 
     def keep(self, name: str) -> None:
         """End a part. Raises what its statements met that nobody has waited for yet."""
-        ...
 
     def undo(self, name: str, error: Exception) -> None:
         """Undo a part that failed. Raises the error where the transaction as a whole went with it."""
-        ...
 
     def commit(self, raised: Collection[int]) -> None:
         """Commit, and tell other replicas which scopes were raised."""
-        ...
 
 
 _PART = "request"

@@ -72,7 +72,6 @@ class Raw(Protocol):
 
     def execute(self, statement: Any, /) -> Any:
         """A cursor with the statement's result."""
-        ...
 
 
 class _Words(Struct, frozen=True):

@@ -22,15 +22,12 @@ class Link(Protocol):
     @property
     def statements(self) -> int:
         """How many statements it was sent, those that begin and end transactions left out."""
-        ...
 
     def open(self) -> None:
         """Connect."""
-        ...
 
     def close(self) -> None:
         """Disconnect."""
-        ...
 
 
 L = TypeVar("L", bound=Link)
