@@ -166,7 +166,7 @@ class Client(ControlCalls, StreamCalls):
     async def list_proposals(self, project: str = "", run: str = "") -> AsyncIterator[InboxItem]:
         """Everything that waits for a decision, of a run, of a project, or of all; the longest waiting first."""
         request = inbox_pb2.ListProposalsRequest(project=project, run=run)
-        async for page in self._pages(self._stub.ListProposals, request):
+        async for page in self._peer.pages(self._stub.ListProposals, request):
             for item in page.items:
                 yield item
 
@@ -205,13 +205,13 @@ class Client(ControlCalls, StreamCalls):
     async def list_runs(self, project: str) -> AsyncIterator[run_pb2.Run]:
         """Every run of the project, latest written first."""
         request = query_pb2.ListRunsRequest(project=project, page_size=PAGE_SIZE_MAX)
-        async for page in self._pages(self._stub.ListRuns, request):
+        async for page in self._peer.pages(self._stub.ListRuns, request):
             for run in page.runs:
                 yield run
 
     async def list_models(self) -> list[model_pb2.Model]:
         request = query_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)
-        return [model async for page in self._pages(self._stub.ListModels, request) for model in page.models]
+        return [model async for page in self._peer.pages(self._stub.ListModels, request) for model in page.models]
 
     async def _messages(self, method: Any, request: Any) -> AsyncGenerator[Any, None]:
         async with self._peer.stream(method, request, None) as messages:

@@ -5,8 +5,7 @@ Source: architecture 7, 14; protos/turnwright/executor/v1/{control,watch}.proto.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 
 from turnwright.executor.v1 import control_pb2, event_pb2, executor_service_pb2, executor_service_pb2_grpc, watch_pb2
 from turnwright.store.v1 import registry_pb2
@@ -96,7 +95,7 @@ class ControlCalls:
             without_bodies=not bodies,
             page_size=PAGE_SIZE_MAX,
         )
-        async for page in self._pages(self._stub.ListEntries, request):
+        async for page in self._peer.pages(self._stub.ListEntries, request):
             for entry in page.entries:
                 yield entry
 
@@ -121,15 +120,8 @@ class ControlCalls:
     async def list_file_constraints(self, project: str) -> list[registry_pb2.FileConstraint]:
         """What the project says of its files, by pattern."""
         request = control_pb2.ListFileConstraintsRequest(project=project, page_size=PAGE_SIZE_MAX)
-        return [one async for page in self._pages(self._stub.ListFileConstraints, request) for one in page.constraints]
-
-    async def _pages(self, method: Callable[..., Any], request: Any) -> AsyncIterator[Any]:
-        while True:
-            page: Any = await self._peer.call(method, request)  # type: ignore[arg-type]
-            yield page
-            if not page.next_page_token:
-                return
-            request.page_token = page.next_page_token
+        pages = self._peer.pages(self._stub.ListFileConstraints, request)
+        return [constraint async for page in pages for constraint in page.constraints]
 
     async def notify(self, project: str, run: str, message: event_pb2.Notice | event_pb2.Rendering) -> None:
         """Tell the watchers of a run something that is not stored."""

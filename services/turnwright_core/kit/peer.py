@@ -89,6 +89,18 @@ class Peer:
             raise unanswered(self.name, self.address, "the call ended without an answer")
         return answer
 
+    async def pages(
+        self, method: grpc.aio.UnaryUnaryMultiCallable[Request, Response], request: Request
+    ) -> AsyncGenerator[Response]:
+        """The pages of a list, from that which the request asks for to the last one. Raises TurnwrightError."""
+        asked: Any = request
+        while True:
+            page: Any = await self.call(method, request)
+            yield page
+            if not page.next_page_token:
+                return
+            asked.page_token = page.next_page_token
+
     def _in_name_of(self, caller: Caller) -> tuple[tuple[str, str], ...]:
         """Metadata that stand for somebody else, at the tier of its call; our token is the deployment's secret."""
         if caller.principal == OPERATOR and caller.holds_secret:

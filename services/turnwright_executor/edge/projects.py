@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 
@@ -38,10 +39,8 @@ class Projects:
 
     async def _find(self, is_it: Callable[[project_pb2.Project], bool]) -> project_pb2.Project | None:
         request = registry_pb2.ListProjectsRequest(page_size=PAGE_SIZE_MAX)
-        while True:
-            page = await self._peer.call(self._stub.ListProjects, request)
-            if found := next(filter(is_it, page.projects), None):
-                return found
-            if not page.next_page_token:
-                return None
-            request.page_token = page.next_page_token
+        async with contextlib.aclosing(self._peer.pages(self._stub.ListProjects, request)) as pages:
+            async for page in pages:
+                if found := next(filter(is_it, page.projects), None):
+                    return found
+        return None

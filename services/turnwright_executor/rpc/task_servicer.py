@@ -134,17 +134,12 @@ class TaskRpcs(Forwarding):
     async def _check_model(self, alias: str) -> None:
         """Raises MODEL_NOT_FOUND where there is no such model."""
         request = registry_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)
-        names: list[str] = []
-        while True:
-            page = await self.store.call(self.rows.ListModels, request)
-            names += [model.alias for model in page.models]
-            if alias in names:
-                return
-            if not page.next_page_token:
-                available = ", ".join(names[:NAMED_MAX]) or "none"
-                message = f"There is no model {alias!r}. Available: {available}."
-                raise fault(Reason.MODEL_NOT_FOUND, message, model=alias)
-            request.page_token = page.next_page_token
+        pages = self.store.pages(self.rows.ListModels, request)
+        names = [model.alias async for page in pages for model in page.models]
+        if alias not in names:
+            available = ", ".join(names[:NAMED_MAX]) or "none"
+            message = f"There is no model {alias!r}. Available: {available}."
+            raise fault(Reason.MODEL_NOT_FOUND, message, model=alias)
 
     async def Abort(self, request: pb.AbortRequest, context: Any) -> pb.AbortResponse:
         address = RunAddress(request.project, request.run)

@@ -10,7 +10,7 @@ from turnwright.store.v1 import lease_pb2, write_pb2
 
 from turnwright_core.checks import check_count
 from turnwright_core.entries import Tier
-from turnwright_core.kit.auth import current_caller
+from turnwright_core.kit.auth import Caller, current_caller
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
 from turnwright_store.app import leases as app
@@ -18,8 +18,8 @@ from turnwright_store.app.leases import Claimant, Claimed, Lease, LeaseState
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.domain.locks import REGISTRY_LOCK, run_lock
 from turnwright_store.domain.permissions import check_floor
-from turnwright_store.ports import Durability
-from turnwright_store.rpc.calls import Calls, address_of, run_locks
+from turnwright_store.ports import Durability, Transaction
+from turnwright_store.rpc.calls import Calls, address_of, mutation, run_locks
 
 LEASES_PER_WRITE: Final = 500
 """Leases that one transaction renews: it locks each of their runs, and databases have room for some thousand locks."""
@@ -125,14 +125,11 @@ class LeaseRpcs(Calls):
             owner=held.owner, address=held.address, expires_in_ms=held.expires_in_ms, run_status=held.run_status
         )
 
-    async def ReleaseRun(self, request: lease_pb2.ReleaseRunRequest, _context: Any) -> lease_pb2.ReleaseRunResponse:
-        work = partial(
-            app.release_run,
-            caller=current_caller(),
-            address=address_of(request),
-            epoch=request.fence.epoch,
-        )
-        await self._database.write(work, Durability.NORMAL, run_locks(request), inline=True)
+    @mutation(locks=run_locks, floor=Tier.MODEL, durability=Durability.NORMAL, inline=True)
+    def ReleaseRun(
+        self, request: lease_pb2.ReleaseRunRequest, tx: Transaction, caller: Caller
+    ) -> lease_pb2.ReleaseRunResponse:
+        app.release_run(tx, caller, address_of(request), request.fence.epoch)
         return lease_pb2.ReleaseRunResponse()
 
 
