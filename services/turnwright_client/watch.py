@@ -14,6 +14,7 @@ from msgspec import Struct
 from turnwright.executor.v1 import proposal_pb2, task_pb2
 
 from turnwright_client.fold import Event
+from turnwright_core.backoff import Backoff
 from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault
 from turnwright_core.kit.errors import is_of_transport
 from turnwright_core.wire.events import events_of
@@ -43,7 +44,7 @@ class WatchPolicy(Struct, frozen=True):
 
     def pause_s(self, failures: int) -> float:
         """Seconds to wait after so many failures in a row, at least one."""
-        return float(min(self.backoff_s_max, self.backoff_s * 2 ** min(failures - 1, 30)))
+        return Backoff(self.backoff_s, self.backoff_s_max).pause_s(failures)
 
 
 class _Failures:

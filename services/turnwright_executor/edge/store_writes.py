@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
 from typing import Final, TypeVar
 
 import grpc
 from turnwright.store.v1 import ledger_pb2, store_service_pb2_grpc, write_pb2
 from turnwright.types.v1 import view_pb2
 
+from turnwright_core.backoff import Backoff
 from turnwright_core.entries import EntryWrite
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.peer import Peer
@@ -27,8 +29,11 @@ from turnwright_executor.edge.schemes import KnownSchemes
 from turnwright_executor.ports.ledger import NewTurn, WriteAck
 from turnwright_executor.ports.packets import Packet
 
-BUSY_BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0)
-"""Seconds before a store that has too much to do is asked again; then whoever asked has to wait, or to begin again."""
+BUSY_BACKOFF: Final = Backoff(0.05, 1.0)
+"""Before a store that has too much to do is asked again."""
+
+BUSY_RETRIES_MAX: Final = 5
+"""Times that it is; then whoever asked has to wait, or to begin again."""
 
 StoreRequest = TypeVar("StoreRequest")
 StoreResponse = TypeVar("StoreResponse")
@@ -49,13 +54,13 @@ class StoreWrites:
         self, method: grpc.aio.UnaryUnaryMultiCallable[StoreRequest, StoreResponse], request: StoreRequest
     ) -> StoreResponse:
         """The store's answer. Where it is too busy it has done nothing: what a command brought is not lost for that."""
-        for wait_s in BUSY_BACKOFF_S:
+        for pause_s in islice(BUSY_BACKOFF.pauses(), BUSY_RETRIES_MAX):
             try:
                 return await self._peer.call(method, request)
             except TurnwrightError as error:
                 if error.reason is not Reason.QUEUE_FULL:
                     raise
-            await asyncio.sleep(wait_s)
+            await asyncio.sleep(pause_s)
         return await self._peer.call(method, request)
 
     async def _in_parts(

@@ -29,13 +29,11 @@ from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.rpc.forwarding import Forwarding, check_floor
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.watching import events
+from turnwright_executor.watching.hub import FEED_BACKOFF
 from turnwright_executor.watching.hubs import Hubs
 
 LEVELS: Final = ("info", "warning", "error")
 """How much a notice may matter."""
-
-BACKOFF_S: Final = (0.1, 0.5, 2.0, 5.0)
-"""Seconds before the store is asked again, after each failure in a row."""
 
 
 class WatchRpcs(Forwarding):
@@ -71,19 +69,18 @@ class WatchRpcs(Forwarding):
 
     async def _runs(self, project: str) -> AsyncGenerator[watch_pb2.WatchRunsResponse]:
         request = control_pb2.WatchRunsRequest(project=project)
-        failures = 0
+        pauses = FEED_BACKOFF.pauses()
         while True:
             try:
                 # No deadline: it lives as long as somebody looks; keepalive bounds the silence.
                 async with self.store.stream(self.rows.WatchRuns, request, None) as rows:
                     async for message in _translated(rows):
-                        failures = 0
+                        pauses = FEED_BACKOFF.pauses()
                         yield message
             except TurnwrightError as error:
                 if error.reason not in AWAY:
                     raise
-            await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
-            failures += 1
+            await asyncio.sleep(next(pauses))
 
     async def Notify(self, request: watch_pb2.NotifyRequest, context: Any) -> watch_pb2.NotifyResponse:
         check_floor(Tier.CLIENT, "Notify")

@@ -16,6 +16,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from turnwright_core.backoff import Backoff
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.scope import detached
@@ -33,8 +34,11 @@ from turnwright_executor.turn.unsaved import Unsaved, state_of
 from turnwright_executor.watching.hub import RunHub
 from turnwright_executor.watching.hubs import Hubs
 
-SERVICE_BACKOFF_S: Final = (0.2, 1.0, 3.0, 5.0)
-"""Seconds before a loop goes on after a service of ours did not answer; after the last one the loop fails.
+SERVICE_BACKOFF: Final = Backoff(0.3, 5.0)
+"""Before a loop goes on after a service of ours did not answer."""
+
+SERVICE_RETRIES_MAX: Final = 5
+"""Times that it goes on, over nine seconds: a service that is started again is back by then. Then the loop fails.
 
 While it is the store that does not answer, the loop is looked at again every `work_poll_s` instead.
 """
@@ -72,17 +76,17 @@ class Scheduler:
         hubs: Hubs,
         leases: Leases,
         place: Placing,
-        backoff_s: Sequence[float] = SERVICE_BACKOFF_S,
+        backoff: Backoff = SERVICE_BACKOFF,
     ) -> None:
         """`place` finds where a loop works on this host; it raises OSError where it cannot.
 
-        `backoff_s` are the seconds before a loop goes on after each failure in a row of a service of ours.
+        `backoff` is how long a loop waits before it goes on after a failure of a service of ours.
         """
         self._services = services
         self._leases = leases
         self._hubs = hubs
         self._place = place
-        self._backoff_s = backoff_s
+        self._backoff = backoff
         self._workers: dict[RunAddress, _Worker] = {}
         self._known: dict[RunAddress, Unsaved] = {}
         self._slots = asyncio.Semaphore(services.settings.loops_max)
@@ -291,14 +295,14 @@ class Scheduler:
                     self._kick_later(address, self._retry_s(error))
                     return
                 # A loop is not failed for want of the store: that end could not be stored, and it may be back by then.
-                tries = len(self._backoff_s) if is_of_store(error) else len(self._backoff_s) + 1
+                tries = SERVICE_RETRIES_MAX if is_of_store(error) else SERVICE_RETRIES_MAX + 1
                 if error.reason not in AWAY or failures >= tries:
                     self._stopped(address, error)
                     return
-                if failures == len(self._backoff_s):
+                if failures == SERVICE_RETRIES_MAX:
                     self._known[address].ending = ending_of(error)
                 else:
-                    await asyncio.sleep(self._backoff_s[failures])
+                    await asyncio.sleep(self._backoff.pause_s(failures + 1))
                 failures += 1
 
     async def _claim(self, address: RunAddress, worker: _Worker) -> Claim:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from turnwright_core.backoff import Backoff
 from turnwright_core.entries import AppendEntry, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import CHUNK_BYTES, SUMMARY_CHARS_MAX
@@ -21,8 +22,8 @@ from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.tools.contract import Context, Entries
 from turnwright_executor.tools.listing import plural
 
-BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0)
-"""Seconds before a piece is sent again; the last one again and again: the lease says how long that makes sense."""
+WRITE_BACKOFF: Final = Backoff(0.05, 1.0)
+"""Before a piece is sent again, again and again: the lease says how long that makes sense."""
 
 PIECE_CHARS_MAX: Final = CHUNK_BYTES // 4
 """Code points of one write, four bytes each at most: the kept end of an output may be more than a write can carry."""
@@ -136,7 +137,7 @@ class CommandOutput(Struct):
 
 async def _stored(entries: Entries, write: EntryWrite) -> None:
     """Write, again and again while the store is away."""
-    tries = 0
+    pauses = WRITE_BACKOFF.pauses()
     while True:
         try:
             await entries.write([write])
@@ -145,8 +146,7 @@ async def _stored(entries: Entries, write: EntryWrite) -> None:
                 raise
         else:
             return
-        await asyncio.sleep(BACKOFF_S[min(tries, len(BACKOFF_S) - 1)])
-        tries += 1
+        await asyncio.sleep(next(pauses))
 
 
 def _closed(channel: _Channel, state: State, outcome: str) -> EntryWrite:

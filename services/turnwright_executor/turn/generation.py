@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
+from turnwright_core.backoff import Backoff
 from turnwright_core.deltas import AppendContent, AppendReasoning, Delta, PartialReply, SetUsage
 from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault
 from turnwright_core.runs import Model, Turn, Usage
@@ -33,8 +34,8 @@ What is open may have to be read again as a whole, at 4 us for each character at
 ATTEMPTS_MAX: Final = 3
 """Model calls of a turn, where streams stop in the middle: each may be charged in full."""
 
-RESTART_WAIT_S: Final = 1.0
-"""Seconds before a model call whose stream stopped in the middle is made again, times the number of tries."""
+RESTART_BACKOFF: Final = Backoff(1.0, 5.0)
+"""Before a model call whose stream stopped in the middle is made again."""
 
 UNTOLD: Final = (Reason.STREAM_INTERRUPTED, Reason.VENDOR_TIMEOUT, Reason.VENDOR_PROTOCOL, Reason.INTERNAL)
 """Why a call ended that the vendor may have served although nothing of it came."""
@@ -129,7 +130,7 @@ class Generation:
                 if error.reason is not Reason.STREAM_INTERRUPTED or attempt == ATTEMPTS_MAX:
                     raise
                 await again()
-                wait_s = RESTART_WAIT_S * attempt
+                wait_s = RESTART_BACKOFF.pause_s(attempt)
                 publisher.progress(Activity.RETRYING, turn.number, error.message, wait_s)
                 await asyncio.sleep(wait_s)
             else:

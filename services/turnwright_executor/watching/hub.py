@@ -19,6 +19,7 @@ from turnwright.executor.v1 import event_pb2, task_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 from turnwright.types.v1 import entry_pb2
 
+from turnwright_core.backoff import Backoff
 from turnwright_core.entries import Cursor, Entry, State
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.logs import get_logger
@@ -38,8 +39,8 @@ from turnwright_executor.watching.run_fold import RunFold, now
 from turnwright_executor.watching.tail import Tail, TailBounds
 from turnwright_executor.wire.command_records import is_command
 
-FEED_BACKOFF_S: Final = (0.1, 0.5, 2.0, 5.0)
-"""Seconds before the change feed is opened again after each failure in a row."""
+FEED_BACKOFF: Final = Backoff(0.1, 5.0)
+"""Before the change feed is opened again."""
 
 GATHER_S: Final = 0.01
 """Seconds after a message in which events wait for each other, for a watcher that takes several in one."""
@@ -210,7 +211,7 @@ class RunHub:
         failures = self._crashes
         while True:
             if failures:
-                await asyncio.sleep(FEED_BACKOFF_S[min(failures, len(FEED_BACKOFF_S)) - 1])
+                await asyncio.sleep(FEED_BACKOFF.pause_s(failures))
             try:
                 if is_stale:
                     await self._load()

@@ -16,7 +16,7 @@ from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.ports.ledger import Ledger
-from turnwright_executor.watching.hub import FEED_BACKOFF_S, HubEndedError, Predicate, RunHub, draining
+from turnwright_executor.watching.hub import FEED_BACKOFF, HubEndedError, Predicate, RunHub, draining
 
 
 class _Line(Struct):
@@ -94,7 +94,7 @@ class Hubs:
 
     async def _wait_on(self, address: RunAddress, is_told: Predicate) -> None:
         """Wait for what a hub did not tell before it ended, on the next one, and so on. Raises TurnwrightError."""
-        tries = 0
+        pauses = FEED_BACKOFF.pauses()
         while True:
             try:
                 async with self.hold(address) as hub:
@@ -104,8 +104,7 @@ class Hubs:
             except TurnwrightError as error:
                 if self._is_closed or error.reason not in AWAY:
                     raise
-            await asyncio.sleep(FEED_BACKOFF_S[min(tries, len(FEED_BACKOFF_S) - 1)])
-            tries += 1
+            await asyncio.sleep(next(pauses))
 
     def _evict(self, address: RunAddress, hub: RunHub) -> None:
         self._lingering.pop(address, None)

@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
+from itertools import count
 
 from msgspec import Struct
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
 from turnwright_core.deltas import SetUsage
 from turnwright_core.errors import Reason, TurnwrightError, fault
@@ -71,7 +71,6 @@ class ReplyStream:
         self._outbox = Outbox(DeltaBuffer(pace.flush_s, pace.flush_bytes), pace.outbox_bytes_max, chance.clock)
         self._started = False
         self._failed_at: float | None = None
-        self._attempt = 0
 
     async def parts(self, call: ModelCall) -> AsyncGenerator[Part, None]:
         """Retries, deltas, the end. Raises TurnwrightError."""
@@ -88,27 +87,23 @@ class ReplyStream:
                 await reading
 
     async def _read(self, call: ModelCall) -> None:
-        retrying = AsyncRetrying(
-            retry=retry_if_exception(self._may_retry),
-            wait=self._wait_s,
-            stop=self._gives_up,
-            before_sleep=self._tell_retry,
-            sleep=self._chance.sleep,
-            reraise=True,
-        )
         try:
-            async for attempt in retrying:
-                with attempt:
-                    await self._try(call)
-        except VendorError as error:
-            raise to_fault(error.failure, self._name, call.model, started=self._started) from None
+            for attempt in count(1):
+                try:
+                    return await self._try(call, attempt)
+                except VendorError as error:
+                    failure = error.failure
+                wait_s = self._wait_s(attempt, failure)
+                if wait_s is None:
+                    raise to_fault(failure, self._name, call.model, started=self._started)
+                self._outbox.tell(Retry(attempt, wait_s, failure.retry_class, clean(failure.detail)))
+                await self._chance.sleep(wait_s)
         finally:
             self._outbox.close()
 
-    async def _try(self, call: ModelCall) -> None:
-        self._attempt += 1
+    async def _try(self, call: ModelCall, attempt: int) -> None:
         early: SetUsage | None = None
-        async with aclosing(self._vendor.stream(call, self._attempt)) as events:
+        async with aclosing(self._vendor.stream(call, attempt)) as events:
             async for event in events:
                 if isinstance(event, Finish):
                     self._outbox.tell(event)
@@ -123,24 +118,11 @@ class ReplyStream:
                 await self._outbox.put(event)
         raise failed(FailureClass.SERVER, "the stream ended without an end")
 
-    def _may_retry(self, error: BaseException) -> bool:
-        return isinstance(error, VendorError) and not self._started and error.failure.is_retryable()
-
-    def _wait_s(self, state: RetryCallState) -> float:
-        self._failed_at = self._chance.clock() if self._failed_at is None else self._failed_at
-        return self._policy.wait_s(state.attempt_number, _failure(state), self._chance.jitter())
-
-    def _gives_up(self, state: RetryCallState) -> bool:
-        elapsed_s = self._chance.clock() - (self._failed_at or 0.0)
-        return self._policy.gives_up(_failure(state), elapsed_s, state.upcoming_sleep)
-
-    def _tell_retry(self, state: RetryCallState) -> None:
-        failure = _failure(state)
-        self._outbox.tell(Retry(state.attempt_number, state.upcoming_sleep, failure.retry_class, clean(failure.detail)))
-
-
-def _failure(state: RetryCallState) -> Failure:
-    error = state.outcome.exception() if state.outcome else None
-    if not isinstance(error, VendorError):
-        raise TypeError(f"only failures of vendors are retried, not {error!r}")
-    return error.failure
+    def _wait_s(self, attempt: int, failure: Failure) -> float | None:
+        """Seconds before the next try; None where there is none: a reply has begun, or it would come too late."""
+        if self._started or not failure.is_retryable():
+            return None
+        now_s = self._chance.clock()
+        self._failed_at = now_s if self._failed_at is None else self._failed_at
+        wait_s = self._policy.wait_s(attempt, failure, self._chance.jitter())
+        return None if self._policy.gives_up(failure, now_s - self._failed_at, wait_s) else wait_s

@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from turnwright_core.backoff import Backoff
 from turnwright_provider.domain.failures import Failure, FailureClass
 
 JITTER: Final = 0.25
@@ -35,9 +36,7 @@ class RetryPolicy(Struct, frozen=True):
         """
         if failure.retry_after_s:
             return failure.retry_after_s
-        doublings = min(attempt - 1, 32)
-        backoff: float = min(self.backoff_s_max, self.backoff_s_min * 2**doublings)
-        return backoff * (1 - JITTER * jitter)
+        return Backoff(self.backoff_s_min, self.backoff_s_max).pause_s(attempt) * (1 - JITTER * jitter)
 
     def gives_up(self, failure: Failure, elapsed_s: float, wait_s: float) -> bool:
         """Whether the deadline of the failure's class would pass; `elapsed_s` since the first failure."""

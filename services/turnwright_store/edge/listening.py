@@ -13,7 +13,7 @@ from collections.abc import Callable
 import psycopg
 
 from turnwright_core.kit.logs import get_logger
-from turnwright_store.edge.postgres_link import PAUSE_S_MAX, PAUSE_S_MIN, Server
+from turnwright_store.edge.postgres_link import CONNECT_BACKOFF, Server
 from turnwright_store.edge.postgres_writer import CHANNEL, EVERYBODY
 from turnwright_store.edge.wakeups import Wakeups
 
@@ -48,22 +48,21 @@ class Listener:
         self._tasks = []
 
     async def _listen(self) -> None:
-        pause_s = PAUSE_S_MIN
+        pauses = CONNECT_BACKOFF.pauses()
         while True:
             try:
                 async with await psycopg.AsyncConnection.connect(
                     self._server.conninfo, **self._server.options
                 ) as connection:
                     await connection.execute(f"LISTEN {CHANNEL}")
-                    pause_s = PAUSE_S_MIN
+                    pauses = CONNECT_BACKOFF.pauses()
                     self._wakeups.wake_all()
                     self._first.set()
                     async for heard in connection.notifies():
                         self._hear(heard)
             except psycopg.Error as error:
-                _log.warning("listening_interrupted", kind=type(error).__name__, pause_s=pause_s)
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, PAUSE_S_MAX)
+                _log.warning("listening_interrupted", kind=type(error).__name__)
+            await asyncio.sleep(next(pauses))
 
     def _hear(self, heard: psycopg.Notify) -> None:
         if heard.pid == self._own_pid():

@@ -15,6 +15,7 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
+from turnwright_core.backoff import Backoff
 from turnwright_core.errors import Reason, fault
 from turnwright_store.edge.postgres_pipe import StatementPipeline
 from turnwright_store.edge.postgres_statements import PostgresConnection, PostgresStatements
@@ -25,9 +26,8 @@ T = TypeVar("T")
 
 _STATEMENTS: Final = PostgresStatements(PGDialect_psycopg(paramstyle="format"))  # type: ignore[no-untyped-call]
 
-PAUSE_S_MIN: Final = 0.05
-PAUSE_S_MAX: Final = 1.0
-"""Seconds between two tries to connect: doubled from the first to the second."""
+CONNECT_BACKOFF: Final = Backoff(0.05, 1.0)
+"""Between two tries to connect."""
 
 ATTEMPTS_MAX: Final = 5
 """How often a transaction is begun that met another one, or lost its connection."""
@@ -214,14 +214,12 @@ class PostgresLink:
         if self._lost_s is None:
             self._lost_s = time.monotonic()
         self.close()
-        pause_s = PAUSE_S_MIN
+        # Whoever comes later does not wait again: the time counts from the loss.
+        end_s, pauses = self._lost_s + self._links.server.connect_s, CONNECT_BACKOFF.pauses()
         while not self._reopened():
-            # Whoever comes later does not wait again: the time counts from the loss.
-            if time.monotonic() - self._lost_s + pause_s > self._links.server.connect_s or self._links.closing.wait(
-                pause_s
-            ):
+            pause_s = next(pauses)
+            if time.monotonic() + pause_s > end_s or self._links.closing.wait(pause_s):
                 raise fault(Reason.DATABASE_UNAVAILABLE, "The database cannot be reached: call again.")
-            pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
     def _reopened(self) -> bool:
         try:

@@ -11,6 +11,7 @@ from turnwright.store.v1 import lease_pb2, read_pb2, registry_pb2, store_service
 from turnwright.types.v1 import entry_pb2, run_pb2
 
 from log_lines import logged
+from turnwright_core.backoff import Backoff
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import RunningServer, Service
@@ -21,7 +22,7 @@ from turnwright_executor.edge.store import StoreLedger
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.plugins import new_registry
 from turnwright_executor.runs.leases import Leases
-from turnwright_executor.runs.scheduler import Scheduler
+from turnwright_executor.runs.scheduler import SERVICE_RETRIES_MAX, Scheduler
 from turnwright_executor.turn.loop_scope import Placement, Services
 from turnwright_executor.watching.hubs import Hubs
 
@@ -255,8 +256,8 @@ class AwayStore(OddStore):
 
 async def test_a_loop_does_not_fail_because_the_store_was_away_for_long(tmp_path) -> None:
     """Its end is what the run had come to, here an abort, as soon as the store is back."""
-    store = AwayStore(3, Reason.DATABASE_UNAVAILABLE)
-    async with runner_over(store, tmp_path, backoff_s=(0.0, 0.0)) as (runner, _), asyncio.timeout(60):
+    store = AwayStore(SERVICE_RETRIES_MAX + 1, Reason.DATABASE_UNAVAILABLE)
+    async with runner_over(store, tmp_path, backoff=Backoff(0.0, 0.0)) as (runner, _), asyncio.timeout(60):
         runner.kick(RUN)
         await store.has_end.wait()
     assert store.ended == [(499, "aborted")]
