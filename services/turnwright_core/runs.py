@@ -101,7 +101,7 @@ def check_vendor(vendor_model: str) -> str:
     return vendor
 
 
-class Usage(Struct, frozen=True):
+class Usage(Struct, frozen=True, omit_defaults=True):
     """What model calls consumed, in tokens; cached is part of prompt, reasoning part of completion."""
 
     prompt_tokens: int = 0
@@ -210,7 +210,7 @@ class TurnRequest(Struct, frozen=True):
     tools: tuple[str, ...]
 
 
-class TurnResult(Struct, frozen=True):
+class TurnResult(Struct, frozen=True, omit_defaults=True):
     """How a turn ended. `status` is the verdict: 102 goes on, else the status the loop ended with."""
 
     finish: str = ""

@@ -229,7 +229,9 @@ def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef
     run = get_run(tx.connection, address.project, address.run)
     check_fence(run, epoch)
     before = run.revision_run
-    run = _closed(tx, rules, caller, run, end)
+    # A run whose loop has ended shows another one.
+    is_told = end.loop_end is None and (tx.tells_view or tx.is_followed(run.scope))
+    run, ended = _closed(tx, rules, caller, run, end, is_told=is_told)
     loop = run.run.loop
     assert loop
     goes_on = not end.loop_end and loop.status == RUNNING
@@ -239,17 +241,15 @@ def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef
         tx.next_moment()
         run, opened = _opened(tx, rules, caller, run, end.next)
     run = write_run(tx.connection, run, run.revision_run, tx.now_ms, goes_on=goes_on)
-    delta = None
-    if not end.loop_end and (tx.tells_view or tx.is_followed(run.scope)):
-        # A run whose loop has ended shows another one.
-        ended = turn_rows.get_turn(tx.connection, run.id, end.number)
-        delta = publish(tx, before, run, [ended, opened] if opened else [ended])
+    delta = publish(tx, before, run, [turn for turn in (ended, opened) if turn]) if is_told else None
     change = view_change(rules, delta) if tx.tells_view else None
     return Ended(run.run, run.run.loop or loop, run.cursor(rules.incarnation), run.abort_requested, opened, change)
 
 
-def _closed(tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, end: TurnEnd) -> RunRow:
-    """The run after its open turn has ended, which is still to be stored."""
+def _closed(
+    tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, end: TurnEnd, *, is_told: bool
+) -> tuple[RunRow, Turn | None]:
+    """The run after its open turn has ended, which is still to be stored; the turn, where it is told."""
     number = end.number
     if number != run.turn_open:
         raise forbidden("turn", run.turn_open, number, f"Turn {number} is not open; turn {run.turn_open} is (0: none).")
@@ -261,14 +261,16 @@ def _closed(tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, end
     is_end = end.loop_end is not None
     run = bump_revision(tx, apply_writes(tx, rules, run, checked, caller.principal, is_end=is_end).run)
     loop = replace(loop, revision=run.revision_run)
+    ended = None
     if number and end.result:
-        turn_rows.end_turn(tx.connection, run.id, number, end.result, tx.now_ms, run.cursor(rules.incarnation))
+        moment = run.cursor(rules.incarnation)
+        ended = turn_rows.end_turn(tx.connection, run.id, number, end.result, tx.now_ms, moment, is_told=is_told)
         loop = replace(loop, turns=loop.turns + 1, usage=added(loop.usage, end.result.usage))
     run = replace(run, turn_open=0, run=replace(run.run, loop=loop))
     if end.loop_end:
         run = _ended(run, loop, end.loop_end, tx.now_ms)
     loop_rows.write_loop(tx.connection, run.id, run.run.loop or loop)
-    return run
+    return run, ended
 
 
 def _check_end(end: TurnEnd) -> None:
@@ -276,9 +278,10 @@ def _check_end(end: TurnEnd) -> None:
         raise invalid("result", "The end of a turn needs its result.")
     if not end.number and end.loop_end is None:
         raise invalid("turn", "Without a turn only a loop can end: give loop_end.")
-    cost = end.result.usage.cost_usd if end.result else None
-    if cost is not None and not isfinite(cost):
-        raise invalid("cost_usd", "cost_usd must be a finite number.")
+    if end.result:
+        for field, cost in (("cost_usd", end.result.usage.cost_usd), ("lost_cost_usd", end.result.lost_cost_usd)):
+            if not isfinite(cost or 0):
+                raise invalid(field, f"{field} must be a finite number.")
     if end.next:
         _check_next(end, end.next)
     if end.loop_end:

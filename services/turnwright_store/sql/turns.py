@@ -1,23 +1,22 @@
-"""Rows of turns. Request and result are JSON objects: they are read and written whole."""
+"""Rows of turns. Request and result are JSON objects, read and written whole; what is at its default is left out."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.json import Decoder, encode
+from msgspec.structs import replace
 from sqlalchemy import bindparam, insert, select, update
 
 from turnwright_core.entries import Cursor
-from turnwright_core.runs import Turn, TurnRequest, TurnResult, Usage
+from turnwright_core.runs import Turn, TurnRequest, TurnResult
 from turnwright_store.ports import Connection
 from turnwright_store.sql.tables import turns
 from turnwright_store.sql.written import written_between
 
-_TURN: Final = select(
+_COLUMNS: Final = (
     turns.c.number,
     turns.c.loop,
     turns.c.request,
@@ -27,7 +26,8 @@ _TURN: Final = select(
     turns.c.revision,
     turns.c.packet_digest,
     turns.c.fingerprint,
-).where(turns.c.run_id == bindparam("run_id_is"))
+)
+_TURN: Final = select(*_COLUMNS).where(turns.c.run_id == bindparam("run_id_is"))
 _ONE: Final = _TURN.where(turns.c.number == bindparam("number_is"))
 _PAGE: Final = (
     _TURN.where(turns.c.number < bindparam("before")).order_by(turns.c.number.desc()).limit(bindparam("page"))
@@ -57,21 +57,8 @@ _END: Final = (
         }
     )
 )
+_END_TOLD: Final = _END.returning(*_COLUMNS)
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
-
-
-def _json(value: TurnRequest | TurnResult, without: Container[str] = ()) -> str:
-    """The fields that differ from their defaults, some left out: most are zeros, and every turn keeps a result."""
-    given = {
-        name: asdict(item) if isinstance(item, Struct) else item
-        for name in value.__struct_fields__
-        if name not in without and (item := getattr(value, name)) != _DEFAULTS.get(name)
-    }
-    return json.dumps(given, ensure_ascii=False, separators=(",", ":"))
-
-
-_DEFAULTS: Final[dict[str, Any]] = asdict(TurnResult())
-"""What a field of a result is where nothing is stored; a request has no defaults, and shares no name with a result."""
 
 
 def _digests(result: TurnResult) -> dict[str, str]:
@@ -80,26 +67,23 @@ def _digests(result: TurnResult) -> dict[str, str]:
     return {name: text for name, text in texts.items() if _DIGEST.fullmatch(text)}
 
 
-def _request(text: str) -> TurnRequest:
-    values: dict[str, Any] = json.loads(text)
-    return TurnRequest(**{**values, "tools": tuple(values["tools"])})
+_REQUEST: Final = Decoder(TurnRequest)
+_RESULT: Final = Decoder(TurnResult)
 
 
 def _result(text: str, packet_digest: str | None, fingerprint: str | None) -> TurnResult:
-    values: dict[str, Any] = json.loads(text)
-    if packet_digest:
-        values["packet_digest"] = packet_digest
-    if fingerprint:
-        values["fingerprint"] = fingerprint
-    cursor = Cursor(**values["cursor"]) if values.get("cursor") else None
-    usage = Usage(**values.get("usage") or {})
-    return TurnResult(**{**values, "usage": usage, "cursor": cursor})
+    result = _RESULT.decode(text)
+    if not (packet_digest or fingerprint):
+        return result
+    return replace(
+        result, packet_digest=packet_digest or result.packet_digest, fingerprint=fingerprint or result.fingerprint
+    )
 
 
 def _turn(row: Sequence[Any]) -> Turn:
     number, loop, request, result, begin_ms, end_ms, revision, *digests = row
     ended = _result(result, *digests) if result else None
-    return Turn(number, loop, _request(request), ended, begin_ms, end_ms, revision)
+    return Turn(number, loop, _REQUEST.decode(request), ended, begin_ms, end_ms, revision)
 
 
 def find_turn(connection: Connection, run_id: int, number: int) -> Turn | None:
@@ -136,22 +120,24 @@ def add_turn(connection: Connection, run_id: int, turn: Turn) -> None:
             "run_id": run_id,
             "number": turn.number,
             "loop": turn.loop,
-            "request": _json(turn.request),
+            "request": encode(turn.request).decode(),
             "begin_ms": turn.begin_ms,
             "revision": turn.revision,
         },
     )
 
 
-def end_turn(connection: Connection, run_id: int, number: int, result: TurnResult, end_ms: int, end: Cursor) -> None:
-    """Store how a turn ended, and at which revisions of the scopes that its run reads."""
+def end_turn(
+    connection: Connection, run_id: int, number: int, result: TurnResult, end_ms: int, end: Cursor, *, is_told: bool
+) -> Turn | None:
+    """Store how a turn ended, and at which revisions of the scopes that its run reads; the turn, where it is told."""
     digests = _digests(result)
-    connection.execute(
-        _END,
+    rows = connection.execute(
+        _END_TOLD if is_told else _END,
         {
             "run_id_is": run_id,
             "number_is": number,
-            "new_result": _json(result, digests),
+            "new_result": encode(replace(result, **dict.fromkeys(digests, ""))).decode(),
             "new_packet_digest": digests.get("packet_digest"),
             "new_fingerprint": digests.get("fingerprint"),
             "new_end_ms": end_ms,
@@ -160,3 +146,4 @@ def end_turn(connection: Connection, run_id: int, number: int, result: TurnResul
             "new_end_global_rev": end.global_revision,
         },
     )
+    return _turn(rows.one()) if is_told else None
