@@ -26,29 +26,31 @@ class Differences(Generic[T]):
     def __init__(self, base: Sequence[T]) -> None:
         """Tell by the difference to this base; an empty one makes every item new."""
         self._base = base
-        self._first: dict[T, int] = {}
-        for place, item in enumerate(base):
-            self._first.setdefault(item, place)
+        self._first: dict[T, int] = dict(zip(reversed(base), range(len(base) - 1, -1, -1), strict=True))
         self._next = 0
         self._skipped = 0
 
     def of(self, items: Iterable[T]) -> Iterator[Copied | T]:
         """The parts of a sequence: runs of the base as long as they go, and new items."""
-        first = count = 0
+        base, size = self._base, len(self._base)
+        first = end = 0
         for item in items:
-            place = self._place(item)
-            if count and place == first + count:
-                count += 1
+            if first < end < size and base[end] == item:
+                # So it is nearly always: a run goes on.
+                end += 1
                 continue
-            if count:
-                yield Copied(first, count)
-                count = 0
+            if first < end:
+                yield Copied(first, end - first)
+                self._next, self._skipped = end, 0
+            place = self._place(item)
             if place is None:
+                first = end = 0
                 yield item
             else:
-                first, count = place, 1
-        if count:
-            yield Copied(first, count)
+                first, end = place, place + 1
+        if first < end:
+            yield Copied(first, end - first)
+            self._next, self._skipped = end, 0
 
     def _place(self, item: T) -> int | None:
         """The place of an item, at best right where the last run went on; None for a new one."""

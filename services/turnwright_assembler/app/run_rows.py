@@ -10,7 +10,7 @@ from typing import Any, Final
 from turnwright_assembler.domain.blocks import Block, is_seen, make_block
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections.plugged import NOTHING, Additions, Plugged
-from turnwright_assembler.sections.system import SYSTEM_PATH, render_system
+from turnwright_assembler.sections.system import SYSTEM_PATH, system_text
 from turnwright_core.differences import Copied, Differences
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.schemes import BUILT_IN
@@ -37,7 +37,7 @@ class RunRows:
         self._kept: dict[str, Any] = {}
         self.cursor: Cursor | None = None
         self.schemes = BUILT_IN
-        self.system = plugged.system(render_system({}), {})
+        self.system = plugged.system(system_text(""), {})
         self.size_bytes = getsizeof(self.system)
         self._divisor = divisor
         self._blocks: dict[str, Block] = {}
@@ -105,8 +105,7 @@ class RunRows:
 
     def _rendered(self, entry: Entry) -> Block | None:
         if entry.path == SYSTEM_PATH:
-            attributes = entry.attributes
-            self._set_system(self._plugged.system(render_system(attributes), attributes))
+            self._set_system(self._plugged.system(system_text(entry.attributes_json), entry.attributes))
             return None
         return make_block(entry, self._divisor, self.schemes, self._plugged.views)
 

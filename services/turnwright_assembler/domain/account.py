@@ -10,11 +10,13 @@ Source: RU206-RU211; decisions C15, C24.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 from msgspec import Struct
 
 from turnwright_assembler.domain.blocks import Block
+from turnwright_core.entries import Visibility
 
 
 class SchemeLine(Struct, frozen=True):
@@ -43,15 +45,15 @@ class Account(Struct, frozen=True):
 
 def account_for(blocks: Iterable[Block]) -> Account:
     """Count the entries of a packet."""
-    by_scheme: dict[str, list[int]] = {}
-    floor = summarized = summarized_tokens = 0
+    by_scheme: defaultdict[str, list[int]] = defaultdict(list)
+    hidden: list[int] = []
+    floor = 0
     for block in blocks:
         floor += block.s_tokens
-        if block.is_visible:
-            by_scheme.setdefault(block.scheme or "file", []).append(block.a_tokens)
+        if block.visibility is Visibility.VISIBLE:
+            by_scheme[block.scheme or "file"].append(block.a_tokens)
         else:
-            summarized += 1
-            summarized_tokens += block.s_tokens
+            hidden.append(block.s_tokens)
     lines = [SchemeLine(scheme, len(tokens), sum(tokens)) for scheme, tokens in by_scheme.items()]
     lines.sort(key=lambda line: (-line.tokens, line.scheme))
     return Account(
@@ -59,6 +61,6 @@ def account_for(blocks: Iterable[Block]) -> Account:
         premium=sum(line.tokens for line in lines),
         lines=tuple(lines),
         visible=sum(line.visible for line in lines),
-        summarized=summarized,
-        summarized_tokens=summarized_tokens,
+        summarized=len(hidden),
+        summarized_tokens=sum(hidden),
     )

@@ -5,7 +5,9 @@ It is made from the attributes of `instructions://system` alone. Source: RU180, 
 
 from __future__ import annotations
 
+import json
 import re
+from functools import lru_cache
 from typing import Any, Final
 
 from turnwright_assembler.domain.envelope import well_formed
@@ -17,6 +19,12 @@ _TEMPLATE: Final = text_of("instructions-system")
 _BRIEF: Final = text_of("instructions-system-brief")
 _PERSONA: Final = text_of("persona-default")
 _PLACES: Final = re.compile(r"\[%(TOOLS|TOOLDOCS)%\]")
+
+
+@lru_cache(maxsize=64)
+def system_text(attributes_json: str) -> str:
+    """`render_system` of attributes as they are stored: runs of the same tools and persona share one text."""
+    return render_system(json.loads(attributes_json or "{}"))
 
 
 def render_system(attributes: dict[str, Any]) -> str:
