@@ -1,4 +1,7 @@
-"""Rendered rows of many runs: one caller at a time for each run, the least recently used forgotten first."""
+"""Rendered rows of many runs: one caller at a time for each run, the least recently used forgotten first.
+
+Rows that nobody asked for in two minutes are forgotten too: most runs have ended by then, and the others are read anew.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,9 @@ from turnwright_assembler.app.run_rows import RunRows
 from turnwright_core.errors import Reason, fault
 
 RunKey = tuple[str, str]
+
+IDLE_S: Final = 120.0
+"""Seconds after which rows are forgotten that nobody asked for."""
 
 CALLS_PER_RUN_MAX: Final = 16
 """Calls for one run that may queue: a run has one turn at a time, the rest are clients that look at its packets."""
@@ -35,11 +41,14 @@ class _Line(Struct):
 class RunCache:
     """Rows by (project, run), bounded by bytes over all runs."""
 
-    def __init__(self, bytes_max: int, calls_per_run_max: int = CALLS_PER_RUN_MAX) -> None:
-        """Keep at most `bytes_max`, and let so many calls for one run wait for each other."""
+    def __init__(self, bytes_max: int, calls_per_run_max: int = CALLS_PER_RUN_MAX, idle_s: float = IDLE_S) -> None:
+        """Keep at most `bytes_max`, for `idle_s` seconds, and let so many calls for one run wait for each other."""
+        self._idle_s = idle_s
+        self._timer: asyncio.TimerHandle | None = None
         self._bytes_max = bytes_max
         self._calls_per_run_max = calls_per_run_max
-        self._kept: OrderedDict[RunKey, RunRows] = OrderedDict()
+        self._kept: OrderedDict[RunKey, tuple[float, RunRows]] = OrderedDict()
+        """Rows, and when they were asked for last, in that order."""
         self._lines: dict[RunKey, _Line] = {}
         self.size_bytes = 0
 
@@ -72,7 +81,7 @@ class RunCache:
                 del self._lines[key]
 
     def _take(self, key: RunKey) -> RunRows | None:
-        rows = self._kept.pop(key, None)
+        _, rows = self._kept.pop(key, (0.0, None))
         if rows:
             self.size_bytes -= rows.size_bytes
         return rows
@@ -80,8 +89,24 @@ class RunCache:
     def _keep(self, key: RunKey, rows: RunRows | None) -> None:
         if rows is None:
             return
-        self._kept[key] = rows
+        loop = asyncio.get_running_loop()
+        self._kept[key] = loop.time(), rows
         self.size_bytes += rows.size_bytes
         while self.size_bytes > self._bytes_max:
-            _, oldest = self._kept.popitem(last=False)
-            self.size_bytes -= oldest.size_bytes
+            self._forget_oldest()
+        if self._kept and self._timer is None:
+            self._timer = loop.call_later(self._idle_s, self._forget_idle)
+
+    def _forget_oldest(self) -> None:
+        _, (_, rows) = self._kept.popitem(last=False)
+        self.size_bytes -= rows.size_bytes
+
+    def _forget_idle(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        while self._kept:
+            due_s = next(iter(self._kept.values()))[0] + self._idle_s
+            if due_s > loop.time():
+                self._timer = loop.call_at(due_s, self._forget_idle)
+                return
+            self._forget_oldest()

@@ -46,6 +46,23 @@ async def test_the_least_recently_used_run_is_forgotten_first():
     assert cache.size_bytes == 2 * one.size_bytes
 
 
+async def emptied(cache):
+    async with asyncio.timeout(30):
+        for _ in iter(cache.__len__, 0):
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.asyncio
+async def test_rows_that_nobody_asks_for_are_forgotten():
+    cache = RunCache(10**9, 4, idle_s=0.05)
+    await put(cache, "a", rows(10))
+    await put(cache, "b", rows(10))
+    await emptied(cache)
+    assert cache.size_bytes == 0
+    await put(cache, "c", rows(10))
+    await emptied(cache)
+
+
 @pytest.mark.asyncio
 async def test_a_run_larger_than_the_cache_is_not_kept():
     cache = RunCache(1000, 4)
