@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import asdict
 from sqlalchemy import Text, and_, bindparam, cast, func, literal_column, or_, select, update
 
 from turnwright_core.entries import State
@@ -100,18 +101,8 @@ def rename(connection: Connection, run: RunRow, alias: str) -> None:
 
 
 def configure(connection: Connection, run_id: int, settings: RunSettings) -> None:
-    connection.execute(
-        _CONFIGURE,
-        {
-            "run_is": run_id,
-            "new_model": settings.model,
-            "new_temperature": settings.temperature,
-            "new_persona": settings.persona,
-            "new_context_limit": settings.context_limit,
-            "new_budget": budget_json(settings.budget),
-            "new_yolo": settings.yolo,
-        },
-    )
+    new = {f"new_{name}": value for name, value in asdict(settings).items()}
+    connection.execute(_CONFIGURE, {"run_is": run_id, **new, "new_budget": budget_json(settings.budget)})
 
 
 class SpentTurn(Struct, frozen=True):

@@ -37,6 +37,7 @@ LOOP_COLUMNS: Final = (
     loops.c.revision,
 )
 
+_WRITTEN: Final = ("status", "reason", "summary", "first_turn", "turns", "end_ms", "revision")
 _USAGE: Final = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "total_tokens", "cost_usd")
 
 _OF_RUN: Final = select(*LOOP_COLUMNS).where(loops.c.run_id == bindparam("run_id"))
@@ -49,12 +50,7 @@ _ADD: Final = insert(loops)
 _WRITE: Final = (
     update(loops)
     .where(loops.c.run_id == bindparam("run_id_is"), loops.c.sequence == bindparam("sequence_is"))
-    .values(
-        {
-            name: bindparam(f"new_{name}")
-            for name in ("status", "reason", "summary", "first_turn", "turns", *_USAGE, "end_ms", "revision")
-        }
-    )
+    .values({name: bindparam(f"new_{name}") for name in (*_WRITTEN, *_USAGE)})
 )
 OPEN_STATUSES: Final[list[ColumnElement[int]]] = [literal_column(status) for status in ("100", "102", "202")]
 """The statuses of a loop that has not ended, as the index of such loops says them."""
@@ -86,21 +82,8 @@ def loop_of(row: Sequence[Any]) -> Loop | None:
     """The columns of a loop; None for the empty side of an outer join."""
     if row[0] is None:
         return None
-    sequence, settings, prompt, status, reason, summary, first_turn, turns, *usage, create_ms, end_ms, revision = row
-    return Loop(
-        sequence,
-        _settings(settings),
-        prompt,
-        status,
-        reason,
-        summary,
-        first_turn,
-        turns,
-        Usage(*usage),
-        create_ms,
-        end_ms,
-        revision,
-    )
+    sequence, settings, *told = row
+    return Loop(*(sequence, _settings(settings), *told[:6], Usage(*told[6:-3]), *told[-3:]))
 
 
 def _loops(rows: Any) -> Iterator[Loop]:
@@ -125,32 +108,11 @@ def next_queued(connection: Connection, run_id: int) -> Loop | None:
 
 
 def add_loop(connection: Connection, run_id: int, loop: Loop) -> None:
-    connection.execute(
-        _ADD,
-        {
-            "run_id": run_id,
-            "sequence": loop.sequence,
-            "settings": settings_json(loop.settings),
-            "prompt": loop.prompt,
-            "status": loop.status,
-            "create_ms": loop.create_ms,
-            "revision": loop.revision,
-        },
-    )
+    given = {name: getattr(loop, name) for name in ("sequence", "prompt", "status", "create_ms", "revision")}
+    connection.execute(_ADD, {"run_id": run_id, "settings": settings_json(loop.settings), **given})
 
 
 def write_loop(connection: Connection, run_id: int, loop: Loop) -> None:
-    values = {
-        "status": loop.status,
-        "reason": loop.reason,
-        "summary": loop.summary,
-        "first_turn": loop.first_turn,
-        "turns": loop.turns,
-        "end_ms": loop.end_ms,
-        "revision": loop.revision,
-        **{name: getattr(loop.usage, name) for name in _USAGE},
-    }
-    connection.execute(
-        _WRITE,
-        {"run_id_is": run_id, "sequence_is": loop.sequence, **{f"new_{name}": value for name, value in values.items()}},
-    )
+    new = {f"new_{name}": getattr(loop, name) for name in _WRITTEN}
+    used = {f"new_{name}": getattr(loop.usage, name) for name in _USAGE}
+    connection.execute(_WRITE, {"run_id_is": run_id, "sequence_is": loop.sequence, **new, **used})

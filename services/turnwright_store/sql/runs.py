@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from sqlalchemy import Select, and_, bindparam, case, insert, literal_column, select, update
 
 from turnwright_core.entries import Cursor
@@ -165,19 +165,13 @@ _PAGE: Final = (
 )
 _BY_IDS: Final = RUN.where(runs.c.id.in_(bindparam("ids", expanding=True)))
 _ADD: Final = insert(runs).returning(runs.c.id)
+_WRITTEN_RUN: Final = ("status", "turn", "loops_queued", "summary", "revision", "update_ms")
+_WRITTEN_ROW: Final = ("turn_open", "loops", "loop_active", "abort_requested")
 _WRITE: Final = (
     update(runs)
     .where(runs.c.id == bindparam("run_id"))
-    .values(
-        {
-            name: bindparam(f"new_{name}")
-            for name in (
-                "status", "turn", "turn_open", "loops", "loop_active", "loops_queued", "summary", "abort_requested",
-                "revision", "update_ms",
-            )
-        }
-    )
-)  # fmt: skip
+    .values({name: bindparam(f"new_{name}") for name in (*_WRITTEN_RUN, *_WRITTEN_ROW)})
+)
 
 
 MARK_EVERY_MS: Final = 60 * 60 * 1000
@@ -260,16 +254,9 @@ def add_run(connection: Connection, project_id: int, scope: int, run: Run) -> in
         "project_id": project_id,
         "scope_id": scope,
         "alias": run.run,
-        "status": run.status,
-        "model": run.settings.model,
-        "temperature": run.settings.temperature,
-        "persona": run.settings.persona,
-        "context_limit": run.settings.context_limit,
+        **{name: getattr(run, name) for name in ("status", "revision", "create_ms", "update_ms")},
+        **asdict(run.settings),
         "budget": budget_json(run.settings.budget),
-        "yolo": run.settings.yolo,
-        "revision": run.revision,
-        "create_ms": run.create_ms,
-        "update_ms": run.update_ms,
     }
     return int(connection.execute(_ADD, values).scalar_one())
 
@@ -284,16 +271,8 @@ def write_run(connection: Connection, row: RunRow, revision: int, now_ms: int, *
         _WRITE,
         {
             "run_id": row.id,
-            "new_status": run.status,
-            "new_turn": run.turn,
-            "new_turn_open": row.turn_open,
-            "new_loops": row.loops,
-            "new_loop_active": row.loop_active,
-            "new_loops_queued": run.loops_queued,
-            "new_summary": run.summary,
-            "new_abort_requested": row.abort_requested,
-            "new_revision": revision,
-            "new_update_ms": now_ms,
+            **{f"new_{name}": getattr(run, name) for name in _WRITTEN_RUN},
+            **{f"new_{name}": getattr(row, name) for name in _WRITTEN_ROW},
         },
     )
     if not goes_on:
