@@ -145,6 +145,7 @@ class Watches:
             after = after or run.cursor(rules_now().incarnation)
             clock_s = asyncio.get_running_loop().time
             due_s = clock_s()
+            is_stirred = True
             while True:
                 subscription.woken.clear()
                 rules = rules_now()
@@ -152,6 +153,10 @@ class Watches:
                 if message is not None:
                     yield message
                     after, due_s = message.cursor, clock_s() + rules.heartbeat_s
+                elif not is_stirred:
+                    # Nothing was committed since the last look: a heartbeat takes none.
+                    yield ChangeMessage(after)
+                    due_s = clock_s() + rules.heartbeat_s
                 else:
                     begin = partial(_begin, rules=rules, address=address, run_id=run.id, after=after, wanted=wanted)
                     told, drafts = await database.read(begin, inline=True)
@@ -161,6 +166,7 @@ class Watches:
                         due_s = clock_s() + rules.heartbeat_s
                     after = told.to
                 await self.wait(subscription.woken, max(0.0, due_s - clock_s()))
+                is_stirred = subscription.woken.is_set()
         finally:
             subscription.close()
 
