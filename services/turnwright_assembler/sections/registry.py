@@ -26,7 +26,7 @@ from turnwright_assembler.sections.plugged import (
 )
 from turnwright_core import __version__
 from turnwright_core.entries import Entry
-from turnwright_core.kit.plugins import ASSEMBLY, RUNTIME, Plugin, load_all
+from turnwright_core.kit.plugins import ASSEMBLY, Plugin, PluginRegistry, load_all
 from turnwright_core.kit.plugins import SECTIONS as KIND
 from turnwright_core.schemes import BY_NAME
 from turnwright_grammar.tools import DEFAULT_TOOLS
@@ -54,21 +54,10 @@ class _Shared(Struct):
     projections: dict[str, tuple[str, Projection]] = field(default_factory=dict)
 
 
-class SectionRegistry:
-    """Collects what plugins bring to packets. A plugin is given it as the argument of its `register(registry)`.
+class SectionRegistry(PluginRegistry[_Shared]):
+    """Collects the sections, projections and filters that plugins bring to packets."""
 
-    A class may be several kinds of plugin at once: every service makes it and takes what concerns it, so what is for
-    the executor (`tool`, `on`, filters that are not `assembly.*`) is passed over here.
-    """
-
-    def __init__(self, plugin: str = RUNTIME, _shared: _Shared | None = None) -> None:
-        """Register on behalf of this plugin."""
-        self.plugin = plugin
-        self._shared = _shared or _Shared()
-
-    def of(self, plugin: str) -> SectionRegistry:
-        """The same registry, on behalf of another plugin."""
-        return SectionRegistry(plugin, self._shared)
+    nothing = _Shared
 
     def section(
         self,
@@ -127,12 +116,6 @@ class SectionRegistry:
             self._shared.steps.append(PluggedFilter(part, _place(priority), frozenset(schemes)))
         elif name.startswith(ASSEMBLY):
             raise ValueError(f"there is no filter {name!r}; there are {SYSTEM} and {USER}")
-
-    def on(self, *_observer: object, **_options: object) -> None:
-        """For the executor; nothing here."""
-
-    def tool(self, *_tool: object) -> None:
-        """For the executor; nothing here."""
 
     def _part(self, name: str, function: Callable[..., Any]) -> PluginFunction:
         if not callable(function) or inspect.iscoroutinefunction(function):

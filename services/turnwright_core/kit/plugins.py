@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from msgspec import Struct
 
@@ -59,14 +59,45 @@ class Plugin(Struct, frozen=True):
     load: Callable[[], Any]
 
 
-class Registering(Protocol):
-    """A registry, as far as loading is concerned."""
-
-    def of(self, plugin: str) -> Any:
-        """The same registry, on behalf of a plugin."""
+S = TypeVar("S")
 
 
-R = TypeVar("R", bound=Registering)
+class PluginRegistry(Generic[S]):
+    """What a plugin is given as the argument of its `register(registry)`.
+
+    A class may be several kinds of plugin at once: every service makes it, and its registry takes what concerns that
+    service; the rest is passed over.
+    """
+
+    nothing: Callable[[], S]
+    """What has been registered with a service before anybody did."""
+
+    def __init__(self, plugin: str = RUNTIME, _shared: S | None = None) -> None:
+        """Register on behalf of this plugin."""
+        self.plugin = plugin
+        self._shared = self.nothing() if _shared is None else _shared
+
+    def of(self, plugin: str) -> Self:
+        """The same registry, on behalf of another plugin."""
+        return type(self)(plugin, self._shared)
+
+    def on(self, *_: Any, **__: Any) -> None:
+        """Have a function told of an event."""
+
+    def filter(self, *_: Any, **__: Any) -> None:
+        """Put a function into a chain."""
+
+    def tool(self, *_: Any, **__: Any) -> None:
+        """Offer a tool."""
+
+    def section(self, *_: Any, **__: Any) -> None:
+        """Show a section."""
+
+    def projection(self, *_: Any, **__: Any) -> None:
+        """Say what is shown of the entries of a scheme."""
+
+
+R = TypeVar("R", bound=PluginRegistry[Any])
 
 
 def chosen(kind: PluginKind, enabled: str) -> list[Plugin]:
@@ -91,7 +122,7 @@ def chosen(kind: PluginKind, enabled: str) -> list[Plugin]:
     return found
 
 
-def register(plugin: Plugin, registry: Registering, setting: str, more: str = "") -> None:
+def register(plugin: Plugin, registry: PluginRegistry[Any], setting: str, more: str = "") -> None:
     """Load one plugin and let it register. Raises SettingsError that begins with the setting which named it.
 
     `more` names the variable that leaves plugins out, where that is another one.

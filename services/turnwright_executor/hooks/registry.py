@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct, field
 
 from turnwright_core.kit.plugin_calls import PluginCalls
-from turnwright_core.kit.plugins import ASSEMBLY, RUNTIME
+from turnwright_core.kit.plugins import ASSEMBLY, RUNTIME, PluginRegistry
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.toolset import TOOL_ORDER, Offer
 from turnwright_executor.hooks.points import EVENTS, FILTERS, EventHook, FilterHook
@@ -54,19 +54,10 @@ class _Shared(Struct):
     open_entries: Callable[[TurnAddress], Entries] | None = None
 
 
-class Registry:
-    """Collects what plugins bring. A plugin is given it as the argument of its `register(registry)`.
+class Registry(PluginRegistry[_Shared]):
+    """Collects the tools, observers and filters that plugins bring to turns."""
 
-    A class may be several kinds of plugin at once: every service makes it and takes what concerns it, so what is for
-    the assembler (`section`, `projection`, filters `assembly.*`) is passed over here.
-    """
-
-    def __init__(self, plugin: str = RUNTIME, _shared: _Shared | None = None) -> None:
-        self.plugin = plugin
-        self._shared = _shared or _Shared()
-
-    def of(self, plugin: str) -> Registry:
-        return Registry(plugin, self._shared)
+    nothing = _Shared
 
     def tool(self, tool: PluginTool) -> None:
         """Offer a tool. Raises ValueError where its name is taken, and for one that cannot be offered."""
@@ -75,12 +66,6 @@ class Registry:
         if other or tool.name in TAKEN:
             raise ValueError(f"the name <{tool.name}> is taken, by {other[0] if other else 'the runtime'}")
         self._shared.tools[tool.name] = (self.plugin, tool)
-
-    def section(self, *_section: object, **_options: object) -> None:
-        """For the assembler; nothing here."""
-
-    def projection(self, *_projection: object, **_options: object) -> None:
-        """For the assembler; nothing here."""
 
     def entries(self, at: TurnAddress) -> Entries:
         """The entries of a run, for an observer or a filter: read as the run sees them, written at plugin tier.
