@@ -8,9 +8,8 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final, cast
+from typing import Final
 
-import grpc
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc
 
 from turnwright_core.entries import Tier
@@ -31,13 +30,12 @@ from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.edge.assembler import AssemblerPackets
 from turnwright_executor.edge.client_roots import ClientRoots
-from turnwright_executor.edge.outside_ledger import OutsideLedger
 from turnwright_executor.edge.owners import Owners
 from turnwright_executor.edge.placement import Placements, locate
 from turnwright_executor.edge.projects import Projects
 from turnwright_executor.edge.provider import ProviderModels
 from turnwright_executor.edge.relaying import Relays
-from turnwright_executor.edge.routing import RoutedServer, Router
+from turnwright_executor.edge.routing import Router
 from turnwright_executor.edge.run_payload import RunPayload
 from turnwright_executor.edge.sandbox import Sandbox, SandboxMissingError, find_sandbox
 from turnwright_executor.edge.schemes import KnownSchemes, register_schemes
@@ -93,7 +91,7 @@ class _Wired:
             name="executor",
             grpc_name=full_name,
             register=lambda server: executor_service_pb2_grpc.add_ExecutorServiceServicer_to_server(
-                self._servicer, cast("grpc.aio.Server", RoutedServer(server, self._router))
+                self._servicer, server
             ),
             start=self._start,
             listening=self._listening,
@@ -146,7 +144,7 @@ class _Wired:
         self._scheduler = Scheduler(services, self._hubs, leases, places.find)
         self._owners = Owners(ledger, "", leases.holds)
         relays = Relays(TailBounds(settings.tail_events, settings.tail_bytes))
-        self._router = Router(self._owners, settings.owner_poll_s, relays, call_metadata(self._secret, Tier.CLIENT))
+        router = Router(self._owners, settings.owner_poll_s, relays, call_metadata(self._secret, Tier.CLIENT))
         projects = Projects(store)
         status = Status(store, assembler, provider, sandbox.name, settings)
         self._watches = OpenWatches()
@@ -154,12 +152,11 @@ class _Wired:
         async def tool_host(project: str) -> ToolHost:
             return await places.tool_host(project, await projects.root(project))
 
-        outside = OutsideLedger(store, owner, "", schemes=schemes)
-        self._addressed = (ledger, outside, self._owners, status)
-        plugins.opened(lambda at: OutsideEntries(outside, at))
+        self._addressed = (ledger, self._owners, status)
+        plugins.opened(lambda at: OutsideEntries(ledger, at))
         opened = frozenset(name.strip() for name in settings.client_tools.split(","))
         self._calls = ToolCalls(
-            outside, tools, tool_host, self._hooks, self._hubs, settings.tool_calls_max, owner, opened
+            ledger, tools, tool_host, self._hooks, self._hubs, settings.tool_calls_max, owner, opened
         )
         self._servicer = ExecutorServicer(
             store,
@@ -176,6 +173,7 @@ class _Wired:
             heartbeat_s=settings.event_heartbeat_s,
             opens_models=settings.client_models,
         )
+        router.route(self._servicer)
 
     def _listening(self, address: str) -> None:
         """Look for work once others can reach who does it: they are to hear of it from here."""

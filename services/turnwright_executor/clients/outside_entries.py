@@ -19,7 +19,6 @@ class OutsideEntries:
     """Implements tools.contract.Entries for one turn of a run; what is written is stamped with that turn."""
 
     def __init__(self, ledger: Ledger, at: TurnAddress) -> None:
-        """`ledger` writes without a fence."""
         self._ledger = ledger
         self._at = at
         self._address = RunAddress(at.project, at.run)
@@ -39,4 +38,4 @@ class OutsideEntries:
 
     async def write(self, writes: Sequence[EntryWrite]) -> None:
         stamped = [replace(write, turn=self._at.turn, loop=self._at.loop) for write in writes]
-        await self._ledger.write(self._address, 0, stamped)
+        await self._ledger.write(self._address, None, stamped)

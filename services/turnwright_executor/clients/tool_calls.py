@@ -108,7 +108,7 @@ class ClientCommand(Struct, frozen=True):
 
 
 class ToolCalls:
-    """Carries out clients' commands. `ledger` writes from outside of loops."""
+    """Carries out clients' commands."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class ToolCalls:
             record, revision = await self._taken(call, folder, events, run.turn)
             if record.stage is not Stage.SETTLED:
                 state = TurnState(is_call=True, is_recorded=True, records={record.path: record})
-                buffer = WriteBuffer(self._ledger, call.address, 0, run.turn, loop.sequence, state.records)
+                buffer = WriteBuffer(self._ledger, call.address, None, run.turn, loop.sequence, state.records)
                 buffer.own(record.path, revision)
                 steps = CallSteps(state, self._scope(host, hub, loop, run.turn, events, buffer))
                 try:
@@ -291,7 +291,7 @@ class ToolCalls:
     async def _put(self, call: ClientCommand, write: EntryWrite, revision: int) -> int:
         """Write a record that has this revision, 0: that is not there; its new one. Raises REVISION_CONFLICT."""
         write = replace(write, expected_revision=revision)
-        ack = await self._ledger.write(call.address, 0, [write], full=True)
+        ack = await self._ledger.write(call.address, None, [write], full=True)
         return ack.revisions[0] or revision
 
     async def _recorded(

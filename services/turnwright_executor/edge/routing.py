@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -37,10 +37,8 @@ from turnwright_executor.edge.owners import Owners
 from turnwright_executor.edge.relaying import FellBehindError, MovedError, Relays
 
 if TYPE_CHECKING:  # generic in the stubs only
-    Handler = grpc.RpcMethodHandler[Any, Any]
     Context = grpc.aio.ServicerContext[Any, Any]
 else:
-    Handler = grpc.RpcMethodHandler
     Context = grpc.aio.ServicerContext
 
 TO_OWNER: Final = frozenset({"Resolve", "Abort", "CancelStream", "Notify"})
@@ -70,42 +68,6 @@ UnaryHandler = Callable[[Any, Context], Awaitable[Any]]
 WatchHandler = Callable[[WatchRunRequest, Context], AsyncIterator[WatchRunResponse]]
 
 
-class RoutedServer:
-    """What the servicer is registered with: the handlers of calls that have to find their owner are wrapped."""
-
-    def __init__(self, server: grpc.aio.Server, router: Router) -> None:
-        self._server: Any = server
-        self._router = router
-
-    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
-        self._server.add_generic_rpc_handlers(tuple(_Routed(handler, self._router) for handler in handlers))
-
-    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Handler]) -> None:
-        """Nothing: the server of grpc.aio looks at generic handlers only."""
-
-
-class _Routed(grpc.GenericRpcHandler):
-    def __init__(self, inner: grpc.GenericRpcHandler, router: Router) -> None:
-        self._inner = inner
-        self._router = router
-
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
-        """The handler of a method, wrapped where its calls may have to go elsewhere."""
-        handler = self._inner.service(handler_call_details)
-        name = handler_call_details.method.rpartition("/")[2]
-        if handler is None or name not in (*TO_OWNER, WATCH):
-            return handler
-        codecs = {
-            "request_deserializer": handler.request_deserializer,
-            "response_serializer": handler.response_serializer,
-        }
-        if name == WATCH:
-            watch: Any = handler.unary_stream
-            return grpc.unary_stream_rpc_method_handler(self._router.watching(watch), **codecs)
-        answer: Any = handler.unary_unary
-        return grpc.unary_unary_rpc_method_handler(self._router.answering(name, answer), **codecs)
-
-
 class Router:
     """Decides for each call where it is answered."""
 
@@ -118,6 +80,12 @@ class Router:
         self._poll_s = poll_s
         self._relays = relays
         self._own_metadata = own_metadata
+
+    def route(self, servicer: Any) -> None:
+        """Have those calls of a servicer go through here that must reach the owner of a run."""
+        for name in TO_OWNER:
+            setattr(servicer, name, self.answering(name, getattr(servicer, name)))
+        servicer.WatchRun = self.watching(servicer.WatchRun)
 
     # Calls with one answer ---------------------------------------------------------------------------------------
 

@@ -114,7 +114,7 @@ class StoreWrites:
     async def write(
         self,
         address: RunAddress,
-        epoch: int,
+        epoch: int | None,
         writes: Sequence[EntryWrite],
         *,
         full: bool = False,
@@ -132,8 +132,11 @@ class StoreWrites:
             message.tell_view = tell_view and not before
             answer = await self._call(self.stub.WriteEntries, message)
             read = tuple(map(entry_from_pb, answer.read.entries)) if answer.HasField("read") else None
-            return WriteAck((*before, *answer.paths), cursor_from_pb(answer.cursor), read, view_change=_told(answer))
+            paths, cursor = (*before, *answer.paths), cursor_from_pb(answer.cursor)
+            return WriteAck(paths, cursor, read, tuple(answer.revisions), _told(answer))
 
+        if epoch is None:
+            return await send(writes, ())
         return await self._in_parts(address, epoch, writes, send, durability)
 
     async def write_packet(
@@ -211,14 +214,14 @@ def _told(answer: ledger_pb2.WriteEntriesResponse | ledger_pb2.EndTurnResponse) 
 
 def _entries(
     address: RunAddress,
-    epoch: int,
+    epoch: int | None,
     writes: Sequence[EntryWrite],
     durability: write_pb2.Durability.ValueType = write_pb2.DURABILITY_NORMAL,
 ) -> ledger_pb2.WriteEntriesRequest:
     return ledger_pb2.WriteEntriesRequest(
         project=address.project,
         run=address.run,
-        fence=write_pb2.Fence(epoch=epoch),
+        fence=None if epoch is None else write_pb2.Fence(epoch=epoch),
         writes=map(write_to_pb, writes),
         durability=durability,
     )

@@ -124,7 +124,7 @@ class Ledger(Protocol):
     async def write(
         self,
         address: RunAddress,
-        epoch: int,
+        epoch: int | None,
         writes: Sequence[EntryWrite],
         *,
         full: bool = False,
@@ -134,6 +134,8 @@ class Ledger(Protocol):
     ) -> WriteAck:
         """Write entries; `full` survives the loss of power. `read_paths` are read with it, at most 64.
 
+        `epoch` None writes from outside of loops: without a fence, so that no record of an open turn is touched, and
+        all of it or nothing.
         `tell_view` asks what it has changed of the view.
         """
         ...

@@ -62,9 +62,9 @@ class Forward:
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Find both contracts. Raises TypeError where one does not fit into the other."""
-        self._name = name.lstrip("_")
-        self._method = self._method or self._name
-        ours, theirs = _EXECUTOR.methods_by_name[self._name], _STORE.methods_by_name[self._method]
+        self._name = name
+        self._method = self._method or name
+        ours, theirs = _EXECUTOR.methods_by_name[name], _STORE.methods_by_name[self._method]
         _check_shape(ours.input_type, theirs.input_type, self._renamed)
         _check_shape(ours.output_type, theirs.output_type, {})
         self._request = GetMessageClass(theirs.input_type)

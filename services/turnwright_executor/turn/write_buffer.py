@@ -67,7 +67,7 @@ class WriteBuffer:
         self,
         ledger: Ledger,
         address: RunAddress,
-        epoch: int,
+        epoch: int | None,
         turn: int,
         loop: int,
         records: dict[str, CommandRecord] | None = None,

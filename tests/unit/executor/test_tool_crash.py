@@ -10,7 +10,6 @@ from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress, TurnAddress
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.toolset import TOOL_ORDER
-from turnwright_executor.edge.outside_ledger import OutsideLedger
 from turnwright_executor.hooks import Hooks
 from turnwright_executor.hooks.plugins import new_registry
 from turnwright_executor.tools.registry import TOOLS
@@ -99,8 +98,7 @@ async def test_a_crash_of_a_tool_that_a_client_calls_fails_its_command_with_an_e
         return ToolHost(context.workspace, context.shell)
 
     hubs = Hubs("o", ledger, ExecutorSettings())
-    outside = OutsideLedger(ledger._peer, "bench", "")
-    calls = ToolCalls(outside, {**TOOLS, "think": Crashing()}, found, Hooks(new_registry()), hubs, 8, "bench")
+    calls = ToolCalls(ledger, {**TOOLS, "think": Crashing()}, found, Hooks(new_registry()), hubs, 8, "bench")
     with logged("info") as lines:
         record = await calls.call(ClientCommand(address, Command("think", body="Hm."), "alice", "1"))
     await hubs.close()
