@@ -1,4 +1,4 @@
-"""Calls between services of one process: the same stubs, handlers, metadata, deadlines and errors, without a network.
+"""In-process transport: calls between services of one process, with gRPC's stubs, metadata, deadlines and errors.
 
 A call over a socket to oneself costs a millisecond of CPU and says nothing that the process does not know. What a
 handler is given here is what gRPC would give it: its own task, the caller's metadata, cancellation when the caller

@@ -1,4 +1,4 @@
-"""The context of a call between services of one process: what gRPC would give its handler.
+"""The servicer context of an in-process call: what gRPC would give its handler.
 
 It has all of `grpc.aio.ServicerContext` that a handler behind our guard can use. `read` and `write` are for handlers
 that are no generators; there are none behind it, over a socket neither.
@@ -47,7 +47,7 @@ class LocalContext:
         return "inproc"
 
     def peer_identities(self) -> None:
-        """No certificates between neighbours: who calls is in the metadata."""
+        """No certificates inside of a process: who calls is in the metadata."""
 
     def peer_identity_key(self) -> None:
         """As peer_identities."""

@@ -1,4 +1,4 @@
-"""A servicer that is made when its first call comes.
+"""A lazy servicer: made when its first call comes.
 
 Half of what a process loads before it is ready is there for turns: to put packets together, to call models. Many
 processes never take one, such as a command that lists runs on a stack of its own.

@@ -1,4 +1,4 @@
-"""Deletes what runs share and none needs any more: blocks of packets, and old versions of shared entries.
+"""Garbage collection of what runs share: blocks of packets, and old versions of shared entries.
 
 Theory of operation. A run reads shared entries as they were at some moment of its life, never before: what was replaced
 before the eldest run was made is seen by nobody. Which blocks are in use stands in the layouts, which no statement can

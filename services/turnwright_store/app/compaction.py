@@ -1,4 +1,4 @@
-"""Folding: what was appended to a body becomes part of it, outside of everybody's commits.
+"""Compaction of streamed bodies: appended chunks become part of the body, outside of everybody's commits.
 
 Theory of operation. An append is a row of its own, and the view that shows it says how long the body is by then. Once
 nobody appends any more, the rows are joined, digested and packed on a reader connection; one write then stores the
@@ -7,7 +7,7 @@ from the version first, then from chunks. No revision is raised. A write whose v
 the next look finds it again.
 
 An append costs the same for any length of body, but each is a row: callers gather text to 4 KB or 100 ms. A body that
-goes on growing is folded too, once it has gathered many pieces.
+goes on growing is compacted too, once it has gathered many pieces.
 
 Source: architecture 3 (streaming bodies), 12.7.
 """
@@ -26,16 +26,16 @@ from turnwright_store.ports import Connection, Database, Durability, Transaction
 from turnwright_store.sql import compaction as rows
 
 PIECES_MAX: Final = 4096
-"""Chunks of a body that still grows from which it is folded; at 4 KB each they make the longest body."""
+"""Chunks of a body that still grows from which it is compacted; at 4 KB each they make the longest body."""
 
 BODIES_MAX: Final = 16
-"""Bodies that one piece of the chore folds."""
+"""Bodies that one piece of the chore compacts."""
 
 BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes of bodies after which a piece of the chore takes no more of them."""
 
 
-class Folded(Struct, frozen=True):
+class CompactedBody(Struct, frozen=True):
     """A body with its chunks, ready to be stored."""
 
     waiting: rows.Waiting
@@ -47,11 +47,11 @@ class Folded(Struct, frozen=True):
 
 
 def compaction(database: Database, every_s: float) -> Chore:
-    return Chore("folding", every_s, partial(compact_some, database))
+    return Chore("compaction", every_s, partial(compact_some, database))
 
 
 async def compact_some(database: Database, pieces_max: int = PIECES_MAX) -> bool:
-    """Fold some bodies; whether there may be more. One that still grows is folded from so many pieces."""
+    """Compact some bodies; returns whether there may be more. One that still grows needs so many pieces."""
     folded = await database.read(partial(prepare, pieces_max=pieces_max))
     if not folded:
         return False
@@ -59,9 +59,9 @@ async def compact_some(database: Database, pieces_max: int = PIECES_MAX) -> bool
     return await database.write(partial(store, folded=folded), Durability.NORMAL, locks)
 
 
-def prepare(connection: Connection, pieces_max: int = PIECES_MAX) -> list[Folded]:
-    """Join what waits to be folded, some of it."""
-    folded: list[Folded] = []
+def prepare(connection: Connection, pieces_max: int = PIECES_MAX) -> list[CompactedBody]:
+    """Join the chunks of some bodies that wait for compaction."""
+    folded: list[CompactedBody] = []
     for waiting in rows.find_waiting(connection, pieces_max, BODIES_MAX):
         if sum(one.after for one in folded) >= BYTES_MAX:
             break
@@ -71,14 +71,14 @@ def prepare(connection: Connection, pieces_max: int = PIECES_MAX) -> list[Folded
     return folded
 
 
-def _joined(connection: Connection, waiting: rows.Waiting, pieces: rows.Pieces) -> Folded:
+def _joined(connection: Connection, waiting: rows.Waiting, pieces: rows.Pieces) -> CompactedBody:
     body = "".join([pieces.body, *pieces.chunks])
     data = body.encode()
     digest = hashlib.sha256(data).hexdigest()
-    return Folded(waiting, pieces.stored_bytes, len(data), digest, rows.pack(connection, body))
+    return CompactedBody(waiting, pieces.stored_bytes, len(data), digest, rows.pack(connection, body))
 
 
-def store(tx: Transaction, folded: list[Folded]) -> bool:
+def store(tx: Transaction, folded: list[CompactedBody]) -> bool:
     """Store joined bodies that are still as they were read; whether any was."""
-    done = [rows.fold(tx.connection, one.waiting, one.before, one.after, one.digest, one.packed) for one in folded]
+    done = [rows.compact(tx.connection, one.waiting, one.before, one.after, one.digest, one.packed) for one in folded]
     return any(done)

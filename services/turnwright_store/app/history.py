@@ -1,4 +1,4 @@
-"""Earlier moments of a run, as callers name them: by a cursor, or by the end of a turn.
+"""History of a run: its earlier moments, named by a cursor or by the end of a turn.
 
 A turn that a fork inherited is a moment of the run that had it, before the fork itself began.
 Source: architecture 3 (any earlier moment of a run can be read; forks).
@@ -26,7 +26,7 @@ At = Cursor | int
 
 
 class PastRun(Struct, frozen=True):
-    """A run at an earlier moment."""
+    """A run as it was at an earlier moment."""
 
     run: RunHead
     """The run that is read: the ancestor where the turn was inherited."""

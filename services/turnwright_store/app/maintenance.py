@@ -1,4 +1,4 @@
-"""Work that no caller waits for: folding, indexing, retention, forgetting. Each chore has a task of its own.
+"""Work that no caller waits for: compaction, indexing, retention, forgetting. Each chore has a task of its own.
 
 A chore does a bounded piece and says whether there is more; so it never holds the writer for long, and can be stopped
 between two pieces. Replicas may run the same chore at once: every piece is decided inside its transaction.

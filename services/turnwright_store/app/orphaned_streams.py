@@ -1,4 +1,4 @@
-"""Ends streams whose producers are gone: an executor that died, a client that went away. What came stays.
+"""Orphaned streams: ends those whose producer is gone, an executor that died or a client that left. What came stays.
 
 Whose channels have been silent for the grace time has a producer that either has nothing to say or is gone. A producer
 of its own says so now and then by an empty append. The owner of a run need not: while its lease lives its commands may
@@ -47,7 +47,7 @@ def orphaned_streams(database: Database, rules_now: Callable[[], StoreRules], gr
                 await _end_one(database, rules_now(), one, grace_ms)
         return False
 
-    return Chore("silence", look_every_s(grace_ms), piece)
+    return Chore("orphaned_streams", look_every_s(grace_ms), piece)
 
 
 async def _end_one(database: Database, rules: StoreRules, silent: Silent, grace_ms: int) -> None:

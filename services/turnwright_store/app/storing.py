@@ -1,6 +1,6 @@
-"""Stores what the writes of one request came to: a few statements for all of its paths.
+"""Writes the path states of a request to the database: a few statements for all of its paths.
 
-Nothing of it has an answer that is waited for: what a row needs to know is known before the first is written.
+No statement waits for an answer: numbers and revisions of rows are known before the first one is sent.
 Source: architecture 3, 12.1.
 """
 
@@ -21,7 +21,7 @@ R = TypeVar("R", bound=RunHead)
 
 
 def store(tx: Transaction, run: R, touched: list[PathState], entries_max: int | None, actor: str) -> R:
-    """Write what slots came to; the run with its new revisions.
+    """Write path states; returns the run with its new revisions.
 
     Raises LIMIT_EXCEEDED for more than so many entries in the run; None: as many as there are.
     """

@@ -1,4 +1,4 @@
-"""Tells those who watch a queued loop that no living executor has the workspace of its project.
+"""Unclaimable loops: marks queued loops whose workspace no living executor has, so that their watchers see why.
 
 Source: architecture 3 (a project lives in a workspace); the reason is taken back when the run is claimed.
 """
@@ -29,7 +29,7 @@ def find_unclaimable(connection: Connection, wait_ms: int, grace_ms: int) -> lis
     if offered is None:
         return []
     now_ms = lease_rows.read_now(connection)
-    return [RunRef(*one) for one in work_rows.list_stranded(connection, offered, now_ms - wait_ms, RUNS_MAX)]
+    return [RunRef(*one) for one in work_rows.list_unclaimable(connection, offered, now_ms - wait_ms, RUNS_MAX)]
 
 
 def mark_unclaimable(tx: Transaction, found: list[RunRef], grace_ms: int) -> None:
@@ -45,7 +45,7 @@ def mark_unclaimable(tx: Transaction, found: list[RunRef], grace_ms: int) -> Non
 
 
 def unclaimable_loops(database: Database, wait_ms: int, grace_ms: int) -> Chore:
-    """Looks twice in the time after which a loop is told to be stranded."""
+    """The chore. It looks twice in the time after which a loop is marked."""
 
     async def piece() -> bool:
         found = await database.read(partial(find_unclaimable, wait_ms=wait_ms, grace_ms=grace_ms))
@@ -54,4 +54,4 @@ def unclaimable_loops(database: Database, wait_ms: int, grace_ms: int) -> Chore:
             await database.write(partial(mark_unclaimable, found=found, grace_ms=grace_ms), Durability.NORMAL, locks)
         return len(found) == RUNS_MAX
 
-    return Chore("stranding", wait_ms / 2000, piece)
+    return Chore("unclaimable_loops", wait_ms / 2000, piece)

@@ -1,4 +1,4 @@
-"""Following the runs of a project: a snapshot of all, then those that change.
+"""The watch over the runs of a project: a snapshot of all, then those that change.
 
 Theory of operation. A watcher hears of every commit which scopes it raised, and reads the runs of its project that
 own one of them: one question for all that happened since its last look, whatever the number of runs, and none while

@@ -208,7 +208,7 @@ def _apply(states: _PathStates, state: PathState, write: EntryWrite, stamp: Writ
 
 
 class _PathStates:
-    """The slots of a request, by path."""
+    """The path states of a request."""
 
     def __init__(self, tx: Transaction, rules: StoreRules, run: RunHead) -> None:
         self._tx = tx
@@ -226,11 +226,11 @@ class _PathStates:
         return self._by_path[path]
 
     def touched(self) -> list[PathState]:
-        """The slots that writes went to, in the order of the first writes, ready to be stored."""
+        """The states of the paths that were written, in the order of the first writes, ready to be stored."""
         touched = [state for state in self._by_path.values() if state.touched]
         for state in touched:
             if state.appended:
-                state.settle(self.read_body)
+                state.merge_appended(self.read_body)
         return touched
 
     def load_bodies(self, writes: Sequence[EntryWrite]) -> None:
@@ -262,7 +262,7 @@ class _PathStates:
             raise over_limit("writes", limit, actual, "bytes of bodies")
 
     def load(self, paths: Iterable[str]) -> None:
-        """Make slots for paths, with what is stored under them."""
+        """Load the states of paths from what is stored."""
         known = self._by_path
         fresh = {path: self._place_of(path) for path in paths if path not in known}
         asked = self._prefetch(fresh)
@@ -311,7 +311,7 @@ class _PathStates:
         return found
 
     def state_for(self, write: EntryWrite) -> PathState:
-        """The slot that a write goes to: a new record never takes the path of another one."""
+        """The state of the path that a write goes to: a new record never takes the path of another one."""
         state = self._by_path[write.path]
         is_new_record = isinstance(write.change, SetEntry) and write.change.state is State.RECORDED
         if not (is_new_record and state.scheme == "log" and state.is_taken and write.expected_revision is None):

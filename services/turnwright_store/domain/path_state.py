@@ -1,8 +1,8 @@
-"""What becomes of one path in one request: the stored state, the writes applied in order, what is to be stored.
+"""The state of one path during a request: what is stored, the writes applied in order, what is to be stored.
 
-Theory of operation. A slot begins as what is stored: what the run sees of the path (its sight) and what the entry
-holds (its content, and the tail that was appended to it). Writes change the slot in memory; only the outcome is stored,
-so that a request costs the same few statements however often it writes a path.
+Theory of operation. A path state begins as what is stored: what the run sees of the path (its view) and what the entry
+holds (its content, and the tail that was appended to it). Writes change the state in memory; only the outcome is
+stored, so that a request costs the same few statements however often it writes a path.
 
 A body is made of three parts: the content's, the tail of chunks on top of it, and what this request appends. A draft
 takes the place of the first two. A body that is neither given nor needed is never read: an append stores a chunk, a
@@ -68,7 +68,7 @@ class StoredVersion(NamedTuple):
 
 
 class ClosedView(Struct, frozen=True):
-    """A stored view that ends."""
+    """A stored view that the request closes."""
 
     view: int
     scope: int
@@ -98,7 +98,7 @@ def draft_version(body: str, attributes: str, record: bytes, writer: Tier) -> Dr
 
 
 class HomeScope(Struct, frozen=True):
-    """Where entries of a path are made: the scope that its scheme says."""
+    """The scope in which entries of a path are created, by its scheme."""
 
     scope: int
     shared: bool
@@ -108,7 +108,7 @@ class HomeScope(Struct, frozen=True):
 
 
 class PathState(Struct):
-    """One path of one run."""
+    """The state of one path of one run: its stored view and content, and what the writes of a request made of them."""
 
     path: str
     scheme: str
@@ -201,8 +201,8 @@ class PathState(Struct):
             record=b"",
         )
 
-    def settle(self, read_body: ReadBody) -> None:
-        """Bring what was appended into the draft where chunks cannot hold it.
+    def merge_appended(self, read_body: ReadBody) -> None:
+        """Merge what was appended into the draft where chunks cannot hold it.
 
         A shared body has several readers and perhaps several writers: its chunks would be nobody's own.
         """
@@ -361,7 +361,7 @@ def gives_content(change: SetEntry) -> bool:
 
 
 class WriteStamp(Struct, frozen=True):
-    """Who writes, and what the view is stamped with: `turn` and `loop` win, else a view keeps its own."""
+    """The writer of a write, and the turn and loop that its view gets: those given here, else those that it has."""
 
     writer: Tier
     turn: int | None

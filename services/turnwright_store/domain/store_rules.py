@@ -1,4 +1,4 @@
-"""What every transaction of a store knows beforehand."""
+"""The rules that every transaction of a store works by: schemes, limits and times."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class PipelineResult:
 
     def _there(self) -> pq.abc.PGresult:
         if self.result is None and self.error is None:
-            self._pipe.settle()
+            self._pipe.sync()
         if self.error is not None:
             raise self.error
         assert self.result is not None, "a statement is answered before the next synchronization"
@@ -181,7 +181,7 @@ class StatementPipeline:
     def ask(self, sql: str, values: Sequence[Parameter] = ()) -> PipelineResult:
         """Send a statement and wait for its answer. Raises what it or one before it met."""
         answer = self.send(sql, values)
-        self.settle()
+        self.sync()
         return answer
 
     def _enter(self) -> None:
@@ -196,7 +196,7 @@ class StatementPipeline:
         self._coming.append(None)
         self._flush()
 
-    def settle(self) -> None:
+    def sync(self) -> None:
         """Wait until everything that was sent is done. Raises the first error there was."""
         if not self._coming:
             return
@@ -211,11 +211,11 @@ class StatementPipeline:
     def drain_quietly(self) -> None:
         """Wait until everything that was sent is done, whatever became of it.."""
         with contextlib.suppress(psycopg.Error):
-            self.settle()
+            self.sync()
 
     def leave(self) -> None:
         """Settle, and leave the connection to the driver until the next statement."""
-        self.settle()
+        self.sync()
         if self._pgconn.pipeline_status:
             self._pgconn.exit_pipeline_mode()
 

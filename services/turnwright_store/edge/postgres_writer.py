@@ -118,7 +118,7 @@ class PostgresWriter:
         if len(batch) > 1:
             # What fails here is no one request's fault. A lone one waits for its locks with its first question.
             try:
-                self._link.pipe.settle()
+                self._link.pipe.sync()
             except psycopg.errors.LockNotAvailable:
                 self._is_locked_out = True
                 raise

@@ -1,4 +1,4 @@
-"""Rows of folding: which streamed bodies wait for it, what they hold, and the one change that folds them.
+"""Rows of compaction: which streamed bodies wait for it, what they hold, and the one write that compacts them.
 
 Source: architecture 3 (streaming bodies); docs/adr/0006.
 """
@@ -111,7 +111,7 @@ def find_waiting(connection: Connection, pieces: int, limit: int) -> list[Waitin
 
 
 def load_pieces(connection: Connection, one: Waiting) -> Pieces | None:
-    """What there is to fold; None when it is folded or removed since."""
+    """What there is to compact; None when it was compacted or removed since."""
     stored = connection.execute(_STORED, {"version": one.version}).one_or_none()
     found = connection.execute(_PIECES, {"entry": one.entry, "rev": one.rev}).all()
     if stored is None or not found:
@@ -129,7 +129,7 @@ def pack(connection: Connection, body: str) -> Any:
     return process(body) if process else body
 
 
-def fold(connection: Connection, one: Waiting, before: int, after: int, digest: str, packed: Any) -> bool:
+def compact(connection: Connection, one: Waiting, before: int, after: int, digest: str, packed: Any) -> bool:
     """Bring chunks into their version, up to a length; whether it was still at the length that was read."""
     values = {"version": one.version, "before": before, "after": after, "digest": digest, "packed": packed}
     if connection.execute(_FOLD, values).rowcount != 1:

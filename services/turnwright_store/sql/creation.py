@@ -21,7 +21,7 @@ _FIXED: Final = (
     "attributes",
     "record",
 )
-"""What never changes of a version. Folding brings what was appended into its body; what it says stays the same."""
+"""What never changes of a version. Compaction brings what was appended into its body; what it says stays the same."""
 
 _FORBIDDEN: Final = """NEW.status <> OLD.status AND NOT (
      (OLD.status = 100 AND NEW.status IN (102, 499))

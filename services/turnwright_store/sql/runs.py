@@ -222,7 +222,7 @@ def get_run(connection: Connection, project: str, alias: str) -> RunRow:
 
 
 def get_run_head(connection: Connection, project: str, alias: str) -> RunHead:
-    """Where a run stands, by project name and alias. Raises PROJECT_NOT_FOUND, RUN_NOT_FOUND."""
+    """The head of a run, by project name and alias. Raises PROJECT_NOT_FOUND, RUN_NOT_FOUND."""
     row = connection.execute(_STANDING_BY_ALIAS, {"project": project, "alias": alias}).one_or_none()
     if row is None:
         get_project(connection, project)

@@ -251,11 +251,11 @@ versions = Table(
     number_column("writer", None),
     text_column("actor", None),
     number_column("create_ms", None),
-    # Of the body with everything that was appended to it, as far as it is folded.
+    # Of the body with everything that was appended to it, as far as it is compacted.
     Column("hash", Digest, nullable=False),
     # Bytes of the body as it was written; what was appended since counts in the views.
     number_column("body_size_bytes", None),
-    # Bytes that `body` holds: more than `body_size_bytes` once chunks were folded into it.
+    # Bytes that `body` holds: more than `body_size_bytes` once chunks were compacted into it.
     number_column("stored_bytes"),
     # Of attributes and record.
     number_column("attributes_bytes", None),

@@ -259,7 +259,7 @@ def list_shown(connection: Connection, run_id: int, prefix: str, after_path: str
 
 
 class Loaded(NamedTuple):
-    """What is loaded of a version. Folding may go on between two reads; a version is otherwise fixed."""
+    """What is loaded of a version. Compaction may go on between two reads; a version is otherwise fixed."""
 
     stored_bytes: int
     hash: str
@@ -314,7 +314,7 @@ def _entry(connection: Connection, run: RunHead, one: EntryRow, content: Loaded,
 
 
 def _body(connection: Connection, one: EntryRow, content: Loaded, bytes_max: int) -> str:
-    """As much of a body as the view shows: from the version what is folded into it, the rest from chunks."""
+    """As much of a body as the view shows: from the version what was compacted into it, the rest from chunks."""
     end = min(one.body_size_bytes, bytes_max) if bytes_max else one.body_size_bytes
     if end <= content.stored_bytes:
         return content.body if end == content.stored_bytes else cut(content.body, end)

@@ -167,7 +167,7 @@ def has_work(connection: Connection, run: RunRow) -> bool:
     return True
 
 
-def list_stranded(
+def list_unclaimable(
     connection: Connection, offered: Collection[str], before_ms: int, page: int
 ) -> Sequence[tuple[str, str]]:
     """Project and alias of runs whose queued loops wait since before a time for a workspace outside `offered`."""

@@ -76,7 +76,7 @@ def test_what_stands_behind_a_failure_is_not_done_and_the_next_question_is(pipe)
     pipe.send("BEGIN")
     failing, behind = pipe.send("SELECT 1/0"), pipe.send("INSERT INTO t VALUES (1)")
     with pytest.raises(psycopg.errors.DivisionByZero):
-        pipe.settle()
+        pipe.sync()
     for answer in (failing, behind):
         with pytest.raises(psycopg.errors.DivisionByZero):
             list(answer)

@@ -22,12 +22,12 @@ FEW = {
 """Indexes of what is under way, however much there was before; chunks go when they are folded."""
 
 PIECES = {
-    *("runs.RUN", "control.RUN", "feed.SHOWN_AT", "moments.SHOWN_AT", "moments._INTERVAL", "moments._BEGINNING"),
+    *("runs.RUN", "control.RUN", "feed.SHOWN_AT", "history.SHOWN_AT", "history._INTERVAL", "history._BEGINNING"),
     "plans._PIECE",
 }
 """What other statements are made from."""
 
-RARE = {"sweeping._OLDEST"}
+RARE = {"block_gc._OLDEST"}
 """What maintenance asks once for all runs."""
 
 SMALL = {"meta", "models", "schemes", "executors", "search_marks", "projects"}
