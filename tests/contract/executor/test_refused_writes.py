@@ -16,6 +16,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import call_metadata
 from turnwright_core.kit.errors import abort
 from turnwright_core.runs import LOOP_ENDED
+from turnwright_store.domain.limits import WriteLimits
 
 pytestmark = pytest.mark.asyncio
 
@@ -75,12 +76,13 @@ def priced(text):
 
 
 @contextlib.asynccontextmanager
-async def asked(tmp_path, monkeypatch, *observers, replies=200):
+async def asked(tmp_path, monkeypatch, *observers, replies=200, **limits):
     """The services with a vendor that always has another reply, and tells what each took."""
     async with SseServer([priced(REPLY.format(n=n)) for n in range(replies)]) as server:
         monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path, observers, work_poll_s=0.1) as services:
+        store_settings = {"write_limits": WriteLimits(**limits)}
+        async with running(tmp_path, observers, store_settings, work_poll_s=0.1) as services:
             yield services, server
 
 
@@ -104,9 +106,8 @@ async def fill(services, run, count):
 
 
 async def test_a_run_at_the_limit_of_its_entries_ends_wherever_it_meets_it(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("TURNWRIGHT_RUN_ENTRIES_MAX", "40")
     told = {}
-    async with asked(tmp_path, monkeypatch) as (services, server):
+    async with asked(tmp_path, monkeypatch, run_entries_max=40) as (services, server):
         for before in range(20, 40):
             run, calls = f"r{before}", len(server.requests)
             await services.client.start_run(services.project, run, settings_pb2.RunSettings(model="m"))
@@ -220,14 +221,13 @@ async def test_what_a_command_brought_is_told_where_the_turn_cannot_end(tmp_path
 
 async def test_demotions_that_are_more_than_a_request_carries_are_written_in_parts(tmp_path, monkeypatch) -> None:
     """As many as may be in one request, and some more; a store may allow fewer than the contract."""
-    monkeypatch.setenv("TURNWRIGHT_WRITES_MAX", "20")
     monkeypatch.setenv("TURNWRIGHT_CONTEXT_m", "60000")
     text = "A fact of some length that takes room. " * 24
     facts = "".join(f'<set path="known://{n}">{text}</set>' for n in range(90))
     async with SseServer([priced(f"{facts}{GO_ON}"), priced('<update status="200">Done.</update>')]) as server:
         monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path) as services:
+        async with running(tmp_path, store_settings={"write_limits": WriteLimits(writes_max=20)}) as services:
             loop = await services.until(await services.act())
             shown = [
                 entry.visibility async for entry in services.client.list_entries(services.project, "r", "known://**")
