@@ -48,6 +48,12 @@ ON_DEMAND = (
 )
 """What services load when they first need it: here before all lives, so that none of the many loads it again."""
 
+FIXED = {
+    "provider": {"flush_ms": 0},
+    "executor": {"work_poll_s": 0.1, "owner_poll_s": 0.1, "turn_losses_max": 1000},
+}
+"""What no variable speaks for: looks in quick succession, and no turn that is given up for its lost owners."""
+
 SERVICES = {
     "store": (StoreSettings, build_store),
     "assembler": (AssemblerSettings, build_assembler),
@@ -107,7 +113,7 @@ def _stepping(inner, _when, end):
 def live(name, point):
     """Serve until the end."""
     kind, build = SERVICES[name]
-    settings = load(kind)
+    settings = load(kind, **FIXED.get(name, {}))
     configure_logs(settings.log_level)
     if point:
         end_at(point)

@@ -110,8 +110,7 @@ class Stack:
             (root / folder).mkdir()
         self.lives, self._plan = {}, []
         common = {"HOME": f"{root}/home", "TOKEN": SECRET, "LOG_LEVEL": "error"}
-        limits = {"LEASE_S": "1", "LEASE_GRACE_S": "0.1", "WORK_POLL_S": "0.1", "OWNER_POLL_S": "0.1"}
-        limits |= {"MAX_STRIKES": "100", "TURN_LOSSES_MAX": "1000", "FLUSH_MS": "0", "SCRIPTED_DIR": str(root)}
+        limits = {"LEASE_S": "1", "LEASE_GRACE_S": "0.1", "STRIKES_MAX": "100", "SCRIPTED_DIR": str(root)}
         self.environment = {
             **common,
             **limits,
