@@ -111,20 +111,18 @@ async def test_a_watch_that_its_reader_leaves_is_no_failure_and_never_slow(servi
     assert codes == {"CANCELLED"}
 
 
-async def turn_lines(lines, count):
-    """So many lines of turns: the end of the last one is told before its line is written."""
-    async with asyncio.timeout(30):
-        while len(turns := [line for line in lines if line["event"] == "turn_ended"]) < count:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    return turns
+async def after_a_loop(services) -> None:
+    """The end of a loop is told before the line of its last turn is written, and the next loop begins after that."""
+    await services.until(await services.act("Another prompt."))
 
 
 async def test_each_turn_has_a_line_with_what_it_took_and_its_verdict(services) -> None:
     services.script('<think>So.</think><update status="102">Going on.</update>', DONE)
     with logged("info") as lines:
         await services.until(await services.act("The prompt."))
-        turns = await turn_lines(lines, 2)
+        await after_a_loop(services)
 
+    turns = [line for line in lines if line["event"] == "turn_ended" and line["turn"] <= 2]
     assert [(line["run"], line["turn"], line["commands"], line["verdict"]) for line in turns] == [
         ("r", 1, 2, 102),
         ("r", 2, 1, 200),
@@ -143,8 +141,10 @@ async def test_a_turn_that_is_aborted_has_its_line_too(services) -> None:
                     break
         await services.client.abort(services.project, "r")
         await services.until(queued)
-        (line,) = await turn_lines(lines, 1)
+        services.script(DONE)
+        await after_a_loop(services)
 
+    (line,) = [line for line in lines if line["event"] == "turn_ended" and line["turn"] == 1]
     assert (line["run"], line["turn"], line["verdict"]) == ("r", 1, 499)
 
 
