@@ -95,7 +95,9 @@ def is_complete(text: str, reply: Reply) -> bool:
     # A turn of somebody else that the reply invents ends with the reply, whatever stands in it.
     if any(warning.kind == "invented" for warning in read_reply(f'{text}\n\n<get path="a"/>').warnings):
         return False
-    probes = [read_reply(f"{text}\n\n{end}Done.\n") for end in ("", "}}}}]]]]))))\n", '"\n}}}}\n', "'\n}}}}\n")]
+    # Longer than what may stand behind a name that ends a reply.
+    said = "Nothing is open here, or this would be part of it, as far as any reader looks ahead. Done.\n"
+    probes = [read_reply(f"{text}\n\n{end}{said}") for end in ("", "}}}}]]]]))))\n", '"\n}}}}\n', "'\n}}}}\n")]
     same = all((probe.commands, probe.warnings) == (reply.commands, ()) for probe in probes)
     return same and all(probe.narration.endswith("Done.") for probe in probes)
 
