@@ -6,12 +6,10 @@ stands before it, outside of the sandbox, and adopts all that the command leaves
 whose other end only the executor holds: it waits for the end of that and then kills all there is, so that nothing
 outlives an executor that died. The executor tells it, again and again, until when it has the run: an executor that is
 stopped with a command under way cannot end it, and somebody else may go on with the run then. Where the system has no
-supervisors a watcher in the session waits in its place, nobody's child in the command's eyes. The command's own
-standard input is /dev/null.
+supervisors a watcher in the session waits in its place. The command's own standard input is /dev/null.
 
 When the command's shell has ended, its processes have a moment to close the output, and are then killed: what runs in
-the background ends with its command, in whatever session it is. Where no supervisor is to be had, a
-process that left the session with setsid is out of reach; output that it still holds open is not waited for.
+the background ends with its command. Without a supervisor, a process that left the session with setsid is out of reach.
 
 A command that is stopped, by its time limit or by somebody, hears of it at once, has a grace to end, and is killed
 then; what it had written by then is delivered.
