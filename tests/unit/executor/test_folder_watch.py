@@ -62,8 +62,11 @@ def fill(root: Path, count: int) -> None:
 
 def test_a_project_in_which_nothing_happened_is_not_looked_at(tmp_path):
     fill(tmp_path, 300)
-    plain, told = scanner(tmp_path), watched(tmp_path)
+    at = {"now_ns": lambda: 10**18}
+    plain, told = scanner(tmp_path, **at), watched(tmp_path, **at)
     assert scan(plain) == scan(told)
+    if not told._is_watched:
+        pytest.skip("other processes of this user have taken all of its inotify instances")
     assert stats_of(plain) > 300
     assert stats_of(told) < 40
     (tmp_path / "folder_3" / "10.txt").write_text("more")
