@@ -19,6 +19,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.runs import RUNNING, Model, Run, Turn
+from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.ledger import bump_revision, check_fence, moved, records_prefix
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.domain.checks import ROOT_CHARS_MAX, page_size
@@ -153,7 +154,7 @@ def _start_next(tx: Transaction, run: RunRow) -> RunRow:
     loop = None if run.loop_active else loop_rows.next_queued(tx.connection, run.id)
     if loop is None:
         return run
-    run = bump_revision(tx, moved(run, RUNNING))
+    before, run = run.revision_run, bump_revision(tx, moved(run, RUNNING))
     if loop.reason:
         # It waited for its workspace, and so did those behind it.
         work_rows.say_of_queued(tx.connection, run.id, "", run.revision_run)
@@ -162,7 +163,9 @@ def _start_next(tx: Transaction, run: RunRow) -> RunRow:
     run = replace(
         run, loop_active=loop.sequence, run=replace(run.run, loop=loop, loops_queued=run.run.loops_queued - 1)
     )
-    return write_run(tx.connection, run, run.revision_run, tx.now_ms)
+    run = write_run(tx.connection, run, run.revision_run, tx.now_ms)
+    publish(tx, before, run)
+    return run
 
 
 def _records(connection: Connection, run: RunRow) -> list[Entry]:

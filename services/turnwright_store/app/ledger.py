@@ -229,8 +229,9 @@ def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef
     run = get_run(tx.connection, address.project, address.run)
     check_fence(run, epoch)
     before = run.revision_run
-    # A run whose loop has ended shows another one.
-    is_told = end.loop_end is None and (tx.tells_view or tx.is_followed(run.scope))
+    # A run whose loop has ended shows the latest one.
+    is_shown = end.loop_end is None or run.loop_active == run.loops
+    is_told = is_shown and (tx.tells_view or tx.is_followed(run.scope))
     run, ended = _closed(tx, rules, caller, run, end, is_told=is_told)
     loop = run.run.loop
     assert loop
