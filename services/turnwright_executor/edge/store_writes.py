@@ -176,6 +176,7 @@ class StoreWrites:
         next_turn: NewTurn | None = None,
         *,
         tell_view: bool = False,
+        release: bool = False,
     ) -> tuple[Turn | None, WriteAck]:
         """End a turn, and the loop with it where `loop_end` says so; or open the next turn.
 
@@ -192,6 +193,7 @@ class StoreWrites:
                 writes=map(write_to_pb, last),
                 schemes_version=self._schemes.version,
                 tell_view=tell_view and not before,
+                release=release,
             )
             if loop_end:
                 message.loop_end.CopyFrom(
@@ -205,7 +207,8 @@ class StoreWrites:
         answer = await self._in_parts(address, epoch, writes, send)
         self._schemes.learn(answer)
         opened = turn_from_pb(answer.next) if answer.HasField("next") else None
-        return opened, WriteAck((), cursor_from_pb(answer.cursor), view_change=_told(answer))
+        ack = WriteAck((), cursor_from_pb(answer.cursor), view_change=_told(answer), released=answer.released)
+        return opened, ack
 
 
 def _told(answer: ledger_pb2.WriteEntriesResponse | ledger_pb2.EndTurnResponse) -> view_pb2.ViewChange | None:

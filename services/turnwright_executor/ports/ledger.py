@@ -68,6 +68,8 @@ class WriteAck(Struct, frozen=True):
     revisions: tuple[int, ...] = ()
     view_change: OpaqueViewChange | None = None
     """What it has changed of the run's view, if the store could tell it."""
+    released: bool = False
+    """Whether the run was given back with it."""
 
 
 class NewTurn(Struct, frozen=True):
@@ -168,8 +170,12 @@ class Ledger(Protocol):
         next_turn: NewTurn | None = None,
         *,
         tell_view: bool = False,
+        release: bool = False,
     ) -> tuple[Turn | None, WriteAck]:
-        """End a turn, and the loop with it where `loop_end` says so; or open the next turn, which is returned."""
+        """End a turn, and the loop with it where `loop_end` says so; or open the next turn, which is returned.
+
+        `release` gives the run back with the end of its last loop.
+        """
         ...
 
     async def get_entries(self, address: RunAddress, paths: Sequence[str]) -> list[Entry]:

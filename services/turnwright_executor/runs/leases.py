@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from math import inf, isinf
 from typing import Any, Final, Protocol, TypeVar
@@ -201,13 +201,29 @@ class Leases:
         held = self._held.get(address)
         if held is None:
             return
-        held.is_changing = True
+        with self.returning(address) as returned:
+            try:
+                await self._ledger.release(address, held.epoch)
+            except TurnwrightError as error:
+                _log.info("release_failed", run=address.run, reason=error.reason.name)
+            returned()
+
+    @contextlib.contextmanager
+    def returning(self, address: RunAddress) -> Iterator[Callable[[], None]]:
+        """Around a call that may give a run back: no renewal takes it for a loss. Call what it yields once it did."""
+        held = self._held.get(address)
+
+        def returned() -> None:
+            if held and self._held.get(address) is held:
+                del self._held[address]
+
+        if held:
+            held.is_changing = True
         try:
-            await self._ledger.release(address, held.epoch)
-        except TurnwrightError as error:
-            _log.info("release_failed", run=address.run, reason=error.reason.name)
-        if self._held.get(address) is held:
-            del self._held[address]
+            yield returned
+        finally:
+            if held:
+                held.is_changing = False
 
     # Keeping -----------------------------------------------------------------------------------------------------
 

@@ -288,6 +288,9 @@ class Scheduler:
                     if outcome is Action.PARK:
                         self._expect_expiry(address, since)
                         return
+                    if not self._leases.holds(address):
+                        # It was given back with the end of its last loop.
+                        return
                 failures = 0
             except TurnwrightError as error:
                 if error.reason is Reason.LEASE_HELD:
@@ -319,7 +322,10 @@ class Scheduler:
         known = self._known.get(address)
         if known is None or known.loop != loop.sequence:
             known = self._known[address] = Unsaved(loop.sequence)
-        lease = LeaseHandle(partial(self._leases.confirm, address), partial(self._leases.claim, address))
+        leases = self._leases
+        lease = LeaseHandle(
+            partial(leases.confirm, address), partial(leases.claim, address), partial(leases.returning, address)
+        )
         place = partial(self._place, address, claim, loop)
         steps = LoopSteps(LoopScope(self._services, address, claim, loop, known, hub, lease), place)
         driver = Driver(state_of(claim, known, self._services.settings.turn_losses_max), steps)

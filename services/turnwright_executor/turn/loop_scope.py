@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -62,6 +63,8 @@ class LeaseHandle(Struct, frozen=True):
     """Makes sure of it before an effect on the world; raises LEASE_LOST."""
     reclaim: Callable[[], Awaitable[Claim]]
     """Takes the run over again, as its ledger has it now."""
+    returning: Callable[[], AbstractContextManager[Callable[[], None]]]
+    """Around a write that may give the run back too: to be told of it where it has."""
 
 
 class OpenTurn(Struct):

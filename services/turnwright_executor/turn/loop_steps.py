@@ -197,10 +197,13 @@ class LoopSteps:
             next_turn = await self._opener.with_end() if goes_on else None
             writes = (*buffer.writes(), *map(buffer.placed, _refuted(state.records, verdict)))
             try:
-                opened, ack = await scope.services.ledger.end_turn(
-                    scope.address, scope.claim.epoch, number, result, writes, loop_end, next_turn,
-                    tell_view=scope.view_changes.is_unbroken,
-                )  # fmt: skip
+                with scope.lease.returning() as returned:
+                    opened, ack = await scope.services.ledger.end_turn(
+                        scope.address, scope.claim.epoch, number, result, writes, loop_end, next_turn,
+                        tell_view=scope.view_changes.is_unbroken, release=loop_end is not None,
+                    )  # fmt: skip
+                    if ack.released:
+                        returned()
             except TurnwrightError as error:
                 # A command whose write the store refuses has failed, and the verdict has to hear of it.
                 if not buffer.blame(error):

@@ -41,6 +41,7 @@ from turnwright_store.domain.packets import TurnPacket
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
+from turnwright_store.sql import leases as lease_rows
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import turns as turn_rows
 from turnwright_store.sql.runs import RunHead, RunRow, get_run, get_run_head, write_run
@@ -200,7 +201,8 @@ def _follow(tx: Transaction, run: RunRow, status: int) -> RunRow:
 class TurnEnd(Struct, frozen=True):
     """How a turn ends: its number, 0 for a loop without one; its result; what is written with it; what follows.
 
-    `loop_end` ends the loop too, `next` opens the turn after it.
+    `loop_end` ends the loop too, `next` opens the turn after it. `release` gives the run back with the loop's end,
+    unless another one waits.
     """
 
     number: int
@@ -208,6 +210,7 @@ class TurnEnd(Struct, frozen=True):
     writes: Sequence[EntryWrite] = ()
     loop_end: LoopEnd | None = None
     next: TurnStart | None = None
+    release: bool = False
 
 
 class Ended(Struct, frozen=True):
@@ -220,6 +223,7 @@ class Ended(Struct, frozen=True):
     next: Turn | None = None
     view_change: ViewChange | None = None
     """What was written has changed of the run's view, where that is told."""
+    released: bool = False
 
 
 def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, epoch: int, end: TurnEnd) -> Ended:
@@ -242,9 +246,13 @@ def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef
         tx.next_moment()
         run, opened = _opened(tx, rules, caller, run, end.next)
     run = write_run(tx.connection, run, run.revision_run, tx.now_ms, goes_on=goes_on)
+    is_released = end.release and end.loop_end is not None and not run.run.loops_queued
+    if is_released:
+        lease_rows.release(tx.connection, run.id)
     delta = publish(tx, before, run, [turn for turn in (ended, opened) if turn]) if is_told else None
     change = view_change(rules, delta) if tx.tells_view else None
-    return Ended(run.run, run.run.loop or loop, run.cursor(rules.incarnation), run.abort_requested, opened, change)
+    cursor = run.cursor(rules.incarnation)
+    return Ended(run.run, run.run.loop or loop, cursor, run.abort_requested, opened, change, is_released)
 
 
 def _closed(

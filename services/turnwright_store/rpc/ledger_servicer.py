@@ -147,6 +147,7 @@ class LedgerRpcs(Calls):
             next=wire.turn_to_pb(ended.next) if ended.next else None,
             schemes=self._service.newer_schemes(self._rules, request.schemes_version) if ended.next else None,
             view_change=self._told(ended.view_change),
+            released=ended.released,
         )
 
     def _told(self, change: ViewChange | None) -> view_pb2.ViewChange | None:
@@ -184,4 +185,5 @@ def _end_of(request: ledger_pb2.EndTurnRequest) -> ledger.TurnEnd:
         next=ledger.TurnStart(wire.turn_request_from_pb(new.request), writes_of(new.writes))
         if request.HasField("next")
         else None,
+        release=request.release,
     )

@@ -164,6 +164,7 @@ class Run:
         loop: tuple[int, str, str] | None = None,
         follows: ledger_pb2.NextTurn | None = None,
         tell_view: bool = False,
+        release: bool = False,
         **result: Any,
     ) -> ledger_pb2.EndTurnResponse:
         end = ledger_pb2.LoopEnd(status=loop[0], reason=loop[1], summary=loop[2]) if loop else None
@@ -177,6 +178,7 @@ class Run:
             loop_end=end,
             next=follows,
             tell_view=tell_view,
+            release=release,
         )
 
     async def get(self) -> Any:

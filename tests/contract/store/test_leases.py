@@ -134,6 +134,27 @@ async def test_a_stale_epoch_is_refused_on_every_write(client, run):
     assert (await run.end(1)).run.turn == 1
 
 
+async def test_a_run_is_given_back_with_the_end_of_its_last_loop(client, project):
+    run = await new_run(client, project, "r")
+    await run.enqueue()
+    await run.claim("first", lease_ms=60_000)
+    await run.begin()
+    assert (await run.end(1, loop=(200, "", ""), release=True)).released
+    await Run(client, project, "r").claim("second")
+
+
+@pytest.mark.parametrize("loop", [(200, "", ""), None])
+async def test_a_run_stays_with_its_owner_while_it_has_work(client, project, loop):
+    run = await new_run(client, project, "r")
+    await run.enqueue()
+    await run.enqueue()
+    await run.claim("first", lease_ms=60_000)
+    await run.begin()
+    assert not (await run.end(1, loop=loop, release=True)).released
+    error = await refused(Run(client, project, "r").claim("second"))
+    assert error.reason is Reason.LEASE_HELD
+
+
 async def test_of_two_owners_that_race_for_an_expired_run_one_gets_it(client, project):
     run = await new_run(client, project, "r")
     await run.enqueue()

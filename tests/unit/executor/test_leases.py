@@ -113,6 +113,25 @@ async def test_what_is_given_back_meanwhile_is_not_lost_with_a_renewal(held):
     assert (worker.lost, leases.holds(address)) == ([], False)
 
 
+async def test_what_goes_back_with_another_write_is_not_lost_with_a_renewal(held):
+    leases, worker, address = held
+    before = leases._ledger.renewals
+    with leases.returning(address) as returned:
+        await leases._ledger.release(address, 2)
+        await asyncio.sleep(TERM_S / 2)
+        assert leases._ledger.renewals > before
+        returned()
+    assert (worker.lost, leases.holds(address)) == ([], False)
+
+
+async def test_what_went_back_although_nobody_heard_of_it_is_lost_with_the_next_renewal(held):
+    leases, worker, address = held
+    with leases.returning(address):
+        await leases._ledger.release(address, 2)
+    await asyncio.sleep(TERM_S * 0.6)
+    assert [(run, to_other) for run, to_other, _ in worker.lost] == [(address.run, True)]
+
+
 async def test_what_is_claimed_once_more_meanwhile_is_not_lost_with_a_renewal(held):
     leases, worker, address = held
     leases._ledger.answers_after_s = TERM_S / 2

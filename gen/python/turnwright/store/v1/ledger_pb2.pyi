@@ -395,6 +395,7 @@ class EndTurnRequest(_message.Message):
     NEXT_FIELD_NUMBER: _builtins.int
     SCHEMES_VERSION_FIELD_NUMBER: _builtins.int
     TELL_VIEW_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -405,6 +406,10 @@ class EndTurnRequest(_message.Message):
     """`version` of the SchemeRegistry that the caller knows, for `next`; empty: the built-in schemes only."""
     tell_view: _builtins.bool
     """Tell what the writes, those of `next` too, have changed of the run's view, for Assemble."""
+    release: _builtins.bool
+    """With `loop_end`: give the run back too, as ReleaseRun does, unless another loop waits in its queue. Default: it stays
+    with its owner.
+    """
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
         """The owner's fence."""
@@ -442,10 +447,11 @@ class EndTurnRequest(_message.Message):
         next: Global___NextTurn | None = ...,
         schemes_version: _builtins.str = ...,
         tell_view: _builtins.bool = ...,
+        release: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "fence", b"fence", "loop_end", b"loop_end", "next", b"next", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "fence", b"fence", "loop_end", b"loop_end", "next", b"next", "project", b"project", "result", b"result", "run", b"run", "schemes_version", b"schemes_version", "tell_view", b"tell_view", "turn", b"turn", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "fence", b"fence", "loop_end", b"loop_end", "next", b"next", "project", b"project", "release", b"release", "result", b"result", "run", b"run", "schemes_version", b"schemes_version", "tell_view", b"tell_view", "turn", b"turn", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__loop_end: _TypeAlias = _typing.Literal["loop_end"]  # noqa: Y015
     _WhichOneofArgType__loop_end: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end"]  # noqa: Y015
@@ -501,8 +507,11 @@ class EndTurnResponse(_message.Message):
     NEXT_FIELD_NUMBER: _builtins.int
     SCHEMES_FIELD_NUMBER: _builtins.int
     VIEW_CHANGE_FIELD_NUMBER: _builtins.int
+    RELEASED_FIELD_NUMBER: _builtins.int
     abort_requested: _builtins.bool
     """True when somebody has asked that the active loop ends."""
+    released: _builtins.bool
+    """True when the run was given back, as `release` asked for."""
     @_builtins.property
     def run(self) -> _run_pb2.Run:
         """The run as it is now."""
@@ -537,10 +546,11 @@ class EndTurnResponse(_message.Message):
         next: _turn_pb2.Turn | None = ...,
         schemes: _scheme_pb2.SchemeRegistry | None = ...,
         view_change: _view_pb2.ViewChange | None = ...,
+        released: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_next", b"_next", "_schemes", b"_schemes", "_view_change", b"_view_change", "cursor", b"cursor", "loop", b"loop", "next", b"next", "run", b"run", "schemes", b"schemes", "view_change", b"view_change"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next", b"_next", "_schemes", b"_schemes", "_view_change", b"_view_change", "abort_requested", b"abort_requested", "cursor", b"cursor", "loop", b"loop", "next", b"next", "run", b"run", "schemes", b"schemes", "view_change", b"view_change"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next", b"_next", "_schemes", b"_schemes", "_view_change", b"_view_change", "abort_requested", b"abort_requested", "cursor", b"cursor", "loop", b"loop", "next", b"next", "released", b"released", "run", b"run", "schemes", b"schemes", "view_change", b"view_change"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__next: _TypeAlias = _typing.Literal["next"]  # noqa: Y015
     _WhichOneofArgType__next: _TypeAlias = _typing.Literal["_next", b"_next"]  # noqa: Y015
