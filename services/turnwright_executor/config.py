@@ -109,7 +109,7 @@ class ExecutorSettings(PeerSettings):
     generate_deadline_s: float = setting(default=3600.0, gt=0, description="Time limit for one model call, in seconds.")
 
     event_heartbeat_s: float = setting(
-        default=15.0, gt=0, description="A watcher gets a heartbeat after this many seconds of silence."
+        default=15.0, gt=0, description="A watcher gets a heartbeat after at most this many seconds of silence."
     )
 
     file_bytes_max: int = setting(

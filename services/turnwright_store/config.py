@@ -98,7 +98,7 @@ class StoreSettings(Settings):
     db_poll_s: float = 3.0
     """Seconds between two looks of watchers for changes on PostgreSQL that they were not notified of."""
     heartbeat_s: float = 30.0
-    """Seconds of silence after which a watcher of the store hears a heartbeat."""
+    """Most seconds of silence after which a watcher of the store hears a heartbeat."""
     pattern_s_max: float = 5.0
     """Seconds that matching the patterns of one request may take."""
     workspace_wait_s: float = 10.0

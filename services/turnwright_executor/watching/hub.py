@@ -22,6 +22,7 @@ from turnwright.types.v1 import entry_pb2
 from turnwright_core.backoff import Backoff
 from turnwright_core.entries import Cursor, Entry, State
 from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.heartbeats import heartbeat_due_s
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.scope import detached
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX
@@ -334,7 +335,8 @@ class RunHub:
             if position < self._tail.seq:
                 continue
             try:
-                async with asyncio.timeout(self._settings.event_heartbeat_s):
+                now_s = asyncio.get_running_loop().time()
+                async with asyncio.timeout_at(heartbeat_due_s(now_s, self._settings.event_heartbeat_s)):
                     await changed.wait()
             except TimeoutError:
                 yield WatchRunResponse(cursor=self.cursor(), time=now(), heartbeat=event_pb2.Heartbeat())

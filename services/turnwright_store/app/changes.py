@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import Reason, fault
+from turnwright_core.heartbeats import heartbeat_due_s
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.runs import Loop, Run, Turn
 from turnwright_store.app.commit_delta import CommitDelta, merge
@@ -152,18 +153,18 @@ class Watches:
                 message = _from_deltas(subscription, after, wanted, rules) if clock_s() < due_s else None
                 if message is not None:
                     yield message
-                    after, due_s = message.cursor, clock_s() + rules.heartbeat_s
+                    after, due_s = message.cursor, heartbeat_due_s(clock_s(), rules.heartbeat_s)
                 elif not is_stirred:
                     # Nothing was committed since the last look: a heartbeat takes none.
                     yield ChangeMessage(after)
-                    due_s = clock_s() + rules.heartbeat_s
+                    due_s = heartbeat_due_s(clock_s(), rules.heartbeat_s)
                 else:
                     begin = partial(_begin, rules=rules, address=address, run_id=run.id, after=after, wanted=wanted)
                     told, drafts = await database.read(begin, inline=True)
                     if told.to != after or clock_s() >= due_s:
                         async for change in _messages(database, rules, told, drafts, wanted):
                             yield change
-                        due_s = clock_s() + rules.heartbeat_s
+                        due_s = heartbeat_due_s(clock_s(), rules.heartbeat_s)
                     after = told.to
                 await self.wait(subscription.woken, max(0.0, due_s - clock_s()))
                 is_stirred = subscription.woken.is_set()

@@ -494,7 +494,7 @@ Global___RunProgress: _TypeAlias = RunProgress  # noqa: Y015
 
 @_typing.final
 class Heartbeat(_message.Message):
-    """Nothing happened for the executor's setting `event_heartbeat_s`, by default 15 seconds; the connection is alive. Does
+    """Nothing happened for at most the executor's setting `event_heartbeat_s`, by default 15 seconds; the connection is alive. Does
     not raise `seq`.
     """
 
