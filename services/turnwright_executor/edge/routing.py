@@ -22,6 +22,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
+from msgspec import Struct, field
 from turnwright.executor.v1.executor_service_pb2 import WatchRunRequest, WatchRunResponse
 from turnwright.executor.v1.task_pb2 import EventCursor
 
@@ -66,6 +67,15 @@ _log = get_logger("routing")
 RpcMetadata = Sequence[tuple[str, str | bytes]]
 UnaryHandler = Callable[[Any, Context], Awaitable[Any]]
 WatchHandler = Callable[[WatchRunRequest, Context], AsyncIterator[WatchRunResponse]]
+
+
+class _Look(Struct):
+    """Between a watch and its look at where the run is worked on."""
+
+    stirred: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set where somebody may have begun to work on the run."""
+    is_resting: bool = False
+    """Whether nobody looks before it is set."""
 
 
 class Router:
@@ -227,8 +237,8 @@ class Router:
         self, events: Any, address: RunAddress, at: str, avoided: str
     ) -> AsyncGenerator[WatchRunResponse, None]:
         """The events, from the executor `at` an address or from here, until the run moves: then MovedError."""
-        stirred = asyncio.Event()
-        looking = asyncio.ensure_future(self._until_moved(address, at, avoided, stirred))
+        look = _Look()
+        looking = asyncio.ensure_future(self._until_moved(address, at, avoided, look))
         coming: asyncio.Future[WatchRunResponse] = asyncio.get_running_loop().create_future()
         try:
             while True:
@@ -241,8 +251,8 @@ class Router:
                     if not coming.done():
                         raise MovedError
                     event = coming.result()
-                if at or _tells_of_work(event):
-                    stirred.set()
+                if at or ((look.is_resting or not self._owners.is_here(address)) and _tells_of_work(event)):
+                    look.stirred.set()
                 yield event
         except StopAsyncIteration:
             return
@@ -252,7 +262,7 @@ class Router:
             await asyncio.gather(looking, coming, return_exceptions=True)
             await events.aclose()
 
-    async def _until_moved(self, address: RunAddress, at: str, avoided: str, stirred: asyncio.Event) -> None:
+    async def _until_moved(self, address: RunAddress, at: str, avoided: str, look: _Look) -> None:
         """Wait until another executor works on the run; one that did not answer is tried again after a while.
 
         Who watches from here is told by the store that somebody works on the run, but not what the model says
@@ -261,10 +271,10 @@ class Router:
         looks = 0
         while True:
             wait_s = self._poll_s * min(looks + 1, SLOWER_MAX)
-            is_told = not at and await _set_within(stirred, wait_s)
+            is_told = not at and await _set_within(look.stirred, wait_s)
             if at:
                 await asyncio.sleep(wait_s)
-            stirred.clear()
+            look.stirred.clear()
             if self._owners.is_here(address):
                 if at:
                     return
@@ -275,7 +285,9 @@ class Router:
                 if found.elsewhere not in ("", at) and (found.elsewhere != avoided or looks >= AVOIDED_LOOKS):
                     return
                 if not found.has_work:
-                    await stirred.wait()
+                    look.is_resting = True
+                    await look.stirred.wait()
+                    look.is_resting = False
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> bool:
