@@ -155,7 +155,8 @@ def _start_next(tx: Transaction, run: RunRow) -> RunRow:
     if loop is None:
         return run
     before, run = run.revision_run, bump_revision(tx, moved(run, RUNNING))
-    if loop.reason:
+    waited = bool(loop.reason)
+    if waited:
         # It waited for its workspace, and so did those behind it.
         work_rows.say_of_queued(tx.connection, run.id, "", run.revision_run)
     loop = replace(loop, status=RUNNING, reason="", revision=run.revision_run)
@@ -164,7 +165,8 @@ def _start_next(tx: Transaction, run: RunRow) -> RunRow:
         run, loop_active=loop.sequence, run=replace(run.run, loop=loop, loops_queued=run.run.loops_queued - 1)
     )
     run = write_run(tx.connection, run, run.revision_run, tx.now_ms)
-    publish(tx, before, run)
+    if not waited:
+        publish(tx, before, run)
     return run
 
 

@@ -7,6 +7,7 @@ import pytest
 import pytest_asyncio
 
 from contract.store.harness import POSTGRESQL_ONLY, PROPOSED, Client, Run, act, new_project, new_run, set_, start_store
+from contract.store.watcher import Watcher
 from turnwright_core.errors import Reason, TurnwrightError
 
 pytestmark = pytest.mark.asyncio
@@ -240,6 +241,17 @@ async def test_a_loop_whose_workspace_nobody_has_says_so_until_it_is_claimed(imp
     assert (claimed.loop.status, claimed.loop.reason) == (102, "")
     loops = (await impatient.call("ListLoops", **run.address)).loops
     assert [loop.reason for loop in loops] == ["", ""]
+
+
+async def test_followers_hear_of_each_loop_that_need_not_wait_any_more(impatient):
+    run = await stranded_run(impatient)
+    await until_said(run, "workspace_unavailable")
+    watcher = Watcher(run, after=(await run.view()).cursor)
+    await watcher.next()
+    await run.claim()
+    await watcher.until((await run.view()).cursor)
+    assert sorted((loop.sequence, loop.reason) for loop in watcher.loops) == [(1, ""), (2, "")]
+    await watcher.close()
 
 
 async def test_a_loop_says_it_once(impatient):
