@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from turnwright_grammar import dialects
 from turnwright_grammar.find import Finder
-from turnwright_grammar.reader.tags import Tag, begins_line, is_hugged, lex_tag, opener_of
+from turnwright_grammar.reader.tags import Tag, begins_line, is_hugged, lex_tag, opener_of, plain_of
 
 How = Literal["self", "reopened", "closed", "empty", "unbalanced", "mismatched", "sibling", "end"]
 
@@ -60,8 +60,17 @@ class Bodies:
     def __init__(self, finder: Finder, tools: frozenset[str]) -> None:
         self.finder = finder
         self.any_tool = opener_of(tools)
+        self._plain = plain_of(tools)
         self._own: dict[str, re.Pattern[str]] = {}
         self._partners: dict[str, dict[int, Tag]] = {}
+
+    def plain(self, start: int) -> re.Match[str] | None:
+        """Return the call at `start` if nothing before or behind it can change how it ends; see `plain_of`."""
+        found = self._plain.match(self.finder.text, start)
+        if found is None or found[1] in self._partners:
+            return None
+        # `<set path="a"/>` may have a body after all.
+        return None if found[3] is None and found[1] == "set" else found
 
     def ending(self, tag: Tag) -> TagEnd:
         """Return how an open or self-closing tag ends."""

@@ -16,7 +16,7 @@ from turnwright_grammar.native import LEFT_OVER, RISKY
 from turnwright_grammar.reader import foreign
 from turnwright_grammar.reader.bodies import TagEnd
 from turnwright_grammar.reader.reading import Reading
-from turnwright_grammar.reader.tags import Tag, begins_line, lex_tag
+from turnwright_grammar.reader.tags import Tag, begins_line, lex_tag, well_formed
 from turnwright_grammar.tools import canonical, has_parameter
 
 # Cut off inside an attribute, these may still run: half an argument does no harm to them.
@@ -50,6 +50,15 @@ _ADVICE = {
     "empty_body": "<{name}> was opened but neither filled nor closed; it was taken as <{name}/>.",
 }
 _WHERE = {"sibling": "where the next command begins", "end": "with the reply", "unbalanced": "at its first close"}
+
+
+def on_plain(reading: Reading, found: re.Match[str]) -> int:
+    """Take a call of which nothing has to be judged (see `Bodies.plain`); over the cap it is only counted."""
+    name, span = found[1], found.span()
+    attributes, body = ({}, "") if reading.is_full else canonical(name, well_formed(found[2]), found[3] or "")
+    reading.add(name, attributes, body, span)
+    reading.drop(*span)
+    return span[1]
 
 
 def on_own_tag(reading: Reading, opener: re.Match[str]) -> int:

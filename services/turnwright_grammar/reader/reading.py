@@ -55,6 +55,7 @@ class Reading(Struct):
     finder: Finder
     tools: frozenset[str]
     walk: Callable[[Reading], None]
+    commands_max: int = COMMANDS_MAX
     offset: int = 0
     depth: int = 0
     position: int = 0
@@ -75,6 +76,11 @@ class Reading(Struct):
 
     def __post_init__(self) -> None:
         self.bodies = Bodies(self.finder, self.tools)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether further commands need not be built: the warning names only the first over the cap."""
+        return len(self.commands) > self.commands_max
 
     @property
     def has_called(self) -> bool:
@@ -203,7 +209,7 @@ class Reading(Struct):
 
     def nested(self, content: str, start: int) -> Reading:
         """Return a part of the text, which begins at `start`, read on its own."""
-        inner = Reading(Finder(content), self.tools, self.walk, self.offset + start, self.depth + 1)
+        inner = Reading(Finder(content), self.tools, self.walk, self.commands_max, self.offset + start, self.depth + 1)
         inner.walk(inner)
         return inner
 

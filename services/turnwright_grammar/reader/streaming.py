@@ -25,8 +25,7 @@ class ReplyReader:
     """
 
     def __init__(self, *, known_tools: frozenset[str] = DEFAULT_TOOLS, commands_max: int = COMMANDS_MAX) -> None:
-        self._reading = Reading(Finder("", final=False), known_tools, walk)
-        self._commands_max = commands_max
+        self._reading = Reading(Finder("", final=False), known_tools, walk, commands_max)
         self._pieces: list[str] = []
         self._watch = WakePolicy()
         self._yielded = 0
@@ -45,7 +44,7 @@ class ReplyReader:
         if len(commands) == self._yielded:
             return ()
         start, self._yielded = self._yielded, len(commands)
-        return tuple(commands[start : self._commands_max])
+        return tuple(commands[start : reading.commands_max])
 
     def finish(self, rest: str = "", *, is_cut: bool = False) -> Reply:
         """Take the reply as ended with `rest`, or as cut off there by its vendor, and return all of it.
@@ -57,7 +56,7 @@ class ReplyReader:
         walk(self._reading)
         if is_cut:
             cut_off(self._reading)
-        return concluded(self._reading, self._commands_max, is_cut=is_cut)
+        return concluded(self._reading, is_cut=is_cut)
 
 
 class WakePolicy:

@@ -1,7 +1,8 @@
 """The lexer of our own tags: `<get path="a"/>`, `<set path=b>`, `</set>`.
 
-One tag is lexed where it stands. Well-formed tags take a short way; the long way heals. It costs what
-the tag spans: attributes end at the next `<` at the latest, unless that lies inside a quoted value.
+One tag is lexed where it stands. Well-formed tags take a short way, and plain calls (`plain_of`) are one
+match; the long way heals. It costs what the tag spans: attributes end at the next `<` at the latest, unless
+that lies inside a quoted value.
 
 Theory of quotes: models forget closing quotes, nest unescaped ones and escape them with
 backslashes. A quote closes a value when what follows can follow a value (space, `/`, `>`, the end).
@@ -12,6 +13,7 @@ forgotten and the value ends where the tag visibly ends. Source: RU288, C38.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from html import unescape
 from typing import Literal
@@ -38,9 +40,8 @@ _TYPOGRAPHIC = frozenset("\u201c\u201d\u2018\u2019")
 _TYPOGRAPHIC_END = re.compile(r"[\u201c\u201d\u2018\u2019\"<>\n]")
 _VISIBLE_END = re.compile(r"[<>\n]")
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
-_WELL_FORMED = re.compile(
-    r"""(?P<all>(?>(?:\s++[A-Za-z_][\w:.\-]*+=(?:"[^"<>\n\\]*+"|'[^'<>\n\\]*+'))*))\s*+(?P<self>/?)>"""
-)
+_ATTRIBUTES = r"""((?>(?:\s++[A-Za-z_][\w:.\-]*+=(?:"[^"<>\n\\]*+"|'[^'<>\n\\]*+'))*))\s*+"""
+_WELL_FORMED = re.compile(rf"{_ATTRIBUTES}(?P<self>/?)>")
 _ATTRIBUTE = re.compile(r"""\s([A-Za-z_][\w:.\-]*)=(?:"([^"]*)"|'([^']*)')""")
 
 
@@ -83,11 +84,7 @@ def lex_tag(text: str, opener: re.Match[str]) -> Tag:
 def lex_open(text: str, start: int, name: str, name_end: int) -> Tag:
     """Lex one opening tag whose `<name` spans `start` to `name_end`, whatever its name."""
     if found := _WELL_FORMED.match(text, name_end):
-        attributes: dict[str, str] = {}
-        for key, double, single in _ATTRIBUTE.findall(found["all"]) if found["all"] else ():
-            if not attributes.get(key.lower()):
-                attributes[key.lower()] = decode_entities(double or single)
-        return Tag("self" if found["self"] else "open", name, start, found.end(), attributes)
+        return Tag("self" if found["self"] else "open", name, start, found.end(), well_formed(found[1]))
     reading = _Attributes(text, name_end)
     reading.read()
     return Tag(
@@ -102,6 +99,15 @@ def lex_open(text: str, start: int, name: str, name_end: int) -> Tag:
         reading.junk,
         reading.touched,
     )
+
+
+def well_formed(text: str) -> dict[str, str]:
+    """Return the attributes in a text that holds nothing but them."""
+    attributes: dict[str, str] = {}
+    for key, double, single in _ATTRIBUTE.findall(text) if text else ():
+        if not attributes.get(key.lower()):
+            attributes[key.lower()] = decode_entities(double or single)
+    return attributes
 
 
 def decode_entities(value: str) -> str:
@@ -126,8 +132,21 @@ def is_hugged(text: str, start: int) -> bool:
 @lru_cache(maxsize=64)
 def opener_of(names: frozenset[str]) -> re.Pattern[str]:
     """Return the pattern of `<name` and `</name` for any of `names`: group 1 is the slash, group 2 the name."""
-    alternatives = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)) or r"(?!)"
-    return re.compile(rf"<(/?)\s?({alternatives})(?=[\s/>]|\Z)", re.IGNORECASE)
+    return re.compile(rf"<(/?)\s?({_any_of(names)})(?=[\s/>]|\Z)", re.IGNORECASE)
+
+
+@lru_cache(maxsize=64)
+def plain_of(names: frozenset[str]) -> re.Pattern[str]:
+    """Return the pattern of a well-formed call of any of `names` whose body holds neither a tag nor a backtick.
+
+    Group 1 is the name, group 2 the attributes, group 3 the body, which a tag that ends itself has not.
+    """
+    lower = _any_of(name for name in names if name.islower())
+    return re.compile(rf"<({lower}){_ATTRIBUTES}(?:/>|>([^<`]*+)</\1>)")
+
+
+def _any_of(names: Iterable[str]) -> str:
+    return "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)) or r"(?!)"
 
 
 def _close_tag(text: str, start: int, name: str, name_end: int) -> Tag:

@@ -114,11 +114,11 @@ def read_reply(
 
     Source: RU276, RU284, RU293.
     """
-    reading = Reading(Finder(text or "", final=not is_cut), known_tools, walk)
+    reading = Reading(Finder(text or "", final=not is_cut), known_tools, walk, commands_max)
     walk(reading)
     if is_cut:
         cut_off(reading)
-    return concluded(reading, commands_max, is_cut=is_cut)
+    return concluded(reading, is_cut=is_cut)
 
 
 def cut_off(reading: Reading) -> None:
@@ -144,10 +144,10 @@ def cut_off(reading: Reading) -> None:
         reading.drop(start, reading.position)
 
 
-def concluded(reading: Reading, commands_max: int, *, is_cut: bool = False) -> Reply:
+def concluded(reading: Reading, *, is_cut: bool = False) -> Reply:
     """Return the reply of a walk that has come to its end."""
     reading.conclude(is_cut=is_cut)
-    commands = sorted(reading.commands, key=lambda command: command.span)
+    commands, commands_max = reading.commands, reading.commands_max
     dropped = max(0, len(commands) - commands_max)
     if dropped:
         cut = commands[commands_max].span
@@ -189,6 +189,12 @@ def _held(text: str, position: int) -> int:
 
 
 def _on_angle(reading: Reading, start: int) -> int:
+    # A healthy reply is made of plain calls: these need not be taken apart.
+    plain = reading.bodies.plain(start) if reading.fence is None else None
+    return _on_tag(reading, start) if plain is None else own_tags.on_plain(reading, plain)
+
+
+def _on_tag(reading: Reading, start: int) -> int:
     text = reading.text
     if text.startswith("<<", start):
         return _on_line(reading, start, conflicts.HEAD, fences.on_conflict)

@@ -1,7 +1,9 @@
 """Properties of the reader and of edits on arbitrary, on mixed and on well-formed text."""
 
+import re
+
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from turnwright_grammar import (
@@ -22,6 +24,13 @@ from .invariants import check_reading
 from .marked import marker_body
 from .mixtures import COMMANDS, EDIT_LINES, MIXTURES, PROSE, REPLIES, UNKNOWN
 
+NAME = re.compile(r"(?<=<)/?(?:get|set|sh|update|think)(?=[ >/])")
+CALLS = (
+    *('<get path="a"/>', '<get path="a">', "<get>b</get>", "</get>", "<sh>ls</sh>", "<sh>a < b</sh>", "<sh>", "</sh>"),
+    *('<set path="a"/>', "<set path='a'>x\n</set>", '<set path="a">', "</set>", "<update>done</update>", "<think>"),
+    *("<get path=a/>", '<sh command="a &amp; b" cmd="c"></sh>', "<sh>`a`</sh>", "<sh>```\na</sh>", "</think>", " and "),
+    *("`<get path='` <get>b</get> '/>", "\n", "\n\n    ", "\n> ", "`", "\n```\n"),
+)
 QUICK = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -116,6 +125,28 @@ def test_the_cap_drops_the_rest_and_counts_it(commands_max, wanted):
     assert len(reply.commands) == min(wanted, commands_max)
     assert reply.dropped == wanted - len(reply.commands)
     assert [one.kind for one in reply.warnings] == ["too_many_commands"] * (reply.dropped > 0)
+
+
+@settings(max_examples=500)
+@example("<get path=\"a\">\n`<get path='` <get>b</get> '/>", 4, False)
+@given(st.lists(st.sampled_from(CALLS), max_size=14).map("".join), st.integers(0, 4), st.booleans())
+def test_plain_calls_read_as_those_that_are_taken_apart(text, commands_max, is_cut):
+    plain, other = (
+        read_reply(one, commands_max=commands_max, is_cut=is_cut) for one in (text, NAME.sub(upper_case, text))
+    )
+    assert [told(one) for one in plain.commands] == [told(one) for one in other.commands]
+    assert [(one.kind, one.span) for one in plain.warnings] == [(one.kind, one.span) for one in other.warnings]
+    assert (plain.narration.lower(), plain.dropped) == (other.narration.lower(), other.dropped)
+
+
+def upper_case(name):
+    """Only names in lower case are read at once."""
+    return name[0].upper()
+
+
+def told(command):
+    attributes = {name: value.lower() for name, value in command.attributes.items()}
+    return command.name, attributes, command.body.lower(), command.span
 
 
 @given(st.none() | EDIT_LINES, MIXTURES)
