@@ -93,7 +93,13 @@ async def test_what_only_the_database_knows_is_not_told(run):
     assert await told_by(run, append("sh://turn_1/x_1", "more")) is None
     assert await told_by(run, set_("known://b", "x" * (CHUNK_BYTES + 1))) is None
     assert await told_by(run, set_("known://b", "x")) is not None
-    assert not (await run.end(1, loop=(200, "update", "done"), tell_view=True)).HasField("view_change")
+
+
+async def test_the_end_of_a_loop_is_told_too(run):
+    await run.begin()
+    ended = await run.end(1, set_("known://a", "text"), loop=(200, "update", "done"), tell_view=True)
+    assert [entry.path for entry in ended.view_change.entries] == ["known://a"]
+    await check(run, ended.view_change)
 
 
 async def test_only_the_owner_is_told(run):
