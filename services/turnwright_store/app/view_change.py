@@ -2,7 +2,7 @@
 
 It is made of the same commit delta as the change feed (see app.commit_delta); where the feed would have to read the
 database, there is none.
-Source: architecture 12.4; docs/adr/0021.
+Source: architecture 12.4; docs/adr/0022.
 """
 
 from __future__ import annotations
