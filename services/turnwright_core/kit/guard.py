@@ -137,24 +137,10 @@ def _guarded(handler: Handler, gate: Authenticator, calls: CallsUnderWay, method
     if handler.unary_unary:
         return grpc.unary_unary_rpc_method_handler(_unary(handler.unary_unary, gate, calls, method), **codecs)
     if handler.unary_stream:
-        codecs["response_serializer"] = _shared(handler.response_serializer)
         return grpc.unary_stream_rpc_method_handler(_stream(handler.unary_stream, gate, calls, method), **codecs)
     if handler.stream_stream:
         return grpc.stream_stream_rpc_method_handler(_stream(handler.stream_stream, gate, calls, method), **codecs)
     raise NotImplementedError(f"{method} takes a stream and gives one answer; no handler of ours does")
-
-
-def _shared(serialize: Any) -> Any:
-    """A serializer that does not do it again for what it was given last: many who watch one thing get one message."""
-    last: tuple[Any, bytes] = (None, b"")
-
-    def serialized(message: Any) -> bytes:
-        nonlocal last
-        if message is not last[0]:
-            last = (message, serialize(message))
-        return last[1]
-
-    return serialized
 
 
 def _refusal(error: TurnwrightError, method: str) -> Handler:
