@@ -140,14 +140,14 @@ class Client(ControlCalls, StreamCalls):
         answer: str = "",
         client_runs: bool = False,
         request_id: str = "",
-    ) -> executor_service_pb2.ResolveResponse:
+    ) -> inbox_pb2.ResolveResponse:
         """Decide on a proposal. A rejection without a comment ends the loop, with one the model reads it.
 
         An acceptance may bring `contents`, by path, that are written instead of the proposed ones, or the `answer` to a
         question. With `client_runs` the caller runs a proposed command itself and fills its channels (append_stream,
         complete_stream, abort_stream). Raises NOT_PROPOSED with what was decided and by whom where one was quicker.
         """
-        request = executor_service_pb2.ResolveRequest(project=project, run=run, path=path, request_id=request_id)
+        request = inbox_pb2.ResolveRequest(project=project, run=run, path=path, request_id=request_id)
         if accept:
             request.accept.answer, request.accept.client_runs = answer, client_runs
             edited = (contents or {}).items()

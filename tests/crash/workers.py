@@ -100,7 +100,7 @@ class Writer(Worker):
         if before and self.dice.random() < 0.7:
             number = 1 + sum(path.startswith(f"{self.plan}/v{version}/") for path in after)
             after[f"{self.plan}/v{version}/{number}"] = text
-            return "AppendPlan", {"plan_id": self.name, "delta": text}, after
+            return "UpdatePlan", {"plan_id": self.name, "delta": text}, after
         if before:
             after[f"{self.plan}/v{version}"] = before
         after[self.plan] = f"{text} v{version + 1}"

@@ -12,6 +12,7 @@ from turnwright_executor.clients.tool_calls import ToolCalls
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.workspaces import Admits, Locate
 from turnwright_executor.rpc.control_servicer import ExecutorControlRpcs
+from turnwright_executor.rpc.plan_servicer import ExecutorPlanRpcs
 from turnwright_executor.rpc.proposal_servicer import ExecutorProposalRpcs
 from turnwright_executor.rpc.query_servicer import QueryRpcs
 from turnwright_executor.rpc.stream_servicer import ExecutorStreamRpcs
@@ -27,6 +28,7 @@ class ExecutorServicer(
     WatchRpcs,
     ExecutorProposalRpcs,
     ExecutorControlRpcs,
+    ExecutorPlanRpcs,
     QueryRpcs,
     ExecutorStreamRpcs,
     executor_service_pb2_grpc.ExecutorServiceServicer,

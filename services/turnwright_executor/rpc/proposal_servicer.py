@@ -11,7 +11,6 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from typing import Any
 
-from turnwright.executor.v1 import executor_service_pb2 as pb
 from turnwright.executor.v1 import proposal_pb2
 from turnwright.store.v1 import proposal_pb2 as rows_pb2
 from turnwright.store.v1 import queue_pb2
@@ -43,7 +42,7 @@ class ExecutorProposalRpcs(Forwarding):
     _scheduler: Scheduler
     _watches: OpenWatches
 
-    async def Resolve(self, request: pb.ResolveRequest, context: Any) -> pb.ResolveResponse:
+    async def Resolve(self, request: proposal_pb2.ResolveRequest, context: Any) -> proposal_pb2.ResolveResponse:
         """Decide on a proposal; its loop goes on."""
         decision = _decision(request)
         address = RunAddress(request.project, request.run)
@@ -53,7 +52,7 @@ class ExecutorProposalRpcs(Forwarding):
             cursor = hub.cursor()
             answer = await self.store.call(self.rows.ResolveProposal, decision, caller=current_caller())
         self._scheduler.kick(address)
-        return pb.ResolveResponse(run=answer.run, cursor=cursor)
+        return proposal_pb2.ResolveResponse(run=answer.run, cursor=cursor)
 
     async def _waiting_effect(self, address: RunAddress, path: str) -> Effect | None:
         """What would be accepted; None where the store will say why nothing can be."""
@@ -116,7 +115,7 @@ def _items(found: Iterable[rows_pb2.PendingProposal]) -> list[proposal_pb2.Inbox
     return [copied(one, proposal_pb2.InboxItem, proposal=proposal_of(entry_from_pb(one.entry))) for one in found]
 
 
-def _decision(request: pb.ResolveRequest) -> queue_pb2.ResolveProposalRequest:
+def _decision(request: proposal_pb2.ResolveRequest) -> queue_pb2.ResolveProposalRequest:
     """The decision that a request asks for, as the store records it. Raises InvalidError."""
     accept, reject = request.accept, request.reject
     match request.WhichOneof("decision"):
@@ -140,11 +139,11 @@ def _decision(request: pb.ResolveRequest) -> queue_pb2.ResolveProposalRequest:
             raise invalid("decision", "Say accept or reject.")
 
 
-def _contents(accept: pb.Accept) -> dict[str, str]:
+def _contents(accept: proposal_pb2.Accept) -> dict[str, str]:
     return {one.path: one.content for one in accept.contents}
 
 
-def _check_acceptance(effect: Effect, accept: pb.Accept) -> None:
+def _check_acceptance(effect: Effect, accept: proposal_pb2.Accept) -> None:
     """Raises InvalidError for what does not fit the proposal."""
     is_question = isinstance(effect, QuestionEffect)
     if is_question and not accept.answer.strip():

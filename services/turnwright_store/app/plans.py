@@ -185,13 +185,13 @@ def _keep(connection: Connection, plan_id: str, seen: _Seen, writer: Tier) -> li
     ]
 
 
-def append_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str, text: str) -> tuple[Plan, Cursor]:
+def update_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str, text: str) -> tuple[Plan, Cursor]:
     """Add a delta to a plan. Raises ENTRY_NOT_FOUND, LIMIT_EXCEEDED."""
+    run = _run_for(tx, by)
     check_name("plan_id", plan_id, PLAN_ID)
     size = check_bytes("delta", text, PLAN_DELTA_BYTES_MAX)
     if not size:
         raise invalid("delta", "A delta needs some text.")
-    run = _run_for(tx, by)
     seen = _present(tx.connection, run, plan_id)
     deltas = seen.deltas(seen.version)
     _check_room(plan_id, deltas, size)

@@ -31,11 +31,11 @@ class PlanRpcs(Calls):
         return plan_pb2.SetPlanResponse(plan=plan_to_pb(plan), cursor=cursor_to_pb(cursor))
 
     @mutation(locks=run_locks, floor=Tier.MODEL)
-    def AppendPlan(
-        self, request: plan_pb2.AppendPlanRequest, tx: Transaction, caller: Caller
-    ) -> plan_pb2.AppendPlanResponse:
-        plan, cursor = plans.append_plan(tx, self._rules, _by(request, caller), request.plan_id or MAIN, request.delta)
-        return plan_pb2.AppendPlanResponse(plan=plan_to_pb(plan), cursor=cursor_to_pb(cursor))
+    def UpdatePlan(
+        self, request: plan_pb2.UpdatePlanRequest, tx: Transaction, caller: Caller
+    ) -> plan_pb2.UpdatePlanResponse:
+        plan, cursor = plans.update_plan(tx, self._rules, _by(request, caller), request.plan_id or MAIN, request.delta)
+        return plan_pb2.UpdatePlanResponse(plan=plan_to_pb(plan), cursor=cursor_to_pb(cursor))
 
     @mutation(locks=run_locks, floor=Tier.MODEL)
     def RemovePlan(

@@ -6,7 +6,8 @@ import asyncio
 import json
 
 import pytest
-from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc
+from turnwright.executor.v1 import executor_service_pb2_grpc
+from turnwright.executor.v1 import proposal_pb2 as inbox_pb2
 from turnwright.types.v1 import command_record_pb2, proposal_pb2
 
 from contract.executor.proposing import (
@@ -95,7 +96,7 @@ async def test_the_model_itself_decides_nothing(services):
     # RU120
     await waiting(services, f"{SET}{GO_ON}", DONE)
     model = Peer("executor", services.addresses["executor"], derive_token(SECRET, Tier.MODEL, "m"), 10.0)
-    request = executor_service_pb2.ResolveRequest(project=services.project, run="r", path=PROPOSAL)
+    request = inbox_pb2.ResolveRequest(project=services.project, run="r", path=PROPOSAL)
     request.accept.SetInParent()
     stub = executor_service_pb2_grpc.ExecutorServiceStub(model.channel)
     with pytest.raises(DeniedError):

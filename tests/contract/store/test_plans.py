@@ -29,8 +29,8 @@ async def set_plan(run, body, plan_id="", **more):
     return (await run.client.call("SetPlan", **run.address, plan=plan, **WRITER)).plan
 
 
-async def append_plan(run, delta, plan_id=""):
-    return (await run.client.call("AppendPlan", **run.address, plan_id=plan_id, delta=delta, **WRITER)).plan
+async def update_plan(run, delta, plan_id=""):
+    return (await run.client.call("UpdatePlan", **run.address, plan_id=plan_id, delta=delta, **WRITER)).plan
 
 
 async def remove_plan(run, plan_id=""):
@@ -53,8 +53,8 @@ async def test_a_plan_is_set_added_to_and_read(run):
     assert told(made) == ("main", MARKDOWN, 1, "agent", "# Do it", [])
     assert made.update_time.seconds
     assert await get_plan(run) == made
-    await append_plan(run, "first")
-    grown = await append_plan(run, "second")
+    await update_plan(run, "first")
+    grown = await update_plan(run, "second")
     assert told(grown) == ("main", MARKDOWN, 1, "agent", "# Do it", [(1, "first"), (2, "second")])
     assert await get_plan(run, "main") == grown
     assert all(delta.create_time.seconds for delta in grown.deltas)
@@ -64,7 +64,7 @@ async def test_a_plan_and_its_deltas_are_entries(run):
     """Architecture 9: views, the feed and history hold for them without more."""
     await set_plan(run, "x", mode="agent")
     before = (await run.view()).cursor
-    await append_plan(run, "more")
+    await update_plan(run, "more")
     changed = await run.view(after=before)
     assert changed.bodies == {"plan://main/v1/1": "more"}
     entry = await run.entry("plan://main")
@@ -78,10 +78,10 @@ async def test_a_plan_and_its_deltas_are_entries(run):
 async def test_a_replaced_plan_starts_a_version_without_deltas_and_earlier_ones_stay_readable(run):
     """RP03."""
     await set_plan(run, "one", mode="explore")
-    first = await append_plan(run, "added")
+    first = await update_plan(run, "added")
     second = await set_plan(run, '["two"]', kind=ITEMS, mode="agent")
     assert told(second) == ("main", ITEMS, 2, "agent", '["two"]', [])
-    assert told(await append_plan(run, "again"))[5] == [(1, "again")]
+    assert told(await update_plan(run, "again"))[5] == [(1, "again")]
     assert told(await get_plan(run, version=1)) == told(first)
     assert told(await get_plan(run, version=2)) == told(await get_plan(run))
     seen = {entry.path: entry.visibility for entry in (await run.view()).entries if entry.path.startswith("plan:")}
@@ -103,16 +103,16 @@ async def test_three_versions_are_numbered_and_all_readable(run):
 
 async def test_what_needs_a_plan_is_refused_without_one(run):
     """RP03: the error says what to do."""
-    for call in (append_plan(run, "x"), remove_plan(run), get_plan(run), get_plan(run, version=1)):
+    for call in (update_plan(run, "x"), remove_plan(run), get_plan(run), get_plan(run, version=1)):
         error = await refused(call)
         assert (error.reason, error.metadata) == (Reason.ENTRY_NOT_FOUND, {"path": "plan://main"})
-    assert "set it first" in (await refused(append_plan(run, "x"))).message
+    assert "set it first" in (await refused(update_plan(run, "x"))).message
     assert (await refused(get_plan(run, "other"))).metadata == {"path": "plan://other"}
 
 
 async def test_a_removed_plan_leaves_the_view_and_its_number_is_not_used_again(run):
     await set_plan(run, "one")
-    await append_plan(run, "added")
+    await update_plan(run, "added")
     await remove_plan(run)
     assert await run.entry("plan://main") is None
     assert (await refused(get_plan(run))).reason is Reason.ENTRY_NOT_FOUND
@@ -149,22 +149,22 @@ async def test_a_plan_has_at_most_98304_bytes(run, character):
 async def test_a_delta_has_at_most_16384_bytes(run):
     """RP02."""
     await set_plan(run, "x")
-    await append_plan(run, "é" * (DELTA_MAX // 2))
+    await update_plan(run, "é" * (DELTA_MAX // 2))
     before = await run.view()
-    error = await refused(append_plan(run, "é" * (DELTA_MAX // 2) + "!"))
+    error = await refused(update_plan(run, "é" * (DELTA_MAX // 2) + "!"))
     assert (error.reason, error.metadata) == (
         Reason.LIMIT_EXCEEDED,
         {"field": "delta", "limit": str(DELTA_MAX), "actual": str(DELTA_MAX + 1), "unit": "bytes"},
     )
-    assert (await refused(append_plan(run, ""))).metadata == {"field": "delta"}
+    assert (await refused(update_plan(run, ""))).metadata == {"field": "delta"}
     assert await run.view() == before
 
 
 async def test_a_version_has_at_most_100_deltas(run):
     """RP08: the error advises to set the plan anew."""
     await set_plan(run, "x")
-    await asyncio.gather(*(append_plan(run, str(number)) for number in range(DELTAS_MAX)))
-    error = await refused(append_plan(run, "one more"))
+    await asyncio.gather(*(update_plan(run, str(number)) for number in range(DELTAS_MAX)))
+    error = await refused(update_plan(run, "one more"))
     assert (error.reason, error.metadata["limit"], "Set the whole plan again" in error.message) == (
         Reason.LIMIT_EXCEEDED,
         str(DELTAS_MAX),
@@ -173,15 +173,15 @@ async def test_a_version_has_at_most_100_deltas(run):
     plan = await get_plan(run)
     assert [delta.sequence for delta in plan.deltas] == list(range(1, DELTAS_MAX + 1))
     await set_plan(run, "all of it")
-    assert told(await append_plan(run, "one more"))[5] == [(1, "one more")]
+    assert told(await update_plan(run, "one more"))[5] == [(1, "one more")]
 
 
 async def test_the_deltas_of_a_version_have_at_most_262144_bytes(run):
     """RP08."""
     await set_plan(run, "x")
     for _ in range(DELTAS_BYTES_MAX // DELTA_MAX):
-        await append_plan(run, "d" * DELTA_MAX)
-    error = await refused(append_plan(run, "d"))
+        await update_plan(run, "d" * DELTA_MAX)
+    error = await refused(update_plan(run, "d"))
     assert (error.reason, error.metadata) == (
         Reason.LIMIT_EXCEEDED,
         {"field": "deltas", "limit": str(DELTAS_BYTES_MAX), "actual": str(DELTAS_BYTES_MAX + 1), "unit": "bytes"},
@@ -193,7 +193,7 @@ async def test_the_deltas_of_a_version_have_at_most_262144_bytes(run):
 async def test_concurrent_additions_have_sequences_of_their_own(run):
     await set_plan(run, "x")
     texts = [f"delta {number}" for number in range(20)]
-    answers = await asyncio.gather(*(append_plan(run, text) for text in texts))
+    answers = await asyncio.gather(*(update_plan(run, text) for text in texts))
     plan = await get_plan(run)
     assert [delta.sequence for delta in plan.deltas] == list(range(1, 21))
     assert {delta.text for delta in plan.deltas} == set(texts)
@@ -205,7 +205,7 @@ async def test_plans_live_side_by_side_and_are_listed_by_identity(run):
     for plan_id in reversed(wanted):
         await set_plan(run, "old", plan_id)
         await set_plan(run, f"of {plan_id}", plan_id)
-        await append_plan(run, "more", plan_id)
+        await update_plan(run, "more", plan_id)
     listed = await run.client.call("ListPlans", **run.address)
     assert [told(plan) for plan in listed.plans] == [
         (plan_id, MARKDOWN, 2, "", f"of {plan_id}", [(1, "more")]) for plan_id in wanted
@@ -224,9 +224,9 @@ async def test_plans_live_side_by_side_and_are_listed_by_identity(run):
 async def test_plans_survive_a_restart(tmp_path, run, server):
     """RP07."""
     await set_plan(run, "old")
-    await append_plan(run, "to the old")
+    await update_plan(run, "to the old")
     await set_plan(run, "x", mode="agent")
-    before = [await append_plan(run, "y"), await get_plan(run, version=1)]
+    before = [await update_plan(run, "y"), await get_plan(run, version=1)]
     await server.stop()
     again = await start_store(tmp_path)
     client = Client(again.address)
@@ -245,15 +245,15 @@ async def fork(run):
 async def test_a_fork_has_the_plan_in_every_version_and_goes_its_own_way(run):
     """RP07."""
     await set_plan(run, "one")
-    await append_plan(run, "to one")
+    await update_plan(run, "to one")
     await set_plan(run, "two")
-    await append_plan(run, "to two")
+    await update_plan(run, "to two")
     child = await fork(run)
     assert [told(await get_plan(child, version=version)) for version in (1, 2)] == [
         told(await get_plan(run, version=version)) for version in (1, 2)
     ]
-    await append_plan(child, "by the child")
-    await append_plan(run, "by the parent")
+    await update_plan(child, "by the child")
+    await update_plan(run, "by the parent")
     assert told(await get_plan(child))[5] == [(1, "to two"), (2, "by the child")]
     assert told(await get_plan(run))[5] == [(1, "to two"), (2, "by the parent")]
     assert (await set_plan(child, "three")).version == 3
@@ -283,7 +283,7 @@ async def test_additions_through_two_replicas_have_sequences_of_their_own(tmp_pa
     second = await start_store(tmp_path, name="second")
     client = Client(second.address)
     same = Run(client, run.project, run.alias)
-    await asyncio.gather(*(append_plan(one, str(number)) for number in range(10) for one in (run, same)))
+    await asyncio.gather(*(update_plan(one, str(number)) for number in range(10) for one in (run, same)))
     plan = await get_plan(same)
     await client.close()
     await second.stop()
@@ -323,7 +323,7 @@ async def test_a_malformed_plan_is_refused(run, plan, field):
 )
 async def test_a_plan_that_was_written_as_an_entry_says_what_it_likes_and_can_be_read(run, attributes):
     await run.write(set_("plan://main", "x", attributes))
-    await append_plan(run, "more")
+    await update_plan(run, "more")
     listed = (await run.client.call("ListPlans", **run.address)).plans
     assert [(plan.body, plan.version, plan.mode, len(plan.deltas)) for plan in listed] == [("x", 1, "", 1)]
     assert (await set_plan(run, "y")).version == 2
@@ -336,7 +336,7 @@ async def test_the_numbers_of_plans_have_nine_digits(run, path):
 
 async def test_a_plan_has_no_number_after_the_highest(run):
     await run.write(set_("plan://main", "x", '{"version":999999999}'), set_("plan://main/v999999999/999999999", "d"))
-    for more in (set_plan(run, "y"), append_plan(run, "d")):
+    for more in (set_plan(run, "y"), update_plan(run, "d")):
         error = await refused(more)
         assert (error.reason, error.metadata["limit"]) == (Reason.LIMIT_EXCEEDED, "999999999")
 
@@ -344,9 +344,9 @@ async def test_a_plan_has_no_number_after_the_highest(run):
 async def test_a_repeated_request_is_answered_as_the_first(run):
     fields = {**run.address, **WRITER, "request_id": "once"}
     await set_plan(run, "x")
-    first = await run.client.call("AppendPlan", **fields, delta="one")
-    assert await run.client.call("AppendPlan", **fields, delta="one") == first
-    assert (await refused(run.client.call("AppendPlan", **fields, delta="two"))).reason is Reason.REQUEST_ID_REUSED
+    first = await run.client.call("UpdatePlan", **fields, delta="one")
+    assert await run.client.call("UpdatePlan", **fields, delta="one") == first
+    assert (await refused(run.client.call("UpdatePlan", **fields, delta="two"))).reason is Reason.REQUEST_ID_REUSED
     assert told(await get_plan(run))[5] == [(1, "one")]
 
 
@@ -368,7 +368,7 @@ async def test_a_stale_fence_is_refused(run):
     stale = {**run.address, **WRITER, "fence": write_pb2.Fence(epoch=run.epoch + 7)}
     calls = [
         run.client.call("SetPlan", **stale, plan=plan_pb2.Plan(body="y")),
-        run.client.call("AppendPlan", **stale, delta="y"),
+        run.client.call("UpdatePlan", **stale, delta="y"),
         run.client.call("RemovePlan", **stale),
     ]
     assert [(await refused(call)).reason for call in calls] == [Reason.LEASE_LOST] * 3

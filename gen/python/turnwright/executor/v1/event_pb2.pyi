@@ -11,6 +11,7 @@ from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.types.v1 import delta_pb2 as _delta_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
+from turnwright.types.v1 import plan_pb2 as _plan_pb2
 from turnwright.types.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
 from turnwright.types.v1 import turn_pb2 as _turn_pb2
@@ -38,6 +39,8 @@ class Snapshot(_message.Message):
     ENTRIES_FIELD_NUMBER: _builtins.int
     PROPOSALS_FIELD_NUMBER: _builtins.int
     PARTIAL_FIELD_NUMBER: _builtins.int
+    PLANS_FIELD_NUMBER: _builtins.int
+    LEGACY_PLAN_FIELD_NUMBER: _builtins.int
     part: _builtins.int
     """0-based number of this part."""
     last: _builtins.bool
@@ -60,6 +63,14 @@ class Snapshot(_message.Message):
         have pieces too: join them.
         """
 
+    @_builtins.property
+    def plans(self) -> _containers.RepeatedCompositeFieldContainer[_plan_pb2.Plan]:
+        """The plans of the run in the order in which it first saw them, to watches with `plans` OPERATIONS."""
+
+    @_builtins.property
+    def legacy_plan(self) -> Global___LegacyPlan:
+        """The plans as one list, to watches with `plans` LEGACY; in the last part."""
+
     def __init__(
         self,
         *,
@@ -69,13 +80,20 @@ class Snapshot(_message.Message):
         entries: _abc.Iterable[_entry_pb2.Entry] | None = ...,
         proposals: _abc.Iterable[_proposal_pb2.Proposal] | None = ...,
         partial: Global___PartialMessage | None = ...,
+        plans: _abc.Iterable[_plan_pb2.Plan] | None = ...,
+        legacy_plan: Global___LegacyPlan | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_partial", b"_partial", "partial", b"partial", "run", b"run"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_legacy_plan", b"_legacy_plan", "_partial", b"_partial", "legacy_plan", b"legacy_plan", "partial", b"partial", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_partial", b"_partial", "entries", b"entries", "last", b"last", "part", b"part", "partial", b"partial", "proposals", b"proposals", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_legacy_plan", b"_legacy_plan", "_partial", b"_partial", "entries", b"entries", "last", b"last", "legacy_plan", b"legacy_plan", "part", b"part", "partial", b"partial", "plans", b"plans", "proposals", b"proposals", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__legacy_plan: _TypeAlias = _typing.Literal["legacy_plan"]  # noqa: Y015
+    _WhichOneofArgType__legacy_plan: _TypeAlias = _typing.Literal["_legacy_plan", b"_legacy_plan"]  # noqa: Y015
     _WhichOneofReturnType__partial: _TypeAlias = _typing.Literal["partial"]  # noqa: Y015
     _WhichOneofArgType__partial: _TypeAlias = _typing.Literal["_partial", b"_partial"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__legacy_plan) -> _WhichOneofReturnType__legacy_plan | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__partial) -> _WhichOneofReturnType__partial | None: ...
 
 Global___Snapshot: _TypeAlias = Snapshot  # noqa: Y015
@@ -677,3 +695,76 @@ class OutputCancelled(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OutputCancelled: _TypeAlias = OutputCancelled  # noqa: Y015
+
+@_typing.final
+class PlanUpdated(_message.Message):
+    """A plan was set or added to; it replaces what the watcher has under its `plan_id`. A plan that did not change is not told."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def plan(self) -> _plan_pb2.Plan:
+        """The plan as it is now, with its deltas."""
+
+    def __init__(
+        self,
+        *,
+        plan: _plan_pb2.Plan | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanUpdated: _TypeAlias = PlanUpdated  # noqa: Y015
+
+@_typing.final
+class PlanRemoved(_message.Message):
+    """A plan was removed. One that is set again under the same id comes last in the order of plans."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_ID_FIELD_NUMBER: _builtins.int
+    plan_id: _builtins.str
+    """Its identity."""
+    def __init__(
+        self,
+        *,
+        plan_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan_id", b"plan_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanRemoved: _TypeAlias = PlanRemoved  # noqa: Y015
+
+@_typing.final
+class LegacyPlan(_message.Message):
+    """All plans of a run as one list of items, for watchers that know of one plan only. Items of several plans follow each
+    other in the order in which the run first saw the plans; a plan of text gives its tasks (`- [x] done`), or one item of
+    its first line. CANCELLED is told as COMPLETED, BLOCKED as PENDING. Empty: there is no plan any more.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITEMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[_plan_pb2.PlanItem]:
+        """The items; each list replaces the one before."""
+
+    def __init__(
+        self,
+        *,
+        items: _abc.Iterable[_plan_pb2.PlanItem] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LegacyPlan: _TypeAlias = LegacyPlan  # noqa: Y015

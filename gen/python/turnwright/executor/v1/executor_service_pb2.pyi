@@ -8,10 +8,10 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.executor.v1 import event_pb2 as _event_pb2
 from turnwright.executor.v1 import task_pb2 as _task_pb2
 from turnwright.types.v1 import project_pb2 as _project_pb2
-from turnwright.types.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
 from turnwright.types.v1 import settings_pb2 as _settings_pb2
 import builtins as _builtins
@@ -24,6 +24,30 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _PlanEvents:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PlanEventsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PlanEvents.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PLAN_EVENTS_UNSPECIFIED: _PlanEvents.ValueType  # 0
+    """Not at all."""
+    PLAN_EVENTS_LEGACY: _PlanEvents.ValueType  # 1
+    """As one list that is told whole: `legacy_plan`. For watchers that know of one plan only."""
+    PLAN_EVENTS_OPERATIONS: _PlanEvents.ValueType  # 2
+    """Each plan by its identity: `plan_updated`, `plan_removed`."""
+
+class PlanEvents(_PlanEvents, metaclass=_PlanEventsEnumTypeWrapper):
+    """In which form a watch is told of plans."""
+
+PLAN_EVENTS_UNSPECIFIED: PlanEvents.ValueType  # 0
+"""Not at all."""
+PLAN_EVENTS_LEGACY: PlanEvents.ValueType  # 1
+"""As one list that is told whole: `legacy_plan`. For watchers that know of one plan only."""
+PLAN_EVENTS_OPERATIONS: PlanEvents.ValueType  # 2
+"""Each plan by its identity: `plan_updated`, `plan_removed`."""
+Global___PlanEvents: _TypeAlias = PlanEvents  # noqa: Y015
 
 @_typing.final
 class InitProjectRequest(_message.Message):
@@ -251,6 +275,7 @@ class WatchRunRequest(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
     BATCHED_FIELD_NUMBER: _builtins.int
+    PLANS_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -259,6 +284,8 @@ class WatchRunRequest(_message.Message):
     """Whether several events may come in one message, as `batch`: for watchers that can take them apart. Those that are
     there at the same time then cost one message. Default: false, each event in a message of its own.
     """
+    plans: Global___PlanEvents.ValueType
+    """In which form plans are told. Default: not at all."""
     @_builtins.property
     def after(self) -> _task_pb2.EventCursor:
         """Only what comes after this moment, while it is retained; else a snapshot comes first. Absent: a snapshot."""
@@ -270,10 +297,11 @@ class WatchRunRequest(_message.Message):
         run: _builtins.str = ...,
         after: _task_pb2.EventCursor | None = ...,
         batched: _builtins.bool = ...,
+        plans: Global___PlanEvents.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "after", b"after"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "after", b"after", "batched", b"batched", "project", b"project", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "after", b"after", "batched", b"batched", "plans", b"plans", "project", b"project", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after: _TypeAlias = _typing.Literal["after"]  # noqa: Y015
     _WhichOneofArgType__after: _TypeAlias = _typing.Literal["_after", b"_after"]  # noqa: Y015
@@ -309,6 +337,9 @@ class WatchRunResponse(_message.Message):
     BUDGET_EXHAUSTED_FIELD_NUMBER: _builtins.int
     NOTICE_FIELD_NUMBER: _builtins.int
     RENDERING_FIELD_NUMBER: _builtins.int
+    PLAN_UPDATED_FIELD_NUMBER: _builtins.int
+    PLAN_REMOVED_FIELD_NUMBER: _builtins.int
+    LEGACY_PLAN_FIELD_NUMBER: _builtins.int
     BATCH_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def cursor(self) -> _task_pb2.EventCursor:
@@ -399,6 +430,20 @@ class WatchRunResponse(_message.Message):
         """Somebody shows the watchers text that grows."""
 
     @_builtins.property
+    def plan_updated(self) -> _event_pb2.PlanUpdated:
+        """A plan was set or added to; to watches with `plans` OPERATIONS. Events of plans do not raise `seq`: they come before
+        the added entry that reports the change, and come again where a watch is resumed before that.
+        """
+
+    @_builtins.property
+    def plan_removed(self) -> _event_pb2.PlanRemoved:
+        """A plan was removed; to watches with `plans` OPERATIONS."""
+
+    @_builtins.property
+    def legacy_plan(self) -> _event_pb2.LegacyPlan:
+        """The list of all plans changed; to watches with `plans` LEGACY."""
+
+    @_builtins.property
     def batch(self) -> Global___EventBatch:
         """Several events; to watchers that set `batched` only. `cursor` and `time` are those of its last event."""
 
@@ -427,13 +472,16 @@ class WatchRunResponse(_message.Message):
         budget_exhausted: _event_pb2.BudgetExhausted | None = ...,
         notice: _event_pb2.Notice | None = ...,
         rendering: _event_pb2.Rendering | None = ...,
+        plan_updated: _event_pb2.PlanUpdated | None = ...,
+        plan_removed: _event_pb2.PlanRemoved | None = ...,
+        legacy_plan: _event_pb2.LegacyPlan | None = ...,
         batch: Global___EventBatch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "budget_exhausted", b"budget_exhausted", "cursor", b"cursor", "event", b"event", "heartbeat", b"heartbeat", "message_added", b"message_added", "message_removed", b"message_removed", "message_updated", b"message_updated", "notice", b"notice", "output_appended", b"output_appended", "output_cancelled", b"output_cancelled", "proposal_pending", b"proposal_pending", "proposal_resolved", b"proposal_resolved", "rendering", b"rendering", "run_progress", b"run_progress", "run_state", b"run_state", "snapshot", b"snapshot", "stream_cancelled", b"stream_cancelled", "stream_delta", b"stream_delta", "stream_finished", b"stream_finished", "stream_started", b"stream_started", "time", b"time", "turn_finished", b"turn_finished", "turn_started", b"turn_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "budget_exhausted", b"budget_exhausted", "cursor", b"cursor", "event", b"event", "heartbeat", b"heartbeat", "legacy_plan", b"legacy_plan", "message_added", b"message_added", "message_removed", b"message_removed", "message_updated", b"message_updated", "notice", b"notice", "output_appended", b"output_appended", "output_cancelled", b"output_cancelled", "plan_removed", b"plan_removed", "plan_updated", b"plan_updated", "proposal_pending", b"proposal_pending", "proposal_resolved", b"proposal_resolved", "rendering", b"rendering", "run_progress", b"run_progress", "run_state", b"run_state", "snapshot", b"snapshot", "stream_cancelled", b"stream_cancelled", "stream_delta", b"stream_delta", "stream_finished", b"stream_finished", "stream_started", b"stream_started", "time", b"time", "turn_finished", b"turn_finished", "turn_started", b"turn_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "budget_exhausted", b"budget_exhausted", "cursor", b"cursor", "event", b"event", "heartbeat", b"heartbeat", "message_added", b"message_added", "message_removed", b"message_removed", "message_updated", b"message_updated", "notice", b"notice", "output_appended", b"output_appended", "output_cancelled", b"output_cancelled", "proposal_pending", b"proposal_pending", "proposal_resolved", b"proposal_resolved", "rendering", b"rendering", "run_progress", b"run_progress", "run_state", b"run_state", "snapshot", b"snapshot", "stream_cancelled", b"stream_cancelled", "stream_delta", b"stream_delta", "stream_finished", b"stream_finished", "stream_started", b"stream_started", "time", b"time", "turn_finished", b"turn_finished", "turn_started", b"turn_started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "budget_exhausted", b"budget_exhausted", "cursor", b"cursor", "event", b"event", "heartbeat", b"heartbeat", "legacy_plan", b"legacy_plan", "message_added", b"message_added", "message_removed", b"message_removed", "message_updated", b"message_updated", "notice", b"notice", "output_appended", b"output_appended", "output_cancelled", b"output_cancelled", "plan_removed", b"plan_removed", "plan_updated", b"plan_updated", "proposal_pending", b"proposal_pending", "proposal_resolved", b"proposal_resolved", "rendering", b"rendering", "run_progress", b"run_progress", "run_state", b"run_state", "snapshot", b"snapshot", "stream_cancelled", b"stream_cancelled", "stream_delta", b"stream_delta", "stream_finished", b"stream_finished", "stream_started", b"stream_started", "time", b"time", "turn_finished", b"turn_finished", "turn_started", b"turn_started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["snapshot", "turn_started", "stream_started", "stream_delta", "stream_finished", "stream_cancelled", "turn_finished", "message_added", "message_updated", "message_removed", "proposal_pending", "proposal_resolved", "run_state", "run_progress", "heartbeat", "output_appended", "output_cancelled", "budget_exhausted", "notice", "rendering", "batch"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["snapshot", "turn_started", "stream_started", "stream_delta", "stream_finished", "stream_cancelled", "turn_finished", "message_added", "message_updated", "message_removed", "proposal_pending", "proposal_resolved", "run_state", "run_progress", "heartbeat", "output_appended", "output_cancelled", "budget_exhausted", "notice", "rendering", "plan_updated", "plan_removed", "legacy_plan", "batch"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -464,144 +512,6 @@ class EventBatch(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EventBatch: _TypeAlias = EventBatch  # noqa: Y015
-
-@_typing.final
-class ResolveRequest(_message.Message):
-    """Decides on a proposal."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PROJECT_FIELD_NUMBER: _builtins.int
-    RUN_FIELD_NUMBER: _builtins.int
-    PATH_FIELD_NUMBER: _builtins.int
-    ACCEPT_FIELD_NUMBER: _builtins.int
-    REJECT_FIELD_NUMBER: _builtins.int
-    REQUEST_ID_FIELD_NUMBER: _builtins.int
-    project: _builtins.str
-    """Name of the project."""
-    run: _builtins.str
-    """Alias of the run."""
-    path: _builtins.str
-    """Path of the command's record."""
-    request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
-    @_builtins.property
-    def accept(self) -> Global___Accept:
-        """Do it."""
-
-    @_builtins.property
-    def reject(self) -> Global___Reject:
-        """Leave it."""
-
-    def __init__(
-        self,
-        *,
-        project: _builtins.str = ...,
-        run: _builtins.str = ...,
-        path: _builtins.str = ...,
-        accept: Global___Accept | None = ...,
-        reject: Global___Reject | None = ...,
-        request_id: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accept", b"accept", "decision", b"decision", "reject", b"reject"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept", b"accept", "decision", b"decision", "path", b"path", "project", b"project", "reject", b"reject", "request_id", b"request_id", "run", b"run"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_decision: _TypeAlias = _typing.Literal["accept", "reject"]  # noqa: Y015
-    _WhichOneofArgType_decision: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_decision) -> _WhichOneofReturnType_decision | None: ...
-
-Global___ResolveRequest: _TypeAlias = ResolveRequest  # noqa: Y015
-
-@_typing.final
-class Accept(_message.Message):
-    """The effect shall happen."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CONTENTS_FIELD_NUMBER: _builtins.int
-    ANSWER_FIELD_NUMBER: _builtins.int
-    CLIENT_RUNS_FIELD_NUMBER: _builtins.int
-    answer: _builtins.str
-    """Answer to a proposed question, at most 65536 bytes; required there, refused elsewhere."""
-    client_runs: _builtins.bool
-    """True: the caller runs the proposed command itself. Its channels are opened for the caller, who fills and ends them
-    (AppendStream, CompleteStream, AbortStream), and the loop goes on meanwhile. Only for commands.
-    """
-    @_builtins.property
-    def contents(self) -> _containers.RepeatedCompositeFieldContainer[_proposal_pb2.EditedContent]:
-        """Contents that are written instead of the proposed ones; with what the record holds already at most 1 MiB. Empty: as
-        proposed. Each path once, and one that the proposal writes: else INVALID_ARGUMENT, reason INVALID_FIELD.
-        """
-
-    def __init__(
-        self,
-        *,
-        contents: _abc.Iterable[_proposal_pb2.EditedContent] | None = ...,
-        answer: _builtins.str = ...,
-        client_runs: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "client_runs", b"client_runs", "contents", b"contents"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Accept: _TypeAlias = Accept  # noqa: Y015
-
-@_typing.final
-class Reject(_message.Message):
-    """The effect shall not happen."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    COMMENT_FIELD_NUMBER: _builtins.int
-    comment: _builtins.str
-    """Comment for the model, at most 65536 bytes. With a comment the model gets another turn and reads it; without one
-    the loop ends.
-    """
-    def __init__(
-        self,
-        *,
-        comment: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["comment", b"comment"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Reject: _TypeAlias = Reject  # noqa: Y015
-
-@_typing.final
-class ResolveResponse(_message.Message):
-    """The decision is durable."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    RUN_FIELD_NUMBER: _builtins.int
-    CURSOR_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def run(self) -> _run_pb2.Run:
-        """The run as it is now: its status is 202 until its owner has taken the decision up, then 102."""
-
-    @_builtins.property
-    def cursor(self) -> _task_pb2.EventCursor:
-        """Watch the run after this moment to see all that the call caused."""
-
-    def __init__(
-        self,
-        *,
-        run: _run_pb2.Run | None = ...,
-        cursor: _task_pb2.EventCursor | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "run", b"run"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "run", b"run"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ResolveResponse: _TypeAlias = ResolveResponse  # noqa: Y015
 
 @_typing.final
 class AbortRequest(_message.Message):

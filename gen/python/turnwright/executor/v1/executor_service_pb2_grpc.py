@@ -5,6 +5,7 @@ import warnings
 
 from turnwright.executor.v1 import control_pb2 as turnwright_dot_executor_dot_v1_dot_control__pb2
 from turnwright.executor.v1 import executor_service_pb2 as turnwright_dot_executor_dot_v1_dot_executor__service__pb2
+from turnwright.executor.v1 import plan_pb2 as turnwright_dot_executor_dot_v1_dot_plan__pb2
 from turnwright.executor.v1 import proposal_pb2 as turnwright_dot_executor_dot_v1_dot_proposal__pb2
 from turnwright.executor.v1 import query_pb2 as turnwright_dot_executor_dot_v1_dot_query__pb2
 from turnwright.executor.v1 import stream_pb2 as turnwright_dot_executor_dot_v1_dot_stream__pb2
@@ -74,8 +75,8 @@ class ExecutorServiceStub(object):
                 _registered_method=True)
         self.Resolve = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/Resolve',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.ResolveRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.ResolveResponse.FromString,
+                request_serializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.ResolveRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.ResolveResponse.FromString,
                 _registered_method=True)
         self.ListProposals = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/ListProposals',
@@ -181,6 +182,31 @@ class ExecutorServiceStub(object):
                 '/turnwright.executor.v1.ExecutorService/GetEntry',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetEntryRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetEntryResponse.FromString,
+                _registered_method=True)
+        self.SetPlan = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/SetPlan',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.SetPlanRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.SetPlanResponse.FromString,
+                _registered_method=True)
+        self.UpdatePlan = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/UpdatePlan',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.UpdatePlanRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.UpdatePlanResponse.FromString,
+                _registered_method=True)
+        self.RemovePlan = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/RemovePlan',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.RemovePlanRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.RemovePlanResponse.FromString,
+                _registered_method=True)
+        self.GetPlan = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/GetPlan',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.GetPlanRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.GetPlanResponse.FromString,
+                _registered_method=True)
+        self.ListPlans = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/ListPlans',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.ListPlansRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.ListPlansResponse.FromString,
                 _registered_method=True)
         self.ListModels = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/ListModels',
@@ -426,6 +452,41 @@ class ExecutorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetPlan(self, request, context):
+        """Creates a plan of a run or replaces it whole.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdatePlan(self, request, context):
+        """Adds a delta to a plan.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemovePlan(self, request, context):
+        """Takes a plan away; its versions can still be read.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetPlan(self, request, context):
+        """Reads a plan, its latest version or an earlier one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPlans(self, request, context):
+        """Lists the plans of a run.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListModels(self, request, context):
         """Lists the models that runs may name.
         """
@@ -505,8 +566,8 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
             ),
             'Resolve': grpc.unary_unary_rpc_method_handler(
                     servicer.Resolve,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.ResolveRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.ResolveResponse.SerializeToString,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.ResolveRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.ResolveResponse.SerializeToString,
             ),
             'ListProposals': grpc.unary_unary_rpc_method_handler(
                     servicer.ListProposals,
@@ -612,6 +673,31 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     servicer.GetEntry,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetEntryRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetEntryResponse.SerializeToString,
+            ),
+            'SetPlan': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetPlan,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.SetPlanRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.SetPlanResponse.SerializeToString,
+            ),
+            'UpdatePlan': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdatePlan,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.UpdatePlanRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.UpdatePlanResponse.SerializeToString,
+            ),
+            'RemovePlan': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemovePlan,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.RemovePlanRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.RemovePlanResponse.SerializeToString,
+            ),
+            'GetPlan': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPlan,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.GetPlanRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.GetPlanResponse.SerializeToString,
+            ),
+            'ListPlans': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPlans,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.ListPlansRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.ListPlansResponse.SerializeToString,
             ),
             'ListModels': grpc.unary_unary_rpc_method_handler(
                     servicer.ListModels,
@@ -817,8 +903,8 @@ class ExecutorService(object):
             request,
             target,
             '/turnwright.executor.v1.ExecutorService/Resolve',
-            turnwright_dot_executor_dot_v1_dot_executor__service__pb2.ResolveRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_executor__service__pb2.ResolveResponse.FromString,
+            turnwright_dot_executor_dot_v1_dot_proposal__pb2.ResolveRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_proposal__pb2.ResolveResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1386,6 +1472,141 @@ class ExecutorService(object):
             '/turnwright.executor.v1.ExecutorService/GetEntry',
             turnwright_dot_executor_dot_v1_dot_query__pb2.GetEntryRequest.SerializeToString,
             turnwright_dot_executor_dot_v1_dot_query__pb2.GetEntryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetPlan(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/SetPlan',
+            turnwright_dot_executor_dot_v1_dot_plan__pb2.SetPlanRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_plan__pb2.SetPlanResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdatePlan(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/UpdatePlan',
+            turnwright_dot_executor_dot_v1_dot_plan__pb2.UpdatePlanRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_plan__pb2.UpdatePlanResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemovePlan(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/RemovePlan',
+            turnwright_dot_executor_dot_v1_dot_plan__pb2.RemovePlanRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_plan__pb2.RemovePlanResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPlan(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/GetPlan',
+            turnwright_dot_executor_dot_v1_dot_plan__pb2.GetPlanRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_plan__pb2.GetPlanResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPlans(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/ListPlans',
+            turnwright_dot_executor_dot_v1_dot_plan__pb2.ListPlansRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_plan__pb2.ListPlansResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from grpc import aio as _aio
 from turnwright.executor.v1 import control_pb2 as _control_pb2
 from turnwright.executor.v1 import executor_service_pb2 as _executor_service_pb2
+from turnwright.executor.v1 import plan_pb2 as _plan_pb2
 from turnwright.executor.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.executor.v1 import query_pb2 as _query_pb2
 from turnwright.executor.v1 import stream_pb2 as _stream_pb2
@@ -60,7 +61,7 @@ class ExecutorServiceStub:
     itself, call again after the last cursor: with OK, with UNAVAILABLE, and where there is no ErrorInfo, because a proxy
     or the connection ended it then. NOT_FOUND, reason RUN_NOT_FOUND: the run was removed or has another alias.
     """
-    Resolve: _grpc.UnaryUnaryMultiCallable[_executor_service_pb2.ResolveRequest, _executor_service_pb2.ResolveResponse]
+    Resolve: _grpc.UnaryUnaryMultiCallable[_proposal_pb2.ResolveRequest, _proposal_pb2.ResolveResponse]
     """Decides on a pending proposal; the loop goes on. Of two that decide at once one wins; the other is told
     FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
     """
@@ -110,6 +111,16 @@ class ExecutorServiceStub:
     """Lists entries of a run by patterns."""
     GetEntry: _grpc.UnaryUnaryMultiCallable[_query_pb2.GetEntryRequest, _query_pb2.GetEntryResponse]
     """Reads one entry of a run with its whole body."""
+    SetPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.SetPlanRequest, _plan_pb2.SetPlanResponse]
+    """Creates a plan of a run or replaces it whole."""
+    UpdatePlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.UpdatePlanRequest, _plan_pb2.UpdatePlanResponse]
+    """Adds a delta to a plan."""
+    RemovePlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.RemovePlanRequest, _plan_pb2.RemovePlanResponse]
+    """Takes a plan away; its versions can still be read."""
+    GetPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.GetPlanRequest, _plan_pb2.GetPlanResponse]
+    """Reads a plan, its latest version or an earlier one."""
+    ListPlans: _grpc.UnaryUnaryMultiCallable[_plan_pb2.ListPlansRequest, _plan_pb2.ListPlansResponse]
+    """Lists the plans of a run."""
     ListModels: _grpc.UnaryUnaryMultiCallable[_query_pb2.ListModelsRequest, _query_pb2.ListModelsResponse]
     """Lists the models that runs may name."""
     AddModel: _grpc.UnaryUnaryMultiCallable[_control_pb2.AddModelRequest, _control_pb2.AddModelResponse]
@@ -152,7 +163,7 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     itself, call again after the last cursor: with OK, with UNAVAILABLE, and where there is no ErrorInfo, because a proxy
     or the connection ended it then. NOT_FOUND, reason RUN_NOT_FOUND: the run was removed or has another alias.
     """
-    Resolve: _aio.UnaryUnaryMultiCallable[_executor_service_pb2.ResolveRequest, _executor_service_pb2.ResolveResponse]  # type: ignore[assignment]
+    Resolve: _aio.UnaryUnaryMultiCallable[_proposal_pb2.ResolveRequest, _proposal_pb2.ResolveResponse]  # type: ignore[assignment]
     """Decides on a pending proposal; the loop goes on. Of two that decide at once one wins; the other is told
     FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
     """
@@ -202,6 +213,16 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     """Lists entries of a run by patterns."""
     GetEntry: _aio.UnaryUnaryMultiCallable[_query_pb2.GetEntryRequest, _query_pb2.GetEntryResponse]  # type: ignore[assignment]
     """Reads one entry of a run with its whole body."""
+    SetPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.SetPlanRequest, _plan_pb2.SetPlanResponse]  # type: ignore[assignment]
+    """Creates a plan of a run or replaces it whole."""
+    UpdatePlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.UpdatePlanRequest, _plan_pb2.UpdatePlanResponse]  # type: ignore[assignment]
+    """Adds a delta to a plan."""
+    RemovePlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.RemovePlanRequest, _plan_pb2.RemovePlanResponse]  # type: ignore[assignment]
+    """Takes a plan away; its versions can still be read."""
+    GetPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.GetPlanRequest, _plan_pb2.GetPlanResponse]  # type: ignore[assignment]
+    """Reads a plan, its latest version or an earlier one."""
+    ListPlans: _aio.UnaryUnaryMultiCallable[_plan_pb2.ListPlansRequest, _plan_pb2.ListPlansResponse]  # type: ignore[assignment]
+    """Lists the plans of a run."""
     ListModels: _aio.UnaryUnaryMultiCallable[_query_pb2.ListModelsRequest, _query_pb2.ListModelsResponse]  # type: ignore[assignment]
     """Lists the models that runs may name."""
     AddModel: _aio.UnaryUnaryMultiCallable[_control_pb2.AddModelRequest, _control_pb2.AddModelResponse]  # type: ignore[assignment]
@@ -275,9 +296,9 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def Resolve(
         self,
-        request: _executor_service_pb2.ResolveRequest,
+        request: _proposal_pb2.ResolveRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_executor_service_pb2.ResolveResponse, _abc.Awaitable[_executor_service_pb2.ResolveResponse]]:
+    ) -> _typing.Union[_proposal_pb2.ResolveResponse, _abc.Awaitable[_proposal_pb2.ResolveResponse]]:
         """Decides on a pending proposal; the loop goes on. Of two that decide at once one wins; the other is told
         FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
         """
@@ -453,6 +474,46 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_query_pb2.GetEntryResponse, _abc.Awaitable[_query_pb2.GetEntryResponse]]:
         """Reads one entry of a run with its whole body."""
+
+    @_abc_1.abstractmethod
+    def SetPlan(
+        self,
+        request: _plan_pb2.SetPlanRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_plan_pb2.SetPlanResponse, _abc.Awaitable[_plan_pb2.SetPlanResponse]]:
+        """Creates a plan of a run or replaces it whole."""
+
+    @_abc_1.abstractmethod
+    def UpdatePlan(
+        self,
+        request: _plan_pb2.UpdatePlanRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_plan_pb2.UpdatePlanResponse, _abc.Awaitable[_plan_pb2.UpdatePlanResponse]]:
+        """Adds a delta to a plan."""
+
+    @_abc_1.abstractmethod
+    def RemovePlan(
+        self,
+        request: _plan_pb2.RemovePlanRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_plan_pb2.RemovePlanResponse, _abc.Awaitable[_plan_pb2.RemovePlanResponse]]:
+        """Takes a plan away; its versions can still be read."""
+
+    @_abc_1.abstractmethod
+    def GetPlan(
+        self,
+        request: _plan_pb2.GetPlanRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_plan_pb2.GetPlanResponse, _abc.Awaitable[_plan_pb2.GetPlanResponse]]:
+        """Reads a plan, its latest version or an earlier one."""
+
+    @_abc_1.abstractmethod
+    def ListPlans(
+        self,
+        request: _plan_pb2.ListPlansRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_plan_pb2.ListPlansResponse, _abc.Awaitable[_plan_pb2.ListPlansResponse]]:
+        """Lists the plans of a run."""
 
     @_abc_1.abstractmethod
     def ListModels(

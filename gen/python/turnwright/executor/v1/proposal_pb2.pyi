@@ -8,7 +8,9 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from turnwright.executor.v1 import task_pb2 as _task_pb2
 from turnwright.types.v1 import proposal_pb2 as _proposal_pb2
+from turnwright.types.v1 import run_pb2 as _run_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -277,3 +279,141 @@ class WatchProposalsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WatchProposalsResponse: _TypeAlias = WatchProposalsResponse  # noqa: Y015
+
+@_typing.final
+class ResolveRequest(_message.Message):
+    """Decides on a proposal."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    ACCEPT_FIELD_NUMBER: _builtins.int
+    REJECT_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project."""
+    run: _builtins.str
+    """Alias of the run."""
+    path: _builtins.str
+    """Path of the command's record."""
+    request_id: _builtins.str
+    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    @_builtins.property
+    def accept(self) -> Global___Accept:
+        """Do it."""
+
+    @_builtins.property
+    def reject(self) -> Global___Reject:
+        """Leave it."""
+
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        run: _builtins.str = ...,
+        path: _builtins.str = ...,
+        accept: Global___Accept | None = ...,
+        reject: Global___Reject | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accept", b"accept", "decision", b"decision", "reject", b"reject"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept", b"accept", "decision", b"decision", "path", b"path", "project", b"project", "reject", b"reject", "request_id", b"request_id", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_decision: _TypeAlias = _typing.Literal["accept", "reject"]  # noqa: Y015
+    _WhichOneofArgType_decision: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_decision) -> _WhichOneofReturnType_decision | None: ...
+
+Global___ResolveRequest: _TypeAlias = ResolveRequest  # noqa: Y015
+
+@_typing.final
+class Accept(_message.Message):
+    """The effect shall happen."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTENTS_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
+    CLIENT_RUNS_FIELD_NUMBER: _builtins.int
+    answer: _builtins.str
+    """Answer to a proposed question, at most 65536 bytes; required there, refused elsewhere."""
+    client_runs: _builtins.bool
+    """True: the caller runs the proposed command itself. Its channels are opened for the caller, who fills and ends them
+    (AppendStream, CompleteStream, AbortStream), and the loop goes on meanwhile. Only for commands.
+    """
+    @_builtins.property
+    def contents(self) -> _containers.RepeatedCompositeFieldContainer[_proposal_pb2.EditedContent]:
+        """Contents that are written instead of the proposed ones; with what the record holds already at most 1 MiB. Empty: as
+        proposed. Each path once, and one that the proposal writes: else INVALID_ARGUMENT, reason INVALID_FIELD.
+        """
+
+    def __init__(
+        self,
+        *,
+        contents: _abc.Iterable[_proposal_pb2.EditedContent] | None = ...,
+        answer: _builtins.str = ...,
+        client_runs: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "client_runs", b"client_runs", "contents", b"contents"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Accept: _TypeAlias = Accept  # noqa: Y015
+
+@_typing.final
+class Reject(_message.Message):
+    """The effect shall not happen."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMENT_FIELD_NUMBER: _builtins.int
+    comment: _builtins.str
+    """Comment for the model, at most 65536 bytes. With a comment the model gets another turn and reads it; without one
+    the loop ends.
+    """
+    def __init__(
+        self,
+        *,
+        comment: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["comment", b"comment"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Reject: _TypeAlias = Reject  # noqa: Y015
+
+@_typing.final
+class ResolveResponse(_message.Message):
+    """The decision is durable."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def run(self) -> _run_pb2.Run:
+        """The run as it is now: its status is 202 until its owner has taken the decision up, then 102."""
+
+    @_builtins.property
+    def cursor(self) -> _task_pb2.EventCursor:
+        """Watch the run after this moment to see all that the call caused."""
+
+    def __init__(
+        self,
+        *,
+        run: _run_pb2.Run | None = ...,
+        cursor: _task_pb2.EventCursor | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResolveResponse: _TypeAlias = ResolveResponse  # noqa: Y015

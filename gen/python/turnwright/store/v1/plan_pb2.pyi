@@ -103,7 +103,7 @@ class SetPlanResponse(_message.Message):
 Global___SetPlanResponse: _TypeAlias = SetPlanResponse  # noqa: Y015
 
 @_typing.final
-class AppendPlanRequest(_message.Message):
+class UpdatePlanRequest(_message.Message):
     """Adds to a plan."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -152,10 +152,10 @@ class AppendPlanRequest(_message.Message):
     _WhichOneofArgType__fence: _TypeAlias = _typing.Literal["_fence", b"_fence"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__fence) -> _WhichOneofReturnType__fence | None: ...
 
-Global___AppendPlanRequest: _TypeAlias = AppendPlanRequest  # noqa: Y015
+Global___UpdatePlanRequest: _TypeAlias = UpdatePlanRequest  # noqa: Y015
 
 @_typing.final
-class AppendPlanResponse(_message.Message):
+class UpdatePlanResponse(_message.Message):
     """The plan with the delta."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -182,7 +182,7 @@ class AppendPlanResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___AppendPlanResponse: _TypeAlias = AppendPlanResponse  # noqa: Y015
+Global___UpdatePlanResponse: _TypeAlias = UpdatePlanResponse  # noqa: Y015
 
 @_typing.final
 class RemovePlanRequest(_message.Message):

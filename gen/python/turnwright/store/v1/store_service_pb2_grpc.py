@@ -281,10 +281,10 @@ class StoreServiceStub(object):
                 request_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.SetPlanRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.SetPlanResponse.FromString,
                 _registered_method=True)
-        self.AppendPlan = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/AppendPlan',
-                request_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.AppendPlanRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.AppendPlanResponse.FromString,
+        self.UpdatePlan = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/UpdatePlan',
+                request_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.UpdatePlanRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.UpdatePlanResponse.FromString,
                 _registered_method=True)
         self.RemovePlan = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/RemovePlan',
@@ -653,7 +653,7 @@ class StoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def AppendPlan(self, request, context):
+    def UpdatePlan(self, request, context):
         """Adds a delta to a plan.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -933,10 +933,10 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     request_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.SetPlanRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.SetPlanResponse.SerializeToString,
             ),
-            'AppendPlan': grpc.unary_unary_rpc_method_handler(
-                    servicer.AppendPlan,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.AppendPlanRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.AppendPlanResponse.SerializeToString,
+            'UpdatePlan': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdatePlan,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.UpdatePlanRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.UpdatePlanResponse.SerializeToString,
             ),
             'RemovePlan': grpc.unary_unary_rpc_method_handler(
                     servicer.RemovePlan,
@@ -2247,7 +2247,7 @@ class StoreService(object):
             _registered_method=True)
 
     @staticmethod
-    def AppendPlan(request,
+    def UpdatePlan(request,
             target,
             options=(),
             channel_credentials=None,
@@ -2260,9 +2260,9 @@ class StoreService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/turnwright.store.v1.StoreService/AppendPlan',
-            turnwright_dot_store_dot_v1_dot_plan__pb2.AppendPlanRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_plan__pb2.AppendPlanResponse.FromString,
+            '/turnwright.store.v1.StoreService/UpdatePlan',
+            turnwright_dot_store_dot_v1_dot_plan__pb2.UpdatePlanRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_plan__pb2.UpdatePlanResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -149,7 +149,7 @@ class StoreServiceStub:
     """Reads a part of an entry's body."""
     SetPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.SetPlanRequest, _plan_pb2.SetPlanResponse]
     """Creates a plan of a run or replaces it whole."""
-    AppendPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.AppendPlanRequest, _plan_pb2.AppendPlanResponse]
+    UpdatePlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.UpdatePlanRequest, _plan_pb2.UpdatePlanResponse]
     """Adds a delta to a plan."""
     RemovePlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.RemovePlanRequest, _plan_pb2.RemovePlanResponse]
     """Takes a plan out of a run's view."""
@@ -274,7 +274,7 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Reads a part of an entry's body."""
     SetPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.SetPlanRequest, _plan_pb2.SetPlanResponse]  # type: ignore[assignment]
     """Creates a plan of a run or replaces it whole."""
-    AppendPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.AppendPlanRequest, _plan_pb2.AppendPlanResponse]  # type: ignore[assignment]
+    UpdatePlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.UpdatePlanRequest, _plan_pb2.UpdatePlanResponse]  # type: ignore[assignment]
     """Adds a delta to a plan."""
     RemovePlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.RemovePlanRequest, _plan_pb2.RemovePlanResponse]  # type: ignore[assignment]
     """Takes a plan out of a run's view."""
@@ -680,11 +680,11 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         """Creates a plan of a run or replaces it whole."""
 
     @_abc_1.abstractmethod
-    def AppendPlan(
+    def UpdatePlan(
         self,
-        request: _plan_pb2.AppendPlanRequest,
+        request: _plan_pb2.UpdatePlanRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_plan_pb2.AppendPlanResponse, _abc.Awaitable[_plan_pb2.AppendPlanResponse]]:
+    ) -> _typing.Union[_plan_pb2.UpdatePlanResponse, _abc.Awaitable[_plan_pb2.UpdatePlanResponse]]:
         """Adds a delta to a plan."""
 
     @_abc_1.abstractmethod

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eturnwright/types/v1/plan.proto\x12\x13turnwright.types.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd2\x01\n\x04Plan\x12\x0f\n\x07plan_id\x18\x01 \x01(\t\x12+\n\x04kind\x18\x02 \x01(\x0e\x32\x1d.turnwright.types.v1.PlanKind\x12\x0c\n\x04\x62ody\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\r\x12\x0c\n\x04mode\x18\x05 \x01(\t\x12.\n\x06\x64\x65ltas\x18\x06 \x03(\x0b\x32\x1e.turnwright.types.v1.PlanDelta\x12/\n\x0bupdate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\\\n\tPlanDelta\x12\x10\n\x08sequence\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*f\n\x08PlanKind\x12\x19\n\x15PLAN_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12PLAN_KIND_MARKDOWN\x10\x01\x12\x13\n\x0fPLAN_KIND_ITEMS\x10\x02\x12\x12\n\x0ePLAN_KIND_FILE\x10\x03\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eturnwright/types/v1/plan.proto\x12\x13turnwright.types.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x99\x01\n\x08PlanItem\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\t\x12\x33\n\x08priority\x18\x02 \x01(\x0e\x32!.turnwright.types.v1.PlanPriority\x12/\n\x06status\x18\x03 \x01(\x0e\x32\x1f.turnwright.types.v1.PlanStatus\x12\x16\n\x0e\x65vidence_paths\x18\x04 \x03(\t\"\x80\x02\n\x04Plan\x12\x0f\n\x07plan_id\x18\x01 \x01(\t\x12+\n\x04kind\x18\x02 \x01(\x0e\x32\x1d.turnwright.types.v1.PlanKind\x12\x0c\n\x04\x62ody\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\r\x12\x0c\n\x04mode\x18\x05 \x01(\t\x12.\n\x06\x64\x65ltas\x18\x06 \x03(\x0b\x32\x1e.turnwright.types.v1.PlanDelta\x12/\n\x0bupdate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x05items\x18\x08 \x03(\x0b\x32\x1d.turnwright.types.v1.PlanItem\"\\\n\tPlanDelta\x12\x10\n\x08sequence\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*f\n\x08PlanKind\x12\x19\n\x15PLAN_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12PLAN_KIND_MARKDOWN\x10\x01\x12\x13\n\x0fPLAN_KIND_ITEMS\x10\x02\x12\x12\n\x0ePLAN_KIND_FILE\x10\x03*v\n\x0cPlanPriority\x12\x1d\n\x19PLAN_PRIORITY_UNSPECIFIED\x10\x00\x12\x16\n\x12PLAN_PRIORITY_HIGH\x10\x01\x12\x18\n\x14PLAN_PRIORITY_MEDIUM\x10\x02\x12\x15\n\x11PLAN_PRIORITY_LOW\x10\x03*\xae\x01\n\nPlanStatus\x12\x1b\n\x17PLAN_STATUS_UNSPECIFIED\x10\x00\x12\x17\n\x13PLAN_STATUS_PENDING\x10\x01\x12\x1b\n\x17PLAN_STATUS_IN_PROGRESS\x10\x02\x12\x19\n\x15PLAN_STATUS_COMPLETED\x10\x03\x12\x19\n\x15PLAN_STATUS_CANCELLED\x10\x04\x12\x17\n\x13PLAN_STATUS_BLOCKED\x10\x05\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,10 +33,16 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.types.v1.plan_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
-  _globals['_PLANKIND']._serialized_start=395
-  _globals['_PLANKIND']._serialized_end=497
-  _globals['_PLAN']._serialized_start=89
-  _globals['_PLAN']._serialized_end=299
-  _globals['_PLANDELTA']._serialized_start=301
-  _globals['_PLANDELTA']._serialized_end=393
+  _globals['_PLANKIND']._serialized_start=597
+  _globals['_PLANKIND']._serialized_end=699
+  _globals['_PLANPRIORITY']._serialized_start=701
+  _globals['_PLANPRIORITY']._serialized_end=819
+  _globals['_PLANSTATUS']._serialized_start=822
+  _globals['_PLANSTATUS']._serialized_end=996
+  _globals['_PLANITEM']._serialized_start=89
+  _globals['_PLANITEM']._serialized_end=242
+  _globals['_PLAN']._serialized_start=245
+  _globals['_PLAN']._serialized_end=501
+  _globals['_PLANDELTA']._serialized_start=503
+  _globals['_PLANDELTA']._serialized_end=595
 # @@protoc_insertion_point(module_scope)

@@ -48,6 +48,108 @@ PLAN_KIND_FILE: PlanKind.ValueType  # 3
 """The path of a file of the project."""
 Global___PlanKind: _TypeAlias = PlanKind  # noqa: Y015
 
+class _PlanPriority:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PlanPriorityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PlanPriority.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PLAN_PRIORITY_UNSPECIFIED: _PlanPriority.ValueType  # 0
+    """Not said. In a write: MEDIUM."""
+    PLAN_PRIORITY_HIGH: _PlanPriority.ValueType  # 1
+    """First."""
+    PLAN_PRIORITY_MEDIUM: _PlanPriority.ValueType  # 2
+    """As others."""
+    PLAN_PRIORITY_LOW: _PlanPriority.ValueType  # 3
+    """Last."""
+
+class PlanPriority(_PlanPriority, metaclass=_PlanPriorityEnumTypeWrapper):
+    """How much an item of a plan matters."""
+
+PLAN_PRIORITY_UNSPECIFIED: PlanPriority.ValueType  # 0
+"""Not said. In a write: MEDIUM."""
+PLAN_PRIORITY_HIGH: PlanPriority.ValueType  # 1
+"""First."""
+PLAN_PRIORITY_MEDIUM: PlanPriority.ValueType  # 2
+"""As others."""
+PLAN_PRIORITY_LOW: PlanPriority.ValueType  # 3
+"""Last."""
+Global___PlanPriority: _TypeAlias = PlanPriority  # noqa: Y015
+
+class _PlanStatus:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PlanStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PlanStatus.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PLAN_STATUS_UNSPECIFIED: _PlanStatus.ValueType  # 0
+    """Not said. In a write: PENDING."""
+    PLAN_STATUS_PENDING: _PlanStatus.ValueType  # 1
+    """Nobody works on it yet."""
+    PLAN_STATUS_IN_PROGRESS: _PlanStatus.ValueType  # 2
+    """Somebody works on it."""
+    PLAN_STATUS_COMPLETED: _PlanStatus.ValueType  # 3
+    """Done."""
+    PLAN_STATUS_CANCELLED: _PlanStatus.ValueType  # 4
+    """It will not be done."""
+    PLAN_STATUS_BLOCKED: _PlanStatus.ValueType  # 5
+    """It waits for something else."""
+
+class PlanStatus(_PlanStatus, metaclass=_PlanStatusEnumTypeWrapper):
+    """How far an item of a plan has come."""
+
+PLAN_STATUS_UNSPECIFIED: PlanStatus.ValueType  # 0
+"""Not said. In a write: PENDING."""
+PLAN_STATUS_PENDING: PlanStatus.ValueType  # 1
+"""Nobody works on it yet."""
+PLAN_STATUS_IN_PROGRESS: PlanStatus.ValueType  # 2
+"""Somebody works on it."""
+PLAN_STATUS_COMPLETED: PlanStatus.ValueType  # 3
+"""Done."""
+PLAN_STATUS_CANCELLED: PlanStatus.ValueType  # 4
+"""It will not be done."""
+PLAN_STATUS_BLOCKED: PlanStatus.ValueType  # 5
+"""It waits for something else."""
+Global___PlanStatus: _TypeAlias = PlanStatus  # noqa: Y015
+
+@_typing.final
+class PlanItem(_message.Message):
+    """One step of a plan of items."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTENT_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    EVIDENCE_PATHS_FIELD_NUMBER: _builtins.int
+    content: _builtins.str
+    """What is to be done; 1 to 4096 characters that are not all spaces."""
+    priority: Global___PlanPriority.ValueType
+    """How much it matters."""
+    status: Global___PlanStatus.ValueType
+    """How far it has come."""
+    @_builtins.property
+    def evidence_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Paths of entries in the run's view that prove the status, as `log://turn_3/sh/tests`; at most 16. In a write each must
+        be in the view, else INVALID_ARGUMENT, reason INVALID_FIELD, and nothing is stored.
+        """
+
+    def __init__(
+        self,
+        *,
+        content: _builtins.str = ...,
+        priority: Global___PlanPriority.ValueType = ...,
+        status: Global___PlanStatus.ValueType = ...,
+        evidence_paths: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "evidence_paths", b"evidence_paths", "priority", b"priority", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanItem: _TypeAlias = PlanItem  # noqa: Y015
+
 @_typing.final
 class Plan(_message.Message):
     """An identified document of intent that a run keeps. It is replaced whole, or added to."""
@@ -61,12 +163,16 @@ class Plan(_message.Message):
     MODE_FIELD_NUMBER: _builtins.int
     DELTAS_FIELD_NUMBER: _builtins.int
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
+    ITEMS_FIELD_NUMBER: _builtins.int
     plan_id: _builtins.str
     """Identity in the run, `[A-Za-z0-9_-]{1,128}`; `main` where nobody names one."""
     kind: Global___PlanKind.ValueType
     """What the body is."""
     body: _builtins.str
-    """The body; at most 98304 bytes of UTF-8."""
+    """The body; at most 98304 bytes of UTF-8. Of a plan of items a JSON array of objects with `content`, `priority` (`high`,
+    `medium`, `low`), `status` (`pending`, `in_progress`, `completed`, `cancelled`, `blocked`) and `evidence_paths`: in a
+    write empty where `items` says it. INVALID_ARGUMENT, reason INVALID_FIELD, names the first item that is none.
+    """
     version: _builtins.int
     """1-based version: each replacement raises it. Never reused in a run, also not after a removal. At most 999999999."""
     mode: _builtins.str
@@ -79,6 +185,10 @@ class Plan(_message.Message):
     def update_time(self) -> _timestamp_pb2.Timestamp:
         """When this version was set."""
 
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlanItem]:
+        """Of the kind ITEMS: the items of the body, at most 500. In a write they count where the body is empty."""
+
     def __init__(
         self,
         *,
@@ -89,10 +199,11 @@ class Plan(_message.Message):
         mode: _builtins.str = ...,
         deltas: _abc.Iterable[Global___PlanDelta] | None = ...,
         update_time: _timestamp_pb2.Timestamp | None = ...,
+        items: _abc.Iterable[Global___PlanItem] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "deltas", b"deltas", "kind", b"kind", "mode", b"mode", "plan_id", b"plan_id", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "deltas", b"deltas", "items", b"items", "kind", b"kind", "mode", b"mode", "plan_id", b"plan_id", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,21 @@
+"""Rpcs of plan.proto: the store has the plans, and the rules for them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from turnwright_core.entries import Tier
+from turnwright_executor.rpc.forwarding import Forward, Forwarding, Speaker
+
+_read = partial(Forward, speaker=Speaker.EXECUTOR)
+_write = partial(Forward, floor=Tier.CLIENT)
+
+
+class ExecutorPlanRpcs(Forwarding):
+    """Plans of a run, written in the client's name."""
+
+    SetPlan = _write()
+    UpdatePlan = _write()
+    RemovePlan = _write()
+    GetPlan = _read()
+    ListPlans = _read()
