@@ -29,6 +29,7 @@ from turnwright.types.v1 import (
 
 from turnwright_client.control import ControlCalls
 from turnwright_client.fold import Event
+from turnwright_client.plans import PlanCalls
 from turnwright_client.retrying import RepeatingPeer
 from turnwright_client.streams import StreamCalls
 from turnwright_client.watch import InboxChange, WatchPolicy, watch_events, watch_inbox
@@ -62,7 +63,7 @@ class QueuedLoop(Struct, frozen=True):
     """The run as it was when the task was queued."""
 
 
-class Client(ControlCalls, StreamCalls):
+class Client(ControlCalls, PlanCalls, StreamCalls):
     """Calls an executor. Every method raises TurnwrightError; unary calls end within the timeout given at connect.
 
     What a lost connection or a proxy ends is repeated where it cannot be done twice: see `repeating`.

@@ -1,0 +1,52 @@
+"""The calls of a client about the plans of a run.
+
+Source: architecture 9; protos/turnwright/executor/v1/plan.proto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from turnwright.executor.v1 import executor_service_pb2_grpc, plan_pb2
+from turnwright.types.v1 import plan_pb2 as types_pb2
+
+from turnwright_core.kit.peer import Peer
+from turnwright_core.limits import PAGE_SIZE_MAX
+
+
+class PlanCalls:
+    """The calls of plan.proto. Every method raises TurnwrightError; an empty `plan_id` is `main`."""
+
+    _peer: Peer
+    _stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub
+
+    async def set_plan(self, project: str, run: str, plan: types_pb2.Plan, request_id: str = "") -> types_pb2.Plan:
+        """Create a plan or replace it whole; of the plan its id, kind, body or items, and mode count."""
+        request = plan_pb2.SetPlanRequest(project=project, run=run, plan=plan, request_id=request_id)
+        return (await self._peer.call(self._stub.SetPlan, request)).plan
+
+    async def update_plan(
+        self, project: str, run: str, delta: str, *, plan_id: str = "", request_id: str = ""
+    ) -> types_pb2.Plan:
+        """Add to a plan; the answer has all deltas of its version."""
+        request = plan_pb2.UpdatePlanRequest(
+            project=project, run=run, plan_id=plan_id, delta=delta, request_id=request_id
+        )
+        return (await self._peer.call(self._stub.UpdatePlan, request)).plan
+
+    async def remove_plan(self, project: str, run: str, *, plan_id: str = "", request_id: str = "") -> None:
+        """Take a plan away; its versions can still be read."""
+        request = plan_pb2.RemovePlanRequest(project=project, run=run, plan_id=plan_id, request_id=request_id)
+        await self._peer.call(self._stub.RemovePlan, request)
+
+    async def get_plan(self, project: str, run: str, *, plan_id: str = "", version: int = 0) -> types_pb2.Plan:
+        """A plan with its deltas; version 0 is the latest one, which must not have been removed."""
+        request = plan_pb2.GetPlanRequest(project=project, run=run, plan_id=plan_id, version=version)
+        return (await self._peer.call(self._stub.GetPlan, request)).plan
+
+    async def list_plans(self, project: str, run: str) -> AsyncIterator[types_pb2.Plan]:
+        """The latest version of each plan of the run, with its deltas, by plan_id."""
+        request = plan_pb2.ListPlansRequest(project=project, run=run, page_size=PAGE_SIZE_MAX)
+        async for page in self._peer.pages(self._stub.ListPlans, request):
+            for plan in page.plans:
+                yield plan
