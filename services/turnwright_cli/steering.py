@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -28,7 +27,7 @@ from turnwright_cli.render import turns_words
 from turnwright_cli.session import open_session
 from turnwright_cli.status_words import run_words, said_of
 from turnwright_client import Board, Client, RunsMessage
-from turnwright_core.limits import COMMENT_BYTES_MAX, PERSONA_BYTES_MAX
+from turnwright_core.limits import PERSONA_BYTES_MAX
 
 ROWS_MAX = 50
 """Runs that a live table shows; the rest is counted."""
@@ -97,16 +96,6 @@ def settings_lines(settings: settings_pb2.RunSettings) -> list[str]:
         f"budget         {budget_words(settings.budget)}",
         f"yolo           {'yes' if settings.yolo else 'no'}",
     ]
-
-
-def read_text(argument: str, what: str) -> str:
-    """A text from the command line; `-` reads standard input. Raises FailureError for an empty one or one too long."""
-    text = sys.stdin.read(COMMENT_BYTES_MAX + 1) if argument == "-" else argument
-    if not text.strip():
-        raise usage(f"The {what} is empty.")
-    if len(text.encode(errors="surrogatepass")) > COMMENT_BYTES_MAX:
-        raise usage(f"The {what} is longer than {COMMENT_BYTES_MAX} bytes.")
-    return text
 
 
 def read_persona(file: Path) -> str:

@@ -44,10 +44,12 @@ def rename(run: str, new: str, project: str | None, as_json: bool, server: str |
 @options.common
 def inject(run: str, message: str, project: str | None, as_json: bool, server: str | None) -> None:
     """Tell the model of a run something in its next turn, without giving it a task."""
-    from turnwright_cli.steering import inject_message, read_text
+    from turnwright_cli.reading import given_text
+    from turnwright_cli.steering import inject_message
+    from turnwright_core.limits import COMMENT_BYTES_MAX
 
     settings = settings_of(server=server)
-    text = read_text(message, "message")
+    text = given_text(message, "message", COMMENT_BYTES_MAX)
     finish(inject_message(settings, root_of(settings, project), run, text, as_json=as_json))
 
 

@@ -29,6 +29,7 @@ from turnwright_cli.json_lines import JsonScreen
 from turnwright_cli.output import complain, console, lasting_stdout, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.prompting import Person, PromptDecision, TerminalLines
+from turnwright_cli.reading import given_text
 from turnwright_cli.render import Screen, TextScreen
 from turnwright_cli.session import open_session
 from turnwright_client import Client, QueuedLoop, pending_proposals
@@ -281,15 +282,10 @@ def project_root(settings: CliSettings, option: str | None) -> str:
 
 def read_prompt(argument: str) -> str:
     """The prompt; `-` reads standard input. Raises FailureError for an empty one, one that is too long or no text."""
-    data = (
-        sys.stdin.buffer.read(PROMPT_BYTES_MAX + 1) if argument == "-" else argument.encode("utf-8", "surrogateescape")
+    return given_text(
+        argument,
+        "prompt",
+        PROMPT_BYTES_MAX,
+        empty="Say what to do, or give `-` and write it to standard input.",
+        long="Put the long part into a file and name that.",
     )
-    if len(data) > PROMPT_BYTES_MAX:
-        raise usage(f"The prompt is longer than {PROMPT_BYTES_MAX} bytes. Put the long part into a file and name that.")
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise usage(f"The prompt is not UTF-8 text (byte {error.start}).") from None
-    if not text.strip():
-        raise usage("The prompt is empty. Say what to do, or give `-` and write it to standard input.")
-    return text

@@ -1,0 +1,42 @@
+"""Texts that a command is given: as an argument, on standard input (`-`), or in a file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+from turnwright_cli.exit_codes import usage
+
+STDIN: Final = "-"
+
+
+def given_text(argument: str, what: str, bytes_max: int, *, empty: str = "", long: str = "") -> str:
+    """A text from the command line; `-` reads standard input. `empty` and `long` say what to do about one that is.
+
+    Raises FailureError for an empty text, one that is too long, or what is no text.
+    """
+    data = sys.stdin.buffer.read(bytes_max + 1) if argument == STDIN else argument.encode("utf-8", "surrogateescape")
+    return _checked(data, what, bytes_max, empty, long)
+
+
+def text_in(file: Path, what: str, bytes_max: int) -> str:
+    """The text in a file. Raises FailureError as `given_text`, and for a file that cannot be read."""
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(bytes_max + 1)
+    except OSError as error:
+        raise usage(f"The {what} {str(file)!r} cannot be read: {error}.") from None
+    return _checked(data, what, bytes_max)
+
+
+def _checked(data: bytes, what: str, bytes_max: int, empty: str = "", long: str = "") -> str:
+    if len(data) > bytes_max:
+        raise usage(f"The {what} is longer than {bytes_max} bytes.{long and f' {long}'}")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise usage(f"The {what} is not UTF-8 text (byte {error.start}).") from None
+    if not text.strip():
+        raise usage(f"The {what} is empty.{empty and f' {empty}'}")
+    return text
