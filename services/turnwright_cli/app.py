@@ -342,4 +342,5 @@ def demo(source: Path | None) -> None:
     finish(show(source))
 
 
-from turnwright_cli import steering_commands as _more  # noqa: E402, F401 - they join the app when they are imported
+from turnwright_cli import plan_commands as _plans  # noqa: E402, F401 - they join the app when they are imported
+from turnwright_cli import steering_commands as _more  # noqa: E402, F401

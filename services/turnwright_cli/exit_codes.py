@@ -104,6 +104,14 @@ _TOKEN: Final = "Set TURNWRIGHT_TOKEN to the token of that deployment (the file 
 _DOCTOR: Final = "`turnwright doctor` shows which service or vendor has a problem."
 _RUNS: Final = "`turnwright runs` lists the runs of this project."
 
+_PROPOSALS: Final = "`turnwright runs show RUN` shows what waits for a decision."
+_PLANS: Final = "`turnwright plan show RUN` shows the plans of a run, `turnwright plan set RUN TEXT` sets one."
+
+
+def _missing(values: Mapping[str, str]) -> str:
+    return _PLANS if values.get("path", "").startswith("plan://") else _PROPOSALS
+
+
 _RULES: Final[Mapping[Reason, tuple[int, Advice]]] = {
     Reason.INTERNAL: (FAILED, _nothing),
     Reason.UNAUTHENTICATED: (FAILED, _say(_TOKEN)),
@@ -113,14 +121,14 @@ _RULES: Final[Mapping[Reason, tuple[int, Advice]]] = {
     Reason.LIMIT_EXCEEDED: (USAGE, _limit),
     Reason.PROJECT_NOT_FOUND: (USAGE, _say("Name the project's directory with --project.")),
     Reason.RUN_NOT_FOUND: (USAGE, _say(_RUNS)),
-    Reason.ENTRY_NOT_FOUND: (USAGE, _say("`turnwright runs show RUN` shows what waits for a decision.")),
+    Reason.ENTRY_NOT_FOUND: (USAGE, _missing),
     Reason.MODEL_NOT_FOUND: (USAGE, _say(_MODELS)),
     Reason.MODEL_REQUIRED: (USAGE, _say(_MODELS)),
     Reason.RUN_EXISTS: (USAGE, _say("Choose another alias with --run.")),
     Reason.TRANSITION_FORBIDDEN: (USAGE, _say(_RUNS)),
     Reason.LEASE_LOST: (FAILED, _say("Another executor has taken the run over; call again.")),
     Reason.REVISION_CONFLICT: (FAILED, _say("Call again.")),
-    Reason.NOT_PROPOSED: (USAGE, _say("`turnwright runs show RUN` shows what waits for a decision.")),
+    Reason.NOT_PROPOSED: (USAGE, _say(_PROPOSALS)),
     Reason.CURSOR_FOREIGN: (FAILED, _say("Call again.")),
     Reason.WORKSPACE_UNAVAILABLE: (USAGE, _say("Name an existing directory on the executor's host with --project.")),
     Reason.QUEUE_FULL: (FAILED, _say("Wait until the run has finished some of its tasks, or use another run.")),

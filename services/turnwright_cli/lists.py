@@ -21,6 +21,7 @@ from turnwright_cli.effects import effect_lines, how_to_accept, is_cut
 from turnwright_cli.json_lines import to_line
 from turnwright_cli.output import complain, console, put, write_line
 from turnwright_cli.plain import safe_line, safe_text
+from turnwright_cli.plan_words import plan_title
 from turnwright_cli.records import record_line
 from turnwright_cli.render import turn_words, turns_words, usage_words
 from turnwright_cli.session import open_session
@@ -66,13 +67,14 @@ async def list_runs(settings: CliSettings, project: str, *, as_json: bool) -> in
 async def show_run(
     settings: CliSettings, project: str, alias: str, *, as_json: bool, whole: bool = False, turns: bool = False
 ) -> int:
-    """One run: its loops, with `turns` its turns and their commands, and what waits for a decision."""
+    """One run: its loops and plans, with `turns` its turns and their commands, and what waits for a decision."""
     async with open_session(settings) as session:
         name = (await session.client.init_project(project)).name
         most = PAGE_SIZE_MAX if turns else 0
         answer = await session.client.get_run(name, alias, turns_max=most, history_max=most if as_json else 0)
         shows = session.client.list_entries(name, alias, RECORDS) if turns and not as_json else None
         records = [entry async for entry in shows] if shows else []
+        plans = [] if as_json else [plan async for plan in session.client.list_plans(name, alias)]
         waits = answer.run.status == runs.PROPOSED
         paths = [one.path for one in await pending_proposals(session.client, name, alias)] if waits else ()
         pending = [(await session.client.get_proposal(name, alias, path)).proposal for path in paths]
@@ -87,6 +89,8 @@ async def show_run(
         put(out, Text(_loop_line(loop, answer.run)))
         if loop.summary:
             put(out, Text(f"   {safe_text(loop.summary)}"))
+    for plan in plans:
+        put(out, Text(plan_title(plan)))
     if turns:
         show_turns(out, answer, records)
     _show_pending(alias, pending, whole=whole)
