@@ -83,6 +83,15 @@ PLAN_DELTAS_MAX: Final = 100
 PLAN_DELTAS_BYTES_MAX: Final = 256 * 1024
 """Most bytes of UTF-8 that the deltas of one version of a plan have together (RP08)."""
 
+PLAN_ITEMS_MAX: Final = 500
+"""Most items of a plan."""
+
+PLAN_ITEM_CHARS_MAX: Final = 4096
+"""Longest content of an item of a plan, in code points."""
+
+PLAN_EVIDENCE_MAX: Final = 16
+"""Most paths that prove the status of one item."""
+
 EVENT_PAYLOAD_BYTES_MAX: Final = 64 * 1024
 """Longest payload of an event, in bytes of JSON text (RH01)."""
 

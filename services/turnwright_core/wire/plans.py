@@ -4,12 +4,42 @@ from __future__ import annotations
 
 from turnwright.types.v1 import plan_pb2
 
-from turnwright_core.plans import MAIN, Plan, PlanDelta, PlanKind
+from turnwright_core.checks import invalid
+from turnwright_core.plans import (
+    MAIN,
+    Plan,
+    PlanDelta,
+    PlanItem,
+    PlanKind,
+    PlanPriority,
+    PlanStatus,
+    items_json,
+    readable_items,
+)
 from turnwright_core.wire.codec import codec
 from turnwright_core.wire.entries import known
 from turnwright_core.wire.times import time_from_pb, time_to_pb
 
 _delta_to_pb, _delta_from_pb = codec(PlanDelta, plan_pb2.PlanDelta)
+
+
+def item_to_pb(item: PlanItem) -> plan_pb2.PlanItem:
+    return plan_pb2.PlanItem(
+        content=item.content,
+        priority=int(item.priority),  # type: ignore[arg-type]
+        status=int(item.status),  # type: ignore[arg-type]
+        evidence_paths=item.evidence_paths,
+    )
+
+
+def item_from_pb(item: plan_pb2.PlanItem) -> PlanItem:
+    """An item from the wire; what it does not say is settled. Raises InvalidError."""
+    return PlanItem(
+        item.content,
+        known(PlanPriority, item.priority or PlanPriority.MEDIUM, "priority"),
+        known(PlanStatus, item.status or PlanStatus.PENDING, "status"),
+        tuple(item.evidence_paths),
+    )
 
 
 def plan_to_pb(plan: Plan) -> plan_pb2.Plan:
@@ -21,11 +51,17 @@ def plan_to_pb(plan: Plan) -> plan_pb2.Plan:
         mode=plan.mode,
         deltas=map(_delta_to_pb, plan.deltas),
         update_time=time_to_pb(plan.update_ms),
+        items=map(item_to_pb, readable_items(plan.body)) if plan.kind is PlanKind.ITEMS else (),
     )
 
 
 def plan_from_pb(plan: plan_pb2.Plan) -> Plan:
     """A plan from the wire; its identity and kind are settled where they are not said. Raises InvalidError."""
     kind = known(PlanKind, plan.kind or PlanKind.MARKDOWN, "kind")
+    body = plan.body
+    if not body and kind is PlanKind.ITEMS:
+        body = items_json(map(item_from_pb, plan.items))
+    elif plan.items and kind is not PlanKind.ITEMS:
+        raise invalid("items", "Only a plan of the kind ITEMS has items.")
     deltas = tuple(map(_delta_from_pb, plan.deltas))
-    return Plan(plan.plan_id or MAIN, kind, plan.body, plan.version, plan.mode, deltas, time_from_pb(plan.update_time))
+    return Plan(plan.plan_id or MAIN, kind, body, plan.version, plan.mode, deltas, time_from_pb(plan.update_time))

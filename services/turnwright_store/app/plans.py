@@ -30,18 +30,29 @@ from turnwright_core.limits import (
     PLAN_DELTAS_BYTES_MAX,
     PLAN_DELTAS_MAX,
 )
-from turnwright_core.plans import Plan, PlanDelta, PlanKind, delta_path, plan_path, version_path
+from turnwright_core.plans import (
+    PLAN_ID,
+    Plan,
+    PlanDelta,
+    PlanItem,
+    PlanKind,
+    delta_path,
+    items_of,
+    plan_path,
+    version_path,
+)
 from turnwright_store.app.ledger import check_fence
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.writing import apply_writes, check_writes
 from turnwright_store.domain.checks import check_name, page_size
 from turnwright_store.domain.pages import page_of, place_of
-from turnwright_store.domain.scheme_rules import PLAN_ID, PLAN_NUMBER_MAX
+from turnwright_store.domain.scheme_rules import PLAN_NUMBER_MAX
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import plans as rows
 from turnwright_store.sql.plans import PlanRow
 from turnwright_store.sql.runs import RunRow, get_run
+from turnwright_store.sql.views import find_shown
 
 _MODE: Final = re.compile(rf"[^\s\x00-\x1f\x7f-\x9f\ud800-\udfff]{{0,{NAME_CHARS_MAX}}}")
 _VERSION: Final = re.compile(r"/v([0-9]{1,9})(?:/([0-9]{1,9}))?\Z")
@@ -109,30 +120,33 @@ def _missing(plan_id: str, message: str) -> Exception:
     return fault(Reason.ENTRY_NOT_FOUND, message, path=plan_path(plan_id))
 
 
-def check_plan(plan: Plan) -> None:
-    """Refuse a plan that is too long or not of its kind, before anything is read. Raises InvalidError."""
+def check_plan(plan: Plan) -> tuple[PlanItem, ...]:
+    """Refuse a plan that is too long or not of its kind, before anything is read; its items. Raises InvalidError."""
     check_name("plan_id", plan.plan_id, PLAN_ID)
     check_bytes("body", plan.body, PLAN_BODY_BYTES_MAX)
     check_chars("mode", plan.mode, NAME_CHARS_MAX)
     if not _MODE.fullmatch(plan.mode):
         raise invalid("mode", f"mode must be one word; it is {plan.mode!r}.")
-    if plan.kind is PlanKind.ITEMS and not _is_array(plan.body):
-        raise invalid("body", "The body of a plan of items must be a JSON array.")
     if plan.kind is PlanKind.FILE and not 0 < len(plan.body) <= PATH_CHARS_MAX:
         raise invalid("body", f"The body of a file plan must be the file's path, 1 to {PATH_CHARS_MAX} characters.")
+    return items_of(plan.body) if plan.kind is PlanKind.ITEMS else ()
 
 
-def _is_array(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), list)
-    except (ValueError, RecursionError):
-        return False
+def _check_evidence(connection: Connection, run: RunRow, items: Sequence[PlanItem]) -> None:
+    """Refuse items that name as proof what the run does not see."""
+    shown = find_shown(connection, run.id, [*{path: None for item in items for path in item.evidence_paths}])
+    for at, item in enumerate(items):
+        for number, path in enumerate(item.evidence_paths):
+            if path not in shown:
+                field = f"items[{at}].evidence_paths[{number}]"
+                raise invalid(field, f"{field}: there is no entry {path!r} in this run's view.")
 
 
 def set_plan(tx: Transaction, rules: StoreRules, by: Writing, plan: Plan) -> tuple[Plan, Cursor]:
     """Create a plan or replace it whole; a replaced plan begins a version without deltas. Raises LIMIT_EXCEEDED."""
-    check_plan(plan)
+    items = check_plan(plan)
     run = _run_for(tx, by)
+    _check_evidence(tx.connection, run, items)
     seen = _see(tx.connection, run, plan.plan_id)
     plan = replace(plan, version=_next_version(tx.connection, run, plan.plan_id, seen), deltas=(), update_ms=tx.now_ms)
     write = EntryWrite(
@@ -289,4 +303,6 @@ def _plan_under(connection: Connection, run: RunRow, head: PlanRow) -> Plan:
 
 
 def _weight(plan: Plan) -> int:
-    return len(plan.body.encode()) + sum(64 + len(delta.text.encode()) for delta in plan.deltas) + 512
+    # A plan of items is told twice, as its text and as its items.
+    times = 2 if plan.kind is PlanKind.ITEMS else 1
+    return times * len(plan.body.encode()) + sum(64 + len(delta.text.encode()) for delta in plan.deltas) + 512

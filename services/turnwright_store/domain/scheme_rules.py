@@ -17,12 +17,10 @@ from turnwright_core.entries import SetEntry, State
 from turnwright_core.limits import (
     EVENT_PAYLOAD_BYTES_MAX,
     EVENT_SOURCE_CHARS_MAX,
-    NAME_CHARS_MAX,
     PLAN_BODY_BYTES_MAX,
     PLAN_DELTA_BYTES_MAX,
 )
-
-PLAN_ID: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS_MAX}}}")
+from turnwright_core.plans import PLAN_ID
 
 EVENT_SUBKINDS: Final = frozenset(
     {

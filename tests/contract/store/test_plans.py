@@ -15,6 +15,7 @@ pytestmark = pytest.mark.asyncio
 
 BODY_MAX, DELTA_MAX, DELTAS_MAX, DELTAS_BYTES_MAX = 98_304, 16_384, 100, 262_144
 MARKDOWN, ITEMS, FILE = plan_pb2.PLAN_KIND_MARKDOWN, plan_pb2.PLAN_KIND_ITEMS, plan_pb2.PLAN_KIND_FILE
+ITEM = '{"content":"do it","priority":"high","status":"pending"}'
 WRITER = {"writer": entry_pb2.TIER_PLUGIN}
 
 
@@ -79,8 +80,9 @@ async def test_a_replaced_plan_starts_a_version_without_deltas_and_earlier_ones_
     """RP03."""
     await set_plan(run, "one", mode="explore")
     first = await update_plan(run, "added")
-    second = await set_plan(run, '["two"]', kind=ITEMS, mode="agent")
-    assert told(second) == ("main", ITEMS, 2, "agent", '["two"]', [])
+    items = '[{"content":"two","priority":"low","status":"blocked"}]'
+    second = await set_plan(run, items, kind=ITEMS, mode="agent")
+    assert told(second) == ("main", ITEMS, 2, "agent", items, [])
     assert told(await update_plan(run, "again"))[5] == [(1, "again")]
     assert told(await get_plan(run, version=1)) == told(first)
     assert told(await get_plan(run, version=2)) == told(await get_plan(run))
@@ -91,6 +93,30 @@ async def test_a_replaced_plan_starts_a_version_without_deltas_and_earlier_ones_
         "plan://main/v1/1": ARCHIVED,
         "plan://main/v2/1": VISIBLE,
     }
+
+
+async def test_items_say_the_body_where_it_is_empty_and_are_read_with_it(run):
+    """AP08, AP09: what an item does not say is settled; a plan without items is one."""
+    await run.write(set_("src/a.py", "x"))
+    items = [
+        {"content": "Größe prüfen", "priority": 1, "status": 3, "evidence_paths": ["src/a.py"]},
+        {"content": "second"},
+    ]
+    made = await set_plan(run, "", kind=ITEMS, items=items)
+    assert json.loads(made.body) == [
+        {"content": "Größe prüfen", "priority": "high", "status": "completed", "evidence_paths": ["src/a.py"]},
+        {"content": "second", "priority": "medium", "status": "pending"},
+    ]
+    assert await get_plan(run) == made
+    assert [(one.content, one.priority, one.status, [*one.evidence_paths]) for one in made.items] == [
+        ("Größe prüfen", 1, 3, ["src/a.py"]),
+        ("second", 2, 1, []),
+    ]
+    # The body counts where both are given.
+    assert [one.content for one in (await set_plan(run, f"[{ITEM}]", kind=ITEMS, items=items)).items] == ["do it"]
+    none = await set_plan(run, "", kind=ITEMS)
+    assert (none.body, [*none.items]) == ("[]", [])
+    assert await get_plan(run) == none
 
 
 async def test_three_versions_are_numbered_and_all_readable(run):
@@ -301,6 +327,12 @@ async def test_additions_through_two_replicas_have_sequences_of_their_own(tmp_pa
         ({"kind": 9}, "kind"),
         ({"kind": ITEMS, "body": "{}"}, "body"),
         ({"kind": ITEMS, "body": "no json"}, "body"),
+        ({"kind": ITEMS, "body": '["two"]'}, "items[0]"),
+        ({"kind": ITEMS, "body": f'[{ITEM},{{"content":"x","priority":"high","status":"done"}}]'}, "items[1].status"),
+        ({"kind": ITEMS, "body": f"[{ITEM}" + f",{ITEM}" * 500 + "]"}, "items"),
+        ({"kind": ITEMS, "items": [{"content": "x" * 4097}]}, "items[0].content"),
+        ({"kind": ITEMS, "items": [{"content": "x", "evidence_paths": ["src/gone.py"]}]}, "items[0].evidence_paths[0]"),
+        ({"items": [{"content": "x"}]}, "items"),
         ({"kind": FILE, "body": ""}, "body"),
         ({"kind": FILE, "body": "x" * 2049}, "body"),
     ],

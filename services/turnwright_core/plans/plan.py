@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 from typing import Final
 
 from msgspec import Struct
 
+from turnwright_core.limits import NAME_CHARS_MAX
+
 MAIN: Final = "main"
 """The plan that is meant where nobody names one."""
+
+SCHEME: Final = "plan"
+"""The scheme of the entries that plans are."""
+
+PLAN_ID: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS_MAX}}}")
+"""What a plan_id is, whole."""
 
 
 class PlanKind(IntEnum):
@@ -40,7 +49,7 @@ class Plan(Struct, frozen=True):
 
 
 def plan_path(plan_id: str) -> str:
-    return f"plan://{plan_id}"
+    return f"{SCHEME}://{plan_id}"
 
 
 def version_path(plan_id: str, version: int) -> str:

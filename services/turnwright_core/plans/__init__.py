@@ -1,0 +1,46 @@
+"""Plans: what one is, its items, and how they are kept; nobody else reads the body of a plan.
+
+Nothing here reads the store or a message. Source: architecture 9; rows RP01-RP08, AP08, AP09, AP16.
+"""
+
+from turnwright_core.plans.items import (
+    NO_ITEMS,
+    PlanItem,
+    PlanPriority,
+    PlanStatus,
+    items_json,
+    items_of,
+    readable_items,
+    word,
+)
+from turnwright_core.plans.plan import (
+    MAIN,
+    PLAN_ID,
+    SCHEME,
+    Plan,
+    PlanDelta,
+    PlanKind,
+    delta_path,
+    plan_path,
+    version_path,
+)
+
+__all__ = [
+    "MAIN",
+    "NO_ITEMS",
+    "PLAN_ID",
+    "SCHEME",
+    "Plan",
+    "PlanDelta",
+    "PlanItem",
+    "PlanKind",
+    "PlanPriority",
+    "PlanStatus",
+    "delta_path",
+    "items_json",
+    "items_of",
+    "plan_path",
+    "readable_items",
+    "version_path",
+    "word",
+]

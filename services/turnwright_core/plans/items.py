@@ -1,0 +1,138 @@
+"""The items of a plan: what they must be, and the JSON text that they are kept as.
+
+Source: rows AP08, AP09, AP16.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Any, Final, TypeVar
+
+from msgspec import Struct
+
+from turnwright_core.checks import check_chars, check_count, invalid
+from turnwright_core.errors import InvalidError
+from turnwright_core.json_text import parse_json
+from turnwright_core.limits import (
+    PATH_CHARS_MAX,
+    PLAN_EVIDENCE_MAX,
+    PLAN_ITEM_CHARS_MAX,
+    PLAN_ITEMS_MAX,
+)
+
+
+class PlanPriority(IntEnum):
+    """How much an item matters; the numbers are those of the contract."""
+
+    HIGH = 1
+    MEDIUM = 2
+    LOW = 3
+
+
+class PlanStatus(IntEnum):
+    """How far an item has come; the numbers are those of the contract."""
+
+    PENDING = 1
+    IN_PROGRESS = 2
+    COMPLETED = 3
+    CANCELLED = 4
+    BLOCKED = 5
+
+
+class PlanItem(Struct, frozen=True):
+    """One step of a plan of items."""
+
+    content: str
+    priority: PlanPriority = PlanPriority.MEDIUM
+    status: PlanStatus = PlanStatus.PENDING
+    evidence_paths: tuple[str, ...] = ()
+    """Entries that prove the status."""
+
+
+E = TypeVar("E", bound=IntEnum)
+NO_ITEMS: Final = "[]"
+"""The body of a plan that has no items yet, which is a plan all the same (AP09)."""
+
+
+def items_of(body: str) -> tuple[PlanItem, ...]:
+    """The items of a body. Raises INVALID_FIELD or LIMIT_EXCEEDED about the first bad item: `items[2].status`."""
+    found = _array(body)
+    if found is None:
+        raise invalid("body", "The body of a plan of items must be a JSON array of items.")
+    check_count("items", len(found), PLAN_ITEMS_MAX)
+    return tuple(_item(f"items[{at}]", one) for at, one in enumerate(found))
+
+
+def readable_items(body: str) -> tuple[PlanItem, ...]:
+    """The items of a body that somebody else has checked, or nobody: what is no item is left out."""
+    items = []
+    for one in _array(body) or ():
+        try:
+            items.append(_item("item", one))
+        except InvalidError:
+            continue
+    return tuple(items[:PLAN_ITEMS_MAX])
+
+
+def items_json(items: Iterable[PlanItem]) -> str:
+    """The body of these items: equal items make equal texts."""
+    return json.dumps([_fields(item) for item in items], ensure_ascii=False)
+
+
+def _fields(item: PlanItem) -> dict[str, Any]:
+    fields: dict[str, Any] = {"content": item.content, "priority": word(item.priority), "status": word(item.status)}
+    return {**fields, "evidence_paths": list(item.evidence_paths)} if item.evidence_paths else fields
+
+
+def word(value: IntEnum) -> str:
+    """What a value is called in JSON and in texts: `in_progress`."""
+    return value.name.lower()
+
+
+def _array(text: str) -> list[Any] | None:
+    try:
+        found = parse_json(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, list) else None
+
+
+def _item(at: str, said: Any) -> PlanItem:
+    if not isinstance(said, dict):
+        raise invalid(at, f"{at} must be an object with content, priority and status.")
+    return PlanItem(
+        _text(f"{at}.content", said.get("content"), PLAN_ITEM_CHARS_MAX),
+        _named(f"{at}.priority", said.get("priority"), PlanPriority),
+        _named(f"{at}.status", said.get("status"), PlanStatus),
+        _evidence(f"{at}.evidence_paths", said.get("evidence_paths")),
+    )
+
+
+def _text(field: str, said: Any, limit: int) -> str:
+    """A text that says something, and that can be stored: JSON can name half of a surrogate pair, and NUL."""
+    if not isinstance(said, str) or not said.strip():
+        raise invalid(field, f"{field} must be a text that is not empty.")
+    check_chars(field, said, limit)
+    if "\x00" in said or any("\ud800" <= char <= "\udfff" for char in said):
+        raise invalid(field, f"{field} holds NUL or half of a surrogate pair, which no text can hold.")
+    return said
+
+
+def _named(field: str, said: Any, kind: type[E]) -> E:
+    found = kind.__members__.get(said.upper()) if isinstance(said, str) and said == said.lower() else None
+    if found is None:
+        names = ", ".join(map(word, kind))
+        given = "it is missing" if said is None else f"it is {json.dumps(said)[:80]}"
+        raise invalid(field, f"{field} must be one of {names}; {given}.")
+    return found
+
+
+def _evidence(field: str, said: Any) -> tuple[str, ...]:
+    if said is None:
+        return ()
+    if not isinstance(said, list):
+        raise invalid(field, f"{field} must be a list of paths.")
+    check_count(field, len(said), PLAN_EVIDENCE_MAX)
+    return tuple(_text(f"{field}[{at}]", one, PATH_CHARS_MAX) for at, one in enumerate(said))
