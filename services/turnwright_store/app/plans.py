@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from turnwright_core.checks import check_bytes, check_chars, invalid
 from turnwright_core.entries import Cursor, EntryWrite, RemoveEntry, SetEntry, Tier, Visibility, to_attributes_json
 from turnwright_core.errors import Reason, fault
+from turnwright_core.events import RunEvent, event_write
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import (
     NAME_CHARS_MAX,
@@ -43,7 +44,9 @@ from turnwright_core.plans import (
 )
 from turnwright_store.app.ledger import check_fence
 from turnwright_store.app.read_view import RunRef
+from turnwright_store.app.run_events import turn_of_cause
 from turnwright_store.app.writing import apply_writes, check_writes
+from turnwright_store.domain import plan_events
 from turnwright_store.domain.checks import check_name, page_size
 from turnwright_store.domain.pages import page_of, place_of
 from turnwright_store.domain.scheme_rules import PLAN_NUMBER_MAX
@@ -154,7 +157,8 @@ def set_plan(tx: Transaction, rules: StoreRules, by: Writing, plan: Plan) -> tup
         SetEntry(plan.body, _attributes(plan.kind, plan.version, plan.mode), visibility=Visibility.VISIBLE),
         by.writer,
     )
-    return plan, _written(tx, rules, by, run, [*_keep(tx.connection, plan.plan_id, seen, by.writer), write])
+    writes = [*_keep(tx.connection, plan.plan_id, seen, by.writer), write]
+    return plan, _written(tx, rules, by, run, writes, plan_events.changed(plan.plan_id, plan.version, plan.kind))
 
 
 def _attributes(kind: PlanKind, version: int, mode: str) -> str:
@@ -168,9 +172,13 @@ def _run_for(tx: Transaction, by: Writing) -> RunRow:
     return run
 
 
-def _written(tx: Transaction, rules: StoreRules, by: Writing, run: RunRow, writes: Sequence[EntryWrite]) -> Cursor:
+def _written(
+    tx: Transaction, rules: StoreRules, by: Writing, run: RunRow, writes: Sequence[EntryWrite], event: RunEvent
+) -> Cursor:
+    """Write what becomes of a plan, and the one event that tells of it."""
     checked = check_writes(rules, by.caller, writes)
-    return apply_writes(tx, rules, run, checked, by.caller.principal).run.cursor(rules.incarnation)
+    told = event_write(turn_of_cause(run, is_owners=by.epoch is not None), event)
+    return apply_writes(tx, rules, run, [*checked, told], by.caller.principal).run.cursor(rules.incarnation)
 
 
 def _next_version(connection: Connection, run: RunRow, plan_id: str, seen: _Seen) -> int:
@@ -218,7 +226,7 @@ def update_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str, t
         SetEntry(text, attributes, visibility=Visibility.VISIBLE),
         by.writer,
     )
-    cursor = _written(tx, rules, by, run, [write])
+    cursor = _written(tx, rules, by, run, [write], plan_events.extended(plan_id, seen.version, sequence))
     plan = _plan(tx.connection, plan_id, seen, seen.version)
     return replace(plan, deltas=(*plan.deltas, PlanDelta(sequence, text, tx.now_ms))), cursor
 
@@ -244,8 +252,10 @@ def remove_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str) -
     check_name("plan_id", plan_id, PLAN_ID)
     run = _run_for(tx, by)
     seen = _present(tx.connection, run, plan_id)
+    kind = _kind(json.loads(seen.head.attributes).get("kind")) if seen.head else PlanKind.MARKDOWN
     remove = EntryWrite(plan_path(plan_id), RemoveEntry(), by.writer)
-    return _written(tx, rules, by, run, [*_keep(tx.connection, plan_id, seen, by.writer), remove])
+    writes = [*_keep(tx.connection, plan_id, seen, by.writer), remove]
+    return _written(tx, rules, by, run, writes, plan_events.removed(plan_id, seen.version, kind))
 
 
 def get_plan(connection: Connection, address: RunRef, plan_id: str, version: int) -> Plan:

@@ -12,8 +12,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from turnwright_core.checks import check_bytes, check_chars, invalid
+from turnwright_core.checks import check_bytes, check_chars, invalid, over_limit
 from turnwright_core.entries import SetEntry, State
+from turnwright_core.events import EVENT_SUBKINDS, payload_bytes
 from turnwright_core.limits import (
     EVENT_PAYLOAD_BYTES_MAX,
     EVENT_SOURCE_CHARS_MAX,
@@ -21,23 +22,6 @@ from turnwright_core.limits import (
     PLAN_DELTA_BYTES_MAX,
 )
 from turnwright_core.plans import PLAN_ID
-
-EVENT_SUBKINDS: Final = frozenset(
-    {
-        "mode_switch",
-        "tool_decision",
-        "ide_callback",
-        "process_completed",
-        "cron_fire",
-        "tick",
-        "summarization_marker",
-        "verifier_report",
-        "cancellation_note",
-        "system_notice",
-        "plan_delta",
-    }
-)
-"""What an event can be (RH02)."""
 
 PLAN_NUMBER_MAX: Final = 999_999_999
 """Highest version of a plan, and highest number of a delta."""
@@ -99,14 +83,10 @@ def _subkind_of(path: str, attributes_json: str) -> str:
     if not isinstance(source, str) or not source:
         raise invalid("source", f"{path}: source must be a text that names who reports the event.")
     check_chars("source", source, EVENT_SOURCE_CHARS_MAX)
-    check_bytes("payload", _json_text(event["payload"]), EVENT_PAYLOAD_BYTES_MAX)
+    actual = payload_bytes(event["payload"])
+    if actual > EVENT_PAYLOAD_BYTES_MAX:
+        raise over_limit("payload", EVENT_PAYLOAD_BYTES_MAX, actual, "bytes")
     return subkind
-
-
-def _json_text(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    # JSON can name half of a surrogate pair, which UTF-8 cannot say: it counts as its escape.
-    return text.encode(errors="backslashreplace").decode()
 
 
 def _event_of(attributes_json: str) -> dict[str, Any] | None:

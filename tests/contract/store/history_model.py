@@ -248,18 +248,21 @@ PLAN = "plan://main"
 
 @dataclass(frozen=True)
 class Replan:
-    """SetPlan: the plan that was there stays, archived, under the number of its version."""
+    """SetPlan: the plan that was there stays, archived, under the number of its version; one event tells of it."""
 
     alias: str
     body: str
 
     def apply(self, world: World) -> tuple[World, Any]:
-        seen = world.at(self.alias).seen
+        run = world.at(self.alias)
         kept: list[Change] = []
-        if PLAN in seen:
-            version = 1 + sum(path.startswith(f"{PLAN}/v") for path in seen)
-            kept = [Set(f"{PLAN}/v{version}", f"{seen[PLAN].body}"), Hide(f"{PLAN}/v{version}")]
-        after = written(world, self.alias, [*kept, Set(PLAN, self.body)])
+        version = 0
+        if PLAN in run.seen:
+            version = 1 + sum(path.startswith(f"{PLAN}/v") for path in run.seen)
+            kept = [Set(f"{PLAN}/v{version}", f"{run.seen[PLAN].body}"), Hide(f"{PLAN}/v{version}")]
+        event = f"event://turn_{run.turn - run.turn_open}/system_notice/main-v{version + 1}"
+        told = Set(event, f"The plan main is now version {version + 1}.")
+        after = written(world, self.alias, [*kept, Set(PLAN, self.body), told])
         return after, (after.at(self.alias).revision, after.revision)
 
 

@@ -3,11 +3,13 @@
 import json
 
 import pytest
+from turnwright.store.v1 import write_pb2
+from turnwright.types.v1 import entry_pb2, plan_pb2
 
 from contract.store.harness import ARCHIVED, Client, Run, remove, set_, start_store
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_store.domain.scheme_rules import EVENT_SUBKINDS
+from turnwright_core.events import EVENT_SUBKINDS
 
 pytestmark = pytest.mark.asyncio
 
@@ -130,3 +132,74 @@ async def test_models_and_clients_write_no_events(run, writer):
     error = await refused(run.write(set_("event://turn_1/tick/a", "x", attributes(), writer=writer)))
     assert error.reason is Reason.WRITER_FORBIDDEN
     assert await run.entry("event://turn_1/tick/a") is None
+
+
+# ---- Producers: an event is written with its cause
+
+
+async def events(run) -> dict:
+    """The run's events by path: source, payload and what the model reads."""
+    found = [entry for entry in (await run.view()).entries if entry.scheme == "event"]
+    said = {entry.path: (json.loads(entry.attributes_json)["event"], entry) for entry in found}
+    assert all(event["subkind"] == path.split("/")[3] for path, (event, _) in said.items())
+    assert all(entry.writer == Tier.SYSTEM for _, entry in said.values())
+    return {path: (event["source"], event["payload"], entry.body) for path, (event, entry) in said.items()}
+
+
+async def change_plan(run, rpc, **more):
+    return await run.client.call(rpc, **run.address, **{"writer": entry_pb2.TIER_PLUGIN, **more})
+
+
+async def test_each_operation_on_a_plan_writes_one_event(run):
+    """RH04: system_notice, plan_delta."""
+    await change_plan(run, "SetPlan", plan=plan_pb2.Plan(body="x"))
+    await change_plan(run, "UpdatePlan", delta="y")
+    await change_plan(run, "SetPlan", plan=plan_pb2.Plan(body="[]", kind=plan_pb2.PLAN_KIND_ITEMS))
+    await change_plan(run, "RemovePlan")
+    notice = {"plan_id": "main", "version": 1, "kind": "markdown", "change": "set"}
+    assert await events(run) == {
+        "event://turn_0/system_notice/main-v1": ("plan", notice, "The plan main is now version 1."),
+        "event://turn_0/plan_delta/main-v1-1": (
+            "plan",
+            {"plan_id": "main", "version": 1, "sequence": 1},
+            "Something was added to the plan main, version 1: its delta 1.",
+        ),
+        "event://turn_0/system_notice/main-v2": (
+            "plan",
+            {**notice, "version": 2, "kind": "items"},
+            "The plan main is now version 2.",
+        ),
+        "event://turn_0/system_notice/main-v2-removed": (
+            "plan",
+            {**notice, "version": 2, "kind": "items", "change": "removed"},
+            "The plan main was removed; version 2 was the latest.",
+        ),
+    }
+
+
+async def test_an_owners_event_is_of_its_open_turn_and_anybody_elses_of_the_latest_that_ended(run):
+    await run.begin()
+    await run.end(1)
+    await run.begin()
+    await change_plan(run, "SetPlan", plan=plan_pb2.Plan(body="x"), fence=run.fence)
+    await change_plan(run, "SetPlan", plan=plan_pb2.Plan(body="y"))
+    await run.end(2)
+    await change_plan(run, "SetPlan", plan=plan_pb2.Plan(body="z"))
+    assert list(await events(run)) == [
+        "event://turn_2/system_notice/main-v1",
+        "event://turn_1/system_notice/main-v2",
+        "event://turn_2/system_notice/main-v3",
+    ]
+
+
+async def test_an_operation_that_is_repeated_or_refused_writes_no_event(run):
+    """Nothing is told twice, and nothing that did not happen."""
+    plan = plan_pb2.Plan(body="x")
+    for _ in range(2):
+        await change_plan(run, "SetPlan", plan=plan, request_id="once")
+        await change_plan(run, "UpdatePlan", delta="y", request_id="again")
+    lost = write_pb2.Fence(epoch=run.epoch + 1)
+    assert (await refused(change_plan(run, "SetPlan", plan=plan, fence=lost))).reason is Reason.LEASE_LOST
+    assert (await refused(change_plan(run, "UpdatePlan", delta=""))).reason is Reason.INVALID_FIELD
+    assert (await refused(change_plan(run, "RemovePlan", plan_id="other"))).reason is Reason.ENTRY_NOT_FOUND
+    assert list(await events(run)) == ["event://turn_0/system_notice/main-v1", "event://turn_0/plan_delta/main-v1-1"]

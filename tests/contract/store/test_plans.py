@@ -67,7 +67,10 @@ async def test_a_plan_and_its_deltas_are_entries(run):
     before = (await run.view()).cursor
     await update_plan(run, "more")
     changed = await run.view(after=before)
-    assert changed.bodies == {"plan://main/v1/1": "more"}
+    assert changed.bodies == {
+        "plan://main/v1/1": "more",
+        "event://turn_0/plan_delta/main-v1-1": "Something was added to the plan main, version 1: its delta 1.",
+    }
     entry = await run.entry("plan://main")
     assert (entry.body, entry.visibility, json.loads(entry.attributes_json)) == (
         "x",
