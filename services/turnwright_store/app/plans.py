@@ -72,26 +72,11 @@ class Writing(Struct, frozen=True):
 
 
 class _Seen(Struct, frozen=True):
-    """A plan as a run sees it: its latest version, and everything that is kept below it."""
+    """A version of a plan as a run sees it, with its deltas, oldest first."""
 
-    head: PlanRow | None
-    below: list[PlanRow]
-
-    @property
-    def version(self) -> int:
-        """The latest version, 0 when there is none."""
-        return version_of(self.head) if self.head else 0
-
-    def deltas(self, version: int) -> list[PlanRow]:
-        """The deltas of a version, oldest first."""
-        found = [piece for piece in self.below if _numbers(piece)[0] == version and _numbers(piece)[1]]
-        return sorted(found, key=lambda piece: _numbers(piece)[1])
-
-    def kept(self, version: int) -> PlanRow | None:
-        """A version: the latest one, or one that was replaced or removed."""
-        if self.head and version == self.version:
-            return self.head
-        return next((piece for piece in self.below if _numbers(piece) == (version, 0)), None)
+    head: PlanRow
+    version: int
+    deltas: list[PlanRow]
 
 
 def _numbers(piece: PlanRow) -> tuple[int, int]:
@@ -106,15 +91,23 @@ def version_of(piece: PlanRow) -> int:
     return version if type(version) is int and 1 <= version <= PLAN_NUMBER_MAX else 1
 
 
-def _see(connection: Connection, run: RunRow, plan_id: str) -> _Seen:
-    path = plan_path(plan_id)
-    return _Seen(rows.find_piece(connection, run.id, path), rows.pieces_under(connection, run.id, path))
+def _see(connection: Connection, run: RunRow, plan_id: str, version: int = 0) -> _Seen | None:
+    """A plan by its latest version, or another one that is kept. What other versions there are is not looked at."""
+    head = rows.find_piece(connection, run.id, plan_path(plan_id))
+    if version and not (head and version_of(head) == version):
+        head = rows.find_piece(connection, run.id, version_path(plan_id, version))
+    return _with_deltas(connection, run, plan_id, head, version or version_of(head)) if head else None
+
+
+def _with_deltas(connection: Connection, run: RunRow, plan_id: str, head: PlanRow, version: int) -> _Seen:
+    deltas = rows.pieces_under(connection, run.id, version_path(plan_id, version))
+    return _Seen(head, version, sorted(deltas, key=lambda piece: _numbers(piece)[1]))
 
 
 def _present(connection: Connection, run: RunRow, plan_id: str) -> _Seen:
     """A plan that is in the run's view. Raises ENTRY_NOT_FOUND."""
     seen = _see(connection, run, plan_id)
-    if seen.head is None:
+    if seen is None:
         raise _missing(plan_id, f"There is no plan {plan_id!r} in this run: set it first.")
     return seen
 
@@ -157,7 +150,7 @@ def set_plan(tx: Transaction, rules: StoreRules, by: Writing, plan: Plan) -> tup
         SetEntry(plan.body, _attributes(plan.kind, plan.version, plan.mode), visibility=Visibility.VISIBLE),
         by.writer,
     )
-    writes = [*_keep(tx.connection, plan.plan_id, seen, by.writer), write]
+    writes = [*(_keep(plan.plan_id, seen, by.writer) if seen else ()), write]
     return plan, _written(tx, rules, by, run, writes, plan_events.changed(plan.plan_id, plan.version, plan.kind))
 
 
@@ -181,29 +174,27 @@ def _written(
     return apply_writes(tx, rules, run, [*checked, told], by.caller.principal).run.cursor(rules.incarnation)
 
 
-def _next_version(connection: Connection, run: RunRow, plan_id: str, seen: _Seen) -> int:
+def _next_version(connection: Connection, run: RunRow, plan_id: str, seen: _Seen | None) -> int:
     """One more than any version that this run has ever seen."""
-    ever = [seen.version, *(_numbers(piece)[0] for piece in seen.below)]
-    if seen.head is None:
-        # Whoever took the plan away as an entry left no version behind; the ended intervals tell.
-        ended = rows.ended_pieces(connection, run.id, plan_path(plan_id))
-        ever += [_numbers(piece)[0] or version_of(piece) for piece in ended]
-    version = max(ever) + 1
+    if seen:
+        version = seen.version + 1
+    else:
+        path = plan_path(plan_id)
+        kept = rows.pieces_under(connection, run.id, path)
+        ended = rows.ended_pieces(connection, run.id, path)
+        version = max((_numbers(piece)[0] or version_of(piece) for piece in [*kept, *ended]), default=0) + 1
     if version > PLAN_NUMBER_MAX:
         raise _full(plan_id, "versions", PLAN_NUMBER_MAX, version, "items", "Give the plan another plan_id.")
     return version
 
 
-def _keep(connection: Connection, plan_id: str, seen: _Seen, writer: Tier) -> list[EntryWrite]:
+def _keep(plan_id: str, seen: _Seen, writer: Tier) -> list[EntryWrite]:
     """The writes that keep the latest version and its deltas, archived."""
-    if seen.head is None:
-        return []
-    (body,) = rows.bodies_of(connection, [seen.head])
-    kept = SetEntry(body, seen.head.attributes, visibility=Visibility.ARCHIVED)
+    kept = SetEntry(seen.head.body, seen.head.attributes, visibility=Visibility.ARCHIVED)
     archived = SetEntry(visibility=Visibility.ARCHIVED)
     return [
         EntryWrite(version_path(plan_id, seen.version), kept, writer),
-        *(EntryWrite(one.path, archived, writer) for one in seen.deltas(seen.version) if not one.is_archived),
+        *(EntryWrite(one.path, archived, writer) for one in seen.deltas if not one.is_archived),
     ]
 
 
@@ -215,7 +206,7 @@ def update_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str, t
     if not size:
         raise invalid("delta", "A delta needs some text.")
     seen = _present(tx.connection, run, plan_id)
-    deltas = seen.deltas(seen.version)
+    deltas = seen.deltas
     _check_room(plan_id, deltas, size)
     sequence = _numbers(deltas[-1])[1] + 1 if deltas else 1
     if sequence > PLAN_NUMBER_MAX:
@@ -227,7 +218,7 @@ def update_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str, t
         by.writer,
     )
     cursor = _written(tx, rules, by, run, [write], plan_events.extended(plan_id, seen.version, sequence))
-    plan = _plan(tx.connection, plan_id, seen, seen.version)
+    plan = _plan(tx.connection, plan_id, seen)
     return replace(plan, deltas=(*plan.deltas, PlanDelta(sequence, text, tx.now_ms))), cursor
 
 
@@ -252,9 +243,9 @@ def remove_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str) -
     check_name("plan_id", plan_id, PLAN_ID)
     run = _run_for(tx, by)
     seen = _present(tx.connection, run, plan_id)
-    kind = _kind(json.loads(seen.head.attributes).get("kind")) if seen.head else PlanKind.MARKDOWN
+    kind = _kind(json.loads(seen.head.attributes).get("kind"))
     remove = EntryWrite(plan_path(plan_id), RemoveEntry(), by.writer)
-    writes = [*_keep(tx.connection, plan_id, seen, by.writer), remove]
+    writes = [*_keep(plan_id, seen, by.writer), remove]
     return _written(tx, rules, by, run, writes, plan_events.removed(plan_id, seen.version, kind))
 
 
@@ -262,29 +253,25 @@ def get_plan(connection: Connection, address: RunRef, plan_id: str, version: int
     """A plan with its deltas; version 0 is the latest one, which must be in the view. Raises ENTRY_NOT_FOUND."""
     check_name("plan_id", plan_id, PLAN_ID)
     run = get_run(connection, address.project, address.run)
-    if not version:
-        seen = _present(connection, run, plan_id)
-        return _plan(connection, plan_id, seen, seen.version)
-    seen = _see(connection, run, plan_id)
-    if seen.kept(version) is None:
+    seen = _see(connection, run, plan_id, version) if version else _present(connection, run, plan_id)
+    if seen is None:
         raise _missing(plan_id, f"The plan {plan_id!r} has no version {version} in this run.")
-    return _plan(connection, plan_id, seen, version)
+    return _plan(connection, plan_id, seen)
 
 
-def _plan(connection: Connection, plan_id: str, seen: _Seen, version: int) -> Plan:
-    head = seen.kept(version)
-    assert head is not None, "asked for a version that is there"
-    deltas = seen.deltas(version)
-    body, *texts = rows.bodies_of(connection, [head, *deltas])
-    said: dict[str, Any] = json.loads(head.attributes)
+def _plan(connection: Connection, plan_id: str, seen: _Seen) -> Plan:
+    texts = rows.bodies_of(connection, seen.deltas)
+    said: dict[str, Any] = json.loads(seen.head.attributes)
     return Plan(
         plan_id,
         _kind(said.get("kind")),
-        body,
-        version,
+        seen.head.body,
+        seen.version,
         _mode(said.get("mode")),
-        tuple(PlanDelta(_numbers(piece)[1], text, piece.create_ms) for piece, text in zip(deltas, texts, strict=True)),
-        head.create_ms,
+        tuple(
+            PlanDelta(_numbers(piece)[1], text, piece.create_ms) for piece, text in zip(seen.deltas, texts, strict=True)
+        ),
+        seen.head.create_ms,
     )
 
 
@@ -308,8 +295,10 @@ def list_plans(connection: Connection, address: RunRef, size: int, token: str) -
 
 
 def _plan_under(connection: Connection, run: RunRow, head: PlanRow) -> Plan:
-    seen = _Seen(head, rows.pieces_under(connection, run.id, head.path))
-    return _plan(connection, head.path.removeprefix(rows.PREFIX), seen, seen.version)
+    plan_id = head.path.removeprefix(rows.PREFIX)
+    (body,) = rows.bodies_of(connection, [head])
+    head = replace(head, body=body)
+    return _plan(connection, plan_id, _with_deltas(connection, run, plan_id, head, version_of(head)))
 
 
 def _weight(plan: Plan) -> int:

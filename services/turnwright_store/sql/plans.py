@@ -32,6 +32,8 @@ class PlanRow(Struct, frozen=True):
     create_ms: int
     content: int
     """Id of the version of the entry."""
+    body: str = ""
+    """Read with the piece where one is asked for by its path."""
 
 
 # Plans live in their run's scope, so that each view pins a version.
@@ -55,7 +57,7 @@ def _below(low: str, high: str) -> ColumnElement[bool]:
 
 
 _CURRENT: Final = _PIECE.where(views.c.to_rev.is_(None))
-_BY_PATH: Final = _CURRENT.where(views.c.path == bindparam("wanted"))
+_BY_PATH: Final = _CURRENT.where(views.c.path == bindparam("wanted")).add_columns(versions.c.body)
 _UNDER: Final = _CURRENT.where(_below("low", "high")).order_by(views.c.path)
 _ENDED: Final = _PIECE.where(
     # By its index of ended intervals by path: what stands between a plan and what is below it is left out again.
@@ -78,13 +80,13 @@ _BODIES: Final = select(versions.c.id, versions.c.body).where(versions.c.id.in_(
 
 def _pieces(rows: Any) -> list[PlanRow]:
     return [
-        PlanRow(path, attributes, size, bool(archived), made, key)
-        for path, attributes, size, archived, made, key in rows
+        PlanRow(path, attributes, size, bool(archived), made, key, *body)
+        for path, attributes, size, archived, made, key, *body in rows
     ]
 
 
 def find_piece(connection: Connection, run_id: int, path: str) -> PlanRow | None:
-    """What a run sees under a path."""
+    """What a run sees under a path, with its body."""
     found = _pieces(connection.execute(_BY_PATH, {"run_id": run_id, "wanted": path}))
     return found[0] if found else None
 
