@@ -19,6 +19,8 @@ from turnwright_assembler.app.run_cache import BorrowedRows, RunCache
 from turnwright_assembler.app.run_rows import OtherRulesError, RunRows
 from turnwright_assembler.domain.blocks import Block, active_prompt
 from turnwright_assembler.domain.effects import effects_of, turn_effects
+from turnwright_assembler.domain.fixed import plan_costs
+from turnwright_assembler.domain.folding import Folded, fold
 from turnwright_assembler.domain.ladder import TokenBudget, climb, turn_demotion
 from turnwright_assembler.domain.tokens import ceiling_of
 from turnwright_assembler.ports import RunReader, ViewPatch
@@ -64,6 +66,8 @@ class Assembled(Struct, frozen=True):
     overflow: bool
     ceiling: int
     cursor: Cursor
+    plan_tokens: int
+    """Of the packet's tokens, those of plans and what was added to them."""
 
 
 class Checked(Struct, frozen=True):
@@ -147,14 +151,19 @@ class Assembler:
     def _ceiling(self, ask: PacketRequest) -> int:
         return ceiling_of(ask.context_length, self._rules.budget_ceiling)
 
-    def _composed(self, ask: PacketRequest, rows: RunRows, blocks: tuple[Block, ...]) -> ComposedPacket:
+    def _folded(self, ask: PacketRequest, rows: RunRows) -> Folded:
+        return fold(rows.ordered(), ask.turn, ask.loop, self._rules.token_divisor, rows)
+
+    def _composed(self, ask: PacketRequest, rows: RunRows, folded: Folded, blocks: tuple[Block, ...]) -> ComposedPacket:
         ceiling, divisor = self._ceiling(ask), self._rules.token_divisor
-        return compose(blocks, rows.system, ask.loop, ceiling, divisor, rows.additions())
+        additions = rows.additions(folded.gone, folded.marker)
+        return compose(blocks, rows.system, ask.loop, ceiling, divisor, additions)
 
     def _checked(self, ask: PacketRequest, rows: RunRows) -> Checked:
-        blocks, ceiling = rows.ordered(), self._ceiling(ask)
+        folded, ceiling = self._folded(ask, rows), self._ceiling(ask)
+        blocks = folded.blocks
         prompt = active_prompt(blocks, ask.loop)
-        packet = self._composed(ask, rows, blocks)
+        packet = self._composed(ask, rows, folded, blocks)
         budget = TokenBudget(ceiling, ask.calibration)
         step = turn_demotion(blocks, ask.turn, prompt.path if prompt else None, budget, packet)
         effects = turn_effects(step, turn=ask.turn, loop=ask.loop, ceiling=ceiling, taken=rows, schemes=rows.schemes)
@@ -162,32 +171,36 @@ class Assembler:
 
     def _assembled(self, ask: PacketRequest, rows: RunRows) -> Assembled:
         ceiling = self._ceiling(ask)
-        composed = partial(self._composed, ask, rows)
-        blocks = rows.ordered()
+        folded = self._folded(ask, rows)
+        composed = partial(self._composed, ask, rows, folded)
+        blocks, plans = folded.blocks, plan_costs(folded.blocks)
         prompt = active_prompt(blocks, ask.loop)
         budget = TokenBudget(ceiling, ask.calibration)
         climbed = climb(blocks, ask.turn, prompt.path if prompt else None, budget, composed)
         packet = climbed.packet
         digest = packet.digest()
+        effects = effects_of(
+            climbed,
+            prompt,
+            packet.figures,
+            turn=ask.turn,
+            loop=ask.loop,
+            ceiling=ceiling,
+            taken=rows,
+            schemes=rows.schemes,
+            plans=plans,
+        )
         assert rows.cursor is not None
         return Assembled(
             packet=packet,
             digest=digest,
             messages=rows.told(packet.messages, digest, ask.base_digest),
             shows=rows.shows(),
-            effects=effects_of(
-                climbed,
-                prompt,
-                packet.figures,
-                turn=ask.turn,
-                loop=ask.loop,
-                ceiling=ceiling,
-                taken=rows,
-                schemes=rows.schemes,
-            ),
+            effects=(*folded.writes, *effects),
             overflow=climbed.overflow,
             ceiling=ceiling,
             cursor=rows.cursor,
+            plan_tokens=sum(plan.tokens for plan in plans),
         )
 
 

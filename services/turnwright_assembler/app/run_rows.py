@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from itertools import chain
 from sys import getsizeof
 from typing import Any, Final
 
 from turnwright_assembler.domain.blocks import Block, is_seen, make_block
+from turnwright_assembler.domain.fixed import without_stale
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections.plugged import NOTHING, Additions, Plugged
 from turnwright_assembler.sections.system import SYSTEM_PATH, system_text
@@ -75,7 +76,8 @@ class RunRows:
     def ordered(self) -> tuple[Block, ...]:
         """The blocks in the order in which the run first saw them."""
         if self._ordered is None:
-            self._ordered = tuple(sorted(self._blocks.values(), key=lambda block: (block.position, block.path)))
+            blocks = sorted(self._blocks.values(), key=lambda block: (block.position, block.path))
+            self._ordered = tuple(without_stale(blocks))
         return self._ordered
 
     def told(
@@ -109,9 +111,12 @@ class RunRows:
             return None
         return make_block(entry, self._divisor, self.schemes, self._plugged.views)
 
-    def additions(self) -> Additions:
-        """What plugins bring to a packet of these rows."""
-        entries = sorted(self._entries.values(), key=lambda entry: (entry.position, entry.path))
+    def additions(self, gone: Container[str] = (), marker: Entry | None = None) -> Additions:
+        """What plugins bring to a packet of these rows, without those that are `gone` and with the marker for them."""
+        kept = [entry for path, entry in self._entries.items() if path not in gone]
+        if marker and marker.scheme in self._plugged.schemes:
+            kept = [*(entry for entry in kept if entry.path != marker.path), marker]
+        entries = sorted(kept, key=lambda entry: (entry.position, entry.path))
         return Additions(self._plugged, tuple(entries), self._kept)
 
     def _keep_entry(self, path: str, entry: Entry | None) -> None:

@@ -1,6 +1,6 @@
 """What a packet costs, by the parts that the model can act on.
 
-    floor       what all entries cost when every one of them is summarized
+    floor       what all entries cost when every one of them is summarized that can be: plans and events stay whole
     premium     what is paid on top for those that are visible: the model's lever
     overhead    everything else: the system message, the instructions, the tags of the sections, the budget itself
 
@@ -11,7 +11,7 @@ Source: RU206-RU211; decisions C15, C24.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -37,6 +37,8 @@ class Account(Struct, frozen=True):
     visible: int
     summarized: int
     summarized_tokens: int
+    fixed: tuple[SchemeLine, ...] = ()
+    """Plans and events, which cannot be demoted, with the tokens that they take."""
 
     def overhead(self, usage: int) -> int:
         """Tokens of a packet that belong to no entry."""
@@ -46,15 +48,18 @@ class Account(Struct, frozen=True):
 def account_for(blocks: Iterable[Block]) -> Account:
     """Count the entries of a packet."""
     by_scheme: defaultdict[str, list[int]] = defaultdict(list)
+    fixed: defaultdict[str, list[int]] = defaultdict(list)
     hidden: list[int] = []
     floor = 0
     for block in blocks:
         floor += block.s_tokens
-        if block.visibility is Visibility.VISIBLE:
+        if block.plan or block.event:
+            fixed[block.scheme].append(block.s_tokens)
+        elif block.visibility is Visibility.VISIBLE:
             by_scheme[block.scheme or "file"].append(block.a_tokens)
         else:
             hidden.append(block.s_tokens)
-    lines = [SchemeLine(scheme, len(tokens), sum(tokens)) for scheme, tokens in by_scheme.items()]
+    lines = _lines(by_scheme)
     lines.sort(key=lambda line: (-line.tokens, line.scheme))
     return Account(
         floor=floor,
@@ -63,4 +68,9 @@ def account_for(blocks: Iterable[Block]) -> Account:
         visible=sum(line.visible for line in lines),
         summarized=len(hidden),
         summarized_tokens=sum(hidden),
+        fixed=tuple(sorted(_lines(fixed), key=lambda line: line.scheme, reverse=True)),
     )
+
+
+def _lines(by_scheme: Mapping[str, Sequence[int]]) -> list[SchemeLine]:
+    return [SchemeLine(scheme, len(tokens), sum(tokens)) for scheme, tokens in by_scheme.items()]

@@ -3,7 +3,7 @@
 A data entry that is visible stands twice, condensed in `<summary>` and whole in `<visible>`; every other entry stands
 once, whole or condensed. `a_tokens`, the `tokens` of its tag, is what demoting it frees and promoting it costs: for
 data the whole second block, for the others the difference. The summary block of a data entry does not depend on its
-visibility, so promoting and demoting leave `<summary>` byte-equal.
+visibility, so promoting and demoting leave `<summary>` byte-equal. Plans and events have one form (domain.fixed).
 Source: RU066, RU185, RU186, RU206, RU207; decisions C15, C24; architecture 12.5.
 """
 
@@ -16,6 +16,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_assembler.domain.envelope import element, fenced, tag_name
+from turnwright_assembler.domain.fixed import (
+    FIXED_SCHEMES,
+    EventPart,
+    PlanPart,
+    event_of,
+    event_text,
+    plan_part,
+    plan_text,
+)
 from turnwright_assembler.domain.projection import OWN_VIEWS, Views
 from turnwright_core.entries import Entry, State, Visibility
 from turnwright_core.limits import SHOWN_BYTES_MAX, SHOWN_BYTES_MIN, SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
@@ -69,6 +78,8 @@ class Block(Struct, frozen=True):
     prompt: PromptParts | None = None
     body_chars: int = 0
     """Code points of the entry's body."""
+    plan: PlanPart | None = None
+    event: EventPart | None = None
 
     @property
     def is_visible(self) -> bool:
@@ -91,7 +102,7 @@ class Block(Struct, frozen=True):
 
 def stands_in_packet(entry: Entry, scheme: Scheme) -> bool:
     """Whether any section shows the entry, by the rules of its scheme. Source: RU086, RU187, RU200."""
-    return scheme.category in SHOWN_CATEGORIES and is_seen(entry, scheme)
+    return (scheme.category in SHOWN_CATEGORIES or entry.scheme in FIXED_SCHEMES) and is_seen(entry, scheme)
 
 
 def is_seen(entry: Entry, scheme: Scheme) -> bool:
@@ -108,6 +119,8 @@ def make_block(entry: Entry, divisor: int, schemes: Schemes = BUILT_IN, views: V
     scheme = schemes.rules(entry.scheme)
     if not stands_in_packet(entry, scheme):
         return None
+    if entry.scheme in FIXED_SCHEMES:
+        return _fixed_block(entry, scheme.category, divisor)
     attributes = entry.attributes
     category = scheme.category
     tag, shown = _tag(entry, category, attributes, views.reserved), _shown(entry, attributes)
@@ -132,6 +145,32 @@ def make_block(entry: Entry, divisor: int, schemes: Schemes = BUILT_IN, views: V
         a_tokens=freed,
         prompt=_prompt_parts(entry, attributes, body, short) if category == "prompt" else None,
         body_chars=len(entry.body),
+    )
+
+
+def _fixed_block(entry: Entry, category: str, divisor: int) -> Block | None:
+    """The block of a plan, a delta or an event: visible, whatever visibility it was given."""
+    plan = plan_part(entry) if entry.scheme == "plan" else None
+    event = event_of(entry) if entry.scheme == "event" else None
+    if plan is None and event is None:
+        return None
+    text = (plan_text(entry, plan) if plan else event_text(entry, event) if event else "") + _END
+    tokens = tokens_of(len(text), divisor)
+    return Block(
+        path=entry.path,
+        scheme=entry.scheme,
+        category=category,
+        visibility=Visibility.VISIBLE,
+        turn=entry.turn,
+        position=entry.position,
+        whole=text,
+        condensed="",
+        v_tokens=tokens,
+        s_tokens=tokens,
+        a_tokens=0,
+        body_chars=len(entry.body),
+        plan=plan,
+        event=event,
     )
 
 

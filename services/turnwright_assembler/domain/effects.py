@@ -5,10 +5,11 @@ Source: RU064, RU142, RU143, RU215-RU218, RU222; decisions C3, C9, C23, C26.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import Final
 
 from turnwright_assembler.domain.blocks import Block, Figures
+from turnwright_assembler.domain.fixed import PlanCost
 from turnwright_assembler.domain.ladder import Climbed, LadderStep, Measured, Rung
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.schemes import BUILT_IN, Schemes
@@ -17,6 +18,8 @@ from turnwright_core.text import scheme_of
 BUDGET_OUTCOME: Final = "budget:413"
 PATHS_LISTED_MAX: Final = 100
 """An error entry names so many demoted paths, and counts the rest: it must not itself fill the next packet."""
+PLANS_LISTED_MAX: Final = 20
+"""The last error entry names so many plans, the largest ones."""
 
 _SLUGS: Final = {
     Rung.PREVIOUS_TURN: "budget_previous_turn",
@@ -42,13 +45,14 @@ def effects_of(
     ceiling: int,
     taken: Container[str],
     schemes: Schemes = BUILT_IN,
+    plans: Sequence[PlanCost] = (),
 ) -> tuple[EntryWrite, ...]:
-    """Every write of a packet, in order; `taken` are paths that the run already sees."""
+    """Every write of a packet, in order; `taken` are paths that the run already sees, `plans` what it shows of them."""
     demoted = climbed.demoted
     writes = [_demotion(path, schemes) for path in demoted if prompt is None or path != prompt.path]
     if prompt and (write := _prompt_write(prompt, prompt.path in demoted, figures)):
         writes.append(write)
-    writes += [_error(step, turn, loop, ceiling, taken) for step in climbed.steps]
+    writes += [_error(step, turn, loop, ceiling, taken, plans) for step in climbed.steps]
     return tuple(writes)
 
 
@@ -85,11 +89,13 @@ def _prompt_write(prompt: Block, is_demoted: bool, figures: Figures) -> EntryWri
     return EntryWrite(prompt.path, SetEntry(attributes_json=attributes, visibility=visibility), writer_for("prompt"))
 
 
-def _error(step: LadderStep, turn: int, loop: int, ceiling: int, taken: Container[str]) -> EntryWrite:
+def _error(
+    step: LadderStep, turn: int, loop: int, ceiling: int, taken: Container[str], plans: Sequence[PlanCost] = ()
+) -> EntryWrite:
     return EntryWrite(
-        path=_free_path(f"log://turn_{turn}/error/{_SLUGS[step.rung]}", taken),
+        path=free_path(f"log://turn_{turn}/error/{_SLUGS[step.rung]}", taken),
         change=SetEntry(
-            body=_words(step, turn, ceiling),
+            body="\n".join([*_words(step, turn, ceiling), *(_of_plans(plans) if step.rung is Rung.OVERFLOW else ())]),
             attributes_json=to_attributes_json({"tool": "error", "target": "budget", "step": int(step.rung)}),
             visibility=Visibility.VISIBLE,
             state=State.FAILED,
@@ -101,7 +107,7 @@ def _error(step: LadderStep, turn: int, loop: int, ceiling: int, taken: Containe
     )
 
 
-def _free_path(path: str, taken: Container[str]) -> str:
+def free_path(path: str, taken: Container[str]) -> str:
     """The path, with a number where the run already has one of that name. Source: architecture 3 (slugs)."""
     number, candidate = 1, path
     while candidate in taken:
@@ -110,7 +116,7 @@ def _free_path(path: str, taken: Container[str]) -> str:
     return candidate
 
 
-def _words(step: LadderStep, turn: int, ceiling: int) -> str:
+def _words(step: LadderStep, turn: int, ceiling: int) -> list[str]:
     listed = [f"* {path}" for path in step.demoted[:PATHS_LISTED_MAX]]
     if not listed:
         listed = ["* nothing: no entry was left to summarize"]
@@ -118,4 +124,17 @@ def _words(step: LadderStep, turn: int, ceiling: int) -> str:
         listed.append(f"* and {len(step.demoted) - PATHS_LISTED_MAX} more")
     which = f"The packet after turn {turn} would have" if step.rung is Rung.TURN else f"The packet of turn {turn} had"
     first = f"{which} {step.tokens} tokens, {step.excess} over the ceiling of {ceiling}."
-    return "\n".join([f"{first} {_SENTENCES[step.rung]}", *listed])
+    return [f"{first} {_SENTENCES[step.rung]}", *listed]
+
+
+def _of_plans(plans: Sequence[PlanCost]) -> list[str]:
+    """What plans take of a packet that does not fit. Source: C46."""
+    if not plans:
+        return []
+    listed = [
+        f"* plan {plan.plan_id}: {plan.tokens} tokens with {plan.deltas} deltas" for plan in plans[:PLANS_LISTED_MAX]
+    ]
+    if len(plans) > PLANS_LISTED_MAX:
+        listed.append(f"* and {len(plans) - PLANS_LISTED_MAX} more")
+    total = sum(plan.tokens for plan in plans)
+    return [f"Plans take {total} tokens of it and are never summarized; set them again in fewer words:", *listed]

@@ -27,7 +27,12 @@ _ESCAPES: Final = str.maketrans(
 _NO_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]")
 _DIGEST_STEP: Final = 8
 
-RESERVED: Final = frozenset({"prompt", "summary", "visible", "log", "unknowns", "instructions", "budget"})
+RESERVED: Final = frozenset(
+    {
+        "prompt", "summary", "visible", "plans", "plan", "plan-update", "log", "event", "unknowns", "instructions",
+        "budget",
+    }
+)  # fmt: skip
 """Tags of the packet itself; an entry that would carry one gets another name."""
 
 

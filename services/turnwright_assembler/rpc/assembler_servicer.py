@@ -81,4 +81,5 @@ def _report(assembled: Assembled, plugged: Plugged) -> assembler_service_pb2.Pac
         cursor=cursor_to_pb(assembled.cursor),
         render_version=plugged.render_version,
         plugins=plugged.plugins,
+        plan_tokens=assembled.plan_tokens,
     )

@@ -8,6 +8,7 @@ from turnwright_assembler.sections.budget import BudgetSection
 from turnwright_assembler.sections.contract import PacketDraft, Section
 from turnwright_assembler.sections.instructions import InstructionsSection
 from turnwright_assembler.sections.log import LogSection
+from turnwright_assembler.sections.plans import PlansSection
 from turnwright_assembler.sections.prompt import PromptSection
 from turnwright_assembler.sections.summary import SummarySection
 from turnwright_assembler.sections.unknowns import UnknownsSection
@@ -19,6 +20,7 @@ _ALL: Final[tuple[Section, ...]] = (
     PromptSection(),
     SummarySection(),
     VisibleSection(),
+    PlansSection(),
     LogSection(),
     UnknownsSection(),
     InstructionsSection(),

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from msgspec import Struct
 
 from turnwright_assembler.domain.envelope import open_tag
 from turnwright_assembler.sections.contract import PacketDraft
 
+_NAMES: Final = {"plan": "Plans", "event": "Events"}
+
 
 class BudgetSection(Struct, frozen=True):
-    """Live figures, a table of visible entries by scheme, and three lines of totals. Numbers, never warnings."""
+    """Live figures, a table of visible entries by scheme, and lines of totals. Numbers, never warnings."""
 
     tag: str = "budget"
     priority: int = 175
@@ -34,6 +37,9 @@ def _lines(draft: PacketDraft) -> Iterator[str]:
         f"Summarized: {account.summarized} entries, {account.summarized_tokens} tokens "
         f"({_share(account.summarized_tokens, draft)} of budget)."
     )
+    for line in account.fixed:
+        name = _NAMES.get(line.scheme, line.scheme)
+        yield f"{name}: {line.visible} entries, {line.tokens} tokens ({_share(line.tokens, draft)} of budget)."
     yield f"System: {draft.system_tokens} tokens ({_share(draft.system_tokens, draft)} of budget)."
     yield (
         f"Total: {account.visible} visible + {account.summarized} summarized entries; "

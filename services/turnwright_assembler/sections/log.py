@@ -1,4 +1,4 @@
-"""`<log>`: what happened, over all loops of the run. Source: RU188, RU194, RU195."""
+"""`<log>`: what happened, over all loops of the run. Source: RU188, RU194, RU195, RH05, RP06; C46, C47."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from turnwright_assembler.domain.blocks import Block
 from turnwright_assembler.sections.contract import PacketDraft, block_section
 
 
 class LogSection(Struct, frozen=True):
-    """Every record, and the prompts of earlier loops at their place in time."""
+    """Every record, event and addition to a plan, and the prompts of earlier loops, at their places in time."""
 
     tag: str = "log"
     priority: int = 100
     is_live: bool = False
 
     def render(self, draft: PacketDraft) -> Sequence[str]:
-        """One block for each logging entry and earlier prompt, in the order of the timeline."""
+        """One block for each of them, in the order of the timeline."""
         active = draft.prompt.path if draft.prompt else None
-        return block_section(
-            "log",
-            (
-                block.text
-                for block in draft.blocks
-                if block.category == "logging" or (block.category == "prompt" and block.path != active)
-            ),
-        )
+        return block_section("log", (block.text for block in draft.blocks if _is_told(block, active)))
+
+
+def _is_told(block: Block, active: str | None) -> bool:
+    if block.category == "prompt":
+        return block.path != active
+    return block.category == "logging" or bool(block.event) or bool(block.plan and block.plan.sequence)

@@ -22,6 +22,9 @@ from turnwright_core.limits import SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
 QUIET_TOOLS: Final = frozenset({"think", "update", "ask_user"})
 """Tools whose commands write nothing but their records."""
 
+PLAN_TOOLS: Final = frozenset({"set_plan", "update_plan"})
+"""Tools whose effect is a call of the store and no write that is known here."""
+
 FRAME_CHARS: Final = 400
 """Names, figures, sentinels and newlines of the tag around an entry, beside its path, target and summary."""
 
@@ -32,7 +35,7 @@ SLACK_CHARS: Final = 1024
 """What the sections of a packet grow by beside entries: their own tags, lines of the budget."""
 
 _ESCAPE_CHARS: Final = 6
-"""What a character grows by at most when it is escaped in an attribute."""
+"""What a character grows by at most when it is escaped in an attribute, or in the payload of an event."""
 
 _PARSED_CHARS_MAX: Final = 4096
 """Longest attributes that are looked into; longer ones count as if target and summary were as long as they may be."""
@@ -97,7 +100,8 @@ class Footprint:
         if change.body is not None:
             part = replace(part, body=len(change.body))
         if change.visibility is not Visibility.UNSPECIFIED:
-            is_visible = change.visibility not in _HIDDEN
+            # An event has no summary to be shown by.
+            is_visible = change.visibility not in ({Visibility.ARCHIVED} if path.startswith("event://") else _HIDDEN)
         self._parts[path] = replace(part, is_visible=is_visible)
 
     @property
@@ -116,6 +120,9 @@ def chars_of(writes: Sequence[EntryWrite]) -> float:
 
 
 def _shown_in(path: str, attributes_json: str) -> int:
+    if path.startswith("event://"):
+        # The packet shows nearly all of it, numbers and characters in their longest spelling.
+        return _chars(path) * 3 + _ESCAPE_CHARS * len(attributes_json)
     if len(attributes_json) > _PARSED_CHARS_MAX:
         return _chars(path) * 3 + _SHOWN_CHARS_MAX
     return _shown(path, json.loads(attributes_json or "{}"))

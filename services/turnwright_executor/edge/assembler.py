@@ -120,4 +120,5 @@ def _packet(messages: tuple[PacketMessage, ...], report: pb.PacketReport, shows:
         shows=shows,
         render_version=report.render_version,
         plugins=tuple(report.plugins),
+        plan_tokens=report.plan_tokens,
     )

@@ -48,6 +48,8 @@ class Packet(Struct, frozen=True):
     """What made its bytes, plugins among it; empty for one that was read back."""
     plugins: tuple[str, ...] = ()
     """Plugins that took part: what a turn brings may take more room then than is known here."""
+    plan_tokens: int = 0
+    """Of `tokens`, those of plans, which nothing makes fewer; 0 for one that was read back."""
 
 
 class StoredPacket(Struct, frozen=True):

@@ -41,7 +41,7 @@ def test_only_a_proposal_is_hidden_by_its_state(state):
 
 # RU074, RU078, RU079, RU086
 @pytest.mark.parametrize(
-    "scheme", ["tool", "instructions", "system", "reasoning", "model", "user", "assistant", "content", "run", "event"]
+    "scheme", ["tool", "instructions", "system", "reasoning", "model", "user", "assistant", "content", "run"]
 )
 def test_audit_is_never_shown(scheme):
     assert make_block(entry(f"{scheme}://1"), DIVISOR) is None

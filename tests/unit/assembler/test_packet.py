@@ -31,15 +31,16 @@ EVERY_KIND = (
     entry("known://a", "a fact", position=3, visibility=SUMMARIZED),
     entry("log://turn_1/get/a", "read a.py", tool="get", target="src/a.py", position=4),
     entry("unknown://why", "why does it fail?", position=5),
+    entry("plan://main", "1. read a.py", position=6, version=1),
 )
 
 
 # RU183, RU191, C11
 def test_sections_stand_in_the_sandwich_order():
     assert names(packet(*EVERY_KIND).user) == [
-        "prompt", "summary", "visible", "log", "unknowns", "instructions", "budget",
+        "prompt", "summary", "visible", "plans", "log", "unknowns", "instructions", "budget",
     ]  # fmt: skip
-    assert [each.priority for each in SECTIONS] == [30, 50, 75, 100, 150, 165, 175]
+    assert [each.priority for each in SECTIONS] == [30, 50, 75, 90, 100, 150, 165, 175]
 
 
 def test_empty_sections_are_left_out():

@@ -168,6 +168,7 @@ class PacketReport(_message.Message):
     CHARS_FIELD_NUMBER: _builtins.int
     RENDER_VERSION_FIELD_NUMBER: _builtins.int
     PLUGINS_FIELD_NUMBER: _builtins.int
+    PLAN_TOKENS_FIELD_NUMBER: _builtins.int
     overflow: _builtins.bool
     """True when the packet does not fit even so: the turn must end with 413."""
     digest: _builtins.str
@@ -182,9 +183,13 @@ class PacketReport(_message.Message):
     """What made the bytes: the release, and each plugin as `name=version`, with spaces between. Equal input gives equal bytes
     where it is equal, and may not where it is not.
     """
+    plan_tokens: _builtins.int
+    """Of `tokens`, those of the plans and of what was added to them, which are never summarized."""
     @_builtins.property
     def effects(self) -> _containers.RepeatedCompositeFieldContainer[_write_pb2.EntryWrite]:
-        """Writes that the caller shall commit before it calls the model: demotions and error entries. Often none."""
+        """Writes that the caller shall commit before it calls the model: demotions, error entries, and events that are archived
+        with the marker that stands for them. Often none.
+        """
 
     @_builtins.property
     def cursor(self) -> _cursor_pb2.Cursor:
@@ -208,10 +213,11 @@ class PacketReport(_message.Message):
         chars: _builtins.int = ...,
         render_version: _builtins.str = ...,
         plugins: _abc.Iterable[_builtins.str] | None = ...,
+        plan_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ceiling", b"ceiling", "chars", b"chars", "cursor", b"cursor", "digest", b"digest", "effects", b"effects", "overflow", b"overflow", "plugins", b"plugins", "render_version", b"render_version", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ceiling", b"ceiling", "chars", b"chars", "cursor", b"cursor", "digest", b"digest", "effects", b"effects", "overflow", b"overflow", "plan_tokens", b"plan_tokens", "plugins", b"plugins", "render_version", b"render_version", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

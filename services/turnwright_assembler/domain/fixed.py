@@ -1,0 +1,117 @@
+"""What stands whole in every packet and is never demoted: plans, what was added to them, and events.
+
+They have one form, whatever visibility they are given, as a plan that shrinks is no plan any more. So they cost what
+they cost: `s_tokens` is all of it, and demoting them frees nothing. Events are folded instead (see domain.folding).
+Source: rows RP05-RP07, RH01, RH03, RH05; decisions C34, C46, C47; ADR 28.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from turnwright_assembler.domain.envelope import fenced, open_tag
+from turnwright_core.entries import Entry
+from turnwright_core.events import Subkind
+
+if TYPE_CHECKING:
+    from turnwright_assembler.domain.blocks import Block
+
+FIXED_SCHEMES: Final = frozenset({"plan", "event"})
+
+_PLAN_PATH: Final = re.compile(r"plan://(?P<plan_id>[^/]+)(?:/v(?P<version>[0-9]{1,9})/(?P<sequence>[0-9]{1,9}))?")
+
+_JSON_ESCAPES: Final = str.maketrans(
+    {chr(code): f"\\u{code:04x}" for code in (*b"<>&", 0x7F, 0x85, 0x2028, 0x2029, *range(0xD800, 0xE000))}
+)
+"""What can pretend to be markup, end a line, or not be said in UTF-8. In JSON it stands in strings only."""
+
+
+class PlanPart(Struct, frozen=True):
+    """The latest version of a plan, or with a `sequence` above 0 what was added to a version."""
+
+    plan_id: str
+    version: int
+    sequence: int = 0
+
+
+class EventPart(Struct, frozen=True):
+    """What an event is, apart from its message."""
+
+    subkind: str
+    source: str
+    payload: Any
+
+
+def plan_part(entry: Entry) -> PlanPart | None:
+    """What a plan's entry is; None for a version that was replaced."""
+    found = _PLAN_PATH.fullmatch(entry.path)
+    if found is None:
+        return None
+    if found["sequence"]:
+        return PlanPart(found["plan_id"], int(found["version"]), int(found["sequence"]))
+    version = entry.attributes.get("version")
+    return PlanPart(found["plan_id"], version if type(version) is int else 1)
+
+
+def event_of(entry: Entry) -> EventPart | None:
+    """The event that an entry tells; None for one that is told by the delta that it announces, and for none at all."""
+    event = entry.attributes.get("event")
+    if not isinstance(event, dict) or event.get("subkind") == Subkind.PLAN_DELTA.value:
+        return None
+    return EventPart(str(event.get("subkind") or ""), str(event.get("source") or ""), event.get("payload"))
+
+
+def plan_text(entry: Entry, part: PlanPart) -> str:
+    """`<plan>`, or `<plan-update>` for what was added."""
+    shown: dict[str, str | int] = {"plan_id": part.plan_id, "version": part.version}
+    if part.sequence:
+        return _element("plan-update", shown | {"sequence": part.sequence}, fenced(entry.path, entry.body))
+    return _element("plan", shown | {"mode": str(entry.attributes.get("mode") or "")}, fenced(entry.path, entry.body))
+
+
+def event_text(entry: Entry, event: EventPart) -> str:
+    """`<event>`: the payload as one line of JSON without markup, then the message."""
+    payload = f"<payload>{_json_line(event.payload)}</payload>"
+    lines = (payload, fenced(entry.path, entry.body)) if entry.body else (payload,)
+    return _element("event", {"subkind": event.subkind, "source": event.source}, "\n".join(lines))
+
+
+def _element(tag: str, shown: dict[str, str | int], content: str) -> str:
+    return f"{open_tag(tag, shown)}\n{content}\n</{tag}>" if content else open_tag(tag, shown, "/>")
+
+
+def _json_line(payload: object) -> str:
+    return json.dumps(payload, ensure_ascii=False, separators=(",", ":")).translate(_JSON_ESCAPES)
+
+
+def without_stale(blocks: Sequence[Block]) -> Sequence[Block]:
+    """The blocks without what was added to versions that are not the latest one."""
+    parts = [block.plan for block in blocks if block.plan]
+    if not parts:
+        return blocks
+    latest = {part.plan_id: part.version for part in parts if not part.sequence}
+    return [block for block in blocks if not block.plan or latest.get(block.plan.plan_id) == block.plan.version]
+
+
+class PlanCost(Struct, frozen=True):
+    """The tokens that a plan takes with what was added to it."""
+
+    plan_id: str
+    tokens: int
+    deltas: int
+
+
+def plan_costs(blocks: Iterable[Block]) -> tuple[PlanCost, ...]:
+    """What each plan of a packet costs, largest first."""
+    by_plan: defaultdict[str, list[int]] = defaultdict(list)
+    for block in blocks:
+        if block.plan:
+            by_plan[block.plan.plan_id].append(block.s_tokens)
+    costs = (PlanCost(plan_id, sum(tokens), len(tokens) - 1) for plan_id, tokens in by_plan.items())
+    return tuple(sorted(costs, key=lambda cost: (-cost.tokens, cost.plan_id)))

@@ -1,0 +1,182 @@
+"""Which events of a run leave the packet, and the one event that stands for them.
+
+Each event stays in the log at its time, whatever the packet costs, with four exceptions:
+
+    process_completed, cron_fire    the newest EVENTS_KEPT of each source stay
+    mode_switch                     the newest one stays
+    tick                            stays for TICK_TURNS turns: its own and those that follow
+
+What leaves is archived, not removed, by effects that the caller commits with the packet, and the packet is already the
+one that follows from them: asked for again it has the same bytes and no such effects. A marker at the end of the log
+says how many have left and names the latest of them; the marker before it is archived and counts on in it. Who makes
+an event visible again that the marker names gets it back: that event stays.
+Source: RH03; decision C47; ADR 28.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Sequence
+from typing import Any, Final
+
+from msgspec import Struct, field
+
+from turnwright_assembler.domain.blocks import Block, make_block
+from turnwright_assembler.domain.effects import free_path, writer_for
+from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Visibility, to_attributes_json
+from turnwright_core.events import Subkind, event_path
+
+EVENTS_KEPT: Final = 3
+"""Events of a source that stay, of the subkinds of which only the recent ones do."""
+
+TICK_TURNS: Final = 3
+"""Turns in whose packets a tick stands."""
+
+PATHS_NAMED_MAX: Final = 20
+"""Folded events that a marker names, the latest of them; the others it counts."""
+
+PATHS_CHARS_MAX: Final = 2_000
+"""Code points of the paths that a marker names."""
+
+MARKER: Final = Subkind.SUMMARIZATION_MARKER
+SOURCE: Final = "assembler"
+"""Who reports a fold; markers of others are not touched."""
+
+_RECENT: Final = frozenset({Subkind.PROCESS_COMPLETED.value, Subkind.CRON_FIRE.value})
+
+
+class Folded(Struct, frozen=True):
+    """The blocks of a packet without what is folded, and the writes that make it so."""
+
+    blocks: tuple[Block, ...]
+    writes: tuple[EntryWrite, ...] = ()
+    gone: frozenset[str] = frozenset()
+    marker: Entry | None = None
+    """As it will be stored; None: nothing is folded now."""
+
+
+class _Counted(Struct):
+    """What markers stand for. Mutable: it is summed up."""
+
+    subkinds: Counter[str] = field(default_factory=Counter)
+    paths: list[str] = field(default_factory=list)
+
+
+def fold(blocks: tuple[Block, ...], turn: int, loop: int, divisor: int, taken: Container[str]) -> Folded:
+    """Fold what is too old in the packet of a turn; `taken` are paths that the run already sees."""
+    events = [block for block in blocks if block.event]
+    if not events:
+        return Folded(blocks)
+    markers = [block for block in events if _is_marker(block)]
+    counted = _counted(markers)
+    folding = _folding([block for block in events if block.path not in counted.paths], turn)
+    if not folding:
+        return Folded(blocks)
+    for block in folding:
+        counted.subkinds[_subkind(block)] += 1
+        counted.paths.append(block.path)
+    marker = _marker(counted, markers, turn, loop, blocks[-1].position + 1, taken)
+    gone = [block.path for block in (*folding, *markers) if block.path != marker.path]
+    shown = make_block(marker, divisor)
+    assert shown is not None, "a marker is an event"
+    staying = (block for block in blocks if block.path not in gone and block.path != marker.path)
+    archived = SetEntry(visibility=Visibility.ARCHIVED)
+    writer = writer_for("event")
+    return Folded(
+        blocks=tuple(sorted((*staying, shown), key=lambda block: (block.position, block.path))),
+        writes=(*(EntryWrite(path, archived, writer) for path in gone), _write(marker)),
+        gone=frozenset(gone),
+        marker=marker,
+    )
+
+
+def _subkind(block: Block) -> str:
+    return block.event.subkind if block.event else ""
+
+
+def _is_marker(block: Block) -> bool:
+    event = block.event
+    return event is not None and (event.subkind, event.source) == (MARKER.value, SOURCE)
+
+
+def _folding(events: Iterable[Block], turn: int) -> list[Block]:
+    """The events that leave, oldest first."""
+    groups: defaultdict[tuple[str, str], list[Block]] = defaultdict(list)
+    leaving: list[Block] = []
+    for block in events:
+        assert block.event is not None
+        subkind, source = block.event.subkind, block.event.source
+        if subkind in _RECENT:
+            groups[subkind, source].append(block)
+        elif subkind == Subkind.MODE_SWITCH.value:
+            groups[subkind, ""].append(block)
+        elif subkind == Subkind.TICK.value and block.turn <= turn - TICK_TURNS:
+            leaving.append(block)
+    for (subkind, _), group in groups.items():
+        leaving += group[: -EVENTS_KEPT if subkind in _RECENT else -1]
+    return sorted(leaving, key=lambda block: (block.position, block.path))
+
+
+def _counted(markers: Iterable[Block]) -> _Counted:
+    """What these markers say, as far as it is what a marker says."""
+    counted = _Counted()
+    for block in markers:
+        payload = block.event.payload if block.event else None
+        said: dict[str, Any] = payload if isinstance(payload, dict) else {}
+        subkinds, paths = said.get("subkinds"), said.get("paths")
+        if isinstance(subkinds, dict):
+            counted.subkinds.update({str(name): n for name, n in subkinds.items() if type(n) is int and n > 0})
+        if isinstance(paths, list):
+            counted.paths += [path for path in paths if isinstance(path, str)]
+    return counted
+
+
+def _marker(
+    counted: _Counted, markers: Sequence[Block], turn: int, loop: int, position: int, taken: Container[str]
+) -> Entry:
+    """The marker of a turn; where that turn has one already, it is written anew at its place."""
+    path = event_path(turn, MARKER, "folded")
+    before = next((block for block in markers if block.path == path), None)
+    subkinds = dict(sorted(counted.subkinds.items()))
+    payload = {"count": sum(subkinds.values()), "subkinds": subkinds, "paths": _named(counted.paths)}
+    return Entry(
+        path=path if before else free_path(path, taken),
+        scheme="event",
+        scope="",
+        body=f"{payload['count']} earlier events are archived.",
+        body_size_bytes=0,
+        attributes_json=to_attributes_json({"event": {"subkind": MARKER.value, "source": SOURCE, "payload": payload}}),
+        visibility=Visibility.VISIBLE,
+        state=State.RESOLVED,
+        outcome="",
+        writer=writer_for("event"),
+        turn=turn,
+        loop=loop,
+        position=before.position if before else position,
+        write_count=1,
+        revision=0,
+        hash="",
+        update_ms=0,
+    )
+
+
+def _named(paths: Sequence[str]) -> list[str]:
+    """The latest paths, as many as a marker names."""
+    named: list[str] = []
+    room = PATHS_CHARS_MAX
+    for path in reversed(paths[-PATHS_NAMED_MAX:]):
+        room -= len(path)
+        if room < 0:
+            break
+        named.append(path)
+    return named[::-1]
+
+
+def _write(marker: Entry) -> EntryWrite:
+    change = SetEntry(
+        body=marker.body,
+        attributes_json=marker.attributes_json,
+        visibility=Visibility.VISIBLE,
+        state=State.RESOLVED,
+    )
+    return EntryWrite(marker.path, change, marker.writer, turn=marker.turn, loop=marker.loop)
