@@ -13,6 +13,7 @@ from turnwright_core.plans.items import (
     readable_items,
     word,
 )
+from turnwright_core.plans.moved import ItemMoved, items_moved, lines_changed
 from turnwright_core.plans.plan import (
     MAIN,
     PLAN_ID,
@@ -30,6 +31,7 @@ __all__ = [
     "NO_ITEMS",
     "PLAN_ID",
     "SCHEME",
+    "ItemMoved",
     "Plan",
     "PlanDelta",
     "PlanItem",
@@ -38,7 +40,9 @@ __all__ = [
     "PlanStatus",
     "delta_path",
     "items_json",
+    "items_moved",
     "items_of",
+    "lines_changed",
     "plan_path",
     "readable_items",
     "version_path",
