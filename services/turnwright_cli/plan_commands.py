@@ -59,8 +59,8 @@ def plan_set(
 ) -> None:
     """Set a plan, or replace it whole by a new version.
 
-    An item is an object with content, and maybe priority (high, medium, low), status (pending, in_progress, completed,
-    cancelled, blocked) and evidence_paths.
+    An item is an object with content, priority (high, medium, low), status (pending, in_progress, completed, cancelled,
+    blocked) and, where it has any, evidence_paths.
     """
     from turnwright_cli.plans import set_plan
 

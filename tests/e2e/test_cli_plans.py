@@ -99,3 +99,33 @@ def test_a_run_without_plans_says_how_to_set_one(bench) -> None:
     done = bench.run("plan", "show", "r")
     assert (done.returncode, done.stdout) == (0, HEADS + "\n")
     assert "turnwright plan set r TEXT" in done.stderr
+
+
+STEPS = (
+    '[{"content": "read", "priority": "high", "status": "completed"},'
+    ' {"content": "write", "priority": "medium", "status": "in_progress"}]'
+)
+
+
+def test_items_are_set_as_json_and_shown_with_how_far_they_have_come(bench) -> None:
+    assert ok(bench.run("plan", "set", "r", "--items", "-", stdin=STEPS)) == "plan main, version 1: 1/2 items done\n"
+    assert ok(bench.run("plan", "show", "r")).splitlines()[1:] == [
+        "main\t1\t\titem\tcompleted\thigh\tread\t",
+        "main\t1\t\titem\tin_progress\tmedium\twrite\t",
+    ]
+    (shown,) = json_lines(ok(bench.run("plan", "show", "r", "--json")))
+    assert [(one["content"], one["status"]) for one in shown["items"]] == [
+        ("read", "PLAN_STATUS_COMPLETED"),
+        ("write", "PLAN_STATUS_IN_PROGRESS"),
+    ]
+    with terminal(bench, "plan", "show", "r") as person:
+        assert person.end() == 0
+    assert "[x] read (high)" in person.seen
+    assert "[~] write (in progress)" in person.seen
+    assert "\nplan main, version 1: 1/2 items done\n" in ok(bench.run("runs", "show", "r"))
+
+
+def test_a_wrong_item_is_named(bench) -> None:
+    done = bench.run("plan", "set", "r", "--items", STEPS.replace("in_progress", "half"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "items[1].status" in done.stderr
