@@ -24,7 +24,7 @@ from turnwright_client import Client, QueuedLoop, RunView
 from turnwright_client.client import entries_in, loop_in
 from turnwright_client.fold import Event
 from turnwright_core import runs
-from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.errors import MissingError, Reason, TurnwrightError
 
 _EXPIRED: Final = "Too late: the proposal expired before anybody decided."
 
@@ -116,11 +116,17 @@ class Follower:
         return await self._on_proposals(event)
 
     async def _complete(self, event: Event) -> None:
-        """Give entries of an event their whole bodies where the screen needs them: what a gap swallowed is shown."""
+        """Get what the screen needs beside an event: bodies that a gap swallowed, and what a plan was before."""
         for entry in entries_in(event):
             if self._screen.lacks(entry):
                 whole = await self._client.get_entry(self._queued.project, self._queued.run, entry.path)
                 entry.body = whole.body
+        if event.HasField("plan_updated") and self._screen.lacks_plan(plan := event.plan_updated.plan):
+            with contextlib.suppress(MissingError):
+                before = await self._client.get_plan(
+                    self._queued.project, self._queued.run, plan_id=plan.plan_id, version=plan.version - 1
+                )
+                self._screen.knew_plan(before)
 
     async def _on_status(self, status: int) -> None:
         """Abort a loop that began after Ctrl-C: the first abort met it while it was queued."""

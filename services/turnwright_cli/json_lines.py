@@ -11,7 +11,7 @@ from collections.abc import Callable
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
 from turnwright.executor.v1 import event_pb2
-from turnwright.types.v1 import entry_pb2, loop_pb2, proposal_pb2, run_pb2
+from turnwright.types.v1 import entry_pb2, loop_pb2, plan_pb2, proposal_pb2, run_pb2
 
 from turnwright_cli.changes import FileChanges
 from turnwright_client.fold import Event
@@ -39,6 +39,13 @@ class JsonScreen:
     def lacks(self, _entry: entry_pb2.Entry) -> bool:
         """Nothing: a program asks for what it needs."""
         return False
+
+    def lacks_plan(self, _plan: plan_pb2.Plan) -> bool:
+        """Nothing: the events are printed as they are."""
+        return False
+
+    def knew_plan(self, plan: plan_pb2.Plan) -> None:
+        """Nothing: nobody asks for it."""
 
     def propose(self, proposal: proposal_pb2.Proposal, *, whole: bool = False) -> None:
         """Nothing: `proposal_pending` says it."""

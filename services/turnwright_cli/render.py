@@ -6,20 +6,21 @@ the same lines come without styles and without anything that moves a cursor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import Console
 from rich.text import Text
 from turnwright.executor.v1 import event_pb2
-from turnwright.types.v1 import entry_pb2, loop_pb2, proposal_pb2, run_pb2, turn_pb2, usage_pb2
+from turnwright.types.v1 import entry_pb2, loop_pb2, plan_pb2, proposal_pb2, run_pb2, turn_pb2, usage_pb2
 
 from turnwright_cli.changes import FileChanges, change_lines
 from turnwright_cli.effects import effect_lines
 from turnwright_cli.live_output import LiveOutput, OutputLine
 from turnwright_cli.output import put
 from turnwright_cli.plain import safe_line, safe_text
+from turnwright_cli.plan_changes import PlanChanges
 from turnwright_cli.records import BODY_CHARS, SETTLED, ends_loop, record_line
 from turnwright_cli.replies import CONTENT, REASONING, ShownReplies
 from turnwright_cli.status_line import StatusLine
@@ -45,6 +46,12 @@ class Screen(Protocol):
 
     def lacks(self, entry: entry_pb2.Entry, /) -> bool:
         """Whether the whole body of an entry is needed that an event has only the beginning of."""
+
+    def lacks_plan(self, plan: plan_pb2.Plan, /) -> bool:
+        """Whether the version before is needed to show what changed in a plan."""
+
+    def knew_plan(self, plan: plan_pb2.Plan, /) -> None:
+        """The version before."""
 
     def propose(self, proposal: proposal_pb2.Proposal, *, whole: bool = False) -> None:
         """A proposal that is about to be decided; long texts are cut unless all is wanted."""
@@ -88,6 +95,7 @@ class TextScreen:
         """Whether the model has written something in this turn."""
         self._icons = "utf" in (console.encoding or "").lower()
         self._output = LiveOutput(self._output_line)
+        self._plans = PlanChanges(whole=not console.is_terminal)
 
     def begin(self, run: run_pb2.Run, sequence: int) -> None:
         if not self._sequence:
@@ -105,6 +113,12 @@ class TextScreen:
     def lacks(self, entry: entry_pb2.Entry) -> bool:
         """Whether the end of a reply is not known from an entry that was cut, nor from what came before."""
         return self._is_of_loop(entry) and self._replies.lacks(entry)
+
+    def lacks_plan(self, plan: plan_pb2.Plan) -> bool:
+        return self._plans.lacks(plan)
+
+    def knew_plan(self, plan: plan_pb2.Plan) -> None:
+        self._plans.knew(plan)
 
     def propose(self, proposal: proposal_pb2.Proposal, *, whole: bool = False) -> None:
         is_terminal = self._console.is_terminal
@@ -221,6 +235,7 @@ class TextScreen:
         entries = [entry for one in parts for entry in one.entries]
         partials = [one.partial for one in parts if one.HasField("partial")]
         self._replies.jumped()
+        self._plan_lines(self._plans.snapshot(plan for one in parts for plan in one.plans))
         thoughts = {entry.turn: entry for entry in entries if scheme_of(entry.path) == "reasoning"}
         for entry in entries:
             # The order of a snapshot has what the model thought behind what it said.
@@ -242,6 +257,16 @@ class TextScreen:
         shown = Text(f"  {'│' if self._icons else '|'} {line.text}", style="dim red" if line.is_error else "dim")
         shown.truncate(max(OUTPUT_CHARS_MIN, room - 1), overflow="ellipsis" if self._icons else "crop")
         self._line(shown)
+
+    def plan_updated(self, event: Event) -> None:
+        self._plan_lines(self._plans.updated(event.plan_updated.plan))
+
+    def plan_removed(self, event: Event) -> None:
+        self._plan_lines(self._plans.removed(event.plan_removed.plan_id))
+
+    def _plan_lines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self._line(Text(f"  {line}", style="cyan"))
 
     def progress(self, event: Event) -> None:
         """What is going on: retries are printed and counted down, the rest only shows while it lasts."""
@@ -294,6 +319,8 @@ _SHOWN: Final[Mapping[str, Callable[[TextScreen, Event], None]]] = {
     "turn_finished": TextScreen.turn_finished,
     "message_added": TextScreen.entry,
     "message_updated": TextScreen.entry,
+    "plan_updated": TextScreen.plan_updated,
+    "plan_removed": TextScreen.plan_removed,
     "notice": TextScreen.notice,
     "run_progress": TextScreen.progress,
     "output_appended": TextScreen.output,
