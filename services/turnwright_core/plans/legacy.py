@@ -1,0 +1,55 @@
+"""Plans for those who know of one list of items only: what of each plan stands in it.
+
+The list of several plans is theirs one after the other, in the order in which they were first seen (AP30); without a
+plan it is empty (AP33). Source: rows AP17, AP29-AP33.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec.structs import replace
+
+from turnwright_core.limits import PLAN_ITEM_CHARS_MAX
+from turnwright_core.plans.items import PlanItem, PlanStatus, readable_items
+from turnwright_core.plans.plan import Plan, PlanKind
+
+TOLD_AS: Final = {PlanStatus.CANCELLED: PlanStatus.COMPLETED, PlanStatus.BLOCKED: PlanStatus.PENDING}
+"""What a status is told as that such a list does not have (AP17)."""
+
+_TASK: Final = re.compile(r"[ \t]*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\[([ xX])\][ \t]+(?=\S)")
+
+
+def legacy_items(plan: Plan, file_text: str = "") -> list[PlanItem]:
+    """The items of one plan. `file_text` is what stands in the file of a file plan."""
+    if plan.kind is PlanKind.ITEMS:
+        return [replace(item, status=TOLD_AS.get(item.status, item.status)) for item in readable_items(plan.body)]
+    text = file_text if plan.kind is PlanKind.FILE else plan.body
+    tasks = list(_tasks(text))
+    places = {task.content: place for place, task in enumerate(tasks)}
+    for task in (task for delta in plan.deltas for task in _tasks(delta.text)):
+        # An addition may tell a task again, with what has become of it.
+        if (place := places.setdefault(task.content, len(tasks))) < len(tasks):
+            tasks[place] = task
+        else:
+            tasks.append(task)
+    if tasks:
+        return tasks
+    line = _first_line(text) or (_first_line(plan.body) if plan.kind is PlanKind.FILE else "")
+    return [PlanItem(line)] if line else []
+
+
+def _tasks(text: str) -> Iterator[PlanItem]:
+    """The lines of a task list: `- [x] done`."""
+    for line in text.split("\n"):
+        if found := _TASK.match(line):
+            status = PlanStatus.PENDING if found[1] == " " else PlanStatus.COMPLETED
+            yield PlanItem(line[found.end() :].strip()[:PLAN_ITEM_CHARS_MAX], status=status)
+
+
+def _first_line(text: str) -> str:
+    """The first line that says something, a heading without its marks."""
+    lines = (line.strip().lstrip("#").strip() for line in text.split("\n"))
+    return next((line[:PLAN_ITEM_CHARS_MAX] for line in lines if line), "")

@@ -1,0 +1,164 @@
+"""What a client holds of plans, which of them entries move, and the one list. Rows AP17, AP20-AP26, AP29-AP33."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from cases import Case, expect, params
+from turnwright_core.plans import Plan, PlanDelta, PlanItem, PlanKind, PlanStatus, items_json, readable_items, word
+from turnwright_core.plans.fold import PlanHeads, PlanMove
+from turnwright_core.plans.legacy import legacy_items
+from turnwright_core.plans.receiver import HeldPlans
+
+SAID_AGAIN = {"F10": "a list that did not change is not told again (AP43)"}
+
+
+def read(raw: object) -> list[PlanItem]:
+    return list(readable_items(json.dumps(raw)))
+
+
+def shown(items: list[PlanItem]) -> list[dict[str, str]]:
+    return [{"content": one.content, "priority": word(one.priority), "status": word(one.status)} for one in items]
+
+
+def content(plan: dict[str, Any]) -> dict[str, Any]:
+    """A plan of the cases, of whose items the readable ones are kept."""
+    return plan | ({"entries": shown(read(plan["entries"]))} if plan["type"] == "items" else {})
+
+
+@pytest.mark.parametrize("case", params("acp/plan_sequences.jsonl"))
+def test_a_client_holds_what_it_was_told_last(case: Case) -> None:
+    held: HeldPlans[dict[str, Any], list[dict[str, str]]] = HeldPlans()
+    for update in case["updates"]:
+        match update["sessionUpdate"]:
+            case "plan_update":
+                held.update(update["plan"]["planId"], content(update["plan"]))
+            case "plan_removed":
+                held.remove(update["planId"])
+            case "plan":
+                held.legacy = shown(read(update["entries"]))
+    assert list(held.plans.values()) == case["expect"]["plans"]
+    assert held.legacy == case["expect"]["legacy_plan"]
+
+
+def held_with(*plan_ids: str) -> HeldPlans[str, str]:
+    held: HeldPlans[str, str] = HeldPlans()
+    for plan_id in plan_ids:
+        held.update(plan_id, plan_id)
+    return held
+
+
+def test_a_plan_keeps_its_place_when_it_is_replaced_and_loses_it_when_it_is_removed() -> None:
+    """AP21, AP25."""
+    held = held_with("a", "b", "c")
+    held.update("a", "another")
+    assert list(held.plans.items()) == [("a", "another"), ("b", "b"), ("c", "c")]
+    held.remove("a")
+    held.update("a", "again")
+    assert list(held.plans) == ["b", "c", "a"]
+
+
+def test_to_remove_a_plan_that_nobody_knows_changes_nothing() -> None:
+    """AP20; identities are compared exactly: AP24."""
+    held = held_with("a")
+    for unknown in ("A", "a ", "", "b"):
+        held.remove(unknown)
+    assert list(held.plans) == ["a"]
+
+
+def test_the_one_list_is_a_slot_of_its_own() -> None:
+    """AP26."""
+    held = held_with("a")
+    held.legacy = "list"
+    held.remove("a")
+    assert (held.plans, held.legacy) == ({}, "list")
+    held.replace([("b", "b")], None)
+    assert (held.plans, held.legacy) == ({"b": "b"}, None)
+
+
+MOVED, GONE = (PlanMove("main"),), (PlanMove("main", is_removed=True),)
+
+
+def test_a_plan_moves_with_its_entry_and_with_what_is_added_to_it_and_with_nothing_else() -> None:
+    heads = PlanHeads()
+    assert heads.changed("plan://main", 3, is_new=True) == MOVED
+    assert heads.changed("plan://main/v1/1", 4, is_new=True) == MOVED
+    assert heads.changed("plan://main/v1", 5, is_new=True) == ()
+    assert heads.changed("plan://main/v1/1", 4, is_new=False) == ()
+    assert heads.changed("plan://main", 3, is_new=False) == MOVED
+    assert heads.changed("known://plan", 6, is_new=True) == ()
+    assert heads.left("plan://main/v1/1") == MOVED
+    assert heads.left("plan://main/v1") == heads.left("known://plan") == ()
+    assert heads.left("plan://main") == GONE
+    assert heads.left("plan://main/v1/1") == ()
+
+
+def test_plans_stand_in_the_order_of_their_positions_and_one_that_came_again_was_away() -> None:
+    heads = PlanHeads()
+    heads.load([("plan://b/v1/1", 9), ("plan://b", 7), ("known://x", 1), ("plan://a", 8), ("plan://b/v1", 10)])
+    assert heads.in_order() == ["b", "a"]
+    assert heads.changed("plan://b", 11, is_new=False) == (PlanMove("b", is_removed=True), PlanMove("b"))
+    assert heads.in_order() == ["a", "b"]
+
+
+def put(op: Case) -> Plan:
+    kind = PlanKind[op["type"].upper()]
+    body = json.dumps(op["entries"]) if kind is PlanKind.ITEMS else op.get("content") or op["uri"]
+    return Plan(op["planId"], kind, body)
+
+
+@pytest.mark.parametrize("case", params("acp/plan_fallback.jsonl"))
+def test_plans_are_one_list_for_who_knows_of_no_other(case: Case) -> None:
+    """AP29-AP33, AP17; the message with a text is another client's matter."""
+    held: HeldPlans[Plan, list[PlanItem]] = HeldPlans()
+    told: list[list[PlanItem]] = []
+    for op in case["ops"]:
+        if op["op"] == "put":
+            held.update(op["planId"], put(op))
+        else:
+            held.remove(op["planId"])
+        items = [item for plan in held.plans.values() for item in legacy_items(plan)]
+        if items != held.legacy:
+            held.legacy = items
+            told.append(items)
+    wanted = [
+        [{name: text for name, text in one.items() if name != "_meta"} for one in update["entries"]]
+        for update in case["expect"]["wire"]
+        if update["sessionUpdate"] == "plan"
+    ]
+    expect(case["id"], passed=[shown(items) for items in told] == wanted, exceptions=SAID_AGAIN)
+
+
+def test_a_status_that_the_list_does_not_have_is_told_as_the_nearest() -> None:
+    """AP17."""
+    plan = Plan("a", PlanKind.ITEMS, items_json([PlanItem(word(status), status=status) for status in PlanStatus]))
+    assert [word(item.status) for item in legacy_items(plan)] == [
+        "pending", "in_progress", "completed", "completed", "pending",
+    ]  # fmt: skip
+
+
+def test_the_items_of_a_text_are_its_tasks_as_its_additions_tell_them() -> None:
+    """AP31."""
+    body = "# Plan\n\n1. [ ] One\r\n  * [X] Two\n- [] none\n- [ ]  \nThree"
+    deltas = (PlanDelta(1, "Done:\n- [x] One", 0), PlanDelta(2, "- [ ] Four", 0))
+    plan = Plan("a", PlanKind.MARKDOWN, body, deltas=deltas)
+    assert [(item.content, word(item.status)) for item in legacy_items(plan)] == [
+        ("One", "completed"),
+        ("Two", "completed"),
+        ("Four", "pending"),
+    ]
+
+
+def test_the_items_of_a_file_are_those_of_its_text() -> None:
+    """AP32."""
+    plan = Plan("a", PlanKind.FILE, "docs/plan.md")
+    assert [item.content for item in legacy_items(plan, "# Steps\n- [ ] One\n- [ ] Two")] == ["One", "Two"]
+    assert [item.content for item in legacy_items(plan, "\n## Steps\nsome")] == ["Steps"]
+    assert [item.content for item in legacy_items(plan)] == ["docs/plan.md"]
+
+
+def test_a_text_of_nothing_has_no_item() -> None:
+    assert legacy_items(Plan("a", PlanKind.MARKDOWN, " \n#\n")) == []
