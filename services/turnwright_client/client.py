@@ -29,7 +29,7 @@ from turnwright.types.v1 import (
 
 from turnwright_client.control import ControlCalls
 from turnwright_client.fold import Event
-from turnwright_client.plans import PlanCalls
+from turnwright_client.plans import PLAN_FORMS, PlanCalls, PlanForm
 from turnwright_client.retrying import RepeatingPeer
 from turnwright_client.streams import StreamCalls
 from turnwright_client.watch import InboxChange, WatchPolicy, watch_events, watch_inbox
@@ -117,14 +117,20 @@ class Client(ControlCalls, PlanCalls, StreamCalls):
         answer = await self._peer.call(self._stub.Act, executor_service_pb2.ActRequest(task=task))
         return _queued(project, answer.queued)
 
-    def watch(self, project: str, run: str, after: EventCursor | None = None) -> AsyncGenerator[Event, None]:
+    def watch(
+        self, project: str, run: str, after: EventCursor | None = None, *, plans: PlanForm = "none"
+    ) -> AsyncGenerator[Event, None]:
         """Every event of the run after the cursor, or a snapshot and then every event; reconnects by itself.
 
+        `plans` says whether plans are told, each by its identity ("operations") or all as one list ("legacy").
         Close it (`contextlib.aclosing`) when you stop before it ends.
         """
+        form = PLAN_FORMS[plans]
 
         def open_stream(cursor: EventCursor | None) -> AsyncGenerator[Event, None]:
-            request = executor_service_pb2.WatchRunRequest(project=project, run=run, after=cursor, batched=True)
+            request = executor_service_pb2.WatchRunRequest(
+                project=project, run=run, after=cursor, batched=True, plans=form
+            )
             return self._messages(self._stub.WatchRun, request)
 
         return watch_events(open_stream, after, self._policy)

@@ -12,10 +12,11 @@ from typing import Final
 
 from msgspec import Struct, field
 from turnwright.executor.v1 import event_pb2, executor_service_pb2, task_pb2
-from turnwright.types.v1 import entry_pb2, proposal_pb2, run_pb2
+from turnwright.types.v1 import entry_pb2, plan_pb2, proposal_pb2, run_pb2
 
 from turnwright_core.deltas import PartialReply
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX
+from turnwright_core.plans.receiver import HeldPlans
 from turnwright_core.wire.deltas import delta_from_pb
 
 Event = executor_service_pb2.WatchRunResponse
@@ -47,13 +48,15 @@ class Partial(Struct):
 class RunView(Struct):
     """The state of a run as far as its events told it. Start empty, or with a run that a call answered.
 
-    `entries` and `proposals` are keyed by path. Bodies are cut after 16384 bytes, as they are in events.
+    `entries` and `proposals` are keyed by path. Bodies are cut after 16384 bytes, as they are in events. `held` is
+    what a watch that asked for plans was told of them.
     """
 
     run: run_pb2.Run | None = None
     entries: dict[str, entry_pb2.Entry] = field(default_factory=dict)
     proposals: dict[str, proposal_pb2.Proposal] = field(default_factory=dict)
     partial: Partial | None = None
+    held: HeldPlans[plan_pb2.Plan, list[plan_pb2.PlanItem]] = field(default_factory=HeldPlans)
     cursor: task_pb2.EventCursor | None = None
     _parts: list[event_pb2.Snapshot] = field(default_factory=list)
 
@@ -65,7 +68,7 @@ class RunView(Struct):
     __hash__ = None  # type: ignore[assignment] # it changes
 
     def _state(self) -> tuple[object, ...]:
-        return self.run, self.entries, self.proposals, self.partial
+        return self.run, self.entries, self.proposals, self.partial, list(self.held.plans.items()), self.held.legacy
 
     def apply(self, event: Event) -> None:
         """Fold one event in. Kinds that this version does not know change nothing."""
@@ -104,6 +107,8 @@ def _replace(view: RunView, parts: list[event_pb2.Snapshot]) -> None:
     view.run = last.run
     view.entries = {entry.path: entry for part in parts for entry in part.entries}
     view.proposals = {proposal.path: proposal for proposal in last.proposals}
+    legacy = list(last.legacy_plan.items) if last.HasField("legacy_plan") else None
+    view.held.replace(((plan.plan_id, plan) for part in parts for plan in part.plans), legacy)
     view.partial = None
     if last.HasField("partial"):
         pieces = [part.partial for part in parts if part.HasField("partial")]
@@ -175,6 +180,19 @@ def _run_state(view: RunView, event: Event) -> None:
     view.run = event.run_state.run
 
 
+def _plan_updated(view: RunView, event: Event) -> None:
+    plan = event.plan_updated.plan
+    view.held.update(plan.plan_id, plan)
+
+
+def _plan_removed(view: RunView, event: Event) -> None:
+    view.held.remove(event.plan_removed.plan_id)
+
+
+def _legacy_plan(view: RunView, event: Event) -> None:
+    view.held.legacy = list(event.legacy_plan.items)
+
+
 _FOLDS: Final[Mapping[str, Callable[[RunView, Event], None]]] = {
     "snapshot": _snapshot,
     "stream_started": _stream_started,
@@ -187,5 +205,8 @@ _FOLDS: Final[Mapping[str, Callable[[RunView, Event], None]]] = {
     "proposal_pending": _pending,
     "proposal_resolved": _decided,
     "run_state": _run_state,
+    "plan_updated": _plan_updated,
+    "plan_removed": _plan_removed,
+    "legacy_plan": _legacy_plan,
 }
 """What each kind of event does to the view; turns, stream ends, progress and heartbeats change nothing of it."""

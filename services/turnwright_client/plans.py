@@ -5,19 +5,34 @@ Source: architecture 9; protos/turnwright/executor/v1/plan.proto.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Final, Literal
 
-from turnwright.executor.v1 import executor_service_pb2_grpc, plan_pb2
+from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, plan_pb2
 from turnwright.types.v1 import plan_pb2 as types_pb2
+
+from turnwright_client.watch import WatchPolicy, watch_inbox
 
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import PAGE_SIZE_MAX
+
+PlanForm = Literal["none", "legacy", "operations"]
+"""In which form a watch of a run tells of its plans."""
+
+PLAN_FORMS: Final[Mapping[PlanForm, executor_service_pb2.PlanEvents.ValueType]] = {
+    "none": executor_service_pb2.PLAN_EVENTS_UNSPECIFIED,
+    "legacy": executor_service_pb2.PLAN_EVENTS_LEGACY,
+    "operations": executor_service_pb2.PLAN_EVENTS_OPERATIONS,
+}
+
+PlansMessage = plan_pb2.WatchPlansResponse
 
 
 class PlanCalls:
     """The calls of plan.proto. Every method raises TurnwrightError; an empty `plan_id` is `main`."""
 
     _peer: Peer
+    _policy: WatchPolicy
     _stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub
 
     async def set_plan(self, project: str, run: str, plan: types_pb2.Plan, request_id: str = "") -> types_pb2.Plan:
@@ -50,3 +65,17 @@ class PlanCalls:
         async for page in self._peer.pages(self._stub.ListPlans, request):
             for plan in page.plans:
                 yield plan
+
+    def watch_plans(self, project: str, run: str) -> AsyncGenerator[PlansMessage, None]:
+        """The plans of a run, then what becomes of them; reconnects by itself.
+
+        After a reconnect a snapshot replaces all. Close it (`contextlib.aclosing`) when you stop before it ends.
+        """
+
+        async def open_stream() -> AsyncGenerator[PlansMessage, None]:
+            request = plan_pb2.WatchPlansRequest(project=project, run=run)
+            async with self._peer.stream(self._stub.WatchPlans, request, None) as messages:
+                async for message in messages:
+                    yield message
+
+        return watch_inbox(open_stream, self._policy)

@@ -47,6 +47,7 @@ from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.plugins import load_plugins
 from turnwright_executor.rpc.catalogue import catalogue
 from turnwright_executor.rpc.executor_servicer import ExecutorServicer
+from turnwright_executor.rpc.plan_watch_servicer import tell_plans
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.runs.scheduler import Scheduler
@@ -58,6 +59,7 @@ from turnwright_executor.turn.generation import Generation
 from turnwright_executor.turn.loop_scope import Services
 from turnwright_executor.turn.recording import reply_reader
 from turnwright_executor.watching.hubs import Hubs
+from turnwright_executor.watching.plan_book import PlanBook
 from turnwright_executor.watching.tail import TailBounds
 
 SKILLS_FOLDER: Final = "skills"
@@ -158,10 +160,12 @@ class _Wired:
         self._calls = ToolCalls(
             ledger, tools, tool_host, self._hooks, self._hubs, settings.tool_calls_max, owner, opened
         )
+        book = PlanBook(ledger)
         self._servicer = ExecutorServicer(
             store,
             ledger,
             self._hubs,
+            book,
             self._scheduler,
             self._watches,
             self._calls,
@@ -174,6 +178,7 @@ class _Wired:
             opens_models=settings.client_models,
         )
         router.route(self._servicer)
+        tell_plans(self._servicer, book)
 
     def _listening(self, address: str) -> None:
         """Look for work once others can reach who does it: they are to hear of it from here."""

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Cursor, Entry, EntryWrite
+from turnwright_core.plans import Plan
 from turnwright_core.runs import Loop, LoopEnd, Model, Run, Spending, Turn, TurnRequest, TurnResult
 from turnwright_core.schemes import Scheme
 from turnwright_executor.domain.addresses import RunAddress
@@ -207,6 +208,10 @@ class Ledger(Protocol):
 
     async def file_constraints(self, project: str) -> list[FileConstraint]:
         """What a project says of its files."""
+        ...
+
+    async def get_plan(self, address: RunAddress, plan_id: str) -> Plan:
+        """The latest version of a plan. Raises ENTRY_NOT_FOUND."""
         ...
 
     def watch(self, address: RunAddress, after: Cursor, body_bytes_max: int) -> AsyncGenerator[RunChanges, None]:

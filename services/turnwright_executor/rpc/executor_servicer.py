@@ -13,6 +13,7 @@ from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.workspaces import Admits, Locate
 from turnwright_executor.rpc.control_servicer import ExecutorControlRpcs
 from turnwright_executor.rpc.plan_servicer import ExecutorPlanRpcs
+from turnwright_executor.rpc.plan_watch_servicer import PlanWatchRpcs
 from turnwright_executor.rpc.proposal_servicer import ExecutorProposalRpcs
 from turnwright_executor.rpc.query_servicer import QueryRpcs
 from turnwright_executor.rpc.stream_servicer import ExecutorStreamRpcs
@@ -21,6 +22,7 @@ from turnwright_executor.rpc.watch_servicer import WatchRpcs
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
+from turnwright_executor.watching.plan_book import PlanBook
 
 
 class ExecutorServicer(
@@ -29,6 +31,7 @@ class ExecutorServicer(
     ExecutorProposalRpcs,
     ExecutorControlRpcs,
     ExecutorPlanRpcs,
+    PlanWatchRpcs,
     QueryRpcs,
     ExecutorStreamRpcs,
     executor_service_pb2_grpc.ExecutorServiceServicer,
@@ -40,6 +43,7 @@ class ExecutorServicer(
         store: Peer,
         ledger: Ledger,
         hubs: Hubs,
+        plans: PlanBook,
         scheduler: Scheduler,
         watches: OpenWatches,
         calls: ToolCalls,
@@ -56,6 +60,7 @@ class ExecutorServicer(
         self.store, self.rows = store, store_service_pb2_grpc.StoreServiceStub(store.channel)
         self._ledger = ledger
         self._hubs = hubs
+        self._plans = plans
         self._scheduler = scheduler
         self._watches = watches
         self._calls = calls

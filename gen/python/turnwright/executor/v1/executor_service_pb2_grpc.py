@@ -208,6 +208,11 @@ class ExecutorServiceStub(object):
                 request_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.ListPlansRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.ListPlansResponse.FromString,
                 _registered_method=True)
+        self.WatchPlans = channel.unary_stream(
+                '/turnwright.executor.v1.ExecutorService/WatchPlans',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.WatchPlansRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.WatchPlansResponse.FromString,
+                _registered_method=True)
         self.ListModels = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/ListModels',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.ListModelsRequest.SerializeToString,
@@ -487,6 +492,13 @@ class ExecutorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchPlans(self, request, context):
+        """Streams the plans of a run: a snapshot, then every change, with heartbeats, until the caller ends it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListModels(self, request, context):
         """Lists the models that runs may name.
         """
@@ -698,6 +710,11 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     servicer.ListPlans,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.ListPlansRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.ListPlansResponse.SerializeToString,
+            ),
+            'WatchPlans': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchPlans,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.WatchPlansRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.WatchPlansResponse.SerializeToString,
             ),
             'ListModels': grpc.unary_unary_rpc_method_handler(
                     servicer.ListModels,
@@ -1607,6 +1624,33 @@ class ExecutorService(object):
             '/turnwright.executor.v1.ExecutorService/ListPlans',
             turnwright_dot_executor_dot_v1_dot_plan__pb2.ListPlansRequest.SerializeToString,
             turnwright_dot_executor_dot_v1_dot_plan__pb2.ListPlansResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchPlans(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/WatchPlans',
+            turnwright_dot_executor_dot_v1_dot_plan__pb2.WatchPlansRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_plan__pb2.WatchPlansResponse.FromString,
             options,
             channel_credentials,
             insecure,

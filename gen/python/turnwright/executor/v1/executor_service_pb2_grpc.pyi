@@ -121,6 +121,8 @@ class ExecutorServiceStub:
     """Reads a plan, its latest version or an earlier one."""
     ListPlans: _grpc.UnaryUnaryMultiCallable[_plan_pb2.ListPlansRequest, _plan_pb2.ListPlansResponse]
     """Lists the plans of a run."""
+    WatchPlans: _grpc.UnaryStreamMultiCallable[_plan_pb2.WatchPlansRequest, _plan_pb2.WatchPlansResponse]
+    """Streams the plans of a run: a snapshot, then every change, with heartbeats, until the caller ends it."""
     ListModels: _grpc.UnaryUnaryMultiCallable[_query_pb2.ListModelsRequest, _query_pb2.ListModelsResponse]
     """Lists the models that runs may name."""
     AddModel: _grpc.UnaryUnaryMultiCallable[_control_pb2.AddModelRequest, _control_pb2.AddModelResponse]
@@ -223,6 +225,8 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     """Reads a plan, its latest version or an earlier one."""
     ListPlans: _aio.UnaryUnaryMultiCallable[_plan_pb2.ListPlansRequest, _plan_pb2.ListPlansResponse]  # type: ignore[assignment]
     """Lists the plans of a run."""
+    WatchPlans: _aio.UnaryStreamMultiCallable[_plan_pb2.WatchPlansRequest, _plan_pb2.WatchPlansResponse]  # type: ignore[assignment]
+    """Streams the plans of a run: a snapshot, then every change, with heartbeats, until the caller ends it."""
     ListModels: _aio.UnaryUnaryMultiCallable[_query_pb2.ListModelsRequest, _query_pb2.ListModelsResponse]  # type: ignore[assignment]
     """Lists the models that runs may name."""
     AddModel: _aio.UnaryUnaryMultiCallable[_control_pb2.AddModelRequest, _control_pb2.AddModelResponse]  # type: ignore[assignment]
@@ -514,6 +518,14 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_plan_pb2.ListPlansResponse, _abc.Awaitable[_plan_pb2.ListPlansResponse]]:
         """Lists the plans of a run."""
+
+    @_abc_1.abstractmethod
+    def WatchPlans(
+        self,
+        request: _plan_pb2.WatchPlansRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_plan_pb2.WatchPlansResponse], _abc.AsyncIterator[_plan_pb2.WatchPlansResponse]]:
+        """Streams the plans of a run: a snapshot, then every change, with heartbeats, until the caller ends it."""
 
     @_abc_1.abstractmethod
     def ListModels(

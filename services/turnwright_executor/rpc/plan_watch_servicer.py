@@ -1,0 +1,91 @@
+"""WatchPlans, and the form in which WatchRun tells of plans.
+
+WatchPlans needs no owner: plans are in the store, and every executor hears from it what becomes of them.
+Source: architecture 7, 9; rows AP03, AP43.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Any, Final
+
+from turnwright.executor.v1 import event_pb2, plan_pb2
+from turnwright.executor.v1.executor_service_pb2 import (
+    PLAN_EVENTS_OPERATIONS,
+    PlanEvents,
+    WatchRunRequest,
+    WatchRunResponse,
+)
+
+from turnwright_core.checks import invalid
+from turnwright_core.entries import Tier
+from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.rpc.forwarding import Forwarding, check_floor
+from turnwright_executor.rpc.watches import OpenWatches
+from turnwright_executor.watching.hubs import Hubs
+from turnwright_executor.watching.plan_book import PlanBook
+from turnwright_executor.watching.plan_telling import plan_telling
+
+WatchHandler = Callable[[WatchRunRequest, Any], AsyncIterator[WatchRunResponse]]
+
+_FORMS: Final = PlanEvents.values()
+
+
+class PlanWatchRpcs(Forwarding):
+    """WatchPlans."""
+
+    _hubs: Hubs
+    _watches: OpenWatches
+    _plans: PlanBook
+    _heartbeat_s: float
+
+    async def WatchPlans(
+        self, request: plan_pb2.WatchPlansRequest, context: Any
+    ) -> AsyncIterator[plan_pb2.WatchPlansResponse]:
+        check_floor(Tier.CLIENT, "WatchPlans")
+        address = RunAddress(request.project, request.run)
+        async with (
+            self._hubs.hold(address) as hub,
+            contextlib.aclosing(hub.watch(None, batched=True)) as events,
+            contextlib.aclosing(
+                _of_plans(plan_telling(PLAN_EVENTS_OPERATIONS, self._plans, address).over(events))
+            ) as changes,
+            contextlib.aclosing(self._watches.follow(changes, self._heartbeat_s)) as following,
+        ):
+            async for change in following:
+                yield change or plan_pb2.WatchPlansResponse(heartbeat=event_pb2.Heartbeat())
+
+
+async def _of_plans(events: AsyncGenerator[WatchRunResponse]) -> AsyncGenerator[plan_pb2.WatchPlansResponse]:
+    """What a run's events tell of its plans; silence is told by who sends it."""
+    part = 0
+    async with contextlib.aclosing(events):
+        async for event in events:
+            match event.WhichOneof("event"):
+                case "snapshot" if event.snapshot.plans or event.snapshot.last:
+                    last = event.snapshot.last
+                    shown = plan_pb2.PlansSnapshot(part=part, last=last, plans=event.snapshot.plans)
+                    yield plan_pb2.WatchPlansResponse(snapshot=shown)
+                    part = 0 if last else part + 1
+                case "plan_updated":
+                    yield plan_pb2.WatchPlansResponse(updated=event.plan_updated)
+                case "plan_removed":
+                    yield plan_pb2.WatchPlansResponse(removed=event.plan_removed)
+
+
+def tell_plans(servicer: Any, book: PlanBook) -> None:
+    """Have WatchRun of a servicer tell of plans, beside all that it tells, those who ask for it."""
+    watch: WatchHandler = servicer.WatchRun
+
+    def chosen(request: WatchRunRequest, context: Any) -> AsyncIterator[WatchRunResponse]:
+        if not request.plans:
+            return watch(request, context)
+        if request.plans not in _FORMS:
+            raise invalid("plans", f"Plans are told as LEGACY or OPERATIONS; there is no form {request.plans}.")
+        telling = plan_telling(request.plans, book, RunAddress(request.project, request.run))
+        # Whoever answers tells of entries: what they are as plans is told here, where the watcher is.
+        request.ClearField("plans")
+        return telling.over(watch(request, context))
+
+    servicer.WatchRun = chosen

@@ -1,0 +1,261 @@
+"""Plans as a watch is told them, in the form that it asked for.
+
+Theory of operation. The events of a run tell of plans as of all entries: what changes one has a number, and its body is
+cut. A watch that asked for plans is told more on its way out: before each event that changes a plan, the plan as the
+store has it then, without a number of its own. So neither the tail of a hub nor a relay holds a plan, all watchers have
+the same numbers, one that comes back before the event hears the plan again, and a watch without plans costs what it
+did. Of changes that were there at the same time the watcher hears the last; what it has is not told again (AP43).
+Source: architecture 7; rows AP03, AP07, AP21-AP25, AP29-AP33, AP43.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final
+
+from turnwright.executor.v1 import event_pb2
+from turnwright.executor.v1.executor_service_pb2 import PLAN_EVENTS_LEGACY, PlanEvents, WatchRunResponse
+from turnwright.executor.v1.task_pb2 import EventCursor
+
+from turnwright_core.errors import TurnwrightError
+from turnwright_core.limits import CHUNK_BYTES, PAGE_BYTES_MAX
+from turnwright_core.plans import SCHEME
+from turnwright_core.plans.fold import PlanHeads, PlanMove
+from turnwright_core.wire.events import events_of
+from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.domain.endings import AWAY, GONE
+from turnwright_executor.watching.events import in_batches
+from turnwright_executor.watching.hub import FEED_BACKOFF
+from turnwright_executor.watching.plan_book import PlanBook, PlanMoment, ReadPlan
+
+LIST_BYTES_MAX: Final = PAGE_BYTES_MAX
+"""Longest list of all plans; what is behind that is not told."""
+
+
+class PlanTelling(ABC):
+    """What one watch is told of the plans of its run."""
+
+    def __init__(self, book: PlanBook, address: RunAddress) -> None:
+        self._book = book
+        self._address = address
+        self._heads = PlanHeads()
+        self._knows_all = False
+        """Whether the watcher was told of all plans: it was given a snapshot."""
+        self._moved_at: dict[str, PlanMoment] = {}
+        """When each plan moved last, as far as the events told it."""
+        self._read: ReadPlan | None = None
+
+    async def over(self, messages: Any) -> AsyncGenerator[WatchRunResponse]:
+        """The messages, with what tells of plans among them; closes where they come from. Raises TurnwrightError."""
+        async with contextlib.aclosing(messages):
+            async for message in messages:
+                if message.HasField("snapshot"):
+                    coming = self._snapshot(message)
+                elif any(map(_is_of_plan, events_of(message))):
+                    coming = self._among(events_of(message))
+                else:
+                    yield message
+                    continue
+                async for told in coming:
+                    yield told
+
+    async def _snapshot(self, message: WatchRunResponse) -> AsyncIterator[WatchRunResponse]:
+        part, at = message.snapshot, _moment(message)
+        if part.part == 0:
+            self._heads.load(())
+            self._moved_at.clear()
+        for entry in part.entries:
+            for move in self._heads.changed(entry.path, entry.position, is_new=True):
+                self._moved_at[move.plan_id] = at
+        if not part.last:
+            yield message
+            return
+        self._knows_all = True
+        async for told in self._finished(message):
+            yield told
+
+    async def _among(self, told: Iterable[WatchRunResponse]) -> AsyncIterator[WatchRunResponse]:
+        waiting: list[WatchRunResponse] = []
+        for event in told:
+            if moves := self._moves(event):
+                for message in in_batches(waiting):
+                    yield message
+                waiting = []
+                async for message in self._moved(moves, event):
+                    yield message
+            waiting.append(event)
+        for message in in_batches(waiting):
+            yield message
+
+    def _moves(self, event: WatchRunResponse) -> tuple[PlanMove, ...]:
+        match event.WhichOneof("event"):
+            case "message_added":
+                entry = event.message_added.entry
+                moves = self._heads.changed(entry.path, entry.position, is_new=True)
+            case "message_updated":
+                entry = event.message_updated.entry
+                moves = self._heads.changed(entry.path, entry.position, is_new=False)
+            case "message_removed":
+                moves = self._heads.left(event.message_removed.path)
+            case _:
+                return ()
+        for move in moves:
+            self._moved_at[move.plan_id] = _moment(event)
+        return moves
+
+    @abstractmethod
+    def _finished(self, message: WatchRunResponse) -> AsyncIterator[WatchRunResponse]:
+        """The last part of a snapshot, with the plans before it and in it."""
+
+    @abstractmethod
+    def _moved(self, moves: Sequence[PlanMove], event: WatchRunResponse) -> AsyncIterator[WatchRunResponse]:
+        """What is told before an event that moves some plans."""
+
+    async def _find(self, plan_id: str, event: WatchRunResponse) -> AsyncIterator[WatchRunResponse]:
+        """Read a plan into `_read`; while the store is away the watcher hears that it is not alone."""
+        self._read = None
+        at = self._moved_at.get(plan_id) or _moment(event)
+
+        async def read() -> None:
+            self._read = await self._book.plan(self._address, plan_id, at)
+
+        async for beat in _patiently(read, event):
+            yield beat
+
+
+class OperationsTelling(PlanTelling):
+    """Each plan by its identity."""
+
+    def __init__(self, book: PlanBook, address: RunAddress) -> None:
+        super().__init__(book, address)
+        self._told: dict[str, tuple[int, int]] = {}
+        """The content of each plan that the watcher has."""
+
+    async def _finished(self, message: WatchRunResponse) -> AsyncIterator[WatchRunResponse]:
+        self._told.clear()
+        last, size = message.snapshot, 0
+        part = event_pb2.Snapshot(part=last.part, run=last.run)
+        for plan_id in self._heads.in_order():
+            async for beat in self._find(plan_id, message):
+                yield beat
+            if not (found := self._read):
+                continue
+            self._told[plan_id] = found.content
+            more = found.plan.ByteSize()
+            if size and size + more > CHUNK_BYTES:
+                yield WatchRunResponse(cursor=message.cursor, time=message.time, snapshot=part)
+                part, size = event_pb2.Snapshot(part=part.part + 1, run=last.run), 0
+            part.plans.append(found.plan)
+            size += more
+        if size and last.ByteSize() + size > CHUNK_BYTES:
+            yield WatchRunResponse(cursor=message.cursor, time=message.time, snapshot=part)
+            last.part = part.part + 1
+        else:
+            last.part = part.part
+            last.plans.extend(part.plans)
+        yield message
+
+    async def _moved(self, moves: Sequence[PlanMove], event: WatchRunResponse) -> AsyncIterator[WatchRunResponse]:
+        for move in moves:
+            if move.is_removed:
+                before = self._told.pop(move.plan_id, None)
+                if before or not self._knows_all:
+                    yield _before(event, plan_removed=event_pb2.PlanRemoved(plan_id=move.plan_id))
+                continue
+            async for beat in self._find(move.plan_id, event):
+                yield beat
+            if (found := self._read) and self._told.get(move.plan_id) != found.content:
+                self._told[move.plan_id] = found.content
+                yield _before(event, plan_updated=event_pb2.PlanUpdated(plan=found.plan))
+
+
+class LegacyTelling(PlanTelling):
+    """All plans as one list."""
+
+    def __init__(self, book: PlanBook, address: RunAddress) -> None:
+        super().__init__(book, address)
+        self._told: event_pb2.LegacyPlan | None = None
+        """The list that the watcher has; None where that is not known."""
+        self._list = event_pb2.LegacyPlan()
+
+    async def _finished(self, message: WatchRunResponse) -> AsyncIterator[WatchRunResponse]:
+        async for beat in self._listed(message):
+            yield beat
+        self._told = self._list
+        message.snapshot.legacy_plan.CopyFrom(self._list)
+        yield message
+
+    async def _moved(self, moves: Sequence[PlanMove], event: WatchRunResponse) -> AsyncIterator[WatchRunResponse]:
+        if moves and not self._knows_all:
+            async for beat in _patiently(self._learn, event):
+                yield beat
+        async for beat in self._listed(event):
+            yield beat
+        if self._list != self._told:
+            self._told = self._list
+            yield _before(event, legacy_plan=self._list)
+
+    async def _learn(self) -> None:
+        """Find the plans that were there before the first event."""
+        self._heads.load(await self._book.positions(self._address))
+        self._knows_all = True
+
+    async def _listed(self, event: WatchRunResponse) -> AsyncIterator[WatchRunResponse]:
+        """Make the list as it is now."""
+        made, size = event_pb2.LegacyPlan(), 0
+        for plan_id in self._heads.in_order():
+            async for beat in self._find(plan_id, event):
+                yield beat
+            for item in self._read.items if self._read else ():
+                size += item.ByteSize()
+                if size <= LIST_BYTES_MAX:
+                    made.items.append(item)
+        self._list = made
+
+
+def plan_telling(form: PlanEvents.ValueType, book: PlanBook, address: RunAddress) -> PlanTelling:
+    """What a watch is told that asked for this form."""
+    return (LegacyTelling if form == PLAN_EVENTS_LEGACY else OperationsTelling)(book, address)
+
+
+async def _patiently(read: Callable[[], Awaitable[None]], event: WatchRunResponse) -> AsyncIterator[WatchRunResponse]:
+    """Heartbeats until the store can be read; a run that is gone has nothing. Raises TurnwrightError."""
+    for pause_s in FEED_BACKOFF.pauses():
+        try:
+            await read()
+            return
+        except TurnwrightError as error:
+            if error.reason in GONE:
+                return
+            if error.reason not in AWAY:
+                raise
+        yield _before(event, heartbeat=event_pb2.Heartbeat())
+        await asyncio.sleep(pause_s)
+
+
+def _is_of_plan(event: WatchRunResponse) -> bool:
+    """Whether an event is of an entry that belongs to a plan."""
+    match event.WhichOneof("event"):
+        case "message_added":
+            return event.message_added.entry.scheme == SCHEME
+        case "message_updated":
+            return event.message_updated.entry.scheme == SCHEME
+        case "message_removed":
+            return event.message_removed.path.startswith(f"{SCHEME}://")
+        case _:
+            return False
+
+
+def _moment(event: WatchRunResponse) -> PlanMoment:
+    return PlanMoment(event.cursor.epoch, event.cursor.seq)
+
+
+def _before(event: WatchRunResponse, **told: Any) -> WatchRunResponse:
+    """What is told at the moment before an event, or at that of a snapshot."""
+    cursor = EventCursor(epoch=event.cursor.epoch, seq=event.cursor.seq)
+    if not event.HasField("snapshot"):
+        cursor.seq -= 1
+    return WatchRunResponse(cursor=cursor, time=event.time, **told)

@@ -1,0 +1,329 @@
+"""Who watches a run hears of its plans in the form that it asked for. Rows AP03, AP07, AP17, AP20-AP26, AP29-AP33, AP43."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+
+import pytest
+from turnwright.types.v1 import plan_pb2
+
+from contract.executor.replicas import two_executors
+from services import running
+from turnwright_client import RunView
+from turnwright_core.errors import TurnwrightError
+from turnwright_core.limits import PLAN_BODY_BYTES_MAX, PLAN_DELTA_BYTES_MAX, STOCK_MESSAGE_BYTES_MAX
+
+pytestmark = pytest.mark.asyncio
+
+DONE = '<update status="200">Done.</update>'
+OF_PLANS = ("plan_updated", "plan_removed", "legacy_plan")
+
+
+async def ended(services, run="r"):
+    """A run whose first loop has ended."""
+    services.script(DONE)
+    await services.until(await services.act(run=run))
+    services.events.clear()
+
+
+def markdown(plan_id, body, **more):
+    return plan_pb2.Plan(plan_id=plan_id, kind=plan_pb2.PLAN_KIND_MARKDOWN, body=body, **more)
+
+
+def checklist(plan_id, *steps):
+    items = [{"content": name, "priority": "high", "status": status} for name, status in steps]
+    return plan_pb2.Plan(plan_id=plan_id, kind=plan_pb2.PLAN_KIND_ITEMS, body=json.dumps(items))
+
+
+class Watcher:
+    """What one watch is told, kept and folded."""
+
+    def __init__(self, services, client=None, run="r", after=None, form="operations"):
+        self.events, self.view = [], RunView()
+        self._opened = (client or services.client, services.project, run, after, form)
+
+    async def __aenter__(self):
+        client, project, run, after, form = self._opened
+        self._task = asyncio.create_task(self._follow(client.watch(project, run, after, plans=form)))
+        return self
+
+    async def __aexit__(self, *_):
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _follow(self, stream):
+        async with contextlib.aclosing(stream):
+            async for event in stream:
+                self.events.append(event)
+                self.view.apply(event)
+
+    async def until(self, condition):
+        async with asyncio.timeout(30):
+            while not condition(self):
+                if self._task.done():
+                    self._task.result()
+                await asyncio.sleep(0.02)
+        return self
+
+    async def began(self):
+        return await self.until(lambda one: one.view.run is not None)
+
+    def told(self):
+        """What was told of plans, in short."""
+        return [short(event) for event in self.events if event.WhichOneof("event") in OF_PLANS]
+
+    @property
+    def bodies(self):
+        return {plan_id: plan.body for plan_id, plan in self.view.held.plans.items()}
+
+    @property
+    def items(self):
+        found = self.view.held.legacy
+        return None if found is None else [item.content for item in found]
+
+
+def short(event):
+    match event.WhichOneof("event"):
+        case "plan_updated":
+            plan = event.plan_updated.plan
+            return (plan.plan_id, plan.version, len(plan.deltas))
+        case "plan_removed":
+            return event.plan_removed.plan_id
+        case _:
+            return [item.content for item in event.legacy_plan.items]
+
+
+def has_seen(path):
+    """Whether a watcher was told of an entry."""
+    return lambda one: path in one.view.entries
+
+
+async def test_each_change_of_a_plan_is_told_with_the_whole_plan(services) -> None:
+    """AP07, AP21, AP22, AP23, AP24, AP25."""
+    await ended(services)
+    client, at = services.client, (services.project, "r")
+    async with Watcher(services) as watcher:
+        await watcher.began()
+        assert watcher.view.held.plans == {}
+        for step, change in enumerate((
+            client.set_plan(*at, markdown("", "# One")),
+            client.update_plan(*at, "more", plan_id="main"),
+            client.set_plan(*at, checklist("Main", ("a", "pending"))),
+            client.set_plan(*at, checklist("main")),
+            client.remove_plan(*at, plan_id="main"),
+            client.set_plan(*at, markdown("main", "# Again")),
+        )):  # fmt: skip
+            await change
+            await watcher.until(lambda one, wanted=step + 1: len(one.told()) == wanted)
+        assert watcher.told() == [
+            ("main", 1, 0),
+            ("main", 1, 1),
+            ("Main", 1, 0),
+            ("main", 2, 0),
+            "main",
+            ("main", 3, 0),
+        ]
+    assert list(watcher.bodies.items()) == [("Main", watcher.bodies["Main"]), ("main", "# Again")]
+    assert [item.content for item in watcher.view.held.plans["Main"].items] == ["a"]
+    async with Watcher(services) as late:
+        await late.began()
+    assert late.view.held == watcher.view.held
+    assert list(late.bodies) == list(watcher.bodies)
+
+
+async def test_plans_raise_no_number_and_come_before_the_entry_that_tells_of_them(services) -> None:
+    await ended(services)
+    async with Watcher(services) as asked, Watcher(services, form="none") as plain:
+        await asked.began()
+        await plain.began()
+        await services.client.set_plan(services.project, "r", markdown("main", "# One"))
+        await asked.until(has_seen("plan://main"))
+        await plain.until(lambda one: one.view.cursor == asked.view.cursor)
+    kinds = [event.WhichOneof("event") for event in asked.events]
+    place = kinds.index("plan_updated")
+    before, plan, after = asked.events[place - 1 : place + 2]
+    assert (plan.cursor, after.cursor.seq) == (before.cursor, before.cursor.seq + 1)
+    assert after.message_added.entry.path == "plan://main"
+    without = [event for event in asked.events if event.WhichOneof("event") not in OF_PLANS]
+    assert [event.cursor for event in without] == [event.cursor for event in plain.events]
+    assert not any(event.WhichOneof("event") in OF_PLANS for event in plain.events)
+
+
+async def test_two_watchers_of_a_run_hear_each_its_own_form(services) -> None:
+    """AP03, AP26, AP29, AP30, AP33."""
+    await ended(services)
+    client, at = services.client, (services.project, "r")
+    async with Watcher(services) as asked, Watcher(services, form="legacy") as old:
+        await asked.began()
+        await old.began()
+        assert (old.items, asked.view.held.legacy) == ([], None)
+        await client.set_plan(*at, checklist("b", ("b1", "pending")))
+        await old.until(lambda one: one.items == ["b1"])
+        await client.set_plan(*at, markdown("a", "Text\n- [x] a1\n- [ ] a2"))
+        await old.until(lambda one: one.items == ["b1", "a1", "a2"])
+        await client.remove_plan(*at, plan_id="b")
+        await old.until(lambda one: one.items == ["a1", "a2"])
+        await client.remove_plan(*at, plan_id="a")
+        await old.until(lambda one: one.items == [])
+        await asked.until(lambda one: len(one.told()) == 4)
+    assert asked.told() == [("b", 1, 0), ("a", 1, 0), "b", "a"]
+    assert old.told() == [["b1"], ["b1", "a1", "a2"], ["a1", "a2"], []]
+
+
+async def test_a_list_is_told_without_what_its_readers_do_not_know(services) -> None:
+    """AP17, AP31, AP32."""
+    await ended(services)
+    (services.files / "plan.md").write_text("# Steps\n- [ ] from the file\n")
+    client, at = services.client, (services.project, "r")
+    await client.set_plan(*at, checklist("a", ("one", "cancelled"), ("two", "blocked")))
+    await client.set_plan(*at, markdown("b", "\n## A heading\ntext"))
+    await client.set_plan(*at, plan_pb2.Plan(plan_id="c", kind=plan_pb2.PLAN_KIND_FILE, body="nowhere.md"))
+    async with Watcher(services, form="legacy") as old:
+        await old.began()
+    names = plan_pb2.PlanStatus.Name
+    assert [(item.content, names(item.status)) for item in old.view.held.legacy] == [
+        ("one", "PLAN_STATUS_COMPLETED"),
+        ("two", "PLAN_STATUS_PENDING"),
+        ("A heading", "PLAN_STATUS_PENDING"),
+        ("nowhere.md", "PLAN_STATUS_PENDING"),
+    ]
+
+
+async def test_what_a_watcher_has_is_not_told_again(services) -> None:
+    """AP43: the list is the same, though a plan is another one."""
+    await ended(services)
+    client, at = services.client, (services.project, "r")
+    async with Watcher(services, form="legacy") as old, Watcher(services) as asked:
+        await old.began()
+        await asked.began()
+        for body in ("# A\nfirst", "# A\nsecond", "# A\nthird"):
+            await client.set_plan(*at, markdown("main", body))
+        await client.update_plan(*at, "no task")
+        await client.set_plan(*at, markdown("other", "# B"))
+        await old.until(has_seen("plan://other"))
+        await asked.until(has_seen("plan://other"))
+    assert old.told() == [["A"], ["A", "B"]]
+    contents = asked.told()
+    assert len(contents) == len(set(contents))
+    assert contents[-2:] == [("main", 3, 1), ("other", 1, 0)]
+
+
+async def test_a_watcher_that_comes_back_hears_what_it_missed_and_no_snapshot(services) -> None:
+    await ended(services)
+    client, at = services.client, (services.project, "r")
+    await client.set_plan(*at, markdown("first", "- [ ] 1"))
+    async with Watcher(services) as asked:
+        await asked.began()
+    cursor = asked.view.cursor
+    await client.set_plan(*at, markdown("main", "- [ ] 2"))
+    await client.remove_plan(*at, plan_id="first")
+    async with Watcher(services, after=cursor) as back, Watcher(services, after=cursor, form="legacy") as old:
+        await back.until(lambda one: len(one.told()) == 2)
+        await old.until(lambda one: one.items == ["2"])
+    assert back.told() == [("main", 1, 0), "first"]
+    assert not any(event.HasField("snapshot") for event in back.events + old.events)
+    # Cut off behind what was told of the plan: the event is still to come, and brings it again.
+    told = next(event for event in back.events if event.WhichOneof("event") == "plan_updated")
+    async with Watcher(services, after=told.cursor) as again:
+        await again.until(lambda one: len(one.told()) == 2)
+    assert again.told() == back.told()
+
+
+async def test_plans_of_any_length_come_in_messages_that_every_client_takes(services) -> None:
+    """A snapshot of many long plans comes in parts; a watch that is not batched is told the same."""
+    await ended(services)
+    client, at = services.client, (services.project, "r")
+    body = "é" * (PLAN_BODY_BYTES_MAX // 2)
+    for number in range(6):
+        await client.set_plan(*at, markdown(f"p{number}", body))
+    for _ in range(16):
+        await client.update_plan(*at, "x" * PLAN_DELTA_BYTES_MAX, plan_id="p3")
+    async with Watcher(services) as asked:
+        await asked.began()
+        parts = [event.snapshot for event in asked.events]
+        await client.update_plan(*at, "last", plan_id="p0")
+        await asked.until(lambda one: one.told())
+    assert [part.part for part in parts] == list(range(len(parts)))
+    assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
+    assert max(event.ByteSize() for event in asked.events) < STOCK_MESSAGE_BYTES_MAX // 4
+    assert list(asked.bodies) == [f"p{number}" for number in range(6)]
+    assert set(asked.bodies.values()) == {body}
+    assert len(asked.view.held.plans["p3"].deltas) == 16
+    assert asked.told() == [("p0", 1, 1)]
+
+
+async def test_through_an_executor_that_does_not_own_the_run_a_watch_has_its_form(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    async with two_executors(tmp_path) as (services, other, _seen):
+        (services.root / "m.txt").write_text(
+            f"=== reply chunk_chars=2 delay_ms=50 ===\n{'A long thought. ' * 12}\n{DONE}\n"
+        )
+        await services.act()
+        at = (services.project, "r")
+        async with contextlib.AsyncExitStack() as watching:
+            open_ = watching.enter_async_context
+            asked = [await open_(Watcher(services, other)) for _ in range(2)]
+            old = await open_(Watcher(services, other, form="legacy"))
+            here = await open_(Watcher(services))
+            for watcher in (*asked, old, here):
+                await watcher.began()
+            await other.set_plan(*at, markdown("main", "- [ ] one"))
+            await other.set_plan(*at, checklist("b", ("two", "pending")))
+            for watcher in (*asked, here):
+                await watcher.until(lambda one: set(one.bodies) == {"main", "b"})
+            await old.until(lambda one: one.items == ["one", "two"])
+            await other.remove_plan(*at)
+            for watcher in (*asked, here):
+                await watcher.until(lambda one: set(one.bodies) == {"b"})
+            await old.until(lambda one: one.items == ["two"])
+        assert asked[0].view.cursor.epoch == here.view.cursor.epoch
+
+
+async def watched_plans(client, project, wanted):
+    """The short forms of the first messages of a watch of plans."""
+    told = []
+    async with asyncio.timeout(30), contextlib.aclosing(client.watch_plans(project, "r")) as messages:
+        async for message in messages:
+            match message.WhichOneof("event"):
+                case "snapshot":
+                    told.append([plan.plan_id for plan in message.snapshot.plans])
+                case "updated":
+                    told.append((message.updated.plan.plan_id, message.updated.plan.version))
+                case "removed":
+                    told.append(message.removed.plan_id)
+                case kind:
+                    told.append(kind)
+            if len(told) >= wanted:
+                return told
+    raise AssertionError("the watch ended")
+
+
+async def test_the_plans_of_a_run_can_be_watched_by_themselves_anywhere(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    async with two_executors(tmp_path) as (services, other, _seen):
+        await ended(services)
+        client, at = services.client, (services.project, "r")
+        await client.set_plan(*at, markdown("z", "# Z"))
+        await client.set_plan(*at, markdown("a", "# A"))
+        watches = [asyncio.create_task(watched_plans(one, services.project, 4)) for one in (client, other)]
+        await asyncio.sleep(0.5)
+        await client.set_plan(*at, markdown("z", "# Z2"))
+        await asyncio.sleep(0.2)
+        await client.remove_plan(*at, plan_id="a")
+        await asyncio.sleep(0.2)
+        await client.set_plan(*at, markdown("a", "# A3"))
+        for told in await asyncio.gather(*watches):
+            assert told == [["z", "a"], ("z", 2), "a", ("a", 2)]
+
+
+async def test_a_watch_of_plans_tells_silence_and_refuses_a_run_that_is_not_there(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    async with running(tmp_path, event_heartbeat_s=0.05) as services:
+        await ended(services)
+        assert await watched_plans(services.client, services.project, 3) == [[], "heartbeat", "heartbeat"]
+        async with contextlib.aclosing(services.client.watch_plans(services.project, "nobody")) as messages:
+            with pytest.raises(TurnwrightError) as refused:
+                await anext(messages)
+        assert refused.value.reason.name == "RUN_NOT_FOUND"
