@@ -12,7 +12,6 @@ from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_gr
 from turnwright.types.v1 import plan_pb2 as types_pb2
 
 from turnwright_client.watch import WatchPolicy, watch_inbox
-
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import PAGE_SIZE_MAX
 

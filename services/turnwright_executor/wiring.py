@@ -160,12 +160,11 @@ class _Wired:
         self._calls = ToolCalls(
             ledger, tools, tool_host, self._hooks, self._hubs, settings.tool_calls_max, owner, opened
         )
-        book = PlanBook(ledger)
         self._servicer = ExecutorServicer(
             store,
             ledger,
             self._hubs,
-            book,
+            PlanBook(ledger),
             self._scheduler,
             self._watches,
             self._calls,
@@ -178,7 +177,7 @@ class _Wired:
             opens_models=settings.client_models,
         )
         router.route(self._servicer)
-        tell_plans(self._servicer, book)
+        tell_plans(self._servicer)
 
     def _listening(self, address: str) -> None:
         """Look for work once others can reach who does it: they are to hear of it from here."""

@@ -60,7 +60,7 @@ class ExecutorServicer(
         self.store, self.rows = store, store_service_pb2_grpc.StoreServiceStub(store.channel)
         self._ledger = ledger
         self._hubs = hubs
-        self._plans = plans
+        self.plans = plans
         self._scheduler = scheduler
         self._watches = watches
         self._calls = calls

@@ -27,8 +27,6 @@ from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.watching.plan_book import PlanBook
 from turnwright_executor.watching.plan_telling import plan_telling
 
-WatchHandler = Callable[[WatchRunRequest, Any], AsyncIterator[WatchRunResponse]]
-
 _FORMS: Final = PlanEvents.values()
 
 
@@ -37,7 +35,7 @@ class PlanWatchRpcs(Forwarding):
 
     _hubs: Hubs
     _watches: OpenWatches
-    _plans: PlanBook
+    plans: PlanBook
     _heartbeat_s: float
 
     async def WatchPlans(
@@ -45,12 +43,10 @@ class PlanWatchRpcs(Forwarding):
     ) -> AsyncIterator[plan_pb2.WatchPlansResponse]:
         check_floor(Tier.CLIENT, "WatchPlans")
         address = RunAddress(request.project, request.run)
+        telling = plan_telling(PLAN_EVENTS_OPERATIONS, self.plans, address)
         async with (
             self._hubs.hold(address) as hub,
-            contextlib.aclosing(hub.watch(None, batched=True)) as events,
-            contextlib.aclosing(
-                _of_plans(plan_telling(PLAN_EVENTS_OPERATIONS, self._plans, address).over(events))
-            ) as changes,
+            contextlib.aclosing(_of_plans(telling.over(hub.watch(None, batched=True)))) as changes,
             contextlib.aclosing(self._watches.follow(changes, self._heartbeat_s)) as following,
         ):
             async for change in following:
@@ -74,16 +70,16 @@ async def _of_plans(events: AsyncGenerator[WatchRunResponse]) -> AsyncGenerator[
                     yield plan_pb2.WatchPlansResponse(removed=event.plan_removed)
 
 
-def tell_plans(servicer: Any, book: PlanBook) -> None:
+def tell_plans(servicer: Any) -> None:
     """Have WatchRun of a servicer tell of plans, beside all that it tells, those who ask for it."""
-    watch: WatchHandler = servicer.WatchRun
+    watch: Callable[[WatchRunRequest, Any], AsyncIterator[WatchRunResponse]] = servicer.WatchRun
 
     def chosen(request: WatchRunRequest, context: Any) -> AsyncIterator[WatchRunResponse]:
         if not request.plans:
             return watch(request, context)
         if request.plans not in _FORMS:
             raise invalid("plans", f"Plans are told as LEGACY or OPERATIONS; there is no form {request.plans}.")
-        telling = plan_telling(request.plans, book, RunAddress(request.project, request.run))
+        telling = plan_telling(request.plans, servicer.plans, RunAddress(request.project, request.run))
         # Whoever answers tells of entries: what they are as plans is told here, where the watcher is.
         request.ClearField("plans")
         return telling.over(watch(request, context))

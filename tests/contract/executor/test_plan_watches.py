@@ -174,12 +174,13 @@ async def test_two_watchers_of_a_run_hear_each_its_own_form(services) -> None:
 
 async def test_a_list_is_told_without_what_its_readers_do_not_know(services) -> None:
     """AP17, AP31, AP32."""
-    await ended(services)
     (services.files / "plan.md").write_text("# Steps\n- [ ] from the file\n")
+    await ended(services)
     client, at = services.client, (services.project, "r")
     await client.set_plan(*at, checklist("a", ("one", "cancelled"), ("two", "blocked")))
     await client.set_plan(*at, markdown("b", "\n## A heading\ntext"))
     await client.set_plan(*at, plan_pb2.Plan(plan_id="c", kind=plan_pb2.PLAN_KIND_FILE, body="nowhere.md"))
+    await client.set_plan(*at, plan_pb2.Plan(plan_id="d", kind=plan_pb2.PLAN_KIND_FILE, body="plan.md"))
     async with Watcher(services, form="legacy") as old:
         await old.began()
     names = plan_pb2.PlanStatus.Name
@@ -188,6 +189,7 @@ async def test_a_list_is_told_without_what_its_readers_do_not_know(services) -> 
         ("two", "PLAN_STATUS_PENDING"),
         ("A heading", "PLAN_STATUS_PENDING"),
         ("nowhere.md", "PLAN_STATUS_PENDING"),
+        ("from the file", "PLAN_STATUS_PENDING"),
     ]
 
 
