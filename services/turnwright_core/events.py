@@ -37,6 +37,9 @@ EVENT_SUBKINDS: Final = frozenset(subkind.value for subkind in Subkind)
 """The names of the subkinds."""
 
 
+_NUMBER_CHARS: Final = 12
+
+
 class RunEvent(Struct, frozen=True):
     """What the runtime itself tells. `slug` keeps it apart from others of its subkind in its turn."""
 
@@ -49,8 +52,8 @@ class RunEvent(Struct, frozen=True):
 
 
 def event_path(turn: int, subkind: Subkind, slug: str) -> str:
-    """Where an event stands; a slug that is too long is cut."""
-    return f"event://turn_{turn}/{subkind.value}/{slug}"[:PATH_CHARS_MAX]
+    """Where an event stands; a slug that is too long is cut, with room for a number that keeps it apart."""
+    return f"event://turn_{turn}/{subkind.value}/{slug}"[: PATH_CHARS_MAX - _NUMBER_CHARS]
 
 
 def event_write(turn: int, event: RunEvent) -> EntryWrite:

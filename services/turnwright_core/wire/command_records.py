@@ -60,6 +60,11 @@ def decision_in(record: bytes) -> Decision | None:
     return command_decision_from_pb(getattr(message, stage).decision) if stage in _DECIDED else None
 
 
+def tool_in(record: bytes) -> str:
+    """The tool that a record is of; empty where it is of no command."""
+    return CommandRecord.FromString(record).tool
+
+
 def decided(record: bytes, decision: Decision) -> bytes:
     """A record whose proposal was decided. `record` is empty where a proposal was no command."""
     message = CommandRecord.FromString(record)

@@ -6,7 +6,6 @@ Source: rows RU098, RU230, RU232, RU240; decisions C13, C31.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,6 +19,7 @@ from turnwright_core.runs import Budget, Run, RunSettings, Spending
 from turnwright_store.app.ledger import bump_revision, forbidden
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.registry import check_alias_free, check_model_exists
+from turnwright_store.app.run_events import free_path
 from turnwright_store.app.writing import apply_writes
 from turnwright_store.domain.checks import RUN_ALIAS, check_name, check_run_settings
 from turnwright_store.domain.permissions import check_floor
@@ -27,8 +27,7 @@ from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import control as rows
 from turnwright_store.sql.control import SpentTurn
-from turnwright_store.sql.runs import RunRow, get_run, write_run
-from turnwright_store.sql.views import find_shown
+from turnwright_store.sql.runs import get_run, write_run
 
 
 def rename_run(tx: Transaction, address: RunRef, alias: str) -> Run:
@@ -112,29 +111,13 @@ def inject_message(tx: Transaction, rules: StoreRules, caller: Caller, address: 
     run = get_run(tx.connection, address.project, address.run)
     cursor = run.cursor(rules.incarnation)
     ended = run.run.turn - 1 if run.turn_open else run.run.turn
-    path = _free_path(tx, run, f"log://turn_{ended}/inject/message")
+    path = free_path(tx, run, f"log://turn_{ended}/inject/message")
     attributes = to_attributes_json({"tool": "inject", "principal": caller.principal})
     change = SetEntry(message, attributes, Visibility.VISIBLE, state=State.RESOLVED)
     # The store itself writes it: a client may say something to the model, but not write records.
     write = EntryWrite(path, change, Tier.SYSTEM, turn=run.run.turn)
     run = apply_writes(tx, rules, run, [write], caller.principal).run
     return Injected(run.run, path, cursor)
-
-
-def _free_path(tx: Transaction, run: RunRow, path: str) -> str:
-    """The path, or the first of `path+2`, `path+3`, ... that the run does not show."""
-    first = 1
-    while True:
-        candidates = [path if number == 1 else f"{path}+{number}" for number in range(first, first + _CANDIDATES)]
-        shown = find_shown(tx.connection, run.id, candidates)
-        free = next((candidate for candidate in candidates if candidate not in shown), None)
-        if free:
-            return free
-        first += _CANDIDATES
-
-
-_CANDIDATES: Final = 50
-"""Paths that are looked for at once."""
 
 
 def spending(connection: Connection, address: RunRef, loop: int) -> tuple[Spending, Spending]:

@@ -46,7 +46,7 @@ from turnwright_store.app.ledger import check_fence
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.run_events import turn_of_cause
 from turnwright_store.app.writing import apply_writes, check_writes
-from turnwright_store.domain import plan_events
+from turnwright_store.domain import events
 from turnwright_store.domain.checks import check_name, page_size
 from turnwright_store.domain.pages import page_of, place_of
 from turnwright_store.domain.scheme_rules import PLAN_NUMBER_MAX
@@ -151,7 +151,7 @@ def set_plan(tx: Transaction, rules: StoreRules, by: Writing, plan: Plan) -> tup
         by.writer,
     )
     writes = [*(_keep(plan.plan_id, seen, by.writer) if seen else ()), write]
-    return plan, _written(tx, rules, by, run, writes, plan_events.changed(plan.plan_id, plan.version, plan.kind))
+    return plan, _written(tx, rules, by, run, writes, events.plan_set(plan.plan_id, plan.version, plan.kind))
 
 
 def _attributes(kind: PlanKind, version: int, mode: str) -> str:
@@ -217,7 +217,7 @@ def update_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str, t
         SetEntry(text, attributes, visibility=Visibility.VISIBLE),
         by.writer,
     )
-    cursor = _written(tx, rules, by, run, [write], plan_events.extended(plan_id, seen.version, sequence))
+    cursor = _written(tx, rules, by, run, [write], events.plan_extended(plan_id, seen.version, sequence))
     plan = _plan(tx.connection, plan_id, seen)
     return replace(plan, deltas=(*plan.deltas, PlanDelta(sequence, text, tx.now_ms))), cursor
 
@@ -246,7 +246,7 @@ def remove_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str) -
     kind = _kind(json.loads(seen.head.attributes).get("kind"))
     remove = EntryWrite(plan_path(plan_id), RemoveEntry(), by.writer)
     writes = [*_keep(plan_id, seen, by.writer), remove]
-    return _written(tx, rules, by, run, writes, plan_events.removed(plan_id, seen.version, kind))
+    return _written(tx, rules, by, run, writes, events.plan_removed(plan_id, seen.version, kind))
 
 
 def get_plan(connection: Connection, address: RunRef, plan_id: str, version: int) -> Plan:

@@ -20,10 +20,12 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX, PATH_CHARS_MAX
 from turnwright_core.runs import Run
-from turnwright_core.wire.command_records import decided, decision_in
+from turnwright_core.wire.command_records import decided, decision_in, tool_in
 from turnwright_store.app.read_view import RunRef
+from turnwright_store.app.run_events import new_event
 from turnwright_store.app.writing import apply_writes
 from turnwright_store.domain.checks import check_path, check_record
+from turnwright_store.domain.events import proposal_decided
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
@@ -116,11 +118,19 @@ def expired(record: Entry, wait_ms: int, now_ms: int) -> SetEntry:
 def write_decision(
     tx: Transaction, rules: StoreRules, run: RunRow, record: Entry, change: SetEntry, principal: str
 ) -> RunRow:
-    """Write a decision on its record; the run as it is then. Raises LIMIT_EXCEEDED."""
+    """Write a decision on its record, and the event of it; the run as it is then. Raises LIMIT_EXCEEDED."""
     check_record(change.record or b"", rules.limits.attributes_bytes_max)
     # The store itself writes the record, whatever the scheme grants to clients (RU035).
     write = EntryWrite(record.path, change, Tier.SYSTEM, expected_revision=record.revision)
-    return apply_writes(tx, rules, run, [write], principal).run
+    made = decision_in(change.record or b"")
+    assert made, "who decides says so in the record"
+    event = new_event(tx, run, record.turn, proposal_decided(record.path, _tool_of(record), made))
+    return apply_writes(tx, rules, run, [write, event], principal).run
+
+
+def _tool_of(record: Entry) -> str:
+    """The tool of a command; of a proposal that is none, what its path says."""
+    return tool_in(record.record) or record.path.removeprefix("log://").partition("/")[2].partition("/")[0]
 
 
 def find_record(tx: Transaction, run: RunRow, path: str) -> Entry:

@@ -2,9 +2,39 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from msgspec.structs import replace
+
+from turnwright_core.entries import EntryWrite
+from turnwright_core.events import RunEvent, event_write
+from turnwright_store.ports import Transaction
 from turnwright_store.sql.runs import RunHead
+from turnwright_store.sql.views import find_shown
 
 
 def turn_of_cause(run: RunHead, *, is_owners: bool) -> int:
     """The turn that an event belongs to: an owner acts in the open turn, anybody else behind the latest ended one."""
     return run.turn - 1 if run.turn_open and not is_owners else run.turn
+
+
+def new_event(tx: Transaction, run: RunHead, turn: int, event: RunEvent) -> EntryWrite:
+    """The write of an event whose path another one may have: the same can happen twice in a turn."""
+    write = event_write(turn, event)
+    return replace(write, path=free_path(tx, run, write.path))
+
+
+def free_path(tx: Transaction, run: RunHead, path: str) -> str:
+    """The path, or the first of `path+2`, `path+3`, ... that the run does not show."""
+    first = 1
+    while True:
+        candidates = [path if number == 1 else f"{path}+{number}" for number in range(first, first + _CANDIDATES)]
+        shown = find_shown(tx.connection, run.id, candidates)
+        free = next((candidate for candidate in candidates if candidate not in shown), None)
+        if free:
+            return free
+        first += _CANDIDATES
+
+
+_CANDIDATES: Final = 50
+"""Paths that are looked for at once."""

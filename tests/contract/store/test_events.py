@@ -1,12 +1,13 @@
 """Events: what happened around a run, told as entries of their own scheme."""
 
+import asyncio
 import json
 
 import pytest
 from turnwright.store.v1 import write_pb2
-from turnwright.types.v1 import entry_pb2, plan_pb2
+from turnwright.types.v1 import command_record_pb2, entry_pb2, plan_pb2, proposal_pb2
 
-from contract.store.harness import ARCHIVED, Client, Run, remove, set_, start_store
+from contract.store.harness import ARCHIVED, PROPOSED, Client, Run, remove, set_, start_store
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.events import EVENT_SUBKINDS
@@ -203,3 +204,89 @@ async def test_an_operation_that_is_repeated_or_refused_writes_no_event(run):
     assert (await refused(change_plan(run, "UpdatePlan", delta=""))).reason is Reason.INVALID_FIELD
     assert (await refused(change_plan(run, "RemovePlan", plan_id="other"))).reason is Reason.ENTRY_NOT_FOUND
     assert list(await events(run)) == ["event://turn_0/system_notice/main-v1", "event://turn_0/plan_delta/main-v1-1"]
+
+
+RECORD = "log://turn_1/set/a.py"
+ACCEPT, REJECT = 1, 2
+
+
+def proposal(path: str = RECORD):
+    record = command_record_pb2.CommandRecord(tool="set", ordinal=0)
+    record.proposed.effect.command.command = "x"
+    return set_(path, "x", state=PROPOSED, record=record.SerializeToString(), writer=Tier.SYSTEM)
+
+
+async def resolve(run, decision, **more):
+    return await run.client.call("ResolveProposal", **run.address, path=RECORD, decision=decision, **more)
+
+
+@pytest.mark.parametrize(
+    ("decision", "more", "told", "sentence"),
+    [
+        (ACCEPT, {}, {"decision": "accepted", "comment": ""}, f"operator accepted {RECORD}."),
+        (
+            ACCEPT,
+            {"comment": "fine", "contents": [proposal_pb2.EditedContent(path="a.py", content="y")]},
+            {"decision": "accepted", "comment": "fine", "edited_paths": ["a.py"]},
+            f"operator accepted {RECORD} with edits.",
+        ),
+        (
+            ACCEPT,
+            {"client_runs": True},
+            {"decision": "accepted", "comment": "", "client_runs": True},
+            f"operator accepted {RECORD}.",
+        ),
+        (REJECT, {"comment": "no"}, {"decision": "rejected", "comment": "no"}, f"operator rejected {RECORD}."),
+    ],
+    ids=["accepted", "accepted with edits", "accepted by who runs it", "rejected"],
+)
+async def test_a_decision_writes_one_event(run, decision, more, told, sentence):
+    """RH04: tool_decision, in the transaction of the decision, however often it is asked for."""
+    await run.begin()
+    await run.write(proposal(), run_status=202)
+    before = (await run.view()).cursor
+    for _ in range(2):
+        await resolve(run, decision, request_id="once", **more)
+    assert (await refused(resolve(run, decision))).reason is Reason.NOT_PROPOSED
+    payload = {"path": RECORD, "tool": "set", "principal": "operator", **told}
+    assert await events(run) == {"event://turn_1/tool_decision/set/a.py": ("proposal", payload, sentence)}
+    revisions = {entry.revision for entry in (await run.view(after=before)).entries}
+    assert revisions == {before.run_revision + 1}
+
+
+async def test_a_record_that_is_proposed_again_gets_an_event_for_each_decision(run):
+    await run.begin()
+    for _ in range(2):
+        await run.write(proposal(), run_status=202)
+        await resolve(run, ACCEPT)
+    path = "event://turn_1/tool_decision/set/a.py"
+    assert list(await events(run)) == [path, f"{path}+2"]
+
+
+async def test_a_comment_that_is_too_long_for_a_payload_is_cut_and_the_decision_stands(run):
+    await run.begin()
+    await run.write(proposal(), run_status=202)
+    comment = "\x01" * (60 * 1024)
+    assert (await resolve(run, REJECT, comment=comment)).entry.body == comment
+    ((_, payload, _),) = (await events(run)).values()
+    assert (payload["comment"].startswith("\x01"), payload["comment"].endswith("[cut]")) == (True, True)
+
+
+async def test_a_proposal_that_expires_writes_one_event(tmp_path, server, run):
+    await server.stop()
+    store = await start_store(tmp_path, proposal_expire_s=0.4)
+    run = Run(Client(store.address), run.project, run.alias)
+    await run.claim()
+    await run.begin()
+    await run.write(proposal(), run_status=202)
+    found = {}
+    for _ in range(200):
+        if found := await events(run):
+            break
+        await asyncio.sleep(0.05)
+    payload = {"path": RECORD, "tool": "set", "decision": "expired", "principal": "", "comment": ""}
+    assert found == {
+        "event://turn_1/tool_decision/set/a.py": ("proposal", payload, f"Nobody decided on {RECORD} in time.")
+    }
+    await run.client.close()
+    await store.stop()

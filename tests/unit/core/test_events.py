@@ -54,5 +54,5 @@ def test_a_payload_of_the_limit_is_kept_whole():
 
 def test_names_that_are_too_long_are_cut():
     write = event_write(1, event({}, source="s" * 500, slug="a" * 5000))
-    assert len(write.path) == PATH_CHARS_MAX
+    assert len(write.path) == PATH_CHARS_MAX - 12
     check_entry("event", write.path, write.change)

@@ -1,0 +1,58 @@
+"""The events that the store itself writes: what was done to a plan, decided, switched."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from turnwright_core.decisions import Decision, Ruling
+from turnwright_core.events import RunEvent, Subkind
+from turnwright_core.plans import PlanKind
+
+_PLAN: Final = "plan"
+_PROPOSAL: Final = "proposal"
+
+_DECIDED: Final = {Ruling.ACCEPTED: "accepted", Ruling.REJECTED: "rejected", Ruling.EXPIRED: "expired"}
+
+
+def plan_set(plan_id: str, version: int, kind: PlanKind) -> RunEvent:
+    """A plan was set. Versions are never used again, so a slug of one is nobody else's."""
+    sentence = f"The plan {plan_id} is now version {version}."
+    return _plan_notice(plan_id, version, kind, "set", sentence, f"{plan_id}-v{version}")
+
+
+def plan_removed(plan_id: str, version: int, kind: PlanKind) -> RunEvent:
+    """A plan was taken away in its latest version."""
+    sentence = f"The plan {plan_id} was removed; version {version} was the latest."
+    return _plan_notice(plan_id, version, kind, "removed", sentence, f"{plan_id}-v{version}-removed")
+
+
+def _plan_notice(plan_id: str, version: int, kind: PlanKind, change: str, sentence: str, slug: str) -> RunEvent:
+    payload = {"plan_id": plan_id, "version": version, "kind": kind.name.lower(), "change": change}
+    return RunEvent(Subkind.SYSTEM_NOTICE, _PLAN, payload, sentence, slug)
+
+
+def plan_extended(plan_id: str, version: int, sequence: int) -> RunEvent:
+    """Something was added to a plan."""
+    return RunEvent(
+        Subkind.PLAN_DELTA,
+        _PLAN,
+        {"plan_id": plan_id, "version": version, "sequence": sequence},
+        f"Something was added to the plan {plan_id}, version {version}: its delta {sequence}.",
+        f"{plan_id}-v{version}-{sequence}",
+    )
+
+
+def proposal_decided(path: str, tool: str, made: Decision) -> RunEvent:
+    """A proposal was accepted or rejected, or nobody decided in time."""
+    decided = _DECIDED[made.ruling]
+    payload = {"path": path, "tool": tool, "decision": decided, "principal": made.principal, "comment": made.comment}
+    more = {"edited_paths": list(made.contents), "client_runs": made.client_runs}
+    if made.ruling is Ruling.EXPIRED:
+        sentence = f"Nobody decided on {path} in time."
+    else:
+        edits = " with edits" if made.contents else ""
+        sentence = f"{made.principal} {decided} {path}{edits}."
+    told = payload | {key: value for key, value in more.items() if value}
+    # Behind log://turn_N/ stands what keeps a record apart from the others of its turn.
+    slug = path.removeprefix("log://").partition("/")[2] or path
+    return RunEvent(Subkind.TOOL_DECISION, _PROPOSAL, told, sentence, slug)
