@@ -74,7 +74,9 @@ class Follower:
         # A run that waits already told of its proposal before we came: only a snapshot has it.
         is_blocked = queued.state.status == runs.PROPOSED and not decided
         after = None if is_blocked else queued.cursor
-        async with contextlib.aclosing(self._client.watch(queued.project, queued.run, after)) as events:
+        async with contextlib.aclosing(
+            self._client.watch(queued.project, queued.run, after, plans="operations")
+        ) as events:
             followed = await self._pump(events)
         self._screen.end(followed.run, followed.loop)
         return followed

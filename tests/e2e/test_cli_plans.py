@@ -129,3 +129,44 @@ def test_a_wrong_item_is_named(bench) -> None:
     done = bench.run("plan", "set", "r", "--items", STEPS.replace("in_progress", "half"))
     assert (done.returncode, done.stdout) == (2, "")
     assert "items[1].status" in done.stderr
+
+
+BOTH = STEPS.replace("in_progress", "completed")
+
+
+def test_a_task_shows_what_becomes_of_a_plan_while_it_works(bench) -> None:
+    """From outside, as the tools of the model do it too: each item that moved, the whole, what was added."""
+    bench.script("m", "<sh>while test ! -e go; do sleep 0.05; done</sh>", DONE)
+    ok(bench.run("plan", "set", "r", "--items", STEPS))
+    act = ("act", "Wait.", "--run", "r", "--yolo")
+    with bench.running(*act) as shown:
+        shown.wait_for("^turn 2$")
+        with bench.running("plan", "set", "r", "--items", BOTH) as setting:
+            assert setting.end() == 0
+        shown.wait_for(r"^  plan main: \[x\] write$")
+        ok(bench.run("plan", "update", "r", "Then test\nit."))
+        shown.wait_for(r"^  plan main, added: Then test it\.$")
+        ok(bench.run("plan", "set", "r", "Anew."))
+        shown.wait_for(r"^  plan main, version 3: 1 line$")
+        ok(bench.run("plan", "rm", "r"))
+        shown.wait_for(r"^  plan main: removed$")
+        (bench.project / "go").touch()
+        assert shown.end() == 0
+    assert len([line for line in shown.lines["out"] if "plan main" in line]) == 4
+
+
+def test_a_program_gets_the_events_of_plans(bench) -> None:
+    bench.script("m", "<sh>while test ! -e go; do sleep 0.05; done</sh>", DONE)
+    with bench.running("act", "Wait.", "--run", "r", "--yolo", "--json") as told:
+        told.wait_for('"turn_started"')
+        ok(bench.run("plan", "set", "r", "--items", STEPS))
+        told.wait_for('"plan_updated"')
+        ok(bench.run("plan", "rm", "r"))
+        told.wait_for('"plan_removed"')
+        (bench.project / "go").touch()
+        assert told.end() == 0
+    messages = json_lines("\n".join(told.lines["out"]))
+    (updated,) = (one["plan_updated"]["plan"] for one in messages if "plan_updated" in one)
+    assert (updated["version"], len(updated["items"])) == (1, 2)
+    (removed,) = (one["plan_removed"] for one in messages if "plan_removed" in one)
+    assert removed == {"plan_id": "main"}
