@@ -151,6 +151,7 @@ _RULES: Final[Mapping[Reason, tuple[int, Advice]]] = {
         _say("Another executor holds this run until it stops or its lease expires."),
     ),
     Reason.MESSAGE_TOO_LARGE: (FAILED, _nothing),
+    Reason.PLAN_ENTRY: (FAILED, _nothing),
     Reason.PACKET_BASE_MISSING: (FAILED, _say("Call again.")),
     Reason.TURN_NOT_FOUND: (USAGE, _say("`turnwright runs show RUN --turns` lists the turns of a run.")),
     Reason.SCHEME_FIXED: (USAGE, _nothing),

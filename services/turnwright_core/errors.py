@@ -68,6 +68,7 @@ class Reason(IntEnum):
     VERSION_MISMATCH = 39
     PLUGIN_FAILED = 40
     MESSAGE_TOO_LARGE = 41
+    PLAN_ENTRY = 42
 
 
 class TurnwrightError(Exception):
@@ -170,6 +171,7 @@ CLASS_OF_REASON: Final[dict[Reason, type[TurnwrightError]]] = {
     Reason.PLUGIN_FAILED: PreconditionError,
     Reason.NOT_OWNER: PreconditionError,
     Reason.MESSAGE_TOO_LARGE: ExhaustedError,
+    Reason.PLAN_ENTRY: InvalidError,
 }
 """The class, and by it the canonical code, of every reason."""
 

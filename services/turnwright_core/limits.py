@@ -83,6 +83,12 @@ PLAN_DELTAS_MAX: Final = 100
 PLAN_DELTAS_BYTES_MAX: Final = 256 * 1024
 """Most bytes of UTF-8 that the deltas of one version of a plan have together (RP08)."""
 
+PLANS_MAX: Final = 100
+"""Most plans of a run."""
+
+PLANS_BYTES_MAX: Final = 1024 * 1024
+"""Most bytes of UTF-8 that the plans of a run have together, with their deltas."""
+
 PLAN_ITEMS_MAX: Final = 500
 """Most items of a plan."""
 

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, Tier, Visibility
 from turnwright_core.patterns import Shape, shape_of
-from turnwright_core.text import slice_lines
+from turnwright_core.plans import SCHEME as PLANS
+from turnwright_core.text import scheme_of, slice_lines
 from turnwright_executor.domain.effects import CallEffect, Effect
 from turnwright_executor.domain.pages import is_page
 from turnwright_executor.domain.policy import is_flagged
@@ -107,7 +108,9 @@ class Get(Settled):
         if len(items) == 1 and items[0].gives_text:
             writes = tuple(_shown(write, visibility) for write in items[0].refresh)
         else:
-            shown = (_shown(EntryWrite(item.path, SetEntry(), Tier.PLUGIN), visibility) for item in readable)
+            # Plans stand in each packet anyway, and are shown by nobody's write (C45).
+            plain = (item.path for item in readable if scheme_of(item.path) != PLANS)
+            shown = (_shown(EntryWrite(path, SetEntry(), Tier.PLUGIN), visibility) for path in plain)
             writes = (*await caught_up(readable, context), *shown)
         lines = [_line(item, self._limits.token_divisor) for item in items]
         return Done(listed(lines, self._limits.listed_max), writes=writes)

@@ -32,7 +32,15 @@ from turnwright_executor.ports.packets import ViewChanges
 from turnwright_executor.tools.contract import Done, failed
 from turnwright_executor.turn.records import record_write, settled
 
-REFUSALS = frozenset({Reason.WRITER_FORBIDDEN, Reason.LIMIT_EXCEEDED, Reason.INVALID_FIELD, Reason.REVISION_CONFLICT})
+REFUSALS = frozenset(
+    {
+        Reason.WRITER_FORBIDDEN,
+        Reason.LIMIT_EXCEEDED,
+        Reason.INVALID_FIELD,
+        Reason.REVISION_CONFLICT,
+        Reason.PLAN_ENTRY,
+    }
+)
 """Refusals that one write of a command earned; anything else is not the command's fault."""
 
 

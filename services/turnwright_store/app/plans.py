@@ -18,7 +18,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnwright_core.checks import check_bytes, check_chars, invalid
+from turnwright_core.checks import check_bytes, check_chars, check_count, invalid
 from turnwright_core.entries import Cursor, EntryWrite, RemoveEntry, SetEntry, Tier, Visibility, to_attributes_json
 from turnwright_core.errors import Reason, fault
 from turnwright_core.events import RunEvent, event_write
@@ -30,6 +30,8 @@ from turnwright_core.limits import (
     PLAN_DELTA_BYTES_MAX,
     PLAN_DELTAS_BYTES_MAX,
     PLAN_DELTAS_MAX,
+    PLANS_BYTES_MAX,
+    PLANS_MAX,
 )
 from turnwright_core.plans import (
     PLAN_ID,
@@ -144,6 +146,9 @@ def set_plan(tx: Transaction, rules: StoreRules, by: Writing, plan: Plan) -> tup
     run = _run_for(tx, by)
     _check_evidence(tx.connection, run, items)
     seen = _see(tx.connection, run, plan.plan_id)
+    others = [piece for piece in rows.live_pieces(tx.connection, run.id) if _plan_id(piece) != plan.plan_id]
+    check_count("plans", len({_plan_id(piece) for piece in others}) + 1, PLANS_MAX)
+    _check_together(others, len(plan.body.encode()))
     plan = replace(plan, version=_next_version(tx.connection, run, plan.plan_id, seen), deltas=(), update_ms=tx.now_ms)
     write = EntryWrite(
         plan_path(plan.plan_id),
@@ -169,20 +174,18 @@ def _written(
     tx: Transaction, rules: StoreRules, by: Writing, run: RunRow, writes: Sequence[EntryWrite], event: RunEvent
 ) -> Cursor:
     """Write what becomes of a plan, and the one event that tells of it."""
-    checked = check_writes(rules, by.caller, writes)
+    checked = check_writes(rules, by.caller, writes, of_plans=True)
     told = event_write(turn_of_cause(run, is_owners=by.epoch is not None), event)
     return apply_writes(tx, rules, run, [*checked, told], by.caller.principal).run.cursor(rules.incarnation)
 
 
 def _next_version(connection: Connection, run: RunRow, plan_id: str, seen: _Seen | None) -> int:
-    """One more than any version that this run has ever seen."""
+    """One more than any version that this run has ever seen: they are all kept."""
     if seen:
         version = seen.version + 1
     else:
-        path = plan_path(plan_id)
-        kept = rows.pieces_under(connection, run.id, path)
-        ended = rows.ended_pieces(connection, run.id, path)
-        version = max((_numbers(piece)[0] or version_of(piece) for piece in [*kept, *ended]), default=0) + 1
+        kept = rows.pieces_under(connection, run.id, plan_path(plan_id))
+        version = max((_numbers(piece)[0] for piece in kept), default=0) + 1
     if version > PLAN_NUMBER_MAX:
         raise _full(plan_id, "versions", PLAN_NUMBER_MAX, version, "items", "Give the plan another plan_id.")
     return version
@@ -208,6 +211,7 @@ def update_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str, t
     seen = _present(tx.connection, run, plan_id)
     deltas = seen.deltas
     _check_room(plan_id, deltas, size)
+    _check_together(rows.live_pieces(tx.connection, run.id), size)
     sequence = _numbers(deltas[-1])[1] + 1 if deltas else 1
     if sequence > PLAN_NUMBER_MAX:
         raise _full(plan_id, "deltas", PLAN_NUMBER_MAX, sequence, "items")
@@ -228,6 +232,21 @@ def _check_room(plan_id: str, deltas: Sequence[PlanRow], size: int) -> None:
     total = sum(piece.body_size_bytes for piece in deltas) + size
     if total > PLAN_DELTAS_BYTES_MAX:
         raise _full(plan_id, "deltas", PLAN_DELTAS_BYTES_MAX, total, "bytes")
+
+
+def _plan_id(piece: PlanRow) -> str:
+    return piece.path.removeprefix(rows.PREFIX).partition("/")[0]
+
+
+def _check_together(pieces: Sequence[PlanRow], more: int) -> None:
+    """Refuse what makes the plans of a run too long together: all of them stand in each packet."""
+    total = sum(piece.body_size_bytes for piece in pieces) + more
+    if total > PLANS_BYTES_MAX:
+        message = f"The plans of this run would have {total} bytes together; the limit is {PLANS_BYTES_MAX}."
+        cure = "Set one of them again, shorter, or remove one."
+        raise fault(
+            Reason.LIMIT_EXCEEDED, f"{message} {cure}", field="plans", limit=PLANS_BYTES_MAX, actual=total, unit="bytes"
+        )
 
 
 _ANEW: Final = "Set the whole plan again, with what was added to it."
@@ -281,7 +300,7 @@ def _kind(name: object) -> PlanKind:
 
 
 def _mode(word: object) -> str:
-    """The mode that attributes say; none where it is no word: who writes a plan as an entry may say anything."""
+    """The mode that attributes say; none where it is no word: entries of older stores may say anything."""
     return word if isinstance(word, str) and _MODE.fullmatch(word) else ""
 
 

@@ -37,7 +37,7 @@ from turnwright_store.domain.checks import (
 )
 from turnwright_store.domain.limits import WriteLimits
 from turnwright_store.domain.path_state import HomeScope, PathState, StoredVersion, WriteStamp, gives_content
-from turnwright_store.domain.permissions import check_record_writer, check_writer, writer_of
+from turnwright_store.domain.permissions import check_door, check_record_writer, check_writer, writer_of
 from turnwright_store.domain.scheme_rules import check_entry
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
@@ -68,13 +68,18 @@ class TurnTag(Struct, frozen=True):
 _NO_TURN: Final = TurnTag()
 
 
-def check_writes(rules: StoreRules, caller: Caller, writes: Sequence[EntryWrite]) -> list[EntryWrite]:
-    """The writes with their writers settled. Raises what forbids one of them, before anything is read."""
+def check_writes(
+    rules: StoreRules, caller: Caller, writes: Sequence[EntryWrite], *, of_plans: bool = False
+) -> list[EntryWrite]:
+    """The writes with their writers settled. Raises what forbids one of them, before anything is read.
+
+    `of_plans`: they are what a plan rpc makes; nobody else writes plans.
+    """
     check_count("writes", len(writes), rules.limits.writes_max)
     checked = []
     for write in writes:
         try:
-            checked.append(_checked(rules, caller, write))
+            checked.append(_checked(rules, caller, write, of_plans=of_plans))
         except InvalidError as error:
             raise _about(write, error) from None
     return checked
@@ -85,7 +90,7 @@ def _about(write: EntryWrite, error: InvalidError) -> Exception:
     return fault(error.reason, error.message, **{"path": write.path, **error.metadata})
 
 
-def _checked(rules: StoreRules, caller: Caller, write: EntryWrite) -> EntryWrite:
+def _checked(rules: StoreRules, caller: Caller, write: EntryWrite, *, of_plans: bool) -> EntryWrite:
     check_path(write.path, rules.limits.path_chars_max)
     writer = writer_of(caller, write.writer)
     if writer is not write.writer:
@@ -93,6 +98,8 @@ def _checked(rules: StoreRules, caller: Caller, write: EntryWrite) -> EntryWrite
     if isinstance(write.change, SetEntry):
         scheme = scheme_of(write.path) or ""
         check_writer(rules.scheme(scheme), writer, write.path)
+        if not of_plans:
+            check_door(scheme, write.path)
         _check_set(rules.limits, write.path, scheme, write.change)
         if write.change.record is not None:
             check_record_writer(writer, write.path)
@@ -101,7 +108,10 @@ def _checked(rules: StoreRules, caller: Caller, write: EntryWrite) -> EntryWrite
     if isinstance(write.change, (CopyEntry, MoveEntry)):
         _check_target(rules.limits, write.path, write.change.to)
     for path in written_paths(write):
-        check_writer(rules.scheme(scheme_of(path) or ""), write.writer, path)
+        scheme = scheme_of(path) or ""
+        check_writer(rules.scheme(scheme), write.writer, path)
+        if not of_plans:
+            check_door(scheme, path)
     if isinstance(write.change, AppendEntry):
         check_bytes("text", write.change.text, rules.limits.append_bytes_max)
     return write

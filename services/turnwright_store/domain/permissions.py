@@ -1,6 +1,6 @@
 """Who may write what: the writer's tier against the call's, and against the scheme's exact list.
 
-Source: rows RU031-RU036, RU089; decision C9.
+Source: rows RU031-RU036, RU089; decisions C9, C45.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
+from turnwright_core.plans import SCHEME as PLANS
 from turnwright_core.schemes import Scheme
 
 PERMISSION: str = "permission:403"
@@ -41,6 +42,22 @@ def check_writer(scheme: Scheme, writer: Tier, path: str) -> None:
         writer=writer.name.lower(),
         outcome=PERMISSION,
     )
+
+
+PLAN_TOOL: str = "plan_tool:409"
+"""Outcome of a write of a plan that is none of the plan rpcs (C45)."""
+
+
+def check_door(scheme: str, path: str) -> None:
+    """Refuse to change a plan as an entry: its versions, deltas and events would not tell of it (C45)."""
+    if scheme == PLANS:
+        raise fault(
+            Reason.PLAN_ENTRY,
+            f"{path} is part of a plan, and not written as an entry: use set_plan to replace a plan, update_plan to add "
+            "to it; `turnwright plan rm` takes one away.",
+            path=path,
+            outcome=PLAN_TOOL,
+        )
 
 
 def check_record_writer(writer: Tier, path: str) -> None:

@@ -10,7 +10,6 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, select
 
 from turnwright_core.entries import Visibility
 from turnwright_store.ports import Connection
-from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.keys import is_version
 from turnwright_store.sql.tables import versions, views
 
@@ -59,12 +58,7 @@ def _below(low: str, high: str) -> ColumnElement[bool]:
 _CURRENT: Final = _PIECE.where(views.c.to_rev.is_(None))
 _BY_PATH: Final = _CURRENT.where(views.c.path == bindparam("wanted")).add_columns(versions.c.body)
 _UNDER: Final = _CURRENT.where(_below("low", "high")).order_by(views.c.path)
-_ENDED: Final = _PIECE.where(
-    # By its index of ended intervals by path: what stands between a plan and what is below it is left out again.
-    not_zero(views.c.to_rev),
-    _below("wanted", "high"),
-    (views.c.path == bindparam("wanted")) | (views.c.path >= bindparam("low")),
-)
+_LIVE: Final = _CURRENT.where(_below("low", "high"), views.c.visibility != int(Visibility.ARCHIVED))
 _HEADS: Final = (
     _CURRENT.where(
         views.c.path > bindparam("after"),
@@ -97,10 +91,9 @@ def pieces_under(connection: Connection, run_id: int, path: str) -> list[PlanRow
     return _pieces(connection.execute(_UNDER, values))
 
 
-def ended_pieces(connection: Connection, run_id: int, path: str) -> list[PlanRow]:
-    """What a run once saw under a path and below it, and does not see so any more."""
-    values = {"run_id": run_id, "wanted": path, "low": f"{path}/", "high": f"{path}{_AFTER_SLASH}"}
-    return _pieces(connection.execute(_ENDED, values))
+def live_pieces(connection: Connection, run_id: int) -> list[PlanRow]:
+    """All plans of a run as they are now, with the deltas of their latest versions."""
+    return _pieces(connection.execute(_LIVE, {"run_id": run_id, "low": PREFIX, "high": f"{PREFIX}\U0010ffff"}))
 
 
 def plan_heads(connection: Connection, run_id: int, after: str) -> Iterator[PlanRow]:

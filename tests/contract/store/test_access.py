@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from turnwright.types.v1 import plan_pb2
 
 from contract.store.harness import SECRET, Client, as_tier, set_
 from turnwright_core.entries import Tier
@@ -121,6 +122,14 @@ SCHEMES = [
 ]
 
 
+async def _put(run, path, attributes, writer):
+    if path.startswith("plan:"):
+        # Plans have a door of their own (C45).
+        plan = plan_pb2.Plan(plan_id=path.removeprefix("plan://"), body="x")
+        return await run.client.call("SetPlan", **run.address, plan=plan, writer=int(writer), fence=run.fence)
+    return await run.write(set_(path, "x", attributes, writer=writer))
+
+
 @pytest.mark.parametrize(
     ("path", "category", "shown", "scope", "writers"),
     [row[1:] for row in SCHEMES],
@@ -131,7 +140,7 @@ async def test_a_registered_scheme(run, path, category, shown, scope, writers):
     attributes = '{"event":{"subkind":"tick","source":"test","payload":null}}' if path.startswith("event:") else None
     allowed = set()
     for writer in (MODEL, CLIENT, PLUGIN, SYSTEM):
-        (error,) = await asyncio.gather(run.write(set_(path, "x", attributes, writer=writer)), return_exceptions=True)
+        (error,) = await asyncio.gather(_put(run, path, attributes, writer), return_exceptions=True)
         if isinstance(error, TurnwrightError):
             assert error.reason is Reason.WRITER_FORBIDDEN
         else:

@@ -4,12 +4,26 @@ import asyncio
 import json
 
 import pytest
+from msgspec.structs import replace
 from turnwright.store.v1 import write_pb2
 from turnwright.types.v1 import entry_pb2, plan_pb2
 
 from contract.store.harness import ARCHIVED, POSTGRESQL_ONLY, VISIBLE, Client, Run, remove, set_, start_store
-from turnwright_core.entries import Tier
+from turnwright_core.entries import (
+    AppendEntry,
+    CopyEntry,
+    EntryWrite,
+    MoveEntry,
+    RemoveEntry,
+    SetEntry,
+    State,
+    Tier,
+    Visibility,
+)
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.wire.entries import write_to_pb
+from turnwright_store.app import plans, writing
+from turnwright_store.app.writing import written_paths
 
 pytestmark = pytest.mark.asyncio
 
@@ -150,11 +164,113 @@ async def test_a_removed_plan_leaves_the_view_and_its_number_is_not_used_again(r
     assert told(await get_plan(run))[4:] == ("two", [])
 
 
-async def test_a_plan_that_was_taken_away_as_an_entry_still_counts(run):
+async def test_a_plan_cannot_be_taken_away_as_an_entry_and_counts_on(run):
     await set_plan(run, "one")
     await set_plan(run, "two")
-    await run.write(*(remove(path) for path in ("plan://main", "plan://main/v1")))
+    for path in ("plan://main", "plan://main/v1"):
+        assert (await refused(run.write(remove(path)))).reason is Reason.PLAN_ENTRY
     assert (await set_plan(run, "three")).version == 3
+
+
+def _set(path, **more):
+    return EntryWrite(path, SetEntry(**more))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        *(_set(path, body="x") for path in ("plan://main", "plan://new", "plan://main/v1", "plan://main/v2/7")),
+        _set("plan://main", visibility=Visibility.ARCHIVED),
+        _set("plan://main/v1", visibility=Visibility.VISIBLE),
+        _set("plan://main", attributes_json='{"version":7}'),
+        _set("plan://main", merge_attributes_json='{"version":7}'),
+        _set("plan://main", state=State.RESOLVED),
+        EntryWrite("plan://main", AppendEntry("x")),
+        EntryWrite("plan://main", RemoveEntry()),
+        EntryWrite("plan://main/v2/1", RemoveEntry()),
+        EntryWrite("plan://main", MoveEntry("known://a")),
+        EntryWrite("known://a", MoveEntry("plan://main")),
+        EntryWrite("known://a", CopyEntry("plan://new")),
+        EntryWrite("plan://main", CopyEntry("plan://new")),
+    ],
+)
+@pytest.mark.parametrize("writer", [Tier.MODEL, Tier.PLUGIN])
+async def test_a_plan_has_one_door(run, write, writer):
+    """C45: whoever writes, in whichever way, with a fence or without."""
+    await run.write(set_("known://a", "x"))
+    await set_plan(run, "one")
+    await set_plan(run, "two")
+    await update_plan(run, "more")
+    before = await run.view()
+    asked = {**run.address, "writes": [write_to_pb(replace(write, writer=writer))]}
+    for more in ({}, {"fence": run.fence}):
+        error = await refused(run.client.call("WriteEntries", **asked, **more))
+        assert (error.reason, error.metadata) == (
+            Reason.PLAN_ENTRY,
+            {"path": next(path for path in written_paths(write) if "plan" in path), "outcome": "plan_tool:409"},
+        )
+        assert all(name in error.message for name in ("set_plan", "update_plan", "plan rm"))
+    assert await run.view() == before
+
+
+async def test_a_plan_may_be_copied_from(run):
+    await set_plan(run, "one")
+    await run.write(write_to_pb(EntryWrite("plan://main", CopyEntry("known://a"), Tier.PLUGIN)))
+    assert (await run.entry("known://a")).body == "one"
+
+
+@pytest.mark.parametrize(
+    ("rpc", "change"),
+    [
+        ("promote", {}),
+        ("remove", {}),
+        ("move", {"to": "known://old/"}),
+    ],
+)
+async def test_a_pattern_that_fits_a_plan_changes_nothing(run, rpc, change):
+    """C45."""
+    await run.write(set_("known://a", "x"))
+    await set_plan(run, "one")
+    before = await run.view()
+    asked = {**run.address, "pattern": "{known,plan}://*", rpc: change, **WRITER}
+    assert (await refused(run.client.call("ChangeEntries", **asked))).reason is Reason.PLAN_ENTRY
+    assert await run.view() == before
+
+
+async def test_no_turn_begins_or_ends_with_the_write_of_a_plan(run):
+    """C45."""
+    await set_plan(run, "one")
+    plan = set_("plan://main", "two")
+    assert (await refused(run.begin(plan))).reason is Reason.PLAN_ENTRY
+    await run.begin()
+    assert (await refused(run.end(1, plan))).reason is Reason.PLAN_ENTRY
+    assert told(await get_plan(run))[2:5] == (1, "", "one")
+
+
+async def test_the_plans_of_a_run_have_a_limit_together(run, monkeypatch):
+    monkeypatch.setattr(plans, "PLANS_BYTES_MAX", 20)
+    monkeypatch.setattr(plans, "PLANS_MAX", 2)
+    await set_plan(run, "x" * 10)
+    await update_plan(run, "y" * 4)
+    await set_plan(run, "z" * 6, "other")
+    for call in (update_plan(run, "d"), update_plan(run, "d", "other"), set_plan(run, "z" * 7, "other")):
+        error = await refused(call)
+        assert (error.reason, error.metadata) == (
+            Reason.LIMIT_EXCEEDED,
+            {"field": "plans", "limit": "20", "actual": "21", "unit": "bytes"},
+        )
+    error = await refused(set_plan(run, "", "third"))
+    assert (error.metadata["field"], error.metadata["limit"], error.metadata["actual"]) == ("plans", "2", "3")
+    # Versions that were replaced or removed do not count.
+    await set_plan(run, "x" * 14)
+    await remove_plan(run, "other")
+    await set_plan(run, "z" * 6, "third")
+
+
+@pytest.fixture
+def older_store(monkeypatch):
+    """Stores took plans as entries before there was one door."""
+    monkeypatch.setattr(writing, "check_door", lambda *_: None)
 
 
 @pytest.mark.parametrize("character", ["a", "é", "😀"])
@@ -298,10 +414,11 @@ async def test_a_fork_uses_no_number_again_of_a_plan_that_was_removed_before(run
     assert (await set_plan(child, "three")).version == 3
 
 
-async def test_a_fork_that_took_an_inherited_plan_away_as_an_entry_counts_on(run):
+async def test_a_fork_cannot_take_an_inherited_plan_away_as_an_entry_and_counts_on(run):
     await set_plan(run, "one")
     child = await fork(run)
-    await child.client.call("WriteEntries", **child.address, writes=[remove("plan://main")])
+    error = await refused(child.client.call("WriteEntries", **child.address, writes=[remove("plan://main")]))
+    assert error.reason is Reason.PLAN_ENTRY
     assert (await set_plan(child, "two")).version == 2
 
 
@@ -356,7 +473,7 @@ async def test_a_malformed_plan_is_refused(run, plan, field):
         '{"mode":"two words"}',
     ],
 )
-async def test_a_plan_that_was_written_as_an_entry_says_what_it_likes_and_can_be_read(run, attributes):
+async def test_a_plan_that_was_written_as_an_entry_says_what_it_likes_and_can_be_read(run, attributes, older_store):
     await run.write(set_("plan://main", "x", attributes))
     await update_plan(run, "more")
     listed = (await run.client.call("ListPlans", **run.address)).plans
@@ -365,11 +482,11 @@ async def test_a_plan_that_was_written_as_an_entry_says_what_it_likes_and_can_be
 
 
 @pytest.mark.parametrize("path", ["plan://main/v1000000000", "plan://main/v1/1000000000"])
-async def test_the_numbers_of_plans_have_nine_digits(run, path):
+async def test_the_numbers_of_plans_have_nine_digits(run, path, older_store):
     assert (await refused(run.write(set_(path, "x")))).metadata["field"] == "path"
 
 
-async def test_a_plan_has_no_number_after_the_highest(run):
+async def test_a_plan_has_no_number_after_the_highest(run, older_store):
     await run.write(set_("plan://main", "x", '{"version":999999999}'), set_("plan://main/v999999999/999999999", "d"))
     for more in (set_plan(run, "y"), update_plan(run, "d")):
         error = await refused(more)
@@ -422,7 +539,7 @@ async def test_a_stale_fence_is_refused(run):
         ("plan://a/v1/1", "x" * (DELTA_MAX + 1), "delta"),
     ],
 )
-async def test_a_plan_that_is_written_as_an_entry_has_the_same_caps(run, path, body, field):
+async def test_a_plan_that_is_written_as_an_entry_has_the_same_caps(run, path, body, field, older_store):
     """RP02."""
     error = await refused(run.write(set_(path, body)))
     assert error.metadata["field"] == field

@@ -49,7 +49,8 @@ class SetPlanRequest(_message.Message):
     @_builtins.property
     def plan(self) -> _plan_pb2.Plan:
         """The plan: `plan_id` (empty: `main`), `kind`, `body` and `mode` count. The body has at most 98304 bytes, else
-        INVALID_ARGUMENT, reason LIMIT_EXCEEDED, and nothing is stored.
+        INVALID_ARGUMENT, reason LIMIT_EXCEEDED, and nothing is stored. So it is where a run would have more than 100 plans, or
+        plans and deltas of more than 1048576 bytes together.
         """
 
     def __init__(
@@ -123,7 +124,7 @@ class UpdatePlanRequest(_message.Message):
     """Identity of the plan; empty: `main`. NOT_FOUND, reason ENTRY_NOT_FOUND, when there is none: set it first."""
     delta: _builtins.str
     """The delta, 1 to 16384 bytes. A plan has at most 100 deltas with 262144 bytes in all; over that the call is refused
-    with LIMIT_EXCEEDED, and the plan should be set again.
+    with LIMIT_EXCEEDED, and the plan should be set again. The plans of a run together have at most 1048576 bytes.
     """
     writer: _entry_pb2.Tier.ValueType
     """Tier that writes; at most the effective tier of the call. Unspecified: the effective tier."""

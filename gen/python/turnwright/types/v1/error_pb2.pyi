@@ -122,6 +122,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """RESOURCE_EXHAUSTED. The answer is longer than what clients of gRPC take by default, 4 MiB: ask for less, or say by the
     metadata `turnwright-receive-bytes` what the client takes. Metadata: limit, actual, unit.
     """
+    ERROR_REASON_PLAN_ENTRY: _ErrorReason.ValueType  # 42
+    """INVALID_ARGUMENT. An entry of `plan://` is written, moved, shown otherwise or removed by another rpc than SetPlan,
+    UpdatePlan and RemovePlan. Metadata: `path`, `outcome`.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Every reason that an rpc of this product can fail with. On the wire it stands in google.rpc.ErrorInfo:
@@ -230,5 +234,9 @@ ERROR_REASON_PLUGIN_FAILED: ErrorReason.ValueType  # 40
 ERROR_REASON_MESSAGE_TOO_LARGE: ErrorReason.ValueType  # 41
 """RESOURCE_EXHAUSTED. The answer is longer than what clients of gRPC take by default, 4 MiB: ask for less, or say by the
 metadata `turnwright-receive-bytes` what the client takes. Metadata: limit, actual, unit.
+"""
+ERROR_REASON_PLAN_ENTRY: ErrorReason.ValueType  # 42
+"""INVALID_ARGUMENT. An entry of `plan://` is written, moved, shown otherwise or removed by another rpc than SetPlan,
+UpdatePlan and RemovePlan. Metadata: `path`, `outcome`.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
