@@ -53,8 +53,8 @@ def check_door(scheme: str, path: str) -> None:
     if scheme == PLANS:
         raise fault(
             Reason.PLAN_ENTRY,
-            f"{path} is part of a plan, and not written as an entry: use set_plan to replace a plan, update_plan to add "
-            "to it; `turnwright plan rm` takes one away.",
+            f"{path} is part of a plan, and not written as an entry: use set_plan to replace a plan, update_plan to "
+            "add to it; `turnwright plan rm` takes one away.",
             path=path,
             outcome=PLAN_TOOL,
         )
