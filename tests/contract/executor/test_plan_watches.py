@@ -6,16 +6,28 @@ import asyncio
 import contextlib
 import json
 
+import grpc
 import pytest
+from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc
 from turnwright.types.v1 import plan_pb2
 
 from contract.executor.replicas import two_executors
-from services import running
+from services import SECRET, running
 from turnwright_client import RunView
 from turnwright_core.errors import TurnwrightError
+from turnwright_core.kit.auth import call_metadata
 from turnwright_core.limits import PLAN_BODY_BYTES_MAX, PLAN_DELTA_BYTES_MAX, STOCK_MESSAGE_BYTES_MAX
+from turnwright_core.plans.receiver import HeldPlans
 
 pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture(autouse=True, params=["sqlite", "postgresql"])
+def database(request, monkeypatch):
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    if request.param == "postgresql":
+        monkeypatch.setenv("TURNWRIGHT_DB", request.getfixturevalue("postgres_url"))
+
 
 DONE = '<update status="200">Done.</update>'
 OF_PLANS = ("plan_updated", "plan_removed", "legacy_plan")
@@ -256,9 +268,8 @@ async def test_plans_of_any_length_come_in_messages_that_every_client_takes(serv
     assert asked.told() == [("p0", 1, 1)]
 
 
-async def test_through_an_executor_that_does_not_own_the_run_a_watch_has_its_form(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
-    async with two_executors(tmp_path) as (services, other, _seen):
+async def test_through_an_executor_that_does_not_own_the_run_a_watch_has_its_form(tmp_path) -> None:
+    async with two_executors(tmp_path) as (services, other, seen):
         (services.root / "m.txt").write_text(
             f"=== reply chunk_chars=2 delay_ms=50 ===\n{'A long thought. ' * 12}\n{DONE}\n"
         )
@@ -276,6 +287,8 @@ async def test_through_an_executor_that_does_not_own_the_run_a_watch_has_its_for
             for watcher in (*asked, here):
                 await watcher.until(lambda one: set(one.bodies) == {"main", "b"})
             await old.until(lambda one: one.items == ["one", "two"])
+            # Whatever their form, one stream from the owner tells all watchers of the other executor.
+            await here.until(lambda _: seen.watches_open == 2)
             await other.remove_plan(*at)
             for watcher in (*asked, here):
                 await watcher.until(lambda one: set(one.bodies) == {"b"})
@@ -283,49 +296,85 @@ async def test_through_an_executor_that_does_not_own_the_run_a_watch_has_its_for
         assert asked[0].view.cursor.epoch == here.view.cursor.epoch
 
 
-async def watched_plans(client, project, wanted):
-    """The short forms of the first messages of a watch of plans."""
-    told = []
-    async with asyncio.timeout(30), contextlib.aclosing(client.watch_plans(project, "r")) as messages:
-        async for message in messages:
-            match message.WhichOneof("event"):
-                case "snapshot":
-                    told.append([plan.plan_id for plan in message.snapshot.plans])
-                case "updated":
-                    told.append((message.updated.plan.plan_id, message.updated.plan.version))
-                case "removed":
-                    told.append(message.removed.plan_id)
-                case kind:
-                    told.append(kind)
-            if len(told) >= wanted:
-                return told
-    raise AssertionError("the watch ended")
+class PlansWatcher(Watcher):
+    """What a watch of nothing but plans is told."""
+
+    def __init__(self, services, client):
+        self.events, self.held = [], HeldPlans()
+        self._stream = client.watch_plans(services.project, "r")
+
+    async def __aenter__(self):
+        self._task = asyncio.create_task(self._follow(self._stream))
+        return self
+
+    async def _follow(self, stream):
+        async with contextlib.aclosing(stream):
+            async for message in stream:
+                self.events.append(message)
+                match message.WhichOneof("event"):
+                    case "snapshot":
+                        self.held.replace(((plan.plan_id, plan) for plan in message.snapshot.plans), None)
+                    case "updated":
+                        self.held.update(message.updated.plan.plan_id, message.updated.plan)
+                    case "removed":
+                        self.held.remove(message.removed.plan_id)
+
+    async def has(self, *bodies):
+        await self.until(lambda one: [plan.body for plan in one.held.plans.values()] == list(bodies))
 
 
-async def test_the_plans_of_a_run_can_be_watched_by_themselves_anywhere(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+async def test_the_plans_of_a_run_can_be_watched_by_themselves_anywhere(tmp_path) -> None:
     async with two_executors(tmp_path) as (services, other, _seen):
         await ended(services)
         client, at = services.client, (services.project, "r")
         await client.set_plan(*at, markdown("z", "# Z"))
-        await client.set_plan(*at, markdown("a", "# A"))
-        watches = [asyncio.create_task(watched_plans(one, services.project, 4)) for one in (client, other)]
-        await asyncio.sleep(0.5)
-        await client.set_plan(*at, markdown("z", "# Z2"))
-        await asyncio.sleep(0.2)
-        await client.remove_plan(*at, plan_id="a")
-        await asyncio.sleep(0.2)
-        await client.set_plan(*at, markdown("a", "# A3"))
-        for told in await asyncio.gather(*watches):
-            assert told == [["z", "a"], ("z", 2), "a", ("a", 2)]
+        async with PlansWatcher(services, client) as here, PlansWatcher(services, other) as there:
+            for watcher in (here, there):
+                await watcher.has("# Z")
+            await client.set_plan(*at, markdown("a", "# A"))
+            await client.set_plan(*at, markdown("z", "# Z2"))
+            for watcher in (here, there):
+                await watcher.has("# Z2", "# A")
+            await other.remove_plan(*at, plan_id="z")
+            for watcher in (here, there):
+                await watcher.has("# A")
+            await client.set_plan(*at, markdown("z", "# Z3"))
+            for watcher in (here, there):
+                await watcher.has("# A", "# Z3")
+                assert [event.WhichOneof("event") for event in watcher.events].count("snapshot") == 1
 
 
-async def test_a_watch_of_plans_tells_silence_and_refuses_a_run_that_is_not_there(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+async def test_a_watch_of_plans_tells_silence_and_refuses_a_run_that_is_not_there(tmp_path) -> None:
     async with running(tmp_path, event_heartbeat_s=0.05) as services:
         await ended(services)
-        assert await watched_plans(services.client, services.project, 3) == [[], "heartbeat", "heartbeat"]
+        async with PlansWatcher(services, services.client) as watcher:
+            await watcher.until(lambda one: len(one.events) > 2)
+        assert [event.WhichOneof("event") for event in watcher.events[:3]] == ["snapshot", "heartbeat", "heartbeat"]
         async with contextlib.aclosing(services.client.watch_plans(services.project, "nobody")) as messages:
             with pytest.raises(TurnwrightError) as refused:
                 await anext(messages)
         assert refused.value.reason.name == "RUN_NOT_FOUND"
+
+
+async def test_a_form_that_there_is_not_is_refused(services) -> None:
+    async with grpc.aio.insecure_channel(services.addresses["executor"]) as channel:
+        stub = executor_service_pb2_grpc.ExecutorServiceStub(channel)
+        request = executor_service_pb2.WatchRunRequest(project=services.project, run="r", plans=9)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await anext(aiter(stub.WatchRun(request, metadata=call_metadata(SECRET))))
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_while_the_store_is_away_a_watcher_hears_that_it_is_not_alone(tmp_path) -> None:
+    async with running(tmp_path) as services:
+        await ended(services)
+        await services.client.set_plan(services.project, "r", markdown("main", "# One"))
+        async with Watcher(services, form="none") as plain:
+            await plain.began()
+            await services.stop("store")
+            async with Watcher(services) as late:
+                await late.until(lambda one: one.events)
+                await services.start("store")
+                await late.began()
+    assert {event.WhichOneof("event") for event in late.events[:-1]} == {"heartbeat"}
+    assert late.bodies == {"main": "# One"}

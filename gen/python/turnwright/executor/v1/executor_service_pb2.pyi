@@ -432,7 +432,7 @@ class WatchRunResponse(_message.Message):
     @_builtins.property
     def plan_updated(self) -> _event_pb2.PlanUpdated:
         """A plan was set or added to; to watches with `plans` OPERATIONS. Events of plans do not raise `seq`: they come before
-        the added entry that reports the change, and come again where a watch is resumed before that.
+        the event of the entry that changed, and come again where a watch is resumed before that.
         """
 
     @_builtins.property
