@@ -16,7 +16,7 @@ from services import SECRET, running
 from turnwright_client import RunView
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.auth import call_metadata
-from turnwright_core.limits import PLAN_BODY_BYTES_MAX, PLAN_DELTA_BYTES_MAX, STOCK_MESSAGE_BYTES_MAX
+from turnwright_core.limits import CHUNK_BYTES, PLAN_BODY_BYTES_MAX, PLAN_DELTA_BYTES_MAX
 from turnwright_core.plans.receiver import HeldPlans
 
 pytestmark = pytest.mark.asyncio
@@ -227,6 +227,7 @@ async def test_what_a_watcher_has_is_not_told_again(services) -> None:
 async def test_a_watcher_that_comes_back_hears_what_it_missed_and_no_snapshot(services) -> None:
     await ended(services)
     client, at = services.client, (services.project, "r")
+    await client.set_plan(*at, markdown("kept", "- [ ] 0"))
     await client.set_plan(*at, markdown("first", "- [ ] 1"))
     async with Watcher(services) as asked:
         await asked.began()
@@ -235,7 +236,7 @@ async def test_a_watcher_that_comes_back_hears_what_it_missed_and_no_snapshot(se
     await client.remove_plan(*at, plan_id="first")
     async with Watcher(services, after=cursor) as back, Watcher(services, after=cursor, form="legacy") as old:
         await back.until(lambda one: len(one.told()) == 2)
-        await old.until(lambda one: one.items == ["2"])
+        await old.until(lambda one: one.items == ["0", "2"])
     assert back.told() == [("main", 1, 0), "first"]
     assert not any(event.HasField("snapshot") for event in back.events + old.events)
     # Cut off behind what was told of the plan: the event is still to come, and brings it again.
@@ -261,7 +262,7 @@ async def test_plans_of_any_length_come_in_messages_that_every_client_takes(serv
         await asked.until(lambda one: one.told())
     assert [part.part for part in parts] == list(range(len(parts)))
     assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
-    assert max(event.ByteSize() for event in asked.events) < STOCK_MESSAGE_BYTES_MAX // 4
+    assert max(event.ByteSize() for event in asked.events) < 2 * CHUNK_BYTES
     assert list(asked.bodies) == [f"p{number}" for number in range(6)]
     assert set(asked.bodies.values()) == {body}
     assert len(asked.view.held.plans["p3"].deltas) == 16
@@ -275,6 +276,7 @@ async def test_through_an_executor_that_does_not_own_the_run_a_watch_has_its_for
         )
         await services.act()
         at = (services.project, "r")
+        await other.set_plan(*at, markdown("early", "- [ ] zero"))
         async with contextlib.AsyncExitStack() as watching:
             open_ = watching.enter_async_context
             asked = [await open_(Watcher(services, other)) for _ in range(2)]
@@ -285,14 +287,16 @@ async def test_through_an_executor_that_does_not_own_the_run_a_watch_has_its_for
             await other.set_plan(*at, markdown("main", "- [ ] one"))
             await other.set_plan(*at, checklist("b", ("two", "pending")))
             for watcher in (*asked, here):
-                await watcher.until(lambda one: set(one.bodies) == {"main", "b"})
-            await old.until(lambda one: one.items == ["one", "two"])
+                await watcher.until(lambda one: set(one.bodies) == {"early", "main", "b"})
+            await old.until(lambda one: one.items == ["zero", "one", "two"])
             # Whatever their form, one stream from the owner tells all watchers of the other executor.
             await here.until(lambda _: seen.watches_open == 2)
             await other.remove_plan(*at)
             for watcher in (*asked, here):
-                await watcher.until(lambda one: set(one.bodies) == {"b"})
-            await old.until(lambda one: one.items == ["two"])
+                await watcher.until(lambda one: set(one.bodies) == {"early", "b"})
+            await old.until(lambda one: one.items == ["zero", "two"])
+        shown = [event.snapshot.plans for event in asked[0].events if event.HasField("snapshot")]
+        assert [[plan.plan_id for plan in plans] for plans in shown if plans] == [["early"]]
         assert asked[0].view.cursor.epoch == here.view.cursor.epoch
 
 
