@@ -81,7 +81,9 @@ def tell_plans(servicer: Any) -> None:
             raise invalid("plans", f"Plans are told as LEGACY or OPERATIONS; there is no form {request.plans}.")
         telling = plan_telling(request.plans, servicer.plans, RunAddress(request.project, request.run))
         # Whoever answers tells of entries: what they are as plans is told here, where the watcher is.
-        request.ClearField("plans")
-        return telling.over(watch(request, context))
+        plain = WatchRunRequest()
+        plain.CopyFrom(request)
+        plain.ClearField("plans")
+        return telling.over(watch(plain, context))
 
     servicer.WatchRun = chosen

@@ -20,6 +20,7 @@ from turnwright_core.plans import Plan, PlanKind
 from turnwright_core.plans.legacy import legacy_items
 from turnwright_core.wire.plans import item_to_pb, plan_to_pb
 from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.domain.endings import AWAY, GONE
 from turnwright_executor.ports.ledger import Ledger
 
 KEPT_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -95,8 +96,9 @@ class PlanBook:
         try:
             return await self._ledger.read_body(address, plan.body, 0, PLAN_BODY_BYTES_MAX)
         except TurnwrightError as error:
-            if error.reason not in (Reason.ENTRY_NOT_FOUND, Reason.INVALID_FIELD):
+            if error.reason in (*AWAY, *GONE):
                 raise
+            # A plan may name what it likes: a file that is not there yet, or none at all.
             return ""
 
     def _keep(self, key: tuple[RunAddress, str], read: ReadPlan) -> None:

@@ -193,6 +193,9 @@ async def test_a_list_is_told_without_what_its_readers_do_not_know(services) -> 
     await client.set_plan(*at, markdown("b", "\n## A heading\ntext"))
     await client.set_plan(*at, plan_pb2.Plan(plan_id="c", kind=plan_pb2.PLAN_KIND_FILE, body="nowhere.md"))
     await client.set_plan(*at, plan_pb2.Plan(plan_id="d", kind=plan_pb2.PLAN_KIND_FILE, body="plan.md"))
+    nowhere = ("../up", "/abs/x", "known://none", "http://[", "no://such", "a*")
+    for number, body in enumerate(nowhere):
+        await client.set_plan(*at, plan_pb2.Plan(plan_id=f"e{number}", kind=plan_pb2.PLAN_KIND_FILE, body=body))
     async with Watcher(services, form="legacy") as old:
         await old.began()
     names = plan_pb2.PlanStatus.Name
@@ -202,6 +205,7 @@ async def test_a_list_is_told_without_what_its_readers_do_not_know(services) -> 
         ("A heading", "PLAN_STATUS_PENDING"),
         ("nowhere.md", "PLAN_STATUS_PENDING"),
         ("from the file", "PLAN_STATUS_PENDING"),
+        *((body, "PLAN_STATUS_PENDING") for body in nowhere),
     ]
 
 
