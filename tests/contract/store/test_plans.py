@@ -5,9 +5,11 @@ import json
 
 import pytest
 from msgspec.structs import replace
+from sqlalchemy import text
 from turnwright.store.v1 import write_pb2
 from turnwright.types.v1 import entry_pb2, plan_pb2
 
+from contract.store.counting import connected
 from contract.store.harness import ARCHIVED, POSTGRESQL_ONLY, VISIBLE, Client, Run, remove, set_, start_store
 from turnwright_core.entries import (
     AppendEntry,
@@ -22,8 +24,8 @@ from turnwright_core.entries import (
 )
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.entries import write_to_pb
-from turnwright_store.app import plans, writing
 from turnwright_store.app.writing import written_paths
+from turnwright_store.domain.scheme_rules import check_entry
 
 pytestmark = pytest.mark.asyncio
 
@@ -247,30 +249,46 @@ async def test_no_turn_begins_or_ends_with_the_write_of_a_plan(run):
     assert told(await get_plan(run))[2:5] == (1, "", "one")
 
 
-async def test_the_plans_of_a_run_have_a_limit_together(run, monkeypatch):
-    monkeypatch.setattr(plans, "PLANS_BYTES_MAX", 20)
-    monkeypatch.setattr(plans, "PLANS_MAX", 2)
-    await set_plan(run, "x" * 10)
-    await update_plan(run, "y" * 4)
-    await set_plan(run, "z" * 6, "other")
-    for call in (update_plan(run, "d"), update_plan(run, "d", "other"), set_plan(run, "z" * 7, "other")):
+async def test_the_plans_of_a_run_have_a_limit_together(run):
+    for number in range(10):
+        await set_plan(run, "x" * BODY_MAX, f"p{number}")
+    left = 1_048_576 - 10 * BODY_MAX
+    await set_plan(run, "x" * (left - 4), "last")
+    await update_plan(run, "y" * 4, "last")
+    for call in (update_plan(run, "d", "p0"), update_plan(run, "d", "last"), set_plan(run, "z" * (left + 1), "last")):
         error = await refused(call)
         assert (error.reason, error.metadata) == (
             Reason.LIMIT_EXCEEDED,
-            {"field": "plans", "limit": "20", "actual": "21", "unit": "bytes"},
+            {"field": "plans", "limit": "1048576", "actual": "1048577", "unit": "bytes"},
         )
-    error = await refused(set_plan(run, "", "third"))
-    assert (error.metadata["field"], error.metadata["limit"], error.metadata["actual"]) == ("plans", "2", "3")
     # Versions that were replaced or removed do not count.
-    await set_plan(run, "x" * 14)
-    await remove_plan(run, "other")
-    await set_plan(run, "z" * 6, "third")
+    await set_plan(run, "x" * left, "last")
+    await remove_plan(run, "last")
+    await set_plan(run, "x" * left, "last")
+
+
+async def test_a_run_has_a_hundred_plans_at_most(run):
+    for number in range(100):
+        await set_plan(run, "x", f"p{number}")
+    error = await refused(set_plan(run, "x", "more"))
+    assert (error.metadata["field"], error.metadata["limit"], error.metadata["actual"]) == ("plans", "100", "101")
+    await set_plan(run, "y", "p7")
+    await remove_plan(run, "p7")
+    await set_plan(run, "x", "more")
 
 
 @pytest.fixture
-def older_store(monkeypatch):
-    """Stores took plans as entries before there was one door."""
-    monkeypatch.setattr(writing, "check_door", lambda *_: None)
+def as_plans(run, db, tmp_path):
+    """Stores took plans as entries before there was one door: writes entries, then makes plans of them."""
+
+    async def write(*entries):
+        await run.write(*(set_(f"known://{path}", *said) for path, *said in entries))
+        with connected(db, tmp_path) as connection:
+            for table, scheme in (("entries", ", scheme = 'plan'"), ("views", "")):
+                renamed = f"path = replace(path, 'known://', 'plan://'){scheme} WHERE path LIKE 'known://main%'"
+                connection.execute(text(f"UPDATE {table} SET {renamed}"))
+
+    return write
 
 
 @pytest.mark.parametrize("character", ["a", "é", "😀"])
@@ -473,8 +491,8 @@ async def test_a_malformed_plan_is_refused(run, plan, field):
         '{"mode":"two words"}',
     ],
 )
-async def test_a_plan_that_was_written_as_an_entry_says_what_it_likes_and_can_be_read(run, attributes, older_store):
-    await run.write(set_("plan://main", "x", attributes))
+async def test_a_plan_that_was_written_as_an_entry_says_what_it_likes_and_can_be_read(run, attributes, as_plans):
+    await as_plans(("main", "x", attributes))
     await update_plan(run, "more")
     listed = (await run.client.call("ListPlans", **run.address)).plans
     assert [(plan.body, plan.version, plan.mode, len(plan.deltas)) for plan in listed] == [("x", 1, "", 1)]
@@ -482,12 +500,14 @@ async def test_a_plan_that_was_written_as_an_entry_says_what_it_likes_and_can_be
 
 
 @pytest.mark.parametrize("path", ["plan://main/v1000000000", "plan://main/v1/1000000000"])
-async def test_the_numbers_of_plans_have_nine_digits(run, path, older_store):
-    assert (await refused(run.write(set_(path, "x")))).metadata["field"] == "path"
+async def test_the_numbers_of_plans_have_nine_digits(path):
+    with pytest.raises(TurnwrightError) as caught:
+        check_entry("plan", path, SetEntry("x"))
+    assert caught.value.metadata["field"] == "path"
 
 
-async def test_a_plan_has_no_number_after_the_highest(run, older_store):
-    await run.write(set_("plan://main", "x", '{"version":999999999}'), set_("plan://main/v999999999/999999999", "d"))
+async def test_a_plan_has_no_number_after_the_highest(run, as_plans):
+    await as_plans(("main", "x", '{"version":999999999}'), ("main/v999999999/999999999", "d"))
     for more in (set_plan(run, "y"), update_plan(run, "d")):
         error = await refused(more)
         assert (error.reason, error.metadata["limit"]) == (Reason.LIMIT_EXCEEDED, "999999999")
@@ -539,8 +559,10 @@ async def test_a_stale_fence_is_refused(run):
         ("plan://a/v1/1", "x" * (DELTA_MAX + 1), "delta"),
     ],
 )
-async def test_a_plan_that_is_written_as_an_entry_has_the_same_caps(run, path, body, field, older_store):
+async def test_an_entry_of_a_plan_has_the_same_caps(run, path, body, field):
     """RP02."""
-    error = await refused(run.write(set_(path, body)))
-    assert error.metadata["field"] == field
+    with pytest.raises(TurnwrightError) as caught:
+        check_entry("plan", path, SetEntry(body))
+    assert caught.value.metadata["field"] == field
+    await refused(run.write(set_(path, body)))
     assert await run.entry(path) is None
