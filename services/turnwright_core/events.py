@@ -69,6 +69,11 @@ def event_write(turn: int, event: RunEvent) -> EntryWrite:
     return EntryWrite(event_path(turn, event.subkind, event.slug), change, Tier.SYSTEM)
 
 
+def slug_of(record: str) -> str:
+    """The slug of an event about a record: what stands behind `log://turn_N/` keeps the record apart from others."""
+    return record.removeprefix("log://").partition("/")[2] or record
+
+
 def payload_bytes(payload: Any) -> int:
     """How long a payload is, in bytes of JSON text."""
     text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"))

@@ -24,6 +24,10 @@ GONE: Final = (Reason.RUN_NOT_FOUND, Reason.PROJECT_NOT_FOUND)
 """Why a call failed that has nothing left to be about."""
 
 
+CRASH_LOOP: Final = "crash_loop"
+"""Why a loop ends whose turn has ended the executors that worked on it."""
+
+
 def is_transient(error: Exception) -> bool:
     """Whether a failure says nothing of the work: a service is away, or the run is another executor's by now."""
     passing = (*AWAY, Reason.LEASE_LOST, Reason.LEASE_HELD)
@@ -82,7 +86,7 @@ def crash_loop(losses: int) -> Ending:
         f"{losses} executors ended in the middle of this turn, one after the other, and it was given up: "
         "what it does may be what ends them."
     )
-    return Ending(FAILED, "crash_loop", message)
+    return Ending(FAILED, CRASH_LOOP, message)
 
 
 def crashed(error_id: str) -> Ending:

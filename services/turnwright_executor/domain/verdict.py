@@ -169,11 +169,19 @@ GO_ON: Final = Vote(True, RUNNING)
 Voter = Callable[[Vote, TurnFacts], Vote]
 
 
+class Overruling(Struct, frozen=True):
+    """That a voter of a plugin decided a turn: which one, and what the vote was before it."""
+
+    plugin: str
+    voter: str
+    before: Vote
+
+
 class Verdict(Struct, frozen=True):
     """What becomes of the loop.
 
     `summary` is the text that the loop ends with, `strikes` the streak from now on. `update_override` is the path
-    of an update that has to become failed with REFUTED_OUTCOME.
+    of an update that has to become failed with REFUTED_OUTCOME. `overruling` says which plugin decided, if one did.
     """
 
     continue_: bool
@@ -182,6 +190,11 @@ class Verdict(Struct, frozen=True):
     summary: str
     strikes: int
     update_override: str | None = None
+    overruling: Overruling | None = None
+
+    @property
+    def vote(self) -> Vote:
+        return Vote(self.continue_, self.status, self.reason)
 
 
 def plain_text(vote: Vote, facts: TurnFacts) -> Vote:

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
+
+from msgspec import Struct
 
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.plugin_calls import PluginCalls, PluginError
@@ -34,6 +36,13 @@ STOP_S: Final = 2.0
 """Seconds that observers have for the events that still wait when the service stops."""
 
 _log = get_logger("hooks")
+
+
+class Changed(Struct, Generic[V], frozen=True):
+    """Who changed a value, and what it was before."""
+
+    by: HookSubscription
+    before: V
 
 
 class Hooks:
@@ -63,11 +72,20 @@ class Hooks:
 
     async def apply(self, hook: FilterHook[V, C], value: V, context: C) -> V:
         """The value after the hook's chain. Never raises for a fault of a filter."""
+        value, _ = await self.trace(hook, value, context)
+        return value
+
+    async def trace(self, hook: FilterHook[V, C], value: V, context: C) -> tuple[V, Changed[V] | None]:
+        """The value after the hook's chain, and who changed it last; None: nobody has. Never raises as `apply`."""
+        changed = None
         for one in self._chains[hook.name]:
             if hook.ends and hook.ends(value):
                 break
-            value = one.call(value, context) if one.is_rule else await self._filtered(hook, one, value, context)
-        return value
+            after = one.call(value, context) if one.is_rule else await self._filtered(hook, one, value, context)
+            if after is not value and after != value:
+                changed = Changed(one, value)
+            value = after
+        return value, changed
 
     async def _filtered(self, hook: FilterHook[V, C], one: HookSubscription, value: V, context: C) -> V:
         try:

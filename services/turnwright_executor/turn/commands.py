@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from turnwright_core.entries import State
 from turnwright_core.errors import TurnwrightError
+from turnwright_core.events import event_write
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.patterns import Shape, shape_of
 from turnwright_core.runs import PROPOSED, Loop
@@ -25,12 +26,13 @@ from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.effects import EffectClass, FileEffect
 from turnwright_executor.domain.endings import is_transient, outcome_of
 from turnwright_executor.domain.records import error_path_of
+from turnwright_executor.domain.run_events import command_lost
 from turnwright_executor.ports.publishing import Activity, Publisher
 from turnwright_executor.tools.contract import Context, Done, Proposed, Tool, failed
 from turnwright_executor.tools.ports import Shell, Workspace
 from turnwright_executor.turn import indeterminate
 from turnwright_executor.turn.accepting import Proposals, amended, record_too_large
-from turnwright_executor.turn.machine import Action, CommandProgress, TurnState
+from turnwright_executor.turn.machine import UPDATE, Action, CommandProgress, TurnState
 from turnwright_executor.turn.records import error_write
 from turnwright_executor.turn.settlement import channels_of, closed_channels
 from turnwright_executor.turn.write_buffer import REFUSALS, WriteBuffer
@@ -202,8 +204,17 @@ class CommandSteps:
         scope = self._scope
         closing = closed_channels(await scope.buffer.get(channels_of([record.path])), PRODUCER_LOST)
         if record.effect is None or scope.asks_nobody or not scope.asks_indeterminate:
-            return await self._settle(record, replace(indeterminate.UNKNOWN, writes=tuple(closing)))
+            unknown = indeterminate.UNKNOWN
+            event = command_lost(record.path, record.tool, unknown.outcome, self._left_after(record))
+            writes = (*closing, event_write(scope.turn, event))
+            return await self._settle(record, replace(unknown, writes=writes))
         return scope.buffer.move(record.questioned(indeterminate.ASKED), *closing)
+
+    def _left_after(self, record: CommandRecord) -> list[str]:
+        """The records that are cancelled if this one does not succeed."""
+        paths = list(self._state.records)
+        later = (self._state.records[path] for path in paths[paths.index(record.path) + 1 :])
+        return [one.path for one in later if not one.state.is_settled and one.tool != UPDATE]
 
     async def _answer(self, record: CommandRecord) -> None:
         if done := indeterminate.answered(record):

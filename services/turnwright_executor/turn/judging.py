@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from turnwright_core.decisions import Ruling
 from turnwright_core.runs import RUNNING, TurnResult
 from turnwright_executor.config import ExecutorSettings
@@ -12,6 +14,7 @@ from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.verdict import (
     GO_ON,
     Limits,
+    Overruling,
     RecordFacts,
     Rejection,
     ReplyFacts,
@@ -26,7 +29,11 @@ from turnwright_executor.turn.model_call import ModelCallRecord
 
 async def judge(hooks: Hooks, facts: TurnFacts) -> Verdict:
     """The verdict of all voters, the runtime's own and those of plugins. Never raises for a fault of a voter."""
-    return verdict_of(facts, await hooks.apply(TURN_VERDICT, GO_ON, facts))
+    vote, changed = await hooks.trace(TURN_VERDICT, GO_ON, facts)
+    verdict = verdict_of(facts, vote)
+    if changed is None or changed.by.is_rule:
+        return verdict
+    return replace(verdict, overruling=Overruling(changed.by.plugin, changed.by.name, changed.before))
 
 
 def limits_of(settings: ExecutorSettings) -> Limits:

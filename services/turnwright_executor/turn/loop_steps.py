@@ -16,11 +16,13 @@ from msgspec.structs import replace
 
 from turnwright_core.entries import EntryWrite
 from turnwright_core.errors import TurnwrightError
+from turnwright_core.events import event_write
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.runs import PROPOSED, RUNNING, LoopEnd, Turn
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.endings import ABORT, Ending, budget_exhausted, crashed, ending_of, is_transient
 from turnwright_executor.domain.footprint import QUIET_TOOLS
+from turnwright_executor.domain.run_events import verdict_changed
 from turnwright_executor.domain.verdict import REFUTED_OUTCOME, Verdict
 from turnwright_executor.tools.contract import failed
 from turnwright_executor.turn.accepting import Proposals
@@ -195,7 +197,8 @@ class LoopSteps:
             self._opener.mirrored(buffer.mirrored)
             goes_on = loop_end is None and not scope.spending.exhausted_by(result)
             next_turn = await self._opener.with_end() if goes_on else None
-            writes = (*buffer.writes(), *map(buffer.placed, _refuted(state.records, verdict)))
+            refuted = map(buffer.placed, _refuted(state.records, verdict))
+            writes = (*buffer.writes(), *refuted, *_overruled(number, verdict))
             try:
                 with scope.lease.returning() as returned:
                     opened, ack = await scope.services.ledger.end_turn(
@@ -269,6 +272,13 @@ class LoopSteps:
             end = await settle(scope.services.ledger, scope.address, claim, scope.known.draft, ending)
             scope.events.ended(claim.run.turn, end)
         state.is_over = True
+
+
+def _overruled(turn: int, verdict: Verdict) -> list[EntryWrite]:
+    """What is told where a plugin decided the turn."""
+    if verdict.overruling is None:
+        return []
+    return [event_write(turn, verdict_changed(verdict.overruling, verdict.vote))]
 
 
 def _refuted(records: dict[str, CommandRecord], verdict: Verdict) -> list[EntryWrite]:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, to_attributes_json
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.events import event_write
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.limits import REASON_BYTES_MAX
 from turnwright_core.runs import FAILED, PROPOSED, RUNNING, LoopEnd, TurnResult, run_status_after
@@ -21,8 +22,9 @@ from turnwright_core.streams import channel_path
 from turnwright_core.text import cut_bytes
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.budgets import reserved_tokens
-from turnwright_executor.domain.endings import ABORT, GONE, Ending, is_transient
+from turnwright_executor.domain.endings import ABORT, CRASH_LOOP, GONE, Ending, is_transient
 from turnwright_executor.domain.records import error_path
+from turnwright_executor.domain.run_events import crashes_given_up, loop_aborted
 from turnwright_executor.ports.ledger import Claim, Ledger
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.model_call import ModelCallRecord, model_call_from_entry
@@ -47,7 +49,8 @@ async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft
     draft = draft if draft.turn == turn else Draft()
     channels, reply = await _left(ledger, address, claim)
     settled = [_settled(record, ending) for record in claim.records if not record.state.is_settled]
-    writes = [*closed_channels(channels, ending.outcome), *settled]
+    told = _told(turn or claim.run.turn, claim, ending, [write.path for write in settled])
+    writes = [*closed_channels(channels, ending.outcome), *settled, *told]
     if turn and not reply:
         writes += _unfinished_reply(turn, draft, ending)
     if ending.message:
@@ -59,10 +62,18 @@ async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft
     called = replace(called, work_ms=max(called.work_ms, draft.work_ms))
     result = replace(called, finish=finish, error=error, status=ending.status, reason=ending.word)
     end = LoopEnd(ending.status, cut_bytes(ending.reason, REASON_BYTES_MAX))
-    await _end_with(ledger, address, claim.epoch, turn, result, end, (writes, settled, ()))
+    await _end_with(ledger, address, claim.epoch, turn, result, end, (writes, [*settled, *told], ()))
     if turn:
         turn_ended(address, turn, result, len(claim.records))
     return end
+
+
+def _told(turn: int, claim: Claim, ending: Ending, cancelled: Sequence[str]) -> list[EntryWrite]:
+    """The event of an abort, or of a turn that was given up with commands that are left."""
+    loop = claim.loop.sequence if claim.loop else 0
+    if ending is ABORT:
+        return [event_write(turn, loop_aborted(loop, cancelled))]
+    return [event_write(turn, crashes_given_up(loop, cancelled))] if ending.word == CRASH_LOOP and cancelled else []
 
 
 async def _end_with(

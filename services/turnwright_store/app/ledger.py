@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from turnwright_core.checks import check_bytes, invalid
 from turnwright_core.entries import Cursor, EntryWrite, Tier
 from turnwright_core.errors import Reason, fault
+from turnwright_core.events import event_write
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import LOOP_SUMMARY_BYTES_MAX, REASON_BYTES_MAX
 from turnwright_core.runs import (
@@ -37,6 +38,7 @@ from turnwright_store.app.packets import record_packet
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.view_change import ViewChange, view_change
 from turnwright_store.app.writing import TurnTag, Written, apply_writes, check_writes, written_paths
+from turnwright_store.domain.events import mode_switched
 from turnwright_store.domain.packets import TurnPacket
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.domain.store_rules import StoreRules
@@ -124,6 +126,8 @@ def _opened(tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, new
     loop = _running_loop(run)
     number = run.turn + 1
     checked = check_writes(rules, caller, [_named(write, number) for write in new.writes])
+    if not loop.first_turn:
+        checked = [*_begun_otherwise(tx, run, loop, number), *checked]
     run = apply_writes(tx, rules, run, checked, caller.principal, TurnTag(number, loop.sequence)).run
     run = bump_revision(tx, run)
     turn = Turn(number, loop.sequence, new.request, None, tx.now_ms, 0, run.revision_run)
@@ -132,6 +136,14 @@ def _opened(tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, new
         loop = replace(loop, first_turn=number, revision=run.revision_run)
         loop_rows.write_loop(tx.connection, run.id, loop)
     return replace(run, turn=number, turn_open=number, run=replace(run.run, turn=number, loop=loop)), turn
+
+
+def _begun_otherwise(tx: Transaction, run: RunRow, loop: Loop, number: int) -> list[EntryWrite]:
+    """What is told where a loop begins in another mode than the one before it."""
+    before = loop_rows.mode_before(tx.connection, run.id, loop.sequence) if loop.sequence > 1 else None
+    if before in (None, loop.settings.mode):
+        return []
+    return [event_write(number, mode_switched(loop.sequence, before, loop.settings.mode))]
 
 
 def _named(write: EntryWrite, number: int) -> EntryWrite:

@@ -17,6 +17,7 @@ from turnwright_core.checks import check_bytes, check_chars, check_count, invali
 from turnwright_core.decisions import Decision, Ruling
 from turnwright_core.entries import Cursor, Entry, EntryWrite, SetEntry, State, Tier
 from turnwright_core.errors import Reason, fault
+from turnwright_core.events import slug_of
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX, PATH_CHARS_MAX
 from turnwright_core.runs import Run
@@ -130,7 +131,7 @@ def write_decision(
 
 def _tool_of(record: Entry) -> str:
     """The tool of a command; of a proposal that is none, what its path says."""
-    return tool_in(record.record) or record.path.removeprefix("log://").partition("/")[2].partition("/")[0]
+    return tool_in(record.record) or slug_of(record.path).partition("/")[0]
 
 
 def find_record(tx: Transaction, run: RunRow, path: str) -> Entry:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from turnwright_core.decisions import Decision, Ruling
-from turnwright_core.events import RunEvent, Subkind
+from turnwright_core.events import RunEvent, Subkind, slug_of
 from turnwright_core.plans import PlanKind
+from turnwright_core.runs import Mode
 
 _PLAN: Final = "plan"
 _PROPOSAL: Final = "proposal"
+_LOOP: Final = "loop"
 
 _DECIDED: Final = {Ruling.ACCEPTED: "accepted", Ruling.REJECTED: "rejected", Ruling.EXPIRED: "expired"}
 
@@ -53,6 +55,11 @@ def proposal_decided(path: str, tool: str, made: Decision) -> RunEvent:
         edits = " with edits" if made.contents else ""
         sentence = f"{made.principal} {decided} {path}{edits}."
     told = payload | {key: value for key, value in more.items() if value}
-    # Behind log://turn_N/ stands what keeps a record apart from the others of its turn.
-    slug = path.removeprefix("log://").partition("/")[2] or path
-    return RunEvent(Subkind.TOOL_DECISION, _PROPOSAL, told, sentence, slug)
+    return RunEvent(Subkind.TOOL_DECISION, _PROPOSAL, told, sentence, slug_of(path))
+
+
+def mode_switched(loop: int, before: Mode, mode: Mode) -> RunEvent:
+    """A loop begins in another mode than the one before it had."""
+    was, now = before.name.lower(), mode.name.lower()
+    payload = {"loop": loop, "from": was, "to": now}
+    return RunEvent(Subkind.MODE_SWITCH, _LOOP, payload, f"The mode is now {now}; it was {was}.", f"loop_{loop}")

@@ -46,6 +46,14 @@ _PAGE: Final = (
 )
 _CHANGED: Final = written_between(_OF_RUN, loops.c.revision, loops.c.sequence)
 _NEXT: Final = _OF_RUN.where(loops.c.status == number_in(QUEUED)).order_by(loops.c.sequence).limit(1)
+_BEGUN_BEFORE: Final = (
+    select(loops.c.settings)
+    .where(
+        loops.c.run_id == bindparam("run_id"), loops.c.sequence < bindparam("before"), loops.c.first_turn > number_in(0)
+    )
+    .order_by(loops.c.sequence.desc())
+    .limit(1)
+)
 _ADD: Final = insert(loops)
 _WRITE: Final = (
     update(loops)
@@ -105,6 +113,12 @@ def changed_loops(connection: Connection, run_id: int, place: tuple[int, int], t
 def next_queued(connection: Connection, run_id: int) -> Loop | None:
     row = connection.execute(_NEXT, {"run_id": run_id}).one_or_none()
     return loop_of(row) if row else None
+
+
+def mode_before(connection: Connection, run_id: int, sequence: int) -> Mode | None:
+    """The mode of the latest loop before this one that has had a turn; None where there is none."""
+    settings = connection.execute(_BEGUN_BEFORE, {"run_id": run_id, "before": sequence}).scalar_one_or_none()
+    return _settings(settings).mode if settings else None
 
 
 def add_loop(connection: Connection, run_id: int, loop: Loop) -> None:
