@@ -38,7 +38,7 @@ STOP_S: Final = 2.0
 _log = get_logger("hooks")
 
 
-class Changed(Struct, Generic[V], frozen=True):
+class FilterChange(Struct, Generic[V], frozen=True):
     """Who changed a value, and what it was before."""
 
     by: HookSubscription
@@ -75,7 +75,7 @@ class Hooks:
         value, _ = await self.trace(hook, value, context)
         return value
 
-    async def trace(self, hook: FilterHook[V, C], value: V, context: C) -> tuple[V, Changed[V] | None]:
+    async def trace(self, hook: FilterHook[V, C], value: V, context: C) -> tuple[V, FilterChange[V] | None]:
         """The value after the hook's chain, and who changed it last; None: nobody has. Never raises as `apply`."""
         changed = None
         for one in self._chains[hook.name]:
@@ -83,7 +83,7 @@ class Hooks:
                 break
             after = one.call(value, context) if one.is_rule else await self._filtered(hook, one, value, context)
             if after is not value and after != value:
-                changed = Changed(one, value)
+                changed = FilterChange(one, value)
             value = after
         return value, changed
 
