@@ -152,7 +152,7 @@ class Assembler:
         return ceiling_of(ask.context_length, self._rules.budget_ceiling)
 
     def _folded(self, ask: PacketRequest, rows: RunRows) -> Folded:
-        return fold(rows.ordered(), ask.turn, ask.loop, self._rules.token_divisor, rows)
+        return fold(rows.ordered(), rows.fixed(), ask.turn, ask.loop, self._rules.token_divisor, rows)
 
     def _composed(self, ask: PacketRequest, rows: RunRows, folded: Folded, blocks: tuple[Block, ...]) -> ComposedPacket:
         ceiling, divisor = self._ceiling(ask), self._rules.token_divisor
@@ -173,7 +173,7 @@ class Assembler:
         ceiling = self._ceiling(ask)
         folded = self._folded(ask, rows)
         composed = partial(self._composed, ask, rows, folded)
-        blocks, plans = folded.blocks, plan_costs(folded.blocks)
+        blocks, plans = folded.blocks, plan_costs(rows.fixed())
         prompt = active_prompt(blocks, ask.loop)
         budget = TokenBudget(ceiling, ask.calibration)
         climbed = climb(blocks, ask.turn, prompt.path if prompt else None, budget, composed)

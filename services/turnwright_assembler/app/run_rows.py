@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from itertools import chain
 from sys import getsizeof
 from typing import Any, Final
 
 from turnwright_assembler.domain.blocks import Block, is_seen, make_block
-from turnwright_assembler.domain.fixed import without_stale
+from turnwright_assembler.domain.fixed import stale
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections.plugged import NOTHING, Additions, Plugged
 from turnwright_assembler.sections.system import SYSTEM_PATH, system_text
@@ -42,6 +42,9 @@ class RunRows:
         self.size_bytes = getsizeof(self.system)
         self._divisor = divisor
         self._blocks: dict[str, Block] = {}
+        self._fixed: dict[str, Block] = {}
+        """Those of plans and events."""
+        self._fixed_ordered: tuple[Block, ...] | None = None
         self._large: set[int] = set()
         """Who they are of the rows' texts that are looked for among pieces."""
         self._ordered: tuple[Block, ...] | None = None
@@ -76,9 +79,19 @@ class RunRows:
     def ordered(self) -> tuple[Block, ...]:
         """The blocks in the order in which the run first saw them."""
         if self._ordered is None:
-            blocks = sorted(self._blocks.values(), key=lambda block: (block.position, block.path))
-            self._ordered = tuple(without_stale(blocks))
+            blocks = _in_order(self._blocks.values())
+            if len(self.fixed()) < len(self._fixed):
+                gone = self._fixed.keys() - {block.path for block in self.fixed()}
+                blocks = tuple(block for block in blocks if block.path not in gone)
+            self._ordered = blocks
         return self._ordered
+
+    def fixed(self) -> tuple[Block, ...]:
+        """Those of the blocks that are plans, what was added to them, and events."""
+        if self._fixed_ordered is None:
+            gone = stale(self._fixed.values())
+            self._fixed_ordered = _in_order(block for path, block in self._fixed.items() if path not in gone)
+        return self._fixed_ordered
 
     def told(
         self, messages: Sequence[tuple[str, Sequence[str]]], digest: str, base_digest: str
@@ -137,12 +150,20 @@ class RunRows:
             self.size_bytes -= _weight(before)
             self._large -= _large_of(before)
         self._fresh.pop(path, None)
+        if self._fixed.pop(path, None):
+            self._fixed_ordered = None
         if block:
+            if block.plan or block.event:
+                self._fixed[path], self._fixed_ordered = block, None
             self._blocks[path] = self._fresh[path] = block
             self.size_bytes += _weight(block)
             self._large |= _large_of(block)
         if before or block:
             self._ordered = None
+
+
+def _in_order(blocks: Iterable[Block]) -> tuple[Block, ...]:
+    return tuple(sorted(blocks, key=lambda block: (block.position, block.path)))
 
 
 def _weight(block: Block) -> int:

@@ -11,7 +11,7 @@ Source: RU206-RU211; decisions C15, C24.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -45,20 +45,23 @@ class Account(Struct, frozen=True):
         return usage - self.floor - self.premium
 
 
-def account_for(blocks: Iterable[Block]) -> Account:
+def account_for(blocks: Sequence[Block]) -> Account:
     """Count the entries of a packet."""
     by_scheme: defaultdict[str, list[int]] = defaultdict(list)
-    fixed: defaultdict[str, list[int]] = defaultdict(list)
     hidden: list[int] = []
     floor = 0
     for block in blocks:
         floor += block.s_tokens
-        if block.plan or block.event:
-            fixed[block.scheme].append(block.s_tokens)
-        elif block.visibility is Visibility.VISIBLE:
+        if block.visibility is Visibility.VISIBLE:
             by_scheme[block.scheme or "file"].append(block.a_tokens)
         else:
             hidden.append(block.s_tokens)
+    # Rare, and looked for once: they free nothing, and count with all that they take.
+    fixed = {
+        scheme: [block.s_tokens for block in blocks if block.scheme == scheme]
+        for scheme in ("plan", "event")
+        if by_scheme.pop(scheme, None)
+    }
     lines = _lines(by_scheme)
     lines.sort(key=lambda line: (-line.tokens, line.scheme))
     return Account(
@@ -68,7 +71,7 @@ def account_for(blocks: Iterable[Block]) -> Account:
         visible=sum(line.visible for line in lines),
         summarized=len(hidden),
         summarized_tokens=sum(hidden),
-        fixed=tuple(sorted(_lines(fixed), key=lambda line: line.scheme, reverse=True)),
+        fixed=tuple(_lines(fixed)),
     )
 
 

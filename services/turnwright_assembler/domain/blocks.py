@@ -89,7 +89,7 @@ class Block(Struct, frozen=True):
     @property
     def text(self) -> str:
         """The block of an entry that stands once."""
-        return self.whole if self.is_visible else self.condensed
+        return self.whole or self.condensed
 
     @property
     def showing(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -90,13 +90,11 @@ def _json_line(payload: object) -> str:
     return json.dumps(payload, ensure_ascii=False, separators=(",", ":")).translate(_JSON_ESCAPES)
 
 
-def without_stale(blocks: Sequence[Block]) -> Sequence[Block]:
-    """The blocks without what was added to versions that are not the latest one."""
-    parts = [block.plan for block in blocks if block.plan]
-    if not parts:
-        return blocks
-    latest = {part.plan_id: part.version for part in parts if not part.sequence}
-    return [block for block in blocks if not block.plan or latest.get(block.plan.plan_id) == block.plan.version]
+def stale(fixed: Iterable[Block]) -> frozenset[str]:
+    """Paths of what was added to versions that are not the latest one, or that are gone."""
+    plans = [(block.path, block.plan) for block in fixed if block.plan]
+    latest = {part.plan_id: part.version for _, part in plans if not part.sequence}
+    return frozenset(path for path, part in plans if latest.get(part.plan_id) != part.version)
 
 
 class PlanCost(Struct, frozen=True):
@@ -107,10 +105,10 @@ class PlanCost(Struct, frozen=True):
     deltas: int
 
 
-def plan_costs(blocks: Iterable[Block]) -> tuple[PlanCost, ...]:
+def plan_costs(fixed: Iterable[Block]) -> tuple[PlanCost, ...]:
     """What each plan of a packet costs, largest first."""
     by_plan: defaultdict[str, list[int]] = defaultdict(list)
-    for block in blocks:
+    for block in fixed:
         if block.plan:
             by_plan[block.plan.plan_id].append(block.s_tokens)
     costs = (PlanCost(plan_id, sum(tokens), len(tokens) - 1) for plan_id, tokens in by_plan.items())

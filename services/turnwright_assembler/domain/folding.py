@@ -62,9 +62,14 @@ class _Counted(Struct):
     paths: list[str] = field(default_factory=list)
 
 
-def fold(blocks: tuple[Block, ...], turn: int, loop: int, divisor: int, taken: Container[str]) -> Folded:
-    """Fold what is too old in the packet of a turn; `taken` are paths that the run already sees."""
-    events = [block for block in blocks if block.event]
+def fold(
+    blocks: tuple[Block, ...], fixed: Iterable[Block], turn: int, loop: int, divisor: int, taken: Container[str]
+) -> Folded:
+    """Fold what is too old in the packet of a turn.
+
+    `fixed` are those of its blocks that are plans and events, in order, `taken` paths that the run already sees.
+    """
+    events = [block for block in fixed if block.event]
     if not events:
         return Folded(blocks)
     markers = [block for block in events if _is_marker(block)]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from turnwright_assembler.domain.blocks import Block
 from turnwright_assembler.sections.contract import PacketDraft, block_section
 
 
@@ -20,10 +19,14 @@ class LogSection(Struct, frozen=True):
     def render(self, draft: PacketDraft) -> Sequence[str]:
         """One block for each of them, in the order of the timeline."""
         active = draft.prompt.path if draft.prompt else None
-        return block_section("log", (block.text for block in draft.blocks if _is_told(block, active)))
-
-
-def _is_told(block: Block, active: str | None) -> bool:
-    if block.category == "prompt":
-        return block.path != active
-    return block.category == "logging" or bool(block.event) or bool(block.plan and block.plan.sequence)
+        return block_section(
+            "log",
+            (
+                block.text
+                for block in draft.blocks
+                if block.category == "logging"
+                or (block.category == "prompt" and block.path != active)
+                or (block.category == "plan" and block.plan and block.plan.sequence)
+                or block.event
+            ),
+        )

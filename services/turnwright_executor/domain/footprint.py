@@ -40,6 +40,7 @@ _ESCAPE_CHARS: Final = 6
 _PARSED_CHARS_MAX: Final = 4096
 """Longest attributes that are looked into; longer ones count as if target and summary were as long as they may be."""
 
+_EVENT: Final = "event://"
 _ESCAPED: Final = re.compile('[\x00-\x1f\x7f\x85\u2028\u2029&<>"]')
 _SHOWN_CHARS_MAX: Final = (TARGET_CHARS_MAX + SUMMARY_CHARS_MAX) * (1 + _ESCAPE_CHARS)
 _HIDDEN: Final = frozenset({Visibility.SUMMARIZED, Visibility.ARCHIVED})
@@ -89,7 +90,9 @@ class Footprint:
                     self.miss()
 
     def _part(self, path: str) -> _Part:
-        return self._parts.get(path) or _Part(_chars(path) * 3 + _SHOWN_CHARS_MAX, self._read.get(path, inf))
+        # What a packet shows of an event is in its attributes, of which nobody has kept the length.
+        body = inf if path.startswith(_EVENT) else self._read.get(path, inf)
+        return self._parts.get(path) or _Part(_chars(path) * 3 + _SHOWN_CHARS_MAX, body)
 
     def _set(self, path: str, change: SetEntry) -> None:
         part = self._part(path)
@@ -101,7 +104,7 @@ class Footprint:
             part = replace(part, body=len(change.body))
         if change.visibility is not Visibility.UNSPECIFIED:
             # An event has no summary to be shown by.
-            is_visible = change.visibility not in ({Visibility.ARCHIVED} if path.startswith("event://") else _HIDDEN)
+            is_visible = change.visibility not in ({Visibility.ARCHIVED} if path.startswith(_EVENT) else _HIDDEN)
         self._parts[path] = replace(part, is_visible=is_visible)
 
     @property
@@ -120,7 +123,7 @@ def chars_of(writes: Sequence[EntryWrite]) -> float:
 
 
 def _shown_in(path: str, attributes_json: str) -> int:
-    if path.startswith("event://"):
+    if path.startswith(_EVENT):
         # The packet shows nearly all of it, numbers and characters in their longest spelling.
         return _chars(path) * 3 + _ESCAPE_CHARS * len(attributes_json)
     if len(attributes_json) > _PARSED_CHARS_MAX:

@@ -34,7 +34,7 @@ def event(n, subkind="process_completed", source="exec:build", turn=1, slug=""):
 
 def folded(*entries, turn=1):
     made = blocks(*entries)
-    return fold(made, turn, 1, DIVISOR, {each.path for each in made})
+    return fold(made, made, turn, 1, DIVISOR, {each.path for each in made})
 
 
 def shown(found):
@@ -169,7 +169,7 @@ def test_a_marker_is_bounded():
 
 def test_a_run_without_events_is_left_as_it_is():
     made = blocks(entry("known://a"), entry("plan://main"))
-    assert fold(made, 9, 1, DIVISOR, ()).blocks is made
+    assert fold(made, made, 9, 1, DIVISOR, ()).blocks is made
 
 
 EVENTS = st.lists(

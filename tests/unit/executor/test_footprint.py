@@ -21,16 +21,22 @@ from turnwright_core.entries import (
 from turnwright_core.text import scheme_of
 from turnwright_executor.domain.footprint import SLACK_CHARS, Footprint, room_chars
 
-SCHEMES = ("", "known://", "unknown://", "log://turn_2/get/", "sh://turn_2/")
+SCHEMES = ("", "known://", "unknown://", "log://turn_2/get/", "sh://turn_2/", "event://turn_2/tick/")
 TEXTS = st.text(st.sampled_from('ab\n<&>"\u2028:é'), max_size=900)
 ATTRIBUTES = st.fixed_dictionaries({}, optional={"target": TEXTS, "summary": TEXTS, "tool": st.just("get")})
+PAYLOADS = st.recursive(
+    TEXTS | st.sampled_from([1e15, -1e-7, 10**30, None]), lambda inner: st.lists(inner, max_size=4), max_leaves=8
+)
+EVENTS = st.fixed_dictionaries(
+    {"event": st.fixed_dictionaries({"subkind": st.just("tick"), "source": TEXTS, "payload": PAYLOADS})}
+)
 VISIBILITIES = st.sampled_from(list(Visibility))
 
 
 @st.composite
 def changes(draw):
     path = draw(st.sampled_from(SCHEMES)) + draw(st.text(st.sampled_from('ab"<&'), min_size=1, max_size=40))
-    given_ = draw(ATTRIBUTES)
+    given_ = draw(EVENTS if path.startswith("event://") else ATTRIBUTES)
     return path, draw(TEXTS), given_, draw(VISIBILITIES)
 
 
@@ -79,7 +85,8 @@ def test_an_entry_that_is_only_shown_counts_with_what_was_read_of_it(change):
     footprint.read([row(path, body, attributes, Visibility.ARCHIVED, 2)])
     footprint.wrote([EntryWrite(path, SetEntry(visibility=Visibility.VISIBLE), Tier.PLUGIN)])
     before, after = packet([]), packet([row(path, body, attributes, Visibility.VISIBLE, 2)])
-    assert chars(after) - chars(before) <= footprint.chars < inf
+    assert chars(after) - chars(before) <= footprint.chars
+    assert (footprint.chars < inf) is not path.startswith("event://")
 
 
 def test_what_nobody_read_counts_without_end_once_it_is_shown():

@@ -1,0 +1,111 @@
+"""What plans cost in packets, beside the same packet without them that is made in the same run."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+
+import pytest
+
+from turnwright_assembler.app.assemble import Assembled, Assembler, PacketRequest, Rules
+from turnwright_assembler.app.packet import ComposedPacket
+from turnwright_assembler.app.run_cache import RunCache
+from turnwright_assembler.ports import ViewPart, ViewPatch
+from turnwright_core.entries import Cursor, Entry
+from turnwright_core.limits import PLAN_DELTAS_MAX
+from unit.assembler.entries import entry
+
+pytestmark = [pytest.mark.bench, pytest.mark.asyncio, pytest.mark.timeout(300)]
+
+RECORDS = 400
+FILES = 100
+TURNS = 200
+DELTA_CHARS = 2_500
+"""As long as a hundred deltas of one plan may be together."""
+BODY = "a line of a file that the model has read\n" * 25
+
+
+class Warm:
+    """A run whose packets are assembled turn by turn, each told what the turn before wrote."""
+
+    def __init__(self, *plan: Entry) -> None:
+        files = (entry(f"src/{n}.py", BODY, position=n) for n in range(2, FILES + 2))
+        records = (
+            entry(f"log://turn_{n}/get/{n}", f"read {n} " * 20, tool="get", target=f"src/{n}.py", position=200 + n)
+            for n in range(RECORDS)
+        )
+        prompt = entry("prompt://1", "Mend it.", mode="act", tokenUsage=3, tokensFree=4, position=1)
+        self._rows = (prompt, *files, *plan, *records)
+        self._assembler = Assembler(self, RunCache(10**9), Rules(2, 0.9))  # type: ignore[arg-type]
+        self._turn = -1
+        self._digest = ""
+
+    async def read(self, _project: str, _run: str, _after: Cursor | None, _schemes: str):
+        yield ViewPart(self._rows, (), _at(0))
+
+    async def packet(self) -> Assembled:
+        """The packet of the next turn, which has one record more."""
+        self._turn += 1
+        record = entry(
+            f"log://turn_{self._turn}/set/x", "wrote", tool="set", turn=self._turn, position=9_000 + self._turn
+        )
+        patch = ViewPatch(_at(self._turn - 1), ViewPart((record,), (), _at(self._turn)), "")
+        made = await self._assembler.assemble(
+            PacketRequest(
+                project="p", run="r", turn=1000, loop=1, context_length=10**6, at_least=_at(self._turn),
+                base_digest=self._digest, view_changes=(patch,) if self._turn else (),
+            )
+        )  # fmt: skip
+        self._digest = made.digest
+        return made
+
+
+def _at(revision: int) -> Cursor:
+    return Cursor("i", revision, 0, 0)
+
+
+@pytest.fixture
+def joins(monkeypatch) -> list[float]:
+    """CPU seconds that joining, encoding and hashing the text of each packet has taken."""
+    taken: list[float] = []
+    digest = ComposedPacket.digest
+
+    def timed(packet: ComposedPacket) -> str:
+        begin = time.thread_time()
+        made = digest(packet)
+        taken.append(time.thread_time() - begin)
+        return made
+
+    monkeypatch.setattr(ComposedPacket, "digest", timed)
+    return taken
+
+
+async def test_a_plan_with_a_hundred_deltas_beside_the_packet_without(capsys, joins) -> None:
+    plan = [entry("plan://main", "Go on. " * 300, version=1, position=150)]
+    deltas = [entry(f"plan://main/v1/{n}", "x" * DELTA_CHARS, position=700 + n) for n in range(1, PLAN_DELTAS_MAX + 1)]
+    runs = {"without": Warm(), "with": Warm(*plan, *deltas)}
+    taken: dict[str, list[float]] = {name: [] for name in runs}
+    join: dict[str, list[float]] = {name: [] for name in runs}
+    for run in runs.values():
+        await run.packet()
+    gc.disable()
+    try:
+        for _ in range(TURNS):
+            for name, run in runs.items():
+                begin = time.thread_time()
+                made = await run.packet()
+                taken[name].append(time.thread_time() - begin)
+                join[name].append(joins[-1])
+    finally:
+        gc.enable()
+    assert made.packet.user.count("<plan-update ") == PLAN_DELTAS_MAX
+    without, with_ = (statistics.median(taken[name]) * 1000 for name in runs)
+    more = (statistics.median(join["with"]) - statistics.median(join["without"])) * 1000
+    ratio = (with_ - more) / without
+    with capsys.disabled():
+        print(
+            f"\na warm packet {without:.2f} ms, with a plan and {PLAN_DELTAS_MAX} deltas {with_:.2f} ms, of which joining "
+            f"and hashing their text takes {more:.2f}: {ratio:.2f}"
+        )
+    assert ratio > 0
