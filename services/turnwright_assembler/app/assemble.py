@@ -19,7 +19,6 @@ from turnwright_assembler.app.run_cache import BorrowedRows, RunCache
 from turnwright_assembler.app.run_rows import OtherRulesError, RunRows
 from turnwright_assembler.domain.blocks import Block, active_prompt
 from turnwright_assembler.domain.effects import effects_of, turn_effects
-from turnwright_assembler.domain.fixed import plan_costs
 from turnwright_assembler.domain.folding import Folded, fold
 from turnwright_assembler.domain.ladder import TokenBudget, climb, turn_demotion
 from turnwright_assembler.domain.tokens import ceiling_of
@@ -173,7 +172,7 @@ class Assembler:
         ceiling = self._ceiling(ask)
         folded = self._folded(ask, rows)
         composed = partial(self._composed, ask, rows, folded)
-        blocks, plans = folded.blocks, plan_costs(rows.fixed())
+        blocks, plans = folded.blocks, rows.plan_costs()
         prompt = active_prompt(blocks, ask.loop)
         budget = TokenBudget(ceiling, ask.calibration)
         climbed = climb(blocks, ask.turn, prompt.path if prompt else None, budget, composed)

@@ -8,7 +8,7 @@ from sys import getsizeof
 from typing import Any, Final
 
 from turnwright_assembler.domain.blocks import Block, is_seen, make_block
-from turnwright_assembler.domain.fixed import stale
+from turnwright_assembler.domain.fixed import PlanCost, plan_costs, stale
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections.plugged import NOTHING, Additions, Plugged
 from turnwright_assembler.sections.system import SYSTEM_PATH, system_text
@@ -45,6 +45,7 @@ class RunRows:
         self._fixed: dict[str, Block] = {}
         """Those of plans and events."""
         self._fixed_ordered: tuple[Block, ...] | None = None
+        self._plan_costs: tuple[PlanCost, ...] = ()
         self._large: set[int] = set()
         """Who they are of the rows' texts that are looked for among pieces."""
         self._ordered: tuple[Block, ...] | None = None
@@ -91,7 +92,13 @@ class RunRows:
         if self._fixed_ordered is None:
             gone = stale(self._fixed.values())
             self._fixed_ordered = _in_order(block for path, block in self._fixed.items() if path not in gone)
+            self._plan_costs = plan_costs(self._fixed_ordered)
         return self._fixed_ordered
+
+    def plan_costs(self) -> tuple[PlanCost, ...]:
+        """What each plan costs, largest first."""
+        self.fixed()
+        return self._plan_costs
 
     def told(
         self, messages: Sequence[tuple[str, Sequence[str]]], digest: str, base_digest: str
