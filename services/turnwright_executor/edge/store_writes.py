@@ -21,7 +21,7 @@ from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import WRITES_MAX
 from turnwright_core.runs import LoopEnd, Turn, TurnResult
-from turnwright_core.wire.entries import cursor_from_pb, entry_from_pb, write_to_pb
+from turnwright_core.wire.entries import cursor_from_pb, write_to_pb
 from turnwright_core.wire.runs import turn_from_pb, turn_request_to_pb, turn_result_to_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.packets import packet_to_pb
@@ -119,21 +119,18 @@ class StoreWrites:
         *,
         full: bool = False,
         run_status: int = 0,
-        read_paths: Sequence[str] = (),
         tell_view: bool = False,
     ) -> WriteAck:
-        """Write entries; `full` survives the loss of power. `read_paths` are read with it."""
+        """Write entries; `full` survives the loss of power."""
         durability = write_pb2.DURABILITY_FULL if full else write_pb2.DURABILITY_NORMAL
 
         async def send(last: Sequence[EntryWrite], before: tuple[str, ...]) -> WriteAck:
             message = _entries(address, epoch, last, durability)
             message.run_status = run_status
-            message.read_paths.extend(read_paths)
             message.tell_view = tell_view and not before
             answer = await self._call(self.stub.WriteEntries, message)
-            read = tuple(map(entry_from_pb, answer.read.entries)) if answer.HasField("read") else None
             paths, cursor = (*before, *answer.paths), cursor_from_pb(answer.cursor)
-            return WriteAck(paths, cursor, read, tuple(answer.revisions), _told(answer))
+            return WriteAck(paths, cursor, tuple(answer.revisions), _told(answer))
 
         if epoch is None:
             return await send(writes, ())

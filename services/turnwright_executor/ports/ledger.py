@@ -64,8 +64,6 @@ class WriteAck(Struct, frozen=True):
 
     paths: tuple[str, ...]
     cursor: Cursor
-    read: tuple[Entry, ...] | None = None
-    """The entries that exist among the paths that were to be read with it; None where the store did not read them."""
     revisions: tuple[int, ...] = ()
     view_change: OpaqueViewChange | None = None
     """What it has changed of the run's view, if the store could tell it."""
@@ -132,10 +130,9 @@ class Ledger(Protocol):
         *,
         full: bool = False,
         run_status: int = 0,
-        read_paths: Sequence[str] = (),
         tell_view: bool = False,
     ) -> WriteAck:
-        """Write entries; `full` survives the loss of power. `read_paths` are read with it, at most 64.
+        """Write entries; `full` survives the loss of power.
 
         `epoch` None writes from outside of loops: without a fence, so that no record of an open turn is touched, and
         all of it or nothing.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from msgspec import Struct, field
@@ -19,7 +19,6 @@ from turnwright_core.entries import State
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.events import event_write
 from turnwright_core.kit.logs import get_logger
-from turnwright_core.patterns import Shape, shape_of
 from turnwright_core.runs import PROPOSED, Loop
 from turnwright_core.streams import PRODUCER_LOST
 from turnwright_executor.domain.command_record import CommandRecord
@@ -96,7 +95,6 @@ class CommandSteps:
             Action.CANCEL: self._cancel,
             Action.PARK: self._park,
         }
-        scope.buffer.foresee(named_paths(state.records.values()))
 
     async def perform(self, action: Action, path: str) -> None:
         """Carry out a step of one command. Raises TurnwrightError when the store does."""
@@ -258,12 +256,6 @@ class CommandSteps:
         text = f"The tool {record.tool} crashed (error {error_id}). This is a fault of the runtime, not of the command."
         self._scope.buffer.add(error_write(error_path_of(record.path), "crash:500", text))
         return failed("crash:500", text)
-
-
-def named_paths(records: Iterable[CommandRecord]) -> list[str]:
-    """What the commands that are left name by its very path."""
-    left = (record.command.attributes.get("path", "") for record in records if not record.state.is_settled)
-    return list(dict.fromkeys(path for path in left if path and shape_of(path) is Shape.LITERAL))
 
 
 def _uninstalled(record: CommandRecord) -> Done:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from turnwright_core.entries import Cursor, Entry, EntryWrite
+from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.runs import Loop, Model, Turn, TurnResult, Usage
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
@@ -81,8 +81,6 @@ class OpenTurn(Struct):
     """Whether an earlier owner carried out commands of which this one does not know what they brought."""
     is_demoted: bool = False
     """Whether what it brought did not fit and was summarized."""
-    prefetched: dict[str, Entry | None] = field(default_factory=dict)
-    """What was read with the records: entries that the commands name, None for those that are not there."""
     commands: CommandSteps | None = None
     buffer: WriteBuffer | None = None
 
@@ -140,7 +138,6 @@ class LoopScope:
                 self.view_changes,
             )
             open_turn.buffer.hold(open_turn.unwritten)
-            open_turn.buffer.know(open_turn.prefetched)
         return open_turn.buffer
 
     def begun(self, state: TurnState, turn: Turn, cursor: Cursor) -> None:

@@ -13,14 +13,12 @@ from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.fingerprint import fingerprint
 from turnwright_executor.ports.packets import Packet, StoredPacket
-from turnwright_executor.turn.commands import named_paths
 from turnwright_executor.turn.loop_scope import LoopScope, in_turn
 from turnwright_executor.turn.machine import TurnState
 from turnwright_executor.turn.model_call import model_call_record
 from turnwright_executor.turn.recording import RecordingGate, loss_writes, new_records, read_aside, reply_writes
 from turnwright_executor.turn.records import new_record_write
 from turnwright_executor.turn.turn_budget import overflow_reason, room_left
-from turnwright_executor.turn.write_buffer import PATHS_AHEAD_MAX
 
 
 class ModelSteps:
@@ -127,13 +125,11 @@ class ModelSteps:
 
     async def _written(self, records: list[CommandRecord], writes: list[EntryWrite]) -> list[CommandRecord]:
         """The records under the paths that the store has given them."""
-        scope, paths = self._scope, named_paths(records)[:PATHS_AHEAD_MAX]
+        scope = self._scope
         changes = scope.view_changes
         ack = await scope.services.ledger.write(
-            scope.address, scope.claim.epoch, writes, full=True, read_paths=paths, tell_view=changes.is_unbroken
+            scope.address, scope.claim.epoch, writes, full=True, tell_view=changes.is_unbroken
         )
         changes.add(ack.cursor, ack.view_change)
-        if ack.read is not None:
-            scope.open.prefetched = dict.fromkeys(paths) | {entry.path: entry for entry in ack.read}
         stored = zip(records, ack.paths[-len(records) :], strict=True)
         return [record if record.path == path else replace(record, path=path) for record, path in stored]

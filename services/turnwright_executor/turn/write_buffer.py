@@ -11,7 +11,7 @@ Source: architecture 2 ("few, fat RPCs"), 12.1; rows RU157, RP04.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -49,10 +49,6 @@ KEEP_TIMEOUT_S: Final = 2.0
 
 RECORD_AFTER_S: Final = 0.05
 """Seconds after which the reply is made durable while one of its commands is still carried out."""
-
-PATHS_AHEAD_MAX: Final = 32
-"""Entries that are read ahead of the commands that will ask for them."""
-
 
 T = TypeVar("T")
 
@@ -95,8 +91,6 @@ class WriteBuffer:
         self._loop = loop
         self._groups: list[_Group] = []
         self._flushing = asyncio.Lock()
-        self._foreseen: tuple[str, ...] = ()
-        self._ahead: dict[str, Entry | None] = {}
         self._owned: tuple[str, int] | None = None
         self.holds_reply = False
         """Whether the reply waits here, and with it all that came of it."""
@@ -200,7 +194,6 @@ class WriteBuffer:
         """Write everything now. Raises TurnwrightError."""
         # One at a time: the two channels of a command grow at once, and nothing may be written twice.
         async with self._flushing:
-            self._ahead = {}
             while self._groups or run_status:
                 written = list(map(id, self._groups))
                 try:
@@ -209,7 +202,6 @@ class WriteBuffer:
                     if not self.blame(error):
                         raise
                     continue
-                self._ahead = {}
                 self.holds_reply = False
                 self.cursor = ack.cursor
                 self._groups = [group for group in self._groups if id(group) not in written]
@@ -274,42 +266,9 @@ class WriteBuffer:
         """The entries that exist among these paths, with what earlier commands wrote."""
         if not self._unwritten_paths().isdisjoint(paths):
             await self.flush()
-        if set(self._foreseen).isdisjoint(paths):
-            found = await self._ledger.get_entries(self._address, paths)
-        else:
-            found = await self._read_ahead(paths)
+        found = await self._ledger.get_entries(self._address, paths)
         self.footprint.read(found)
         return found
-
-    def foresee(self, paths: Iterable[str]) -> None:
-        """Paths that commands to come will ask for: they are read with the first of them, in one call.
-
-        What was read so is forgotten with the next write, so an effect on the world never stands between.
-        """
-        self._foreseen = tuple(dict.fromkeys(paths))[:PATHS_AHEAD_MAX]
-
-    def know(self, prefetched: Mapping[str, Entry | None]) -> None:
-        """What was read of foreseen paths with the latest write; None for those that are not there."""
-        self._ahead = dict(prefetched)
-
-    async def _read_ahead(self, paths: Sequence[str]) -> list[Entry]:
-        known = self._ahead
-        if not known.keys() >= set(paths):
-            wanted = tuple(dict.fromkeys((*paths, *self._foreseen)))
-            try:
-                found = {entry.path: entry for entry in await self._ledger.get_entries(self._address, wanted)}
-            except TurnwrightError as error:
-                if error.reason is not Reason.LIMIT_EXCEEDED:
-                    raise
-                # Together they are more than an answer carries: each command reads its own.
-                self._foreseen = ()
-                return await self._ledger.get_entries(self._address, paths)
-            prefetched = {path: found.get(path) for path in wanted}
-            if self._ahead is known:
-                # Nothing was written meanwhile.
-                self._ahead = prefetched
-            known = prefetched
-        return [entry for path in paths if (entry := known[path])]
 
     async def find(
         self, pattern: str, body_pattern: str = "", *, limit: int = 1000, bodies: bool = True, files_only: bool = False

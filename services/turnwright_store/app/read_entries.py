@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -32,9 +32,6 @@ from turnwright_store.sql.views import EntryRow, Loaded, Wanted, find_shown, fin
 
 FEW_PATHS: Final = 8
 """Paths up to which they are read whole by one statement."""
-
-BESIDE_PATHS_MAX: Final = 64
-"""Paths that are read with a write at most."""
 
 _SENT: Final = re.compile(r"(system|user)://([1-9][0-9]{0,9})")
 _BETWEEN_MESSAGES: Final = "\n\n"
@@ -88,18 +85,6 @@ def get_entries(connection: Connection, rules: StoreRules, address: RunRef, wish
         found = find_shown_at(connection, then.run, then.moment, paths)
     got = _got(connection, then, found, wish, loaded)
     return _within_limit([got[path] for path in wish.paths if path in got])
-
-
-def entries_beside(connection: Connection, run: RunHead, paths: Sequence[str]) -> list[Entry] | None:
-    """Entries that a run sees, for a transaction that has just written to it: few, and at once.
-
-    None where that is not to be had: bodies that are long, or are put together first.
-    """
-    asked = list(dict.fromkeys(paths))
-    if any(map(_SENT.fullmatch, asked)):
-        return None
-    found, loaded = find_whole(connection, run.id, asked)
-    return _at_once(connection, run, {path: found[path] for path in asked if path in found}, loaded)
 
 
 def _at_once(

@@ -9,14 +9,13 @@ from typing import Any
 from turnwright.store.v1 import ledger_pb2, queue_pb2
 from turnwright.types.v1 import view_pb2
 
-from turnwright_core.checks import check_count, invalid
+from turnwright_core.checks import invalid
 from turnwright_core.entries import EntryWrite, Tier
 from turnwright_core.kit.auth import Caller, current_caller
 from turnwright_core.runs import LoopEnd
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
 from turnwright_store.app import commands, ledger, steering
-from turnwright_store.app.read_entries import BESIDE_PATHS_MAX, entries_beside
 from turnwright_store.app.view_change import ViewChange
 from turnwright_store.domain.locks import packets_lock, paths_of, write_locks
 from turnwright_store.ports import Durability, Transaction
@@ -109,13 +108,11 @@ class LedgerRpcs(Calls):
             done = steering.write_entries(
                 tx, self._rules, caller, address_of(request), epoch, writes, request.run_status, packet
             )
-            read = entries_beside(tx.connection, done.run, request.read_paths) if request.read_paths else None
             return ledger_pb2.WriteEntriesResponse(
                 revisions=done.revisions,
                 paths=done.paths,
                 cursor=entry_wire.cursor_to_pb(done.run.cursor(self._rules.incarnation)),
                 abort_requested=done.run.abort_requested,
-                read=None if read is None else ledger_pb2.ReadEntries(entries=map(entry_wire.entry_to_pb, read)),
                 view_change=self._told(done.view_change),
             )
 
@@ -163,16 +160,11 @@ class LedgerRpcs(Calls):
 
 
 def _check_owners(request: ledger_pb2.WriteEntriesRequest) -> None:
-    """Refuse to read beside a write that is no owner's: its answer would be kept for a repetition."""
-    check_count("read_paths", len(request.read_paths), BESIDE_PATHS_MAX)
-    if not request.request_id and request.HasField("fence"):
-        return
-    for field, is_asked in (("read_paths", request.read_paths), ("tell_view", request.tell_view)):
-        if is_asked:
-            raise invalid(
-                field,
-                f"{field} needs the fence and no request_id; without them entries are read by a call of their own.",
-            )
+    """Refuse to tell of the view beside a write that is no owner's: its answer would be kept for a repetition."""
+    if request.tell_view and (request.request_id or not request.HasField("fence")):
+        raise invalid(
+            "tell_view", "tell_view needs the fence and no request_id; without them read the view by ReadView."
+        )
 
 
 def _end_of(request: ledger_pb2.EndTurnRequest) -> ledger.TurnEnd:

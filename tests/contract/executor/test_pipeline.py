@@ -221,29 +221,6 @@ async def test_a_file_that_is_put_back_in_the_turn_that_changed_it_is_shown_as_i
     assert bodies == {"a.txt": "old\n", "c.txt": "c", ".env": "y"}
 
 
-async def test_the_entries_that_a_turns_commands_name_are_read_with_its_records(tmp_path):
-    calls = Asked("GetEntries", "WriteEntries")
-    async with running(tmp_path, [calls]) as services:
-        for name in "abc":
-            (services.files / name).write_text(name)
-        services.script(f'<get path="a"/><get path="b"/><get path="c"/><get path="known://none"/><sh>true</sh>{DONE}')
-        await services.until(await services.act())
-    asked = [set(request.read_paths) for method, request in calls.asked if method == "WriteEntries"]
-    assert {method for method, _ in calls.asked} == {"WriteEntries"}
-    assert asked[:2] == [set(), {"a", "b", "c", "known://none"}]
-
-
-async def test_entries_too_long_to_be_read_with_the_records_are_read_by_themselves(tmp_path):
-    reads = Asked("GetEntries")
-    async with running(tmp_path, [reads]) as services:
-        for name in "ab":
-            (services.files / name).write_text(name * 200_000)
-        services.script(f'<get path="a"/><get path="b"/>{DONE}')
-        await services.until(await services.act())
-        assert [(await services.entry(f"log://turn_1/get/{name}")).status for name in "ab"] == [200, 200]
-    assert set(reads.asked[0][1].paths) == {"a", "b"}
-
-
 async def test_what_an_effect_may_have_changed_is_read_again(tmp_path):
     """While the command of the turn runs, somebody else changes what a later command reads."""
     async with running(tmp_path) as services:

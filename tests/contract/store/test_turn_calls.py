@@ -1,11 +1,10 @@
-"""What the calls of a turn do beside their own work: EndTurn opens the next turn, WriteEntries reads with its writes."""
+"""What the calls of a turn do beside their own work: EndTurn opens the next turn."""
 
 import pytest
 
-from contract.store.harness import RECORDED, STREAMING, Run, append, next_turn, set_
+from contract.store.harness import Run, next_turn, set_
 from contract.store.watcher import Watcher
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.limits import CHUNK_BYTES
 
 pytestmark = pytest.mark.asyncio
 
@@ -16,12 +15,6 @@ async def refused(call) -> TurnwrightError:
     with pytest.raises(TurnwrightError) as caught:
         await call
     return caught.value
-
-
-async def read(run: Run, *paths: str, **fields):
-    """What is read with a write; None where the store leaves that to GetEntries."""
-    answer = await run.write(set_("log://turn_1/get/a", "", state=RECORDED), read_paths=paths, **fields)
-    return [(entry.path, entry.body) for entry in answer.read.entries] if answer.HasField("read") else None
 
 
 async def test_the_end_of_a_turn_opens_the_next_one(run):
@@ -93,42 +86,12 @@ async def test_only_the_owner_opens_the_next_turn(run):
     assert (await run.end(1, follows=next_turn())).next.number == 2
 
 
-async def test_entries_are_read_with_a_write_as_they_are_after_it(run):
-    await run.begin(set_("known://a", "old"), set_("known://b", "b"))
-    answer = await run.write(set_("known://a", "new"), read_paths=["known://b", "known://none", "known://a"])
-    assert [(entry.path, entry.body) for entry in answer.read.entries] == [("known://b", "b"), ("known://a", "new")]
-    entries = (await run.client.call("GetEntries", **run.address, paths=["known://b", "known://a"])).entries
-    assert list(answer.read.entries) == list(entries)
-
-
-async def test_a_streaming_body_is_read_as_far_as_it_has_come(run):
-    await run.begin(set_("sh://turn_1/x_1", "one ", state=STREAMING))
-    await run.write(append("sh://turn_1/x_1", "two"))
-    assert await read(run, "sh://turn_1/x_1") == [("sh://turn_1/x_1", "one two")]
-
-
-@pytest.mark.parametrize("path", ["known://long", "user://1"])
-async def test_what_takes_long_to_read_is_left_to_a_reader(run, path):
-    await run.begin(set_("known://long", "x" * (CHUNK_BYTES + 1)), set_("known://a", "a"))
-    assert await read(run, "known://a", path) is None
-    assert await read(run, "known://a") == [("known://a", "a")]
-
-
-@pytest.mark.parametrize(
-    ("paths", "fields", "reason"),
-    [
-        (["known://a"], {"request_id": "one"}, Reason.INVALID_FIELD),
-        ([f"known://{number}" for number in range(65)], {}, Reason.LIMIT_EXCEEDED),
-    ],
-)
-async def test_reading_with_a_write_has_its_bounds(run, paths, fields, reason):
+@pytest.mark.parametrize("is_owners", [False, True])
+async def test_only_a_write_of_the_owner_tells_of_the_view_and_once(run, is_owners):
     await run.begin()
-    assert (await refused(read(run, *paths, **fields))).reason is reason
-
-
-async def test_nobody_but_the_owner_reads_with_a_write(run):
+    fields = {"fence": run.fence, "request_id": "one"} if is_owners else {}
     error = await refused(
-        run.client.call("WriteEntries", **run.address, writes=[set_("known://a", "x")], read_paths=["known://a"])
+        run.client.call("WriteEntries", **run.address, writes=[set_("known://a", "x")], tell_view=True, **fields)
     )
-    assert (error.reason, error.metadata["field"]) == (Reason.INVALID_FIELD, "read_paths")
+    assert (error.reason, error.metadata["field"]) == (Reason.INVALID_FIELD, "tell_view")
     assert await run.entry("known://a") is None

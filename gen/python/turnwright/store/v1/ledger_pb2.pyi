@@ -9,7 +9,6 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from turnwright.store.v1 import write_pb2 as _write_pb2
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
-from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
 from turnwright.types.v1 import scheme_pb2 as _scheme_pb2
@@ -194,7 +193,6 @@ class WriteEntriesRequest(_message.Message):
     RUN_STATUS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     PACKET_FIELD_NUMBER: _builtins.int
-    READ_PATHS_FIELD_NUMBER: _builtins.int
     TELL_VIEW_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
@@ -225,12 +223,6 @@ class WriteEntriesRequest(_message.Message):
     def packet(self) -> _write_pb2.PacketRecord:
         """What the model is sent in the open turn, kept for audit and for resending after a crash. Needs the fence."""
 
-    @_builtins.property
-    def read_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Paths to read after the writes, in the same transaction, as GetEntries reads them; at most 64. Needs the fence, and
-        goes with no request_id.
-        """
-
     def __init__(
         self,
         *,
@@ -242,12 +234,11 @@ class WriteEntriesRequest(_message.Message):
         run_status: _builtins.int = ...,
         request_id: _builtins.str = ...,
         packet: _write_pb2.PacketRecord | None = ...,
-        read_paths: _abc.Iterable[_builtins.str] | None = ...,
         tell_view: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_packet", b"_packet", "fence", b"fence", "packet", b"packet"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_packet", b"_packet", "durability", b"durability", "fence", b"fence", "packet", b"packet", "project", b"project", "read_paths", b"read_paths", "request_id", b"request_id", "run", b"run", "run_status", b"run_status", "tell_view", b"tell_view", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_packet", b"_packet", "durability", b"durability", "fence", b"fence", "packet", b"packet", "project", b"project", "request_id", b"request_id", "run", b"run", "run_status", b"run_status", "tell_view", b"tell_view", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__fence: _TypeAlias = _typing.Literal["fence"]  # noqa: Y015
     _WhichOneofArgType__fence: _TypeAlias = _typing.Literal["_fence", b"_fence"]  # noqa: Y015
@@ -270,7 +261,6 @@ class WriteEntriesResponse(_message.Message):
     PATHS_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
     ABORT_REQUESTED_FIELD_NUMBER: _builtins.int
-    READ_FIELD_NUMBER: _builtins.int
     VIEW_CHANGE_FIELD_NUMBER: _builtins.int
     abort_requested: _builtins.bool
     """True when somebody has asked that the active loop ends."""
@@ -287,12 +277,6 @@ class WriteEntriesResponse(_message.Message):
         """The run's cursor after the writes."""
 
     @_builtins.property
-    def read(self) -> Global___ReadEntries:
-        """The entries that exist among `read_paths`. Absent where none was asked for, and where their bodies are more than
-        256 KiB together: ask GetEntries for them.
-        """
-
-    @_builtins.property
     def view_change(self) -> _view_pb2.ViewChange:
         """What the writes have changed of the run's view. Absent where it was not asked for, where nothing changed, and where
         only a look at the store can tell it: entries of shared scopes, bodies that were not written, more than 256 KiB.
@@ -305,47 +289,17 @@ class WriteEntriesResponse(_message.Message):
         paths: _abc.Iterable[_builtins.str] | None = ...,
         cursor: _cursor_pb2.Cursor | None = ...,
         abort_requested: _builtins.bool = ...,
-        read: Global___ReadEntries | None = ...,
         view_change: _view_pb2.ViewChange | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_read", b"_read", "_view_change", b"_view_change", "cursor", b"cursor", "read", b"read", "view_change", b"view_change"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_view_change", b"_view_change", "cursor", b"cursor", "view_change", b"view_change"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_read", b"_read", "_view_change", b"_view_change", "abort_requested", b"abort_requested", "cursor", b"cursor", "paths", b"paths", "read", b"read", "revisions", b"revisions", "view_change", b"view_change"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_view_change", b"_view_change", "abort_requested", b"abort_requested", "cursor", b"cursor", "paths", b"paths", "revisions", b"revisions", "view_change", b"view_change"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__read: _TypeAlias = _typing.Literal["read"]  # noqa: Y015
-    _WhichOneofArgType__read: _TypeAlias = _typing.Literal["_read", b"_read"]  # noqa: Y015
     _WhichOneofReturnType__view_change: _TypeAlias = _typing.Literal["view_change"]  # noqa: Y015
     _WhichOneofArgType__view_change: _TypeAlias = _typing.Literal["_view_change", b"_view_change"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__read) -> _WhichOneofReturnType__read | None: ...
-    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__view_change) -> _WhichOneofReturnType__view_change | None: ...
 
 Global___WriteEntriesResponse: _TypeAlias = WriteEntriesResponse  # noqa: Y015
-
-@_typing.final
-class ReadEntries(_message.Message):
-    """Entries that were read with a write."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ENTRIES_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
-        """The entries that the run sees among the paths that were asked for, in their order."""
-
-    def __init__(
-        self,
-        *,
-        entries: _abc.Iterable[_entry_pb2.Entry] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ReadEntries: _TypeAlias = ReadEntries  # noqa: Y015
 
 @_typing.final
 class LoopEnd(_message.Message):
