@@ -162,9 +162,7 @@ class LedgerRpcs(Calls):
 def _check_owners(request: ledger_pb2.WriteEntriesRequest) -> None:
     """Refuse to tell of the view beside a write that is no owner's: its answer would be kept for a repetition."""
     if request.tell_view and (request.request_id or not request.HasField("fence")):
-        raise invalid(
-            "tell_view", "tell_view needs the fence and no request_id; without them read the view by ReadView."
-        )
+        raise invalid("tell_view", "tell_view needs the fence and no request_id; without them read the view by itself.")
 
 
 def _end_of(request: ledger_pb2.EndTurnRequest) -> ledger.TurnEnd:

@@ -142,7 +142,7 @@ async def test_a_turn_that_follows_another_is_opened_with_its_end(tmp_path):
         assert (await services.until(await services.act())).status == 200
         asked = list(calls.asked)
         entry = await services.entry("log://turn_2/get/a")
-    turn = ["WriteEntries", "WriteEntries", "EndTurn"]
+    turn = ["WriteEntries", "WriteEntries", "GetEntries", "EndTurn"]
     # The last one has no command that could have an effect.
     assert [method for method, _ in asked] == ["BeginTurn", *turn * 2, "WriteEntries", "EndTurn"]
     assert [request.HasField("next") for method, request in asked if method == "EndTurn"] == [True, True, False]
