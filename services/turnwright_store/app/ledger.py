@@ -280,7 +280,7 @@ def _closed(
         raise forbidden("loop", run.run.status, status, "The run has no active loop.")
     checked = check_writes(rules, caller, end.writes)
     is_end = end.loop_end is not None
-    run = bump_revision(tx, apply_writes(tx, rules, run, checked, caller.principal, is_end=is_end).run)
+    run = bump_revision(tx, apply_writes(tx, rules, run, checked, caller.principal, is_unbounded=is_end).run)
     loop = replace(loop, revision=run.revision_run)
     ended = None
     if number and end.result:

@@ -151,11 +151,12 @@ def apply_writes(
     actor: str,
     turning: TurnTag = _NO_TURN,
     *,
-    is_end: bool = False,
+    is_unbounded: bool = False,
 ) -> Written[R]:
     """Apply checked writes and raise the scopes that they touch. Raises what the state forbids.
 
-    `is_end`: a loop ends with them. They are taken however many entries the run has: it could never end otherwise.
+    `is_unbounded`: they are taken however many entries the run has. A loop ends with them, or a decision is made: the
+    run could never go on or end otherwise.
     """
     if not writes:
         return Written(run, (), ())
@@ -177,7 +178,7 @@ def apply_writes(
             raise _about(write, error) from None
         paths.append(state.path)
     touched = states.touched()
-    entries_max = None if is_end else rules.limits.run_entries_max
+    entries_max = None if is_unbounded else rules.limits.run_entries_max
     after = store(tx, run, touched, entries_max, actor) if touched else run
     revisions = tuple(after.revision_run if is_changed else 0 for is_changed in changed)
     return Written(after, revisions, tuple(paths))

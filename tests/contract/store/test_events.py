@@ -11,6 +11,7 @@ from contract.store.harness import ARCHIVED, PROPOSED, Client, Run, remove, set_
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.events import EVENT_SUBKINDS
+from turnwright_store.domain.limits import WriteLimits
 
 pytestmark = pytest.mark.asyncio
 
@@ -270,6 +271,21 @@ async def test_a_comment_that_is_too_long_for_a_payload_is_cut_and_the_decision_
     assert (await resolve(run, REJECT, comment=comment)).entry.body == comment
     ((_, payload, _),) = (await events(run)).values()
     assert (payload["comment"].startswith("\x01"), payload["comment"].endswith("[cut]")) == (True, True)
+
+
+async def test_a_decision_is_taken_and_told_however_many_entries_the_run_has(tmp_path, server, run):
+    """A run that is full could never go on otherwise."""
+    await run.begin()
+    await run.write(proposal(), run_status=202)
+    await server.stop()
+    store = await start_store(tmp_path, write_limits=WriteLimits(run_entries_max=2))
+    run = Run(Client(store.address), run.project, run.alias)
+    await run.claim()
+    assert (await refused(run.write(set_("known://a", "x")))).metadata["field"] == "run_entries"
+    assert (await resolve(run, REJECT)).entry.outcome == "rejected:403"
+    assert len(await events(run)) == 1
+    await run.client.close()
+    await store.stop()
 
 
 async def test_a_proposal_that_expires_writes_one_event(tmp_path, server, run):
