@@ -150,6 +150,7 @@ class Writer(Worker):
         """Hold what is there against what must be; a call with a request id is repeated and takes effect once."""
         found = {path: body for path, body in bodies.items() if self.owns(path)}
         assert found in (self.known, self.hoped), f"{self.name}: {_differences(found, self.known, self.hoped)}"
+        self._check_events(found, bodies)
         if self.hoped is None:
             return
         if self.repeat is not None:
@@ -159,6 +160,16 @@ class Writer(Worker):
         elif found == self.hoped:
             self._carried_out()
         self.hoped = None
+
+    def _check_events(self, found: dict[str, str], bodies: dict[str, str]) -> None:
+        """Each change of the plan is told once: there is one event for each version and for each delta."""
+        told = [path.rpartition("/")[2] for path in bodies if path.startswith("event://")]
+        mine = sorted(slug for slug in told if slug.startswith(f"{self.name}-v"))
+        version = int(found[self.plan].rpartition(" v")[2]) if self.plan in found else 0
+        below = [path.removeprefix(f"{self.plan}/") for path in found if path.startswith(f"{self.plan}/")]
+        deltas = [one.replace("/", "-") for one in below if "/" in one]
+        changes = [*(f"v{number}" for number in range(1, version + 1)), *deltas]
+        assert mine == sorted(f"{self.name}-{change}" for change in changes)
 
 
 def _differences(found, known, hoped):
