@@ -127,3 +127,21 @@ async def test_the_end_of_a_loop_that_plans_fill_names_their_tokens(services) ->
     assert "plans take 16" in loop.reason
     told = await services.entry("log://turn_1/error/budget_overflow")
     assert "* plan main: 16" in told.body
+
+
+async def test_a_packet_stays_as_it_was_sent_when_its_plan_does_not(services) -> None:
+    # RU197: what was stored of it by the plan's body is found again
+    client, run = services.client, (services.project, "r")
+    await client.start_run(*run, settings_pb2.RunSettings(model="m"))
+    await client.set_plan(*run, plan_pb2.Plan(body="mend it\n" * 300))
+    await client.update_plan(*run, "test it\n" * 300)
+    services.script(GO_ON, DONE, DONE)
+    await services.until(await services.act())
+    sent = [(await services.entry(f"user://{turn}")).body for turn in (1, 2)]
+    await client.set_plan(*run, plan_pb2.Plan(body="something else"))
+    await client.remove_plan(*run, plan_id="main")
+    await services.restart("store")
+    await services.until(await services.act("Go on."))
+    assert [(await services.entry(f"user://{turn}")).body for turn in (1, 2)] == sent
+    assert all("mend it\n" * 300 in body and "test it\n" * 300 in body for body in sent)
+    assert "<plans>" not in (await services.entry("user://3")).body

@@ -67,3 +67,17 @@ def test_a_packet_that_is_asked_for_again_says_it_again():
 def test_a_row_that_was_demoted_in_the_same_turn_says_it_of_its_summary():
     rows = rows_of(entry("known://a", "a" * 1500, visibility=Visibility.SUMMARIZED))
     assert list(told(rows, "1").values()) == ["known://a"]
+
+
+def test_plans_deltas_and_events_say_it_too():
+    event = {"event": {"subkind": "system_notice", "source": "plan", "payload": {}}}
+    rows = rows_of(
+        entry("plan://main", "a" * 2000, version=1, position=1),
+        entry("plan://main/v1/1", "b" * 2000, position=2),
+        entry("plan://main/v1", "c" * 2000, position=3),
+        entry("event://turn_1/system_notice/a", "d" * 2000, position=4, **event),
+    )
+    first = told(rows, "1")
+    assert list(first.values()) == ["plan://main", "plan://main/v1/1", "event://turn_1/system_notice/a"]
+    rows.apply(ViewPart((entry("plan://main/v1/2", "e" * 2000, position=5),), (), None))
+    assert list(told(rows, "2", "1").values()) == ["plan://main/v1/2"]
