@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from turnwright.store.v1 import ledger_pb2, queue_pb2
 from turnwright.types.v1 import view_pb2
@@ -16,8 +16,9 @@ from turnwright_core.runs import LoopEnd
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
 from turnwright_store.app import commands, ledger, steering
+from turnwright_store.app.project_files import adopt_files
 from turnwright_store.app.view_change import ViewChange
-from turnwright_store.domain.locks import packets_lock, paths_of, write_locks
+from turnwright_store.domain.locks import packets_lock, paths_of, run_lock, write_locks
 from turnwright_store.ports import Durability, Transaction
 from turnwright_store.rpc.calls import (
     Calls,
@@ -30,6 +31,9 @@ from turnwright_store.rpc.calls import (
     writes_of,
 )
 from turnwright_store.rpc.history_servicer import packet_of
+
+FILES_A_MESSAGE: Final = 500
+"""Paths of files, of any length that is allowed, that fit a message with their hashes."""
 
 
 def durability_of(value: int) -> Durability:
@@ -91,6 +95,28 @@ class LedgerRpcs(Calls):
             abort_requested=begun.abort_requested,
             schemes=self._service.newer_schemes(self._rules, request.schemes_version),
         )
+
+    async def AdoptFiles(
+        self, request: ledger_pb2.AdoptFilesRequest, _context: Any
+    ) -> AsyncIterator[ledger_pb2.AdoptFilesResponse]:
+        work = partial(
+            adopt_files,
+            rules=self._rules,
+            caller=current_caller(),
+            address=address_of(request),
+            epoch=request.fence.epoch,
+            like_run=request.like_run,
+        )
+        # The views of the other run must stay as they are between two looks at them.
+        locks = {*run_locks(request), run_lock(request.project, request.like_run)}
+        files = await self._database.write(work, Durability.NORMAL, locks)
+        for place in range(0, len(files) or 1, FILES_A_MESSAGE):
+            part = files[place : place + FILES_A_MESSAGE]
+            yield ledger_pb2.AdoptFilesResponse(
+                paths=(path for path, _ in part),
+                hashes=(digest for _, digest in part),
+                last=place + FILES_A_MESSAGE >= len(files),
+            )
 
     async def WriteEntries(
         self, request: ledger_pb2.WriteEntriesRequest, _context: Any

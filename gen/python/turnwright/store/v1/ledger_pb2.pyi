@@ -180,6 +180,79 @@ class BeginTurnResponse(_message.Message):
 Global___BeginTurnResponse: _TypeAlias = BeginTurnResponse  # noqa: Y015
 
 @_typing.final
+class AdoptFilesRequest(_message.Message):
+    """Shows a run the files of its project that another run sees."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    FENCE_FIELD_NUMBER: _builtins.int
+    LIKE_RUN_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project."""
+    run: _builtins.str
+    """Alias of the run."""
+    like_run: _builtins.str
+    """Alias of the run whose files it is shown, if it sees no file yet: each entry without a scheme that lives in the
+    project's scope, archived, in path order, with the content that the project has now. Empty, or no run of the
+    project: nothing is adopted.
+    """
+    @_builtins.property
+    def fence(self) -> _write_pb2.Fence:
+        """The owner's fence."""
+
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        run: _builtins.str = ...,
+        fence: _write_pb2.Fence | None = ...,
+        like_run: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "like_run", b"like_run", "project", b"project", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AdoptFilesRequest: _TypeAlias = AdoptFilesRequest  # noqa: Y015
+
+@_typing.final
+class AdoptFilesResponse(_message.Message):
+    """Part of the files that the run sees then, in path order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATHS_FIELD_NUMBER: _builtins.int
+    HASHES_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    last: _builtins.bool
+    """Whether this is the last part. An answer that ends without one was cut short: ask again."""
+    @_builtins.property
+    def paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Their paths."""
+
+    @_builtins.property
+    def hashes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """For each path the SHA-256 of its body, in hexadecimal digits; empty while something is appended to it."""
+
+    def __init__(
+        self,
+        *,
+        paths: _abc.Iterable[_builtins.str] | None = ...,
+        hashes: _abc.Iterable[_builtins.str] | None = ...,
+        last: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hashes", b"hashes", "last", b"last", "paths", b"paths"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AdoptFilesResponse: _TypeAlias = AdoptFilesResponse  # noqa: Y015
+
+@_typing.final
 class WriteEntriesRequest(_message.Message):
     """Writes entries of a run."""
 

@@ -211,6 +211,11 @@ class StoreServiceStub(object):
                 request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.BeginTurnRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.BeginTurnResponse.FromString,
                 _registered_method=True)
+        self.AdoptFiles = channel.unary_stream(
+                '/turnwright.store.v1.StoreService/AdoptFiles',
+                request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.AdoptFilesRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.AdoptFilesResponse.FromString,
+                _registered_method=True)
         self.WriteEntries = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/WriteEntries',
                 request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.WriteEntriesRequest.SerializeToString,
@@ -553,6 +558,14 @@ class StoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AdoptFiles(self, request, context):
+        """Shows a run without files those of its project that another run sees, in one write whatever their number, and tells
+        which files it sees. LIMIT_EXCEEDED as WriteEntries.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WriteEntries(self, request, context):
         """Writes entries of a run, all or none, and moves the run and its active loop to a status where the request says so;
         an owner may read with it.
@@ -862,6 +875,11 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     servicer.BeginTurn,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.BeginTurnRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.BeginTurnResponse.SerializeToString,
+            ),
+            'AdoptFiles': grpc.unary_stream_rpc_method_handler(
+                    servicer.AdoptFiles,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.AdoptFilesRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.AdoptFilesResponse.SerializeToString,
             ),
             'WriteEntries': grpc.unary_unary_rpc_method_handler(
                     servicer.WriteEntries,
@@ -1858,6 +1876,33 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/BeginTurn',
             turnwright_dot_store_dot_v1_dot_ledger__pb2.BeginTurnRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_ledger__pb2.BeginTurnResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AdoptFiles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/AdoptFiles',
+            turnwright_dot_store_dot_v1_dot_ledger__pb2.AdoptFilesRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_ledger__pb2.AdoptFilesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -117,6 +117,10 @@ class StoreServiceStub:
     """Lists runs that have work and no owner, in the order in which ClaimWork takes them."""
     BeginTurn: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.BeginTurnRequest, _ledger_pb2.BeginTurnResponse]
     """Opens the next turn of the active loop and writes entries with it."""
+    AdoptFiles: _grpc.UnaryStreamMultiCallable[_ledger_pb2.AdoptFilesRequest, _ledger_pb2.AdoptFilesResponse]
+    """Shows a run without files those of its project that another run sees, in one write whatever their number, and tells
+    which files it sees. LIMIT_EXCEEDED as WriteEntries.
+    """
     WriteEntries: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.WriteEntriesRequest, _ledger_pb2.WriteEntriesResponse]
     """Writes entries of a run, all or none, and moves the run and its active loop to a status where the request says so;
     an owner may read with it.
@@ -242,6 +246,10 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Lists runs that have work and no owner, in the order in which ClaimWork takes them."""
     BeginTurn: _aio.UnaryUnaryMultiCallable[_ledger_pb2.BeginTurnRequest, _ledger_pb2.BeginTurnResponse]  # type: ignore[assignment]
     """Opens the next turn of the active loop and writes entries with it."""
+    AdoptFiles: _aio.UnaryStreamMultiCallable[_ledger_pb2.AdoptFilesRequest, _ledger_pb2.AdoptFilesResponse]  # type: ignore[assignment]
+    """Shows a run without files those of its project that another run sees, in one write whatever their number, and tells
+    which files it sees. LIMIT_EXCEEDED as WriteEntries.
+    """
     WriteEntries: _aio.UnaryUnaryMultiCallable[_ledger_pb2.WriteEntriesRequest, _ledger_pb2.WriteEntriesResponse]  # type: ignore[assignment]
     """Writes entries of a run, all or none, and moves the run and its active loop to a status where the request says so;
     an owner may read with it.
@@ -562,6 +570,16 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_ledger_pb2.BeginTurnResponse, _abc.Awaitable[_ledger_pb2.BeginTurnResponse]]:
         """Opens the next turn of the active loop and writes entries with it."""
+
+    @_abc_1.abstractmethod
+    def AdoptFiles(
+        self,
+        request: _ledger_pb2.AdoptFilesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_ledger_pb2.AdoptFilesResponse], _abc.AsyncIterator[_ledger_pb2.AdoptFilesResponse]]:
+        """Shows a run without files those of its project that another run sees, in one write whatever their number, and tells
+        which files it sees. LIMIT_EXCEEDED as WriteEntries.
+        """
 
     @_abc_1.abstractmethod
     def WriteEntries(

@@ -1,0 +1,57 @@
+"""The files that a new run sees: those of its project that another run sees already, by one statement.
+
+Each run has a view of each file, so that its history says what it saw. What the views show is the project's: nothing
+but these rows is new, and a new run of a large project need not send or store a file that is known.
+Source: architecture 3; rows RU115, RU165; docs/adr/0026.
+"""
+
+from __future__ import annotations
+
+from turnwright_core.checks import over_limit
+from turnwright_core.entries import Tier
+from turnwright_core.kit.auth import Caller
+from turnwright_store.app.ledger import check_fence
+from turnwright_store.app.read_view import RunRef
+from turnwright_store.domain.permissions import check_floor
+from turnwright_store.domain.store_rules import StoreRules
+from turnwright_store.ports import Transaction
+from turnwright_store.sql import project_files as rows
+from turnwright_store.sql.runs import RunRow, find_run, get_run
+from turnwright_store.sql.scopes import Reached, raise_known
+
+
+def adopt_files(
+    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, epoch: int, like_run: str
+) -> list[tuple[str, str]]:
+    """Show a run that sees no file those that another one sees; the files that it sees then, with their hashes.
+
+    Raises LEASE_LOST, LIMIT_EXCEEDED.
+    """
+    check_floor(caller, Tier.SYSTEM, "AdoptFiles")
+    run = get_run(tx.connection, address.project, address.run)
+    check_fence(run, epoch)
+    seen = rows.files_seen(tx.connection, run.id)
+    source = find_run(tx.connection, address.project, like_run) if like_run and not seen else None
+    if source is None or not _adopted(tx, rules, run, source):
+        return seen
+    return rows.files_seen(tx.connection, run.id)
+
+
+def _adopted(tx: Transaction, rules: StoreRules, run: RunRow, source: RunRow) -> bool:
+    """Whether there was something to adopt."""
+    count = rows.count_adoptable(tx.connection, source.id, run.project_scope)
+    if not count:
+        return False
+    reached = raise_known(tx, run.scope, Reached(run.revision_run, run.places), count)
+    if reached.places > rules.limits.run_entries_max:
+        raise over_limit("run_entries", rules.limits.run_entries_max, reached.places, "entries")
+    made = rows.Adoption(
+        run_id=run.id,
+        revision=reached.revision,
+        turn=run.turn_open or run.turn + 1,
+        loop=run.loop_active,
+        places=reached.places - count,
+        now_ms=tx.now_ms,
+    )
+    rows.adopt(tx.connection, source.id, run.project_scope, made)
+    return True

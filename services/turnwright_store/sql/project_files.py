@@ -1,0 +1,100 @@
+"""Rows of project files: which ones a run sees, and views copied of those that another run sees."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import Struct
+from sqlalchemy import BigInteger, ColumnElement, bindparam, case, cast, func, insert, literal_column, select
+
+from turnwright_core.entries import State, Visibility
+from turnwright_store.ports import Connection
+from turnwright_store.sql.entries import SEEN_VERSION
+from turnwright_store.sql.tables import entries, versions, views
+from turnwright_store.sql.views import ENTRY, ViewFilter, condition
+
+_STORED: Final = versions.c.stored_bytes == versions.c.body_size_bytes + views.c.chunk_bytes
+_SEEN: Final = (
+    select(views.c.path, case((_STORED, versions.c.hash)))
+    .select_from(views)
+    .join(entries, ENTRY)
+    .join(versions, SEEN_VERSION)
+    .where(views.c.run_id == bindparam("run_id"), views.c.to_rev.is_(None), condition(ViewFilter.FILES))
+    .order_by(views.c.path)
+)
+
+
+def _given(name: str) -> ColumnElement[int]:
+    return cast(bindparam(name), BigInteger)
+
+
+_ADOPTED: Final[dict[str, ColumnElement[Any]]] = {
+    "run_id": _given("child"),
+    "entry_id": views.c.entry_id,
+    "path": views.c.path,
+    "from_rev": _given("revision"),
+    "visibility": literal_column(str(int(Visibility.ARCHIVED))),
+    "state": literal_column(str(int(State.RESOLVED))),
+    "turn": _given("turn"),
+    "loop": _given("loop"),
+    "position": _given("places") + func.row_number().over(order_by=views.c.path),
+    "write_count": literal_column("1"),
+    "create_ms": _given("now_ms"),
+}
+
+
+def _of_source(*columns: Any) -> Any:
+    return (
+        select(*columns)
+        .select_from(views)
+        .join(entries, ENTRY)
+        .where(
+            views.c.run_id == bindparam("source"),
+            views.c.to_rev.is_(None),
+            entries.c.scope_id == bindparam("project_scope"),
+            condition(ViewFilter.FILES),
+        )
+    )
+
+
+_ADOPT: Final = insert(views).from_select(
+    list(_ADOPTED), _of_source(*(value.label(name) for name, value in _ADOPTED.items()))
+)
+_COUNT: Final = _of_source(func.count())
+
+
+class Adoption(Struct, frozen=True):
+    """What the views of adopted files are stamped with."""
+
+    run_id: int
+    revision: int
+    turn: int
+    loop: int
+    places: int
+    """The last place in the run's timeline before them."""
+    now_ms: int
+
+
+def files_seen(connection: Connection, run_id: int) -> list[tuple[str, str]]:
+    """The paths of the files that a run sees, with the hashes of their bodies; empty where that is still to be made."""
+    return [(path, digest or "") for path, digest in connection.execute(_SEEN, {"run_id": run_id})]
+
+
+def count_adoptable(connection: Connection, source: int, project_scope: int) -> int:
+    values = {"source": source, "project_scope": project_scope}
+    return int(connection.execute(_COUNT, values).scalar_one())
+
+
+def adopt(connection: Connection, source: int, project_scope: int, made: Adoption) -> None:
+    """Give a run views of the files of its project that another one sees; they follow the heads of the entries."""
+    values = {
+        "source": source,
+        "project_scope": project_scope,
+        "child": made.run_id,
+        "revision": made.revision,
+        "turn": made.turn,
+        "loop": made.loop,
+        "places": made.places,
+        "now_ms": made.now_ms,
+    }
+    connection.execute(_ADOPT, values)
