@@ -18,7 +18,11 @@ CALIBRATION_MIN: Final = 0.05
 
 
 def token_count(text: str, divisor: int = TOKEN_DIVISOR) -> int:
-    return -(-len(text) // divisor)
+    return tokens_of(len(text), divisor)
+
+
+def tokens_of(chars: int, divisor: int) -> int:
+    return -(-chars // divisor)
 
 
 def calibration_of(usage: Usage, packet_tokens: int) -> float:

@@ -15,6 +15,7 @@ them is opened but as `confinement` opens.
 
 from __future__ import annotations
 
+import copy
 import os
 import stat
 import subprocess
@@ -139,6 +140,11 @@ class ProjectListing:
             # With the times of folders in which files were only replaced.
             self._look = look
         return self._paths
+
+    def go_apart(self) -> None:
+        """Share nothing that changes with the listing that this one was copied from."""
+        self._git = copy.copy(self._git)
+        self._ignored = dict(self._ignored)
 
     @property
     def folders(self) -> Collection[str]:

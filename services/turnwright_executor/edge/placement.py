@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections import OrderedDict
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.constraints import Constraints
@@ -29,12 +31,20 @@ from turnwright_executor.edge.workspace_marker import find_workspace
 from turnwright_executor.ports.ledger import Claim, Ledger
 from turnwright_executor.ports.workspaces import FoundWorkspace
 from turnwright_executor.turn.loop_scope import Placement
-from turnwright_executor.turn.project_files import FileSync
+from turnwright_executor.turn.project_files import EMPTY_HASH, FileSync
 
 SYNCS_MAX: Final = 64
 """Runs whose knowledge of the project's files is kept in memory; another one reads it anew."""
 
 _log = get_logger("places")
+
+
+class _Known(Struct, frozen=True):
+    """What a run knows of the project's files, under the constraints of the project."""
+
+    constraints: Constraints
+    scanner: DiskScanner
+    sync: FileSync
 
 
 class Placements:
@@ -55,7 +65,7 @@ class Placements:
         self._ledger = ledger
         self._sandbox = sandbox
         self._settings = settings
-        self._syncs: OrderedDict[RunAddress, tuple[Constraints, FileSync]] = OrderedDict()
+        self._syncs: OrderedDict[RunAddress, _Known] = OrderedDict()
         self._sweeper = Sweeper()
 
     async def close(self) -> None:
@@ -68,7 +78,7 @@ class Placements:
         return Placement(
             workspace=workspace,
             shell=replace(shell, ends_s=partial(self._ends_s, address)),
-            files=None if loop.settings.no_repo else await self._sync(address, root, constraints),
+            files=None if loop.settings.no_repo else await self._sync(address, claim, constraints),
         )
 
     async def tool_host(self, project: str, root: str) -> ToolHost:
@@ -107,20 +117,41 @@ class Placements:
             watch=watch,
         )
 
-    async def _sync(self, address: RunAddress, root: Path, constraints: Constraints) -> FileSync:
-        before, sync = self._syncs.pop(address, (None, None))
-        if sync is None or sync.is_spoiled or before != constraints:
-            entries, _ = await self._ledger.read_view(address, files=True, body_bytes_max=None)
-            known = {entry.path: entry.hash for entry in entries}
-            sync = FileSync(
-                self._scanner(root, constraints, FolderWatch(str(root))),
-                known,
-                self._settings.token_divisor,
-            )
-        self._syncs[address] = constraints, sync
+    async def _sync(self, address: RunAddress, claim: Claim, constraints: Constraints) -> FileSync:
+        found = self._syncs.pop(address, None)
+        if found is None or found.sync.is_spoiled or found.constraints != constraints:
+            found = await self._read(address, claim, constraints)
+        self._syncs[address] = found
         while len(self._syncs) > SYNCS_MAX:
             self._syncs.popitem(last=False)
-        return sync
+        return found.sync
+
+    async def _read(self, address: RunAddress, claim: Claim, constraints: Constraints) -> _Known:
+        """What a run knows of its files; a new one begins with what another one of its project knows."""
+        root = claim.project_root
+        like_run = self._like(address.project, constraints)
+        known = await self._ledger.adopt_files(address, claim.epoch, like_run.run if like_run else "")
+        like = self._syncs.get(like_run) if like_run else None
+        if like and not like.sync.is_spoiled:
+            scanner = copy.copy(like.scanner)
+            scanner.go_apart(FolderWatch(root))
+            # What is no text has attributes that may have changed although its body, which is empty, has not.
+            known = {path: "" if digest == EMPTY_HASH else digest for path, digest in known.items()}
+        else:
+            scanner = self._scanner(Path(root), constraints, FolderWatch(root))
+        return _Known(constraints, scanner, FileSync(scanner, known, self._settings.token_divisor))
+
+    def _like(self, project: str, constraints: Constraints) -> RunAddress | None:
+        """The run whose files those of a new run of the project are like: the one that worked here last.
+
+        Of files that the project asks for each run has some in view from the first: those are written one by one.
+        """
+        if constraints.paths_taken_in or constraints.patterns_taken_in:
+            return None
+        for address, known in reversed(self._syncs.items()):
+            if address.project == project and known.constraints == constraints and not known.sync.is_spoiled:
+                return address
+        return None
 
 
 def _is_place(root: Path) -> bool:

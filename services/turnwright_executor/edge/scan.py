@@ -9,6 +9,7 @@ Source: rows RU115, RU165, RU169.
 
 from __future__ import annotations
 
+import copy
 import os
 import stat
 import time
@@ -19,7 +20,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.constraints import Constraints
@@ -30,7 +30,7 @@ from turnwright_executor.edge.file_threads import Check, on_trees
 from turnwright_executor.edge.folder_watch import FULL_EVERY_S, FolderWatch
 from turnwright_executor.edge.leftovers import is_temporary
 from turnwright_executor.edge.listing import RACY_NS, ProjectListing, Signature
-from turnwright_executor.ports.workspaces import Scan
+from turnwright_executor.ports.workspaces import Scan, SeenFile
 from turnwright_executor.tools.ports import ChangedFile, OutsideProjectError, ScannedFile, TooMuchError
 
 FOLLOWS_MAX: Final = 3
@@ -39,11 +39,10 @@ FOLLOWS_MAX: Final = 3
 FULL_EVERY_NS: Final = round(FULL_EVERY_S * 1e9)
 
 
-class _Seen(Struct, frozen=True):
+class _Seen(SeenFile, frozen=True):
     """A file as the last scan left it; `signature` is None where its times cannot be trusted."""
 
     signature: Signature | None
-    hash: str
 
 
 class DiskScanner:
@@ -88,6 +87,19 @@ class DiskScanner:
     @property
     def total(self) -> int:
         return len(self._seen)
+
+    @property
+    def files(self) -> Mapping[str, SeenFile]:
+        """The files as the scan before found them, by path."""
+        return self._seen
+
+    def go_apart(self, watch: FolderWatch) -> None:
+        """Go on as a scanner of its own after the one that this was copied from: not while that one scanned."""
+        self._listing = copy.copy(self._listing)
+        self._listing.go_apart()
+        self._seen = dict(self._seen)
+        self._watch = None if self._takes_in else watch
+        self._is_watched = False
 
     async def scan(self, doubtful: Collection[str] = ()) -> Scan:
         """Look again: files in path order. Raises OSError when the root cannot be read. `doubtful`: see FileScanner."""
@@ -191,7 +203,8 @@ class DiskScanner:
         if file is None:
             return None
         is_settled = max(status.st_mtime_ns, status.st_ctime_ns) < began_ns - RACY_NS
-        self._seen[path] = _Seen(signature if is_settled else None, file.hash)
+        chars = None if file.text is None else len(file.text)
+        self._seen[path] = _Seen(file.hash, chars, signature if is_settled else None)
         if before is not None and before.hash == file.hash:
             return None
         return replace(file, is_added=self._constraints.is_added(path))

@@ -220,15 +220,12 @@ class StoreLedger(StoreWrites):
                 return found
             request.page_token = answer.next_page_token
 
-    async def read_view(
-        self, address: RunAddress, *, files: bool, body_bytes_max: int | None
-    ) -> tuple[list[Entry], Cursor]:
+    async def read_timeline(self, address: RunAddress, body_bytes_max: int) -> tuple[list[Entry], Cursor]:
         request = read_pb2.ReadViewRequest(
             project=address.project,
             run=address.run,
-            filter=read_pb2.VIEW_FILTER_FILES if files else read_pb2.VIEW_FILTER_TIMELINE,
-            without_bodies=body_bytes_max is None,
-            body_bytes_max=body_bytes_max or 0,
+            filter=read_pb2.VIEW_FILTER_TIMELINE,
+            body_bytes_max=body_bytes_max,
         )
         entries: list[Entry] = []
         cursor = Cursor("", 0, 0, 0)

@@ -111,6 +111,17 @@ class StoreWrites:
         self._schemes.learn(answer)
         return turn_from_pb(answer.turn), WriteAck((), cursor_from_pb(answer.cursor))
 
+    async def adopt_files(self, address: RunAddress, epoch: int, like_run: str) -> dict[str, str]:
+        """The files that a run sees, after it was shown those of another one."""
+        request = ledger_pb2.AdoptFilesRequest(
+            project=address.project, run=address.run, fence=write_pb2.Fence(epoch=epoch), like_run=like_run
+        )
+        seen: dict[str, str] = {}
+        async with self._peer.stream(self.stub.AdoptFiles, request, self._peer.timeout_s) as parts:
+            async for part in parts:
+                seen.update(zip(part.paths, part.hashes, strict=True))
+        return seen
+
     async def write(
         self,
         address: RunAddress,

@@ -122,6 +122,13 @@ class Ledger(Protocol):
         """Open the next turn."""
         ...
 
+    async def adopt_files(self, address: RunAddress, epoch: int, like_run: str) -> dict[str, str]:
+        """The project's files that a run sees, with the hashes of their bodies.
+
+        If it sees none it is shown those of another run before, unless `like_run` is empty.
+        """
+        ...
+
     async def write(
         self,
         address: RunAddress,
@@ -193,10 +200,8 @@ class Ledger(Protocol):
         """The entries that match, at most `limit`; `files_only`: of project files."""
         ...
 
-    async def read_view(
-        self, address: RunAddress, *, files: bool, body_bytes_max: int | None
-    ) -> tuple[list[Entry], Cursor]:
-        """The project files, or the timeline, of a run's view; None leaves bodies out."""
+    async def read_timeline(self, address: RunAddress, body_bytes_max: int) -> tuple[list[Entry], Cursor]:
+        """The timeline of a run's view."""
         ...
 
     async def read_body(self, address: RunAddress, path: str, offset: int, bytes_max: int) -> str:

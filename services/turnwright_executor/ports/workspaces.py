@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Protocol
 
 from msgspec import Struct
@@ -33,8 +33,22 @@ class Scan(Struct, frozen=True):
     removed: tuple[str, ...]
 
 
+class SeenFile(Struct, frozen=True):
+    """A file as a scan found it."""
+
+    hash: str
+    """Of its bytes, or of what else tells a change."""
+    chars: int | None
+    """Characters of its text; None: it has none."""
+
+
 class FileScanner(Protocol):
     """Finds the files of one project; each scan tells what changed since the one before."""
+
+    @property
+    def files(self) -> Mapping[str, SeenFile]:
+        """The files as the scan before found them, by path; before the first one those that another scanner found."""
+        ...
 
     async def scan(self, doubtful: Collection[str] = ()) -> Scan:
         """Look again. Raises OSError when the root cannot be read.

@@ -18,8 +18,8 @@ from turnwright_core.entries import (
     Visibility,
     to_attributes_json,
 )
-from turnwright_executor.domain.tokens import TOKEN_DIVISOR, token_count
-from turnwright_executor.ports.workspaces import FileScanner
+from turnwright_executor.domain.tokens import TOKEN_DIVISOR, tokens_of
+from turnwright_executor.ports.workspaces import FileScanner, SeenFile
 from turnwright_executor.tools.ports import ScannedFile
 
 MANIFEST_PATH: Final = "log://turn_0/repo/manifest"
@@ -42,7 +42,6 @@ class FileSync:
         self._scanner = scanner
         self._divisor = token_divisor
         self._known = dict(known)
-        self._tokens: dict[str, int] = {}
         self._has_scanned = False
         self._mirrored: set[str] = set()
         """Paths of which others have said since the last scan what their entries are."""
@@ -67,20 +66,26 @@ class FileSync:
         Raises OSError when the project's root cannot be read.
         """
         self._is_waiting = True
-        scan = await self._scanner.scan(self._mirrored)
+        scan = await self._scanner.scan(self._mirrored if self._has_scanned else self._differing())
         self._mirrored = set()
-        # The first scan has nothing to compare with: what the run knows and the disk has not is gone.
-        found = {file.path for file in scan.changed}
-        gone = scan.removed if self._has_scanned else tuple(path for path in self._known if path not in found)
+        # The first scan need not have seen before what the run knows and the disk has no more.
+        gone = scan.removed if self._has_scanned else tuple(path for path in self._known if path not in self._files)
         self._has_scanned = True
         writes = [self._write(file) for file in scan.changed if self._known.get(file.path) != _body_hash(file)]
         writes += [EntryWrite(path, RemoveEntry(), Tier.PLUGIN) for path in gone if path in self._known]
         for path in gone:
             self._known.pop(path, None)
-            self._tokens.pop(path, None)
         self._known.update({file.path: _body_hash(file) for file in scan.changed})
-        self._tokens.update({file.path: token_count(file.text or "", self._divisor) for file in scan.changed})
         return writes
+
+    @property
+    def _files(self) -> Mapping[str, SeenFile]:
+        return self._scanner.files
+
+    def _differing(self) -> set[str]:
+        """Files that the scanner has seen by now, of which the run does not see what they are."""
+        known = self._known
+        return {path for path, file in self._files.items() if known.get(path) != _body_hash(file)}
 
     def _write(self, file: ScannedFile) -> EntryWrite:
         """Archived until somebody asks for it, unless the project asks for it itself (RU115, RU168)."""
@@ -104,7 +109,8 @@ class FileSync:
 
     def manifest(self) -> EntryWrite:
         """The list of all files, written once in a run (RU165, RU166)."""
-        lines = "\n".join(f"* {path} - {self._tokens[path]} tokens" for path in sorted(self._tokens))
+        files, divisor = self._files, self._divisor
+        lines = "\n".join(f"* {path} - {tokens_of(files[path].chars or 0, divisor)} tokens" for path in sorted(files))
         change = SetEntry(
             body=lines,
             attributes_json=to_attributes_json({"tool": "repo", "target": "manifest"}),
@@ -140,5 +146,6 @@ def _file_write(file: ScannedFile, initial: Visibility) -> EntryWrite:
     return EntryWrite(file.path, change, Tier.PLUGIN)
 
 
-def _body_hash(file: ScannedFile) -> str:
-    return EMPTY_HASH if file.text is None else file.hash
+def _body_hash(file: ScannedFile | SeenFile) -> str:
+    is_text = file.text is not None if isinstance(file, ScannedFile) else file.chars is not None
+    return file.hash if is_text else EMPTY_HASH

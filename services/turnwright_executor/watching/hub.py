@@ -113,7 +113,7 @@ class RunHub:
         self._feed.add_done_callback(self._fed)
 
     async def _load(self) -> None:
-        entries, cursor = await self._ledger.read_view(self.address, files=False, body_bytes_max=EVENT_BODY_BYTES_MAX)
+        entries, cursor = await self._ledger.read_timeline(self.address, EVENT_BODY_BYTES_MAX)
         run = run_to_pb(await self._ledger.get_run(self.address))
         self._cursor = cursor
         self._known.load(run, map(entry_to_pb, entries))
