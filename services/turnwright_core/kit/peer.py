@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar, cast
 import grpc
 
 from turnwright_core.entries import Tier
+from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.auth import OPERATOR, Caller, call_metadata, derive_token
 from turnwright_core.kit.errors import from_rpc, unanswered
 from turnwright_core.kit.in_process import LocalChannel, Neighbours
@@ -125,6 +126,10 @@ class Peer:
                 yield messages
         finally:
             call.cancel()
+
+    def cut_short(self, without: str) -> TurnwrightError:
+        """That an answer of several messages ended well, but before the one that is its last: a proxy has ended it."""
+        return unanswered(self.name, self.address, f"the answer ended without {without}")
 
     async def _messages(self, call: Any) -> AsyncGenerator[Any, None]:
         try:

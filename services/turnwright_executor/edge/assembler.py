@@ -73,7 +73,7 @@ class AssemblerPackets:
                 roles.setdefault(part.pieces.index, _ROLES.get(part.pieces.role, "assistant"))
                 changes.setdefault(part.pieces.index, []).extend(map(piece_from_pb, part.pieces.pieces))
                 shows |= shown_in((part.pieces,))
-        raise fault(Reason.INTERNAL, "The assembler ended its answer without a report.", error_id="assembler")
+        raise self._peer.cut_short("a report")
 
     async def check_budget(
         self, address: RunAddress, turn: Turn, at_least: Cursor | None, calibration: float

@@ -48,15 +48,21 @@ def _note_of(packet: Packet) -> str:
     return json.dumps(note, separators=(",", ":"))
 
 
-async def packet_from_parts(parts: AsyncIterator[read_pb2.ReadPacketResponse]) -> Packet:
-    """The packet that was stored; its effects were committed with it, so it has none any more."""
+async def packet_from_parts(parts: AsyncIterator[read_pb2.ReadPacketResponse]) -> Packet | None:
+    """The packet that was stored; None where its last parts are missing.
+
+    Its effects were committed with it, so it has none any more.
+    """
     roles: dict[int, str] = {}
     texts: dict[int, list[str]] = {}
-    note = ""
+    note, is_whole = "", False
     async for part in parts:
         note = note or part.note
         roles.setdefault(part.index, part.role)
         texts.setdefault(part.index, []).append(part.text)
+        is_whole = part.last
+    if not is_whole:
+        return None
     return _packet([_message(roles[index], texts[index]) for index in sorted(texts)], note)
 
 

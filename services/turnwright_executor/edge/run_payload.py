@@ -93,10 +93,14 @@ class RunPayload:
             schemes_version=self._schemes.version,
         )
         found: list[entry_pb2.Entry] = []
+        is_whole = False
         async with self._store.stream(self._rows.ReadView, wanted, self._store.timeout_s) as parts:
             async for part in parts:
                 self._schemes.learn(part)
                 found += [entry for entry in part.entries if self._category(entry) not in _AUDIT]
+                is_whole = part.HasField("cursor")
+        if not is_whole:
+            raise self._store.cut_short("its cursor")
         return sorted(found, key=lambda entry: entry.position)
 
     def _category(self, entry: entry_pb2.Entry) -> str:

@@ -162,11 +162,14 @@ class StoreLedger(StoreWrites):
         request = read_pb2.ReadPacketRequest(project=address.project, run=address.run, turn=turn)
         try:
             async with self._peer.stream(self.stub.ReadPacket, request, self._peer.timeout_s) as parts:
-                return await packet_from_parts(parts)
+                packet = await packet_from_parts(parts)
         except TurnwrightError as error:
             if error.reason is Reason.TURN_NOT_FOUND:
                 return None
             raise
+        if packet is None:
+            raise self._peer.cut_short("its last part")
+        return packet
 
     async def get_entries(self, address: RunAddress, paths: Sequence[str]) -> list[Entry]:
         request = read_pb2.GetEntriesRequest(project=address.project, run=address.run, paths=paths)
@@ -228,12 +231,14 @@ class StoreLedger(StoreWrites):
             body_bytes_max=body_bytes_max,
         )
         entries: list[Entry] = []
-        cursor = Cursor("", 0, 0, 0)
+        cursor = None
         async with self._peer.stream(self.stub.ReadView, request, self._peer.timeout_s) as parts:
             async for part in parts:
                 entries.extend(entry_from_pb(entry) for entry in part.entries)
                 if part.HasField("cursor"):
                     cursor = cursor_from_pb(part.cursor)
+        if cursor is None:
+            raise self._peer.cut_short("its cursor")
         return entries, cursor
 
     async def watch(self, address: RunAddress, after: Cursor, body_bytes_max: int) -> AsyncGenerator[RunChanges, None]:

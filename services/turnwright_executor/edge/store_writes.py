@@ -112,14 +112,18 @@ class StoreWrites:
         return turn_from_pb(answer.turn), WriteAck((), cursor_from_pb(answer.cursor))
 
     async def adopt_files(self, address: RunAddress, epoch: int, like_run: str) -> dict[str, str]:
-        """The files that a run sees, after it was shown those of another one."""
+        """The files that a run sees, after it was shown those of another one. Raises SERVICE_UNAVAILABLE."""
         request = ledger_pb2.AdoptFilesRequest(
             project=address.project, run=address.run, fence=write_pb2.Fence(epoch=epoch), like_run=like_run
         )
         seen: dict[str, str] = {}
+        is_whole = False
         async with self._peer.stream(self.stub.AdoptFiles, request, self._peer.timeout_s) as parts:
             async for part in parts:
                 seen.update(zip(part.paths, part.hashes, strict=True))
+                is_whole = part.last
+        if not is_whole:
+            raise self._peer.cut_short("its last part")
         return seen
 
     async def write(

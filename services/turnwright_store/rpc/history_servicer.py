@@ -45,5 +45,11 @@ class HistoryRpcs(Calls):
         self, request: read_pb2.ReadPacketRequest, _context: Any
     ) -> AsyncIterator[read_pb2.ReadPacketResponse]:
         address = address_of(request)
+        held: read_pb2.ReadPacketResponse | None = None
         async for part in packets.read_packet(self._database, address, request.turn):
-            yield read_pb2.ReadPacketResponse(index=part.index, role=part.role, text=part.text, note=part.note)
+            if held:
+                yield held
+            held = read_pb2.ReadPacketResponse(index=part.index, role=part.role, text=part.text, note=part.note)
+        if held:
+            held.last = True
+            yield held

@@ -21,6 +21,7 @@ async def working(client, project: str, alias: str) -> Run:
 async def adopted(run: Run, like: str, **more) -> dict[str, str]:
     request = {**run.address, "fence": run.fence, "like_run": like, **more}
     parts = [part async for part in run.client.stream("AdoptFiles", **request)]
+    assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
     return {path: digest for part in parts for path, digest in zip(part.paths, part.hashes, strict=True)}
 
 

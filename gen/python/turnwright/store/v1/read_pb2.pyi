@@ -705,6 +705,7 @@ class ReadPacketResponse(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
     index: _builtins.int
     """0-based index of the message."""
     role: _builtins.str
@@ -713,6 +714,8 @@ class ReadPacketResponse(_message.Message):
     """Text to be added to its end."""
     note: _builtins.str
     """The note that came with the packet; in the first part only."""
+    last: _builtins.bool
+    """Whether this is the last part. An answer that ends without one was cut short: ask again."""
     def __init__(
         self,
         *,
@@ -720,10 +723,11 @@ class ReadPacketResponse(_message.Message):
         role: _builtins.str = ...,
         text: _builtins.str = ...,
         note: _builtins.str = ...,
+        last: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "note", b"note", "role", b"role", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "last", b"last", "note", b"note", "role", b"role", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
