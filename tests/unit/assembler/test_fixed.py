@@ -159,6 +159,8 @@ def test_nothing_makes_a_plan_or_an_event_smaller(path, visibility):
     made = block(path, "w" * 2000, turn=4, visibility=visibility, **told)
     assert made.text == block(path, "w" * 2000, turn=4, **told).text
     assert (made.a_tokens, made.v_tokens, made.s_tokens) == (0, -(-len(made.text) // DIVISOR), made.v_tokens)
+    account = account_for((made,))
+    assert (made.is_visible, account.summarized, account.fixed[0].tokens) == (True, 0, made.s_tokens)
     climbed = climb((made,), 5, None, TokenBudget(1), lambda blocks: Cost(sum(one.s_tokens for one in blocks)))
     assert (climbed.demoted, climbed.overflow) == ((), True)
 
