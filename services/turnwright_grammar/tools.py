@@ -25,6 +25,7 @@ DEFAULT_TOOLS = frozenset(
 STATUS_DEFAULT = "102"
 _LEADING_NUMBER = re.compile(r"\s*(-?\d+)")
 _PATH = ("file_path", "filepath", "file", "filename", "uri")
+_PLAN = ("id", "planId", "name")
 _BODY = ("body", "content", "text")
 
 
@@ -60,6 +61,9 @@ _SHAPES: Mapping[str, _Shape] = {
     "search": _Shape(filled="path", synonyms={"path": ("query", "q")}, trimmed=True),
     "update": _Shape(body_names=(*_BODY, "message", "summary"), trimmed=True, defaults={"status": STATUS_DEFAULT}),
     "ask_user": _Shape(synonyms={"options": ("choices",)}, trimmed=True),
+    "set_plan": _Shape(synonyms={"plan_id": _PLAN}, body_names=(*_BODY, "plan", "items"), trimmed=True),
+    "update_plan": _Shape(synonyms={"plan_id": _PLAN}, body_names=(*_BODY, "note", "delta"), trimmed=True),
+    "get_plan": _Shape(filled="plan_id", synonyms={"plan_id": _PLAN}, trimmed=True),
     "think": _Shape(body_names=(*_BODY, "thought"), trimmed=True),
 }
 

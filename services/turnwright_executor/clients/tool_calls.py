@@ -53,6 +53,7 @@ from turnwright_executor.turn.records import (
     record_write,
     settled,
 )
+from turnwright_executor.turn.run_plans import RunPlans
 from turnwright_executor.turn.write_buffer import KEEP_TIMEOUT_S, WriteBuffer
 from turnwright_executor.watching.hub import RunHub
 from turnwright_executor.watching.hubs import Hubs
@@ -196,7 +197,8 @@ class ToolCalls:
                 state = TurnState(is_call=True, is_recorded=True, records={record.path: record})
                 buffer = WriteBuffer(self._ledger, call.address, None, run.turn, loop.sequence, state.records)
                 buffer.own(record.path, revision)
-                steps = CallSteps(state, self._scope(host, hub, loop, run.turn, events, buffer))
+                plans = RunPlans(self._ledger, call.address, None, buffer, run.settings.context_limit or 0)
+                steps = CallSteps(state, self._scope(host, hub, run, events, plans))
                 try:
                     await self._driven(call, Driver(state, steps), buffer, state)
                 except ConflictError as error:
@@ -242,18 +244,17 @@ class ToolCalls:
                 for stored in await self._ledger.get_entries(call.address, [record.path]):
                     await buffer.touch(record_write(_released(record_from_entry(stored))))
 
-    def _scope(
-        self, host: ToolHost, hub: RunHub, loop: Loop, turn: int, events: HookEvents, buffer: WriteBuffer
-    ) -> DispatchScope:
+    def _scope(self, host: ToolHost, hub: RunHub, run: Run, events: HookEvents, plans: RunPlans) -> DispatchScope:
         return DispatchScope(
-            turn=turn,
-            loop=loop,
+            turn=run.turn,
+            loop=_loop_of(run),
             publisher=hub,
-            buffer=buffer,
+            buffer=plans.buffer,
+            plans=plans,
             workspace=host.workspace,
             shell=host.shell,
             tools=self._tools,
-            proposals=Proposals(self._hooks, events.at(turn), yolo=False),
+            proposals=Proposals(self._hooks, events.at(run.turn), yolo=False),
             epoch=0,
             confirm=_confirmed,
             asks_indeterminate=False,

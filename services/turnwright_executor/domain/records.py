@@ -16,6 +16,7 @@ _TARGET_ATTRIBUTE: Final[dict[str, str | None]] = {
     "sh": "command",
     "env": "command",
     "ask_user": "question",
+    **dict.fromkeys(("set_plan", "update_plan", "get_plan")),
     "think": None,
     "update": None,
 }

@@ -15,7 +15,7 @@ from turnwright_core.runs import LoopSettings, Mode
 
 PHASES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("gather", ("get", "env", "search", "skill")),
-    ("reason", ("think",)),
+    ("reason", ("think", "set_plan", "update_plan", "get_plan")),
     ("act", ("set", "cp", "mv", "rm", "sh")),
     ("communicate", ("update", "ask_user")),
 )

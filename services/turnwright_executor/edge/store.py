@@ -9,7 +9,6 @@ from typing import Any, Final
 from turnwright.store.v1 import (
     control_pb2,
     lease_pb2,
-    plan_pb2,
     read_pb2,
     registry_pb2,
     stream_pb2,
@@ -22,11 +21,9 @@ from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, PAGE_SIZE_MAX, RECORD_BYTES_MAX
-from turnwright_core.plans import Plan
 from turnwright_core.runs import Run, Spending
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, entry_from_pb
-from turnwright_core.wire.plans import plan_from_pb
 from turnwright_core.wire.runs import (
     loop_from_pb,
     model_from_pb,
@@ -37,7 +34,7 @@ from turnwright_core.wire.runs import (
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.packets import packet_from_parts
 from turnwright_executor.edge.schemes import KnownSchemes
-from turnwright_executor.edge.store_writes import StoreWrites
+from turnwright_executor.edge.store_plans import StorePlans
 from turnwright_executor.ports.ledger import Claim, LeaseRenewal, Renewal, RunChanges, RunOwner
 from turnwright_executor.ports.packets import Packet
 
@@ -47,7 +44,7 @@ WHOLE_BYTES_MAX: Final = 16 * 1024 * 1024
 _log = get_logger("ledger")
 
 
-class StoreLedger(StoreWrites):
+class StoreLedger(StorePlans):
     """Implements ports.Ledger. `owner` is new at each start of the executor, `own_address` is where others reach it."""
 
     def __init__(
@@ -208,10 +205,6 @@ class StoreLedger(StoreWrites):
             project=address.project, run=address.run, path=path, offset=offset, bytes_max=bytes_max
         )
         return (await self._call(self.stub.ReadBody, request)).text
-
-    async def get_plan(self, address: RunAddress, plan_id: str) -> Plan:
-        request = plan_pb2.GetPlanRequest(project=address.project, run=address.run, plan_id=plan_id)
-        return plan_from_pb((await self._call(self.stub.GetPlan, request)).plan)
 
     async def file_constraints(self, project: str) -> list[FileConstraint]:
         found: list[FileConstraint] = []

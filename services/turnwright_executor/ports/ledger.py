@@ -8,7 +8,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from turnwright_core.constraints import FileConstraint
-from turnwright_core.entries import Cursor, Entry, EntryWrite
+from turnwright_core.entries import Cursor, Entry, EntryWrite, Tier
 from turnwright_core.plans import Plan
 from turnwright_core.runs import Loop, LoopEnd, Model, Run, Spending, Turn, TurnRequest, TurnResult
 from turnwright_core.schemes import Scheme
@@ -208,12 +208,24 @@ class Ledger(Protocol):
         """A part of a body, cut at a character: from so many bytes on, at most so many."""
         ...
 
-    async def file_constraints(self, project: str) -> list[FileConstraint]:
-        """What a project says of its files."""
+    async def get_plan(self, address: RunAddress, plan_id: str, version: int = 0) -> Plan:
+        """A plan with its deltas; version 0: the latest one. Raises ENTRY_NOT_FOUND."""
         ...
 
-    async def get_plan(self, address: RunAddress, plan_id: str) -> Plan:
-        """The latest version of a plan. Raises ENTRY_NOT_FOUND."""
+    async def set_plan(
+        self, address: RunAddress, epoch: int | None, plan: Plan, writer: Tier, request_id: str
+    ) -> tuple[Plan, Cursor]:
+        """Create or replace a plan, once for each request id."""
+        ...
+
+    async def update_plan(
+        self, address: RunAddress, epoch: int | None, added: tuple[str, str], writer: Tier, request_id: str
+    ) -> tuple[Plan, Cursor]:
+        """Add to a plan, once for each request id; `added` is its plan_id and the text. Raises ENTRY_NOT_FOUND."""
+        ...
+
+    async def file_constraints(self, project: str) -> list[FileConstraint]:
+        """What a project says of its files."""
         ...
 
     def watch(self, address: RunAddress, after: Cursor, body_bytes_max: int) -> AsyncGenerator[RunChanges, None]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from turnwright_core.runs import Mode
     from turnwright_core.schemes import Scheme
     from turnwright_executor.domain.effects import Effect, EffectClass
-    from turnwright_executor.tools.ports import Shell, Workspace
+    from turnwright_executor.tools.ports import Plans, Shell, Workspace
     from turnwright_grammar import Command
 
 
@@ -91,6 +91,7 @@ class Context(Struct, frozen=True):
     entries: Entries
     workspace: Workspace
     shell: Shell
+    plans: Plans
     key: str = ""
     """The same at every attempt of an idempotent command: who carries it out recognises it by that; else empty."""
     ended: Callable[[Sequence[str]], Coroutine[Any, Any, None]] = never

@@ -162,10 +162,14 @@ class Offered:
         """What came of the effect. Raises what the tool raised."""
         return _done(await self._answer(self._tool.perform, effect, command, context))
 
+    def _scoped(self, context: Context) -> Context:
+        """What a plugin's tool may reach: the store at its tier, and plans of its own (AP42)."""
+        return replace(context, entries=PluginEntries(context.entries), plans=context.plans.scoped(self.name))
+
     async def _answer(self, step: Callable[..., Any], *given: Any) -> Any:
         *others, context = given
         try:
-            return await self._calls.call(step, *others, replace(context, entries=PluginEntries(context.entries)))
+            return await self._calls.call(step, *others, self._scoped(context))
         except PluginError as error:
             if isinstance(error.fault, LateError):
                 text = f"The tool {self.name} gave {error.fault}; what it had begun may have happened all the same."

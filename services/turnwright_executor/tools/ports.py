@@ -11,6 +11,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from turnwright_core.plans import Plan
+
 
 class OutsideProjectError(Exception):
     """The path leaves the project's root. The text says which path."""
@@ -131,6 +133,25 @@ class WebError(Exception):
         """Keep both."""
         super().__init__(text)
         self.outcome = outcome
+
+
+class Plans(Protocol):
+    """The plans of the run: the only way to write them. Every method that waits raises TurnwrightError."""
+
+    window: int
+    """Tokens that a packet of the loop may take; 0: not known."""
+
+    async def get(self, plan_id: str, version: int = 0) -> Plan:
+        """A plan with its deltas; 0: its latest version."""
+
+    async def set(self, plan: Plan, key: str) -> Plan:
+        """Create or replace a plan. The same key has the same answer: nothing happens twice. Empty: none."""
+
+    async def update(self, plan_id: str, text: str, key: str) -> Plan:
+        """Add to a plan. The same key has the same answer."""
+
+    def scoped(self, tool: str) -> Plans:
+        """The plans of a plugin's tool: whatever it names is its own, `{tool}-{plan_id}`, and never another one's."""
 
 
 class Page(Struct, frozen=True):

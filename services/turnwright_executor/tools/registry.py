@@ -22,6 +22,7 @@ from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.mv import Mv
 from turnwright_executor.tools.offering import Offered
 from turnwright_executor.tools.offline import Offline
+from turnwright_executor.tools.planning import GetPlan, SetPlan, UpdatePlan
 from turnwright_executor.tools.ports import Web, Workspace
 from turnwright_executor.tools.rm import Rm
 from turnwright_executor.tools.search import Search
@@ -43,6 +44,9 @@ def build_tools(
         Search(kept, web),
         Skill(kept, web, shelf),
         Think(),
+        SetPlan(kept),
+        UpdatePlan(),
+        GetPlan(),
         Set(kept),
         Cp(kept),
         Mv(kept),

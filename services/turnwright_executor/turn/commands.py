@@ -28,7 +28,7 @@ from turnwright_executor.domain.records import error_path_of
 from turnwright_executor.domain.run_events import command_lost
 from turnwright_executor.ports.publishing import Activity, Publisher
 from turnwright_executor.tools.contract import Context, Done, Proposed, Tool, failed
-from turnwright_executor.tools.ports import Shell, Workspace
+from turnwright_executor.tools.ports import Plans, Shell, Workspace
 from turnwright_executor.turn import indeterminate
 from turnwright_executor.turn.accepting import Proposals, amended, record_too_large
 from turnwright_executor.turn.machine import UPDATE, Action, CommandProgress, TurnState
@@ -53,6 +53,7 @@ class DispatchScope(Struct, frozen=True):
     loop: Loop
     publisher: Publisher
     buffer: WriteBuffer
+    plans: Plans
     workspace: Workspace
     shell: Shell
     tools: Mapping[str, Tool]
@@ -241,6 +242,7 @@ class CommandSteps:
             entries=scope.buffer,
             workspace=scope.workspace,
             shell=scope.shell,
+            plans=scope.plans,
             ended=scope.publisher.ended,
             key=record.key,
             epoch=scope.epoch,

@@ -35,6 +35,7 @@ from turnwright_executor.turn.model_call import ModelCallRecord, model_call_from
 from turnwright_executor.turn.model_steps import ModelSteps
 from turnwright_executor.turn.opener import TurnOpener, begun_with, instructions_write, model_of, turn_request
 from turnwright_executor.turn.records import record_write, settled
+from turnwright_executor.turn.run_plans import RunPlans
 from turnwright_executor.turn.settlement import settle
 from turnwright_executor.turn.spend_meter import BudgetError
 from turnwright_executor.turn.turn_budget import demote_turn, may_exceed
@@ -164,11 +165,15 @@ class LoopSteps:
         scope = self._scope
         if scope.open.commands is None:
             number, services, loop = scope.open.turn.number, scope.services, scope.loop
+            buffer, packet = scope.buffer(state), scope.open.packet
+            # The assembler says with a packet what it may take; of a turn that was taken up there is only the window.
+            window = (packet.ceiling if packet else 0) or scope.open.turn.request.context_length
             dispatch_scope = DispatchScope(
                 turn=number,
                 loop=loop,
                 publisher=scope.publisher,
-                buffer=scope.buffer(state),
+                buffer=buffer,
+                plans=RunPlans(services.ledger, scope.address, scope.claim.epoch, buffer, window),
                 workspace=scope.placement.workspace,
                 shell=scope.placement.shell,
                 tools=services.tools,

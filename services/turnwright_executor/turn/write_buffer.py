@@ -181,6 +181,12 @@ class WriteBuffer:
             return write
         return replace(write, turn=self._turn, loop=self._loop)
 
+    def passed(self, writes: Sequence[EntryWrite], cursor: Cursor) -> None:
+        """What was written for a command, and not by way of here: what is known of the view has a gap."""
+        self.footprint.wrote(writes)
+        self._view_changes.add(cursor, None)
+        self.cursor = cursor
+
     def writes(self) -> tuple[EntryWrite, ...]:
         """All that waits, for a call that carries it itself."""
         return tuple(self.placed(write) for group in self._groups for write in group.writes)

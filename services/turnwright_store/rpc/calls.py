@@ -114,12 +114,23 @@ class Calls:
         if not getattr(request, "request_id", ""):
             return await self._database.write(lambda tx: work(tx, caller), durability, locks, inline=inline)
         key = RequestKey(getattr(request, "project", ""), caller.principal, method, request.request_id)
+        asked = cast("ProtobufMessage", _without_fence(request))
         return await self._database.write(
-            lambda tx: once(tx, key, cast("ProtobufMessage", request), answer, lambda tx: work(tx, caller), starts),
+            lambda tx: once(tx, key, asked, answer, lambda tx: work(tx, caller), starts),
             durability,
             {*locks, request_lock(key.project, key.principal, key.method, key.request_id)},
             inline=inline,
         )
+
+
+def _without_fence(request: Any) -> Any:
+    """A request as it is recognised: the owner that repeats it may be a later one."""
+    if "fence" not in request.DESCRIPTOR.fields_by_name:
+        return request
+    asked = type(request)()
+    asked.CopyFrom(request)
+    asked.ClearField("fence")
+    return asked
 
 
 def mutation(

@@ -15,7 +15,8 @@ pytestmark = pytest.mark.asyncio
 
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'
-ALL = ("get", "env", "skill", "think", "set", "cp", "mv", "rm", "sh", "update", "ask_user")
+PLANS = ("set_plan", "update_plan", "get_plan")
+ALL = ("get", "env", "skill", "think", *PLANS, "set", "cp", "mv", "rm", "sh", "update", "ask_user")
 """What an executor without a search engine offers."""
 
 

@@ -49,6 +49,9 @@ COMMANDS = {
     "cp": ({"path": "known://old", "to": "known://new"}, ""),
     "mv": ({"path": "known://old", "to": "known://new"}, ""),
     "ask_user": ({"question": "Which one?"}, ""),
+    "set_plan": ({"plan_id": "main"}, "Find it, then mend it."),
+    "update_plan": ({"plan_id": "main"}, "Found."),
+    "get_plan": ({"plan_id": "main"}, ""),
     "update": ({"status": "102"}, "On it."),
 }
 """A command for each tool."""

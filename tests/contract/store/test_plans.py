@@ -522,6 +522,21 @@ async def test_a_repeated_request_is_answered_as_the_first(run):
     assert told(await get_plan(run))[5] == [(1, "one")]
 
 
+async def test_a_request_that_a_later_owner_repeats_is_answered_as_the_first(run):
+    """RP01: who goes on with a run sets nothing twice."""
+    asked = {**run.address, **WRITER, "request_id": "once"}
+    await run.enqueue()
+    first = await run.client.call("SetPlan", **asked, plan=plan_pb2.Plan(body="x"), fence=run.fence)
+    added = await run.client.call("UpdatePlan", **asked, delta="more", fence=run.fence)
+    await run.client.call("ReleaseRun", **run.address, fence=run.fence)
+    epoch = run.epoch
+    run.epoch = (await run.claim("another")).fence.epoch
+    assert run.epoch > epoch
+    assert await run.client.call("SetPlan", **asked, plan=plan_pb2.Plan(body="x"), fence=run.fence) == first
+    assert await run.client.call("UpdatePlan", **asked, delta="more", fence=run.fence) == added
+    assert told(await get_plan(run))[2:] == (1, "", "x", [(1, "more")])
+
+
 @pytest.mark.parametrize("tier", [Tier.MODEL, Tier.CLIENT, Tier.PLUGIN])
 async def test_a_plan_is_written_by_the_tiers_of_its_scheme(run, tier):
     """C32."""

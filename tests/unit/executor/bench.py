@@ -24,6 +24,7 @@ from turnwright_executor.edge.store import StoreLedger
 from turnwright_executor.edge.workspace import DiskWorkspace
 from turnwright_executor.tools.contract import Context, Done, Proposed, Tool
 from turnwright_executor.tools.registry import TOOLS
+from turnwright_executor.turn.run_plans import RunPlans
 from turnwright_executor.turn.write_buffer import WriteBuffer
 from turnwright_executor.wire.effects import effect_from_pb, effect_to_pb
 from turnwright_grammar import Command
@@ -80,6 +81,7 @@ class Bench:
     entries: WriteBuffer
     mode: Mode = Mode.ACT
     yolo: bool = False
+    window: int = 0
     there: frozenset[str] = field(default_factory=frozenset)
     constraints: Constraints = field(default_factory=Constraints)
     tools: Mapping[str, Tool] = field(default_factory=lambda: TOOLS)
@@ -121,6 +123,7 @@ class Bench:
         return (await self.entry(path)).attributes
 
     def context(self, sent: Command) -> Context:
+        buffer = self.entries
         return Context(
             turn=TURN,
             loop=1,
@@ -130,6 +133,7 @@ class Bench:
             entries=self.entries,
             workspace=DiskWorkspace(self.root, 100_000, self.constraints),
             shell=LocalShell(self.root, ShellLimits(term_grace_s=0.2, close_grace_s=0.2)),
+            plans=RunPlans(buffer._ledger, buffer._address, buffer._epoch, buffer, self.window),
         )
 
     async def prepare(self, text: str) -> Done | Proposed:

@@ -68,6 +68,7 @@ async def test_a_crash_fails_its_command_with_an_error_entry_and_aborts_those_af
         loop=Loop(1, LoopSettings(Mode.ACT), "go", RUNNING),
         publisher=RunHub(RunAddress("p", "bench"), "e", bench.entries._ledger, ExecutorSettings(), nowhere),
         buffer=buffer,
+        plans=context.plans,
         workspace=context.workspace,
         shell=context.shell,
         tools=tools,

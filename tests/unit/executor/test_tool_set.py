@@ -12,7 +12,7 @@ GATE = [case for case in load_cases("rummy/budget.jsonl") if "known_body_chars" 
 EDIT = '<set path="a.py"><<SEARCH\ntwo\nSEARCH\n<<REPLACE\nzwei\nREPLACE</set>'
 
 
-@pytest.mark.parametrize("path", ["known://a", "unknown://why", "skill://x/y"])
+@pytest.mark.parametrize("path", ["known://a", "unknown://why", "skill://x/y", "sh://turn_1/a_1"])
 @pytest.mark.asyncio(loop_scope="module")
 async def test_an_entry_is_written_at_once_by_the_model_and_visible(bench, path):
     done = await bench.prepare(f'<set path="{path}" summary="in short">a fact</set>')

@@ -10,8 +10,8 @@ from turnwright_executor.domain.toolset import PHASES, TOOL_ORDER, resolve_tools
 from turnwright_executor.tools.registry import TOOLS
 
 FLAGS = {"noInteraction": "no_interaction", "noWeb": "no_web", "noProposals": "no_proposals"}
-MORE = {"skill"}
-"""Offered everywhere, and not in the cases (C8)."""
+MORE = {"skill", "set_plan", "update_plan", "get_plan"}
+"""Offered everywhere, and not in the cases (C8, C45)."""
 SETS = [case for case in load_cases("rummy/tool_sets.jsonl") if "tools" in case["expected"]]
 
 

@@ -323,6 +323,7 @@ class World:
             loop=Loop(1, LoopSettings(Mode.ACT, yolo=yolo), "go", RUNNING),
             publisher=Nobody(),
             buffer=WriteBuffer(ledger, address, claim.epoch, 1, 1, state.records),
+            plans=None,
             workspace=None,
             shell=None,
             tools=tools,

@@ -27,7 +27,10 @@ from turnwright_grammar import Command, commands_from_call, resolve
         ("think", {"thought": "t"}, "", {}, "t"),
         ("skill", {}, " guide ", {"path": "guide"}, ""),
         ("skill", {"url": "https://e.org/a.zip"}, "", {"path": "https://e.org/a.zip"}, ""),
-        ("get_plan", {"x": "1"}, " b ", {"x": "1"}, " b "),
+        ("a_plugins", {"x": "1"}, " b ", {"x": "1"}, " b "),
+        ("get_plan", {"x": "1"}, " b ", {"x": "1", "plan_id": "b"}, ""),
+        ("set_plan", {"id": "p", "content": " b "}, "", {"plan_id": "p"}, "b"),
+        ("update_plan", {"note": "n"}, "", {}, "n"),
     ],
 )
 def test_attributes_win_and_the_body_fills(name, attributes, body, resolved, rest):

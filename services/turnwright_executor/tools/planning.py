@@ -1,0 +1,163 @@
+"""set_plan, update_plan and get_plan: what the run is meant to do, kept where it is never summarized.
+
+A plan changes in `perform`, under the key of its command: whoever carries the command out again gets the first answer.
+Nobody has to decide on it. Source: rows RP01-RP04, AP16; decisions C45, C46.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Final, TypeVar
+
+from turnwright_core.errors import InvalidError, Reason, TurnwrightError
+from turnwright_core.limits import PLAN_BODY_BYTES_MAX, PLAN_DELTA_BYTES_MAX
+from turnwright_core.plans import MAIN, PLAN_ID, Plan, PlanKind, items_of, word
+from turnwright_executor.domain.effects import CallEffect, Effect, EffectClass
+from turnwright_executor.domain.tokens import token_count
+from turnwright_executor.tools.attributes import integer_of
+from turnwright_executor.tools.contract import Context, Done, Proposed
+from turnwright_executor.tools.limits import ToolLimits
+from turnwright_executor.tools.paths import answering, get_item, is_file, normal, refused
+from turnwright_executor.tools.settled import Settled
+from turnwright_grammar import Command
+
+T = TypeVar("T")
+
+UPDATES: Final = "\n\n---\n\n## Plan updates\n\n"
+"""Between a plan and what was added to it, as get_plan shows them."""
+
+_OUTCOMES: Final = {
+    Reason.ENTRY_NOT_FOUND: "not_found:404",
+    Reason.LIMIT_EXCEEDED: "too_large:413",
+    Reason.INVALID_FIELD: "invalid:400",
+}
+
+
+class SetPlan:
+    """Creates a plan or replaces it whole."""
+
+    name = "set_plan"
+    effect_class = EffectClass.IDEMPOTENT
+
+    def __init__(self, limits: ToolLimits) -> None:
+        self._limits = limits
+
+    @answering
+    async def prepare(self, command: Command, context: Context) -> Done | Proposed:
+        plan = _plan_of(command, context)
+        await _check_body(plan, context)
+        self._check_window(plan, context)
+        return Proposed(CallEffect(), f"set the plan {plan.plan_id}", needs_decision=False)
+
+    @answering
+    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
+        plan = await _answered(context.plans.set(_plan_of(command, context), context.key))
+        tokens = token_count(plan.body, self._limits.token_divisor)
+        return Done(f"The plan {plan.plan_id} is version {plan.version} now, {tokens} tokens.", attributes=_said(plan))
+
+    def _check_window(self, plan: Plan, context: Context) -> None:
+        """Refuse a plan that no packet of this loop can hold: nothing makes a plan smaller but another plan (C46)."""
+        tokens, window = token_count(plan.body, self._limits.token_divisor), context.plans.window
+        if window and tokens >= window:
+            raise refused(
+                "too_large:413",
+                f"The plan {plan.plan_id} would take {tokens} tokens, and a packet of this loop has {window} for "
+                "everything. Write a shorter plan, and keep details as entries under known://.",
+            )
+
+
+class UpdatePlan:
+    """Adds to a plan."""
+
+    name = "update_plan"
+    effect_class = EffectClass.IDEMPOTENT
+
+    @answering
+    async def prepare(self, command: Command, context: Context) -> Done | Proposed:  # noqa: ARG002
+        plan_id = _plan_id(command)
+        if not command.body:
+            raise refused("invalid:400", "<update_plan> needs what is to be added: <update_plan>...</update_plan>.")
+        _check_bytes("An addition to a plan", command.body, PLAN_DELTA_BYTES_MAX)
+        return Proposed(CallEffect(), f"add to the plan {plan_id}", needs_decision=False)
+
+    @answering
+    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
+        plan = await _answered(context.plans.update(_plan_id(command), command.body, context.key))
+        sequence = plan.deltas[-1].sequence
+        text = f"Added to the plan {plan.plan_id}: update {sequence} of version {plan.version}."
+        return Done(text, attributes=_said(plan) | {"sequence": sequence})
+
+
+class GetPlan(Settled):
+    """Shows a plan with what was added to it."""
+
+    name = "get_plan"
+
+    @answering
+    async def prepare(self, command: Command, context: Context) -> Done | Proposed:
+        version = integer_of(command, "version") or 0
+        if version < 0:
+            raise refused("invalid:400", "Versions of plans are numbered from 1.")
+        plan = await _answered(context.plans.get(_plan_id(command), version))
+        texts = "\n\n".join(delta.text for delta in plan.deltas)
+        return Done(plan.body + (UPDATES + texts if texts else ""), attributes=_said(plan))
+
+
+def _said(plan: Plan) -> dict[str, object]:
+    """What a record says of a plan beside its text."""
+    told: dict[str, object] = {"plan_id": plan.plan_id, "version": plan.version, "kind": word(plan.kind)}
+    return told | {"mode": plan.mode, "updates": len(plan.deltas)}
+
+
+def _plan_id(command: Command) -> str:
+    plan_id = command.attributes.get("plan_id", "").strip() or MAIN
+    if not PLAN_ID.fullmatch(plan_id):
+        told = f'{plan_id[:80]!r} cannot be a plan_id: use 1 to 128 letters, digits, _ and -, as in plan_id="release".'
+        raise refused("invalid:400", told)
+    return plan_id
+
+
+def _plan_of(command: Command, context: Context) -> Plan:
+    """The plan that a command says; its body is not looked at."""
+    said = command.attributes.get("kind", "").strip().lower() or word(PlanKind.MARKDOWN)
+    kind = next((one for one in PlanKind if word(one) == said), None)
+    if kind is None:
+        raise refused("invalid:400", f"kind must be one of {', '.join(map(word, PlanKind))}; it is {said[:80]!r}.")
+    mode = command.attributes.get("mode", "").strip() or context.mode.name.lower()
+    return Plan(_plan_id(command), kind, command.body, mode=mode)
+
+
+async def _check_body(plan: Plan, context: Context) -> None:
+    """Refuse a body that is not of its kind, or too long. Raises RefusedError."""
+    _check_bytes("A plan", plan.body, PLAN_BODY_BYTES_MAX)
+    if not plan.body:
+        raise refused("invalid:400", "<set_plan> needs the whole plan: <set_plan># Goal ...</set_plan>.")
+    if plan.kind is PlanKind.ITEMS:
+        try:
+            items_of(plan.body)
+        except InvalidError as error:
+            shape = '[{"content": "...", "priority": "high", "status": "pending"}]'
+            raise refused("invalid:400", f"{error.message} Write the items as {shape}.") from None
+    if plan.kind is PlanKind.FILE:
+        if not is_file(plan.body):
+            raise refused(
+                "invalid:400", f"The body of a file plan is the path of a project file, not {plan.body[:80]}."
+            )
+        await get_item(await normal(plan.body, context), context)
+
+
+def _check_bytes(what: str, text: str, limit: int) -> None:
+    size = len(text.encode(errors="replace"))
+    if size > limit:
+        raise refused("too_large:413", f"{what} has at most {limit} bytes, and this has {size}. Write less.")
+
+
+async def _answered(asked: Awaitable[T]) -> T:
+    """The store's answer. Raises RefusedError for what the command earned."""
+    try:
+        return await asked
+    except TurnwrightError as error:
+        if error.reason not in _OUTCOMES:
+            raise
+        advice = " <set_plan> makes it." if error.reason is Reason.ENTRY_NOT_FOUND else ""
+        raise refused(_OUTCOMES[error.reason], error.message + advice) from None

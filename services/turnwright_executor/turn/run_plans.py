@@ -1,0 +1,54 @@
+"""The plans of a run as its tools write them: under the owner's fence, and by a key that a repeat brings again.
+
+Source: rows RP01, RP04, AP42; decision C45.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from turnwright_core.entries import Cursor, EntryWrite, SetEntry, Tier, Visibility
+from turnwright_core.plans import Plan, delta_path, plan_path
+from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.ports.ledger import Ledger
+from turnwright_executor.turn.write_buffer import WriteBuffer
+
+
+class RunPlans:
+    """Implements tools.ports.Plans."""
+
+    def __init__(
+        self, ledger: Ledger, address: RunAddress, epoch: int | None, buffer: WriteBuffer, window: int, tool: str = ""
+    ) -> None:
+        """`buffer` learns what was written beside it. `tool` is the plugin's whose plans these are; empty: all."""
+        self.window = window
+        self._ledger = ledger
+        self._address = address
+        self._epoch = epoch
+        self.buffer = buffer
+        self._tool = tool
+        self._writer = Tier.PLUGIN if tool else Tier.MODEL
+
+    def scoped(self, tool: str) -> RunPlans:
+        return RunPlans(self._ledger, self._address, self._epoch, self.buffer, self.window, tool)
+
+    def _id(self, plan_id: str) -> str:
+        return f"{self._tool}-{plan_id}" if self._tool else plan_id
+
+    async def get(self, plan_id: str, version: int = 0) -> Plan:
+        return await self._ledger.get_plan(self._address, self._id(plan_id), version)
+
+    async def set(self, plan: Plan, key: str) -> Plan:
+        plan = replace(plan, plan_id=self._id(plan.plan_id))
+        made, cursor = await self._ledger.set_plan(self._address, self._epoch, plan, self._writer, key)
+        self._told(cursor, plan_path(made.plan_id), made.body)
+        return made
+
+    async def update(self, plan_id: str, text: str, key: str) -> Plan:
+        added = (self._id(plan_id), text)
+        made, cursor = await self._ledger.update_plan(self._address, self._epoch, added, self._writer, key)
+        self._told(cursor, delta_path(made.plan_id, made.version, made.deltas[-1].sequence), text)
+        return made
+
+    def _told(self, cursor: Cursor, path: str, text: str) -> None:
+        self.buffer.passed([EntryWrite(path, SetEntry(text, visibility=Visibility.VISIBLE), self._writer)], cursor)
