@@ -39,7 +39,16 @@ async def snapshot(services):
 
 async def told(services) -> dict:
     """The events by path: source, payload, and what the model reads."""
-    entries = {path: entry for path, entry in (await snapshot(services)).items() if entry.scheme == "event"}
+    return events_in((await snapshot(services)).values())
+
+
+async def stored(run) -> dict:
+    """The same as the store has it: nobody watched until the hub had heard."""
+    return events_in((await run.view()).entries)
+
+
+def events_in(all_entries) -> dict:
+    entries = {entry.path: entry for entry in all_entries if entry.scheme == "event"}
     # What the assembler folded is told by itself, as an effect.
     entries = {path: entry for path, entry in entries.items() if "/summarization_marker/" not in path}
     assert all(entry.writer == Tier.SYSTEM for entry in entries.values())
@@ -194,7 +203,7 @@ async def test_a_command_that_a_crash_made_indeterminate_is_told_with_what_was_c
             f"The runtime was interrupted while sh ran ({lost}): nobody knows whether it happened. "
             "One command was cancelled because of it."
         )
-        assert await told(it.services) == {path: ("recovery", payload, sentence)}
+        assert await stored(it.run) == {path: ("recovery", payload, sentence)}
         assert await revision(it.services, path) == await revision(it.services, lost)
 
 
@@ -207,9 +216,7 @@ async def test_a_turn_that_is_given_up_is_told_with_the_commands_that_were_left(
         assert (await it.taken_up()).status == 500
         payload = {"reason": "given_up", "loop": 1, "cancelled": [path]}
         sentence = "The runtime was interrupted again and again in this turn and gave up; one command was cancelled."
-        assert await told(it.services) == {
-            "event://turn_1/system_notice/loop_1-given-up": ("recovery", payload, sentence)
-        }
+        assert await stored(it.run) == {"event://turn_1/system_notice/loop_1-given-up": ("recovery", payload, sentence)}
 
 
 async def test_a_command_that_is_safe_to_repeat_is_taken_over_without_a_word(tmp_path):
@@ -218,7 +225,7 @@ async def test_a_command_that_is_safe_to_repeat_is_taken_over_without_a_word(tmp
         await it.record("sh", {"command": "echo a >> effects.txt"}, target="a")
         await it.record("update", {"status": "200"}, "Done.", ordinal=1)
         await it.gone()
-        assert (await told(it.services), it.effects) == ({}, ["a"])
+        assert (await stored(it.run), it.effects) == ({}, ["a"])
 
 
 async def test_a_turn_without_a_cause_has_no_event(tmp_path):
