@@ -262,6 +262,8 @@ async def test_plans_of_any_length_come_in_messages_that_every_client_takes(serv
     async with Watcher(services) as asked:
         await asked.began()
         parts = [event.snapshot for event in asked.events]
+        # Where the hub began again meanwhile, a further snapshot has replaced the first one.
+        parts = parts[max(place for place, part in enumerate(parts) if part.part == 0) :]
         await client.update_plan(*at, "last", plan_id="p0")
         await asked.until(lambda one: one.told())
     assert [part.part for part in parts] == list(range(len(parts)))
