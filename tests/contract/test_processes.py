@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -32,8 +31,17 @@ CALLS = {
     "executor": "ListModels",
 }
 WAIT_S = 30
-PR_CAPBSET_DROP = 24
-CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON = 19, 21, 38
+WITHOUT_RIGHTS = """
+import ctypes, os, sys
+PR_CAPBSET_DROP, CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON = 24, 19, 21, 38
+if sys.platform == "linux":
+    for right in (CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON):
+        ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, right, 0, 0, 0)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+"""A superuser may look into every process: becomes a command without the rights that say so. Others do not have them.
+
+A program of its own: this process has threads, and Python may abort in a child that is forked from it."""
 
 
 def start(name: str, home, *arguments: str, **env: str) -> subprocess.Popen[str]:
@@ -47,20 +55,16 @@ def start(name: str, home, *arguments: str, **env: str) -> subprocess.Popen[str]
         "TURNWRIGHT_PROVIDER": f"unix:{home}/provider",
     }
     return subprocess.Popen(
-        [sys.executable, "-m", f"turnwright_{name}", *arguments],
+        [*without_rights(sys.executable), "-m", f"turnwright_{name}", *arguments],
         env={**inherited, **ours, **env},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=without_rights,  # noqa: PLW1509 - it calls the system and nothing else
     )
 
 
-def without_rights() -> None:
-    """A superuser may look into every process: give up the rights that say so. Others do not have them."""
-    if sys.platform == "linux":
-        for right in (CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON):
-            ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, right, 0, 0, 0)
+def without_rights(*command: str) -> list[str]:
+    return [sys.executable, "-c", WITHOUT_RIGHTS, *command]
 
 
 @pytest.fixture(scope="module")
@@ -123,8 +127,8 @@ def test_reflection_lists_the_service_for_those_with_a_token(service) -> None:
 @pytest.mark.parametrize("name", SERVICES)
 def test_other_processes_of_its_user_read_neither_environment_nor_memory_of_a_service(processes, name) -> None:
     for file in ("environ", "mem", "maps"):
-        command = ["head", "-c1", f"/proc/{processes[name].pid}/{file}"]
-        looked = subprocess.run(command, check=False, capture_output=True, preexec_fn=without_rights, timeout=WAIT_S)
+        command = without_rights("head", "-c1", f"/proc/{processes[name].pid}/{file}")
+        looked = subprocess.run(command, check=False, capture_output=True, timeout=WAIT_S)
         assert (looked.returncode, looked.stdout) == (1, b""), file
 
 

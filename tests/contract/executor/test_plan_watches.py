@@ -302,7 +302,9 @@ async def test_through_an_executor_that_does_not_own_the_run_a_watch_has_its_for
                 await watcher.until(lambda one: set(one.bodies) == {"early", "b"})
             await old.until(lambda one: one.items == ["zero", "two"])
         shown = [event.snapshot.plans for event in asked[0].events if event.HasField("snapshot")]
-        assert [[plan.plan_id for plan in plans] for plans in shown if plans] == [["early"]]
+        # The other executor may hear of the first plan a moment after its watch has begun.
+        in_snapshot = [[plan.plan_id for plan in plans] for plans in shown if plans]
+        assert in_snapshot == ([] if ("early", 1, 0) in asked[0].told() else [["early"]])
         assert asked[0].view.cursor.epoch == here.view.cursor.epoch
 
 
