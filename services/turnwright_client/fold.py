@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from turnwright.executor.v1 import event_pb2, executor_service_pb2, task_pb2
 from turnwright.types.v1 import entry_pb2, plan_pb2, proposal_pb2, run_pb2
 
-from turnwright_core.deltas import PartialReply
+from turnwright_core.chat.reply import PartialReply
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX
 from turnwright_core.plans.receiver import HeldPlans
 from turnwright_core.wire.deltas import delta_from_pb

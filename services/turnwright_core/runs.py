@@ -102,7 +102,7 @@ def check_vendor(vendor_model: str) -> str:
 
 
 class Usage(Struct, frozen=True, omit_defaults=True):
-    """What model calls consumed, in tokens; cached is part of prompt, reasoning part of completion."""
+    """What model calls consumed, in tokens; cached and cache writes are part of prompt, reasoning of completion."""
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -110,6 +110,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
     reasoning_tokens: int = 0
     total_tokens: int = 0
     cost_usd: float | None = None
+    cache_write_tokens: int = 0
 
 
 class Budget(Struct, frozen=True):

@@ -87,25 +87,25 @@ def _scripted(settings: ProviderSettings) -> Vendor:
 
 def _compatible(service: Compatible, settings: ProviderSettings, closers: list[Close]) -> Vendor:
     from turnwright_provider.domain.think_tags import ThinkTags
+    from turnwright_provider.domain.wires.chat import ChatWire
     from turnwright_provider.ports import VendorState
     from turnwright_provider.vendors.compatible import UnconfiguredVendor
-    from turnwright_provider.vendors.openai import OpenAiAccess, OpenAiVendor, public_url
+    from turnwright_provider.vendors.http import Endpoint, HttpVendor, public_url
 
     given, key = getattr(settings, f"{service.name}_base_url"), getattr(settings, f"{service.name}_api_key").strip()
     if problem := _problem(service, given, key):
         return UnconfiguredVendor(VendorState(public_url(given), problem, service.variables))
     base_url = service.base_url(given, key)
-    access = OpenAiAccess(
+    endpoint = Endpoint(
         base_url,
         key,
         settings.event_bytes_max,
         settings.vendor_silence_s,
         settings.check_timeout_s,
-        ThinkTags(settings.think_tags),
-        service.thinking if settings.think else {},
         _attribution(settings) if service.name == "openrouter" else {},
     )
-    return OpenAiVendor(access, _transport(base_url, settings, closers), time.time)
+    wire = ChatWire(ThinkTags(settings.think_tags), service.thinking if settings.think else {})
+    return HttpVendor(endpoint, wire, _transport(base_url, settings, closers), time.time)
 
 
 def _transport(base_url: str, settings: ProviderSettings, closers: list[Close]) -> Transport:
@@ -126,7 +126,7 @@ def _attribution(settings: ProviderSettings) -> dict[str, str]:
 
 def _problem(service: Compatible, given: str, key: str) -> str:
     """What keeps a service from being called, naming the setting; empty when nothing does."""
-    from turnwright_provider.vendors.openai import is_base_url
+    from turnwright_provider.vendors.http import is_base_url
 
     url_variable, key_variable = service.variables
     if given and not is_base_url(given):

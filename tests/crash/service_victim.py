@@ -43,7 +43,7 @@ ON_DEMAND = (
     "turnwright_grammar.native",
     "turnwright_grammar.reader.walk",
     "turnwright_provider.rpc.provider_servicer",
-    "turnwright_provider.vendors.openai",
+    "turnwright_provider.vendors.http",
     "turnwright_provider.vendors.scripted",
 )
 """What services load when they first need it: here before all lives, so that none of the many loads it again."""

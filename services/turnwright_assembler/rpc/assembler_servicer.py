@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import grpc
 from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2_grpc, budget_pb2
-from turnwright.provider.v1 import provider_service_pb2
-from turnwright.types.v1 import packet_pb2
+from turnwright.types.v1 import message_pb2, packet_pb2
 
 from turnwright_assembler.app.assemble import Assembled, Assembler
 from turnwright_assembler.rpc.checks import packet_request_from
@@ -20,7 +19,7 @@ from turnwright_core.wire.packets import piece_to_pb
 
 SERVICE_NAME: Final = "turnwright.assembler.v1.AssemblerService"
 
-_ROLES: Final = {"system": provider_service_pb2.ROLE_SYSTEM, "user": provider_service_pb2.ROLE_USER}
+_ROLES: Final = {"system": message_pb2.ROLE_SYSTEM, "user": message_pb2.ROLE_USER}
 
 _OVERHEAD_BYTES: Final = 16
 """What a piece takes on the wire beside its text, at most."""

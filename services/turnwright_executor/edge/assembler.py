@@ -7,8 +7,7 @@ from typing import Any, cast
 
 from turnwright.assembler.v1 import assembler_service_pb2 as pb
 from turnwright.assembler.v1 import assembler_service_pb2_grpc, budget_pb2
-from turnwright.provider.v1 import provider_service_pb2
-from turnwright.types.v1 import view_pb2
+from turnwright.types.v1 import message_pb2, view_pb2
 
 from turnwright_core.differences import Copied, whole
 from turnwright_core.entries import Cursor, EntryWrite
@@ -23,7 +22,7 @@ from turnwright_executor.ports.packets import OpaqueViewChange, Packet, PacketMe
 
 _log = get_logger("assembler")
 
-_ROLES = {provider_service_pb2.ROLE_SYSTEM: "system", provider_service_pb2.ROLE_USER: "user"}
+_ROLES = {message_pb2.ROLE_SYSTEM: "system", message_pb2.ROLE_USER: "user"}
 
 
 class AssemblerPackets:

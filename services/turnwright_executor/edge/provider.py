@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.provider.v1 import provider_service_pb2_grpc
+from turnwright.types.v1.message_pb2 import ROLE_ASSISTANT, ROLE_SYSTEM, ROLE_USER, Message, Part
 
 from turnwright_core.kit.peer import Peer
 from turnwright_core.runs import Model
@@ -14,7 +15,7 @@ from turnwright_core.wire.runs import model_to_pb, usage_from_pb
 from turnwright_executor.ports.models import Finished, ModelEvent, RetryNotice
 from turnwright_executor.ports.packets import PacketMessage
 
-_ROLES = {"system": pb.ROLE_SYSTEM, "user": pb.ROLE_USER, "assistant": pb.ROLE_ASSISTANT}
+_ROLES = {"system": ROLE_SYSTEM, "user": ROLE_USER, "assistant": ROLE_ASSISTANT}
 
 
 class ProviderModels:
@@ -30,7 +31,7 @@ class ProviderModels:
     ) -> AsyncGenerator[ModelEvent, None]:
         request = pb.GenerateRequest(
             model=model_to_pb(model),
-            messages=[pb.Message(role=_ROLES[message.role], content=message.text) for message in messages],
+            messages=[Message(role=_ROLES[message.role], parts=[Part(text=message.text)]) for message in messages],
             temperature=temperature,
             call_index=call_index,
         )

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from turnwright_core.deltas import Delta
+from turnwright_core.chat.deltas import Delta
 from turnwright_core.runs import Model, Usage
 from turnwright_executor.ports.packets import PacketMessage
 

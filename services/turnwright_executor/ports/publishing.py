@@ -8,7 +8,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from turnwright_core.deltas import Delta
+from turnwright_core.chat.deltas import Delta
 from turnwright_core.entries import Cursor
 from turnwright_core.runs import Usage
 

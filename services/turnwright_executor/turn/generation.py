@@ -11,9 +11,10 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 from turnwright_core.backoff import Backoff
-from turnwright_core.deltas import AppendContent, AppendReasoning, Delta, PartialReply, SetUsage
+from turnwright_core.chat.deltas import AppendContent, AppendReasoning, Delta, SetUsage
+from turnwright_core.chat.reply import PartialReply
 from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault
-from turnwright_core.runs import Model, Turn, Usage
+from turnwright_core.runs import Model, Turn
 from turnwright_executor.domain.endings import AWAY, outcome_of
 from turnwright_executor.ports.models import Finished, ModelEvent, Models, RetryNotice
 from turnwright_executor.ports.packets import PacketMessage
@@ -183,14 +184,9 @@ def _may_cost(draft: Draft, error: TurnwrightError) -> bool:
 
 def empty(draft: Draft, turn: int) -> None:
     """Forget the reply before, with what it consumed."""
-    if draft.turn != turn:
-        draft.unmade_calls = 0
-    draft.content.clear()
-    draft.reasoning.clear()
-    draft.calls, draft.usage, draft.finish, draft.is_cut, draft.bytes_ = (), Usage(), "", False, 0
-    draft.first_delta_ms = draft.model_ms = draft.work_ms = 0
-    draft.turn, draft.is_whole = turn, False
-    draft.reader, draft.pieces_read, draft.chars_read, draft.chars_unread = None, 0, 0, 0
+    fresh = Draft(unmade_calls=draft.unmade_calls if draft.turn == turn else 0, turn=turn)
+    for name in Draft.__struct_fields__:
+        setattr(draft, name, getattr(fresh, name))
 
 
 def _fold(draft: Draft, event: ModelEvent) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnwright_core.deltas import ToolCall
+from turnwright_core.chat.message import ToolCall
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, to_attributes_json
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, NAME_CHARS_MAX, RECORD_BYTES_MAX
 from turnwright_core.runs import Mode

@@ -9,7 +9,7 @@ from turnwright.executor.v1 import event_pb2
 from turnwright.executor.v1.executor_service_pb2 import EventBatch, WatchRunResponse
 from turnwright.types.v1 import entry_pb2
 
-from turnwright_core.deltas import PartialReply
+from turnwright_core.chat.reply import PartialReply
 from turnwright_core.entries import Entry
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.runs import Loop, Run, Turn

@@ -11,7 +11,7 @@ from turnwright.executor.v1 import event_pb2, task_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 from turnwright.types.v1 import entry_pb2, run_pb2
 
-from turnwright_core.deltas import PartialReply
+from turnwright_core.chat.reply import PartialReply
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.wire.entries import entry_from_pb
 from turnwright_executor.ports.publishing import StreamBegan, StreamBroke, StreamEnded, StreamEvent

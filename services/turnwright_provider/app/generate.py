@@ -17,12 +17,12 @@ from itertools import count
 
 from msgspec import Struct
 
-from turnwright_core.deltas import SetUsage
+from turnwright_core.chat.deltas import SetUsage
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_provider.app.outbox import Outbox
 from turnwright_provider.domain.coalesce import DeltaBuffer
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, clean, failed, to_fault
-from turnwright_provider.domain.model_call import Finish, ModelCall, Part, Retry
+from turnwright_provider.domain.model_call import Finish, ModelCall, ReplyPart, Retry
 from turnwright_provider.domain.retry import RetryPolicy
 from turnwright_provider.ports import Vendor
 
@@ -72,7 +72,7 @@ class ReplyStream:
         self._started = False
         self._failed_at: float | None = None
 
-    async def parts(self, call: ModelCall) -> AsyncGenerator[Part, None]:
+    async def parts(self, call: ModelCall) -> AsyncGenerator[ReplyPart, None]:
         """Retries, deltas, the end. Raises TurnwrightError."""
         reading = asyncio.create_task(self._read(call), name=f"generate {self._name}/{call.model}")
         try:

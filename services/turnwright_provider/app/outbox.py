@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 
-from turnwright_core.deltas import Delta
+from turnwright_core.chat.deltas import Delta
 from turnwright_provider.domain.coalesce import DeltaBuffer
-from turnwright_provider.domain.model_call import Finish, Part, Retry
+from turnwright_provider.domain.model_call import Finish, ReplyPart, Retry
 
 
 class Outbox:
@@ -55,7 +55,7 @@ class Outbox:
         self._awake.set()
         self._urgent.set()
 
-    async def parts(self) -> AsyncGenerator[Part, None]:
+    async def parts(self) -> AsyncGenerator[ReplyPart, None]:
         """What was put, in order, until it is closed and empty."""
         while True:
             await self._awake.wait()
@@ -63,7 +63,7 @@ class Outbox:
             closed = self._closed
             self._awake.clear()
             self._urgent.clear()
-            parts: list[Part] = [*self._retries, *self._take(), *self._finish]
+            parts: list[ReplyPart] = [*self._retries, *self._take(), *self._finish]
             self._retries, self._finish = [], []
             for part in parts:
                 yield part

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from turnwright_core.deltas import AppendContent, AppendReasoning, Delta, SetToolCalls, SetUsage
+from turnwright_core.chat.deltas import AppendContent, AppendReasoning, Delta, SetToolCalls, SetUsage
 
 TEXT_CHARS_MAX: Final = 64 * 1024
 """Longest text of one delta, in code points; a longer one is cut (at most 256 KB, architecture 12.4)."""
@@ -32,12 +32,13 @@ class DeltaBuffer:
         self._runs: list[_Run] = []
         self._tools: SetToolCalls | None = None
         self._usage: SetUsage | None = None
+        self._blocks: list[Delta] = []
         self._next_at = float("-inf")
         self.size_bytes = 0
         """What is held, in bytes of UTF-8."""
 
     def __bool__(self) -> bool:
-        return bool(self._runs or self._tools or self._usage)
+        return bool(self._runs or self._blocks or self._tools or self._usage)
 
     def add(self, delta: Delta) -> None:
         if isinstance(delta, SetToolCalls):
@@ -45,8 +46,11 @@ class DeltaBuffer:
             self.size_bytes += 1
         elif isinstance(delta, SetUsage):
             self._usage = delta
-        else:
+        elif isinstance(delta, AppendContent | AppendReasoning):
             self._add_text(delta)
+        else:
+            self._blocks.append(delta)
+            self.size_bytes += 1
 
     def _add_text(self, delta: AppendContent | AppendReasoning) -> None:
         if not self._runs or self._runs[-1].kind is not type(delta):
@@ -68,7 +72,8 @@ class DeltaBuffer:
         for run in self._runs:
             text = "".join(run.texts)
             deltas += [run.kind(text[i : i + TEXT_CHARS_MAX]) for i in range(0, len(text), TEXT_CHARS_MAX)]
+        deltas += self._blocks
         deltas += [delta for delta in (self._tools, self._usage) if delta is not None]
-        self._runs, self._tools, self._usage, self.size_bytes = [], None, None, 0
+        self._runs, self._blocks, self._tools, self._usage, self.size_bytes = [], [], None, None, 0
         self._next_at = now + self._flush_s
         return deltas

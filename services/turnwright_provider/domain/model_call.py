@@ -1,42 +1,91 @@
-"""What a model call is and what comes of it.
+"""What a model call is and what comes of it. Meanings and limits stand in provider_service.proto.
 
 Source: architecture 8; rows RD01, RD02, RD05.
 """
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from turnwright_core.deltas import Delta
+from turnwright_core.chat.deltas import Delta
+from turnwright_core.chat.message import Message
 from turnwright_core.runs import Usage
 
 
-class Role(Enum):
-    """Who speaks in a message; the value is the word of the chat format."""
+class ToolSpec(Struct, frozen=True):
+    """What a model may call; `parameters` is a JSON Schema."""
 
-    SYSTEM = "system"
-    USER = "user"
-    ASSISTANT = "assistant"
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    strict: bool = False
+    cache: bool = False
 
 
-class Message(Struct, frozen=True):
-    """One message of the conversation."""
+class ToolChoice(Struct, frozen=True):
+    """Whether a model must call, or the one tool that it must call."""
 
-    role: Role
-    content: str
+    mode: Literal["auto", "none", "required"] = "auto"
+    tool: str = ""
+    single: bool = False
+
+
+class ResponseFormat(Struct, frozen=True):
+    """The form of a reply; without a schema any JSON object."""
+
+    schema: Mapping[str, Any] | None = None
+    name: str = "answer"
+    strict: bool = False
+
+
+Effort = Literal["off", "low", "medium", "high"]
+
+EFFORT_TOKENS: Final[Mapping[Effort, int]] = {"off": 0, "low": 1024, "medium": 8192, "high": 24576}
+"""What a word means where a vendor counts."""
+
+
+class Reasoning(Struct, frozen=True):
+    """How much a model reasons: by a word, else by tokens."""
+
+    effort: Effort | None = None
+    tokens: int = 0
+
+    @property
+    def budget_tokens(self) -> int:
+        """The number, or what the word means in tokens; 0 is off."""
+        return self.tokens if self.effort is None else EFFORT_TOKENS[self.effort]
+
+    @property
+    def word(self) -> Effort:
+        """The word, or the one that is next to the number."""
+        if self.effort is not None:
+            return self.effort
+        return min(EFFORT_TOKENS, key=lambda word: abs(EFFORT_TOKENS[word] - self.tokens))
 
 
 class ModelCall(Struct, frozen=True):
-    """One request to a model. `model` is the vendor's own name for it; None leaves a setting to the vendor."""
+    """One request to a model. `model` is the vendor's own name for it; None leaves a setting to the vendor.
+
+    `vendor_model` is `vendor/model`, as messages name who wrote them.
+    """
 
     model: str
     messages: tuple[Message, ...]
     temperature: float | None = None
     output_tokens_max: int | None = None
     call_index: int = 0
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: ToolChoice | None = None
+    stop: tuple[str, ...] = ()
+    response_format: ResponseFormat | None = None
+    reasoning: Reasoning | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    required: frozenset[str] = frozenset()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    vendor_model: str = ""
 
 
 WHOLE: Final = frozenset(
@@ -46,12 +95,20 @@ WHOLE: Final = frozenset(
 """Reasons, in lower case, of a reply that its model ended; each is some vendor's word."""
 
 
+class Dropped(Struct, frozen=True):
+    """A field of a call that does not reach the vendor, and why, in a sentence."""
+
+    field: str
+    reason: str
+
+
 class Finish(Struct, frozen=True):
     """The end of a reply, in the vendor's words; the reason is empty where it gave none."""
 
     reason: str
     usage: Usage | None
     vendor_model: str
+    dropped: tuple[Dropped, ...] = ()
 
     @property
     def is_cut(self) -> bool:
@@ -69,4 +126,4 @@ class Retry(Struct, frozen=True):
 
 
 VendorEvent = Delta | Finish
-Part = Delta | Retry | Finish
+ReplyPart = Delta | Retry | Finish

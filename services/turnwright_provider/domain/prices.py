@@ -12,9 +12,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnwright_core.deltas import SetUsage
+from turnwright_core.chat.deltas import SetUsage
 from turnwright_core.runs import Usage
-from turnwright_provider.domain.model_call import Finish, Part
+from turnwright_provider.domain.model_call import Finish, ReplyPart
 
 TOKENS: Final = 1_000_000
 """Prices are those of so many tokens."""
@@ -54,7 +54,7 @@ def read_prices(environment: Mapping[str, str], prefix: str) -> dict[str, Price]
     return prices
 
 
-def with_cost(part: Part, price: Price | None) -> Part:
+def with_cost(part: ReplyPart, price: Price | None) -> ReplyPart:
     """A part of a reply, its cost worked out where the vendor does not tell one."""
     if price is None or not isinstance(part, SetUsage | Finish) or part.usage is None:
         return part

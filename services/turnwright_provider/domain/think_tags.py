@@ -13,7 +13,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from turnwright_core.deltas import AppendContent, AppendReasoning
+from turnwright_core.chat.deltas import AppendContent, AppendReasoning
 
 _OPEN: Final = "<think>"
 _CLOSE: Final = "</think>"

@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from turnwright_core.deltas import SetToolCalls, ToolCall
+from turnwright_core.chat.deltas import SetToolCalls
+from turnwright_core.chat.message import ToolCall
 from turnwright_core.json_text import parse_json
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.halves import whole

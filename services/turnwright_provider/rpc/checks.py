@@ -1,34 +1,57 @@
-"""What is refused before any work starts. Source: provider_service.proto; architecture 10."""
+"""What is refused before any work starts: the first bad part is named. Limits stand in provider_service.proto."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
-from typing import Final
+import re
+from collections.abc import Iterable
+from typing import Any, Final
 
 from turnwright.provider.v1 import provider_service_pb2 as pb
+from turnwright.types.v1 import message_pb2
 
-from turnwright_core.checks import invalid, over_limit
+from turnwright_core.checks import check_bytes, check_chars, check_count, invalid, over_limit
+from turnwright_core.json_text import parse_json
 
 MESSAGES_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Longest conversation, in bytes of UTF-8."""
+"""Longest text of a conversation, in bytes of UTF-8."""
+
+IMAGE_BYTES_MAX: Final = 20 * 1024 * 1024
+URL_CHARS_MAX: Final = 8192
+SCHEMA_BYTES_MAX: Final = 64 * 1024
+TOOLS_MAX: Final = 128
+CALLS_MAX: Final = 128
+STOPS_MAX: Final = 4
+STOP_CHARS_MAX: Final = 256
+CACHE_MARKS_MAX: Final = 4
+METADATA_MAX: Final = 16
+METADATA_CHARS_MAX: Final = 512
 
 MODELS_MAX: Final = 100
 """Most models of one check."""
 
 TEMPERATURE_MAX: Final = 2.0
 
+OPTIONAL: Final = frozenset(
+    {"temperature", "output_tokens_max", "tools", "tool_choice", "stop", "response_format", "reasoning", "metadata"}
+    | {"images", "cache"}
+)
+"""What a call may require."""
+
+MIMES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_DATA_URL: Final = re.compile(r"data:([a-z]+/[a-z0-9.+-]+);base64,(.*)", re.DOTALL)
+
 
 def check_generate(request: pb.GenerateRequest) -> None:
-    """Raise InvalidError for a request that names no model, says nothing, or is over a limit."""
+    """Raise InvalidError for a request that names no model, says nothing, has a bad part, or is over a limit."""
     if not request.model.vendor_model:
         raise invalid("model.vendor_model", "Name the model as `vendor/model`.")
-    if not request.messages:
-        raise invalid("messages", "Send at least one message.")
-    if any(message.role == pb.ROLE_UNSPECIFIED or message.role not in pb.Role.values() for message in request.messages):
-        raise invalid("messages.role", "Every message needs a role: system, user or assistant.")
-    _check_limit(
-        "messages", sum(len(message.content.encode()) for message in request.messages), MESSAGES_BYTES_MAX, "bytes"
-    )
+    _check_messages(request.messages)
+    _check_tools(request)
     temperature = request.temperature
     if math.isnan(temperature) or not 0 <= temperature <= TEMPERATURE_MAX:
         raise invalid(
@@ -36,12 +59,154 @@ def check_generate(request: pb.GenerateRequest) -> None:
         )
     if request.HasField("output_tokens_max") and not request.output_tokens_max:
         raise invalid("output_tokens_max", "output_tokens_max must be at least 1, or absent.")
+    _check_words(request)
+    if request.response_format.schema:
+        _check_schema("response_format.schema", request.response_format.schema)
+    if request.response_format.name:
+        _check_name("response_format.name", request.response_format.name)
+    if request.extra:
+        _check_object("extra", request.extra)
+
+
+def _check_words(request: pb.GenerateRequest) -> None:
+    check_count("stop", len(request.stop), STOPS_MAX)
+    if not all(request.stop):
+        raise invalid("stop", "A text at which the reply ends cannot be empty.")
+    for text in request.stop:
+        check_chars("stop", text, STOP_CHARS_MAX)
+    check_count("metadata", len(request.metadata), METADATA_MAX)
+    for key, value in request.metadata.items():
+        check_chars(f"metadata.{key}", value, METADATA_CHARS_MAX)
+    if unknown := sorted(set(request.required) - OPTIONAL):
+        known = ", ".join(sorted(OPTIONAL))
+        raise invalid("required", f"{unknown[0]!r} cannot be required; these can: {known}.")
+
+
+def _check_messages(messages: Iterable[message_pb2.Message]) -> None:
+    listed = list(messages)
+    if not listed:
+        raise invalid("messages", "Send at least one message.")
+    for place, message in enumerate(listed):
+        _check_message(f"messages[{place}]", message)
+    size = sum(_text_bytes(message) for message in listed)
+    if size > MESSAGES_BYTES_MAX:
+        raise over_limit("messages", MESSAGES_BYTES_MAX, size, "bytes")
+    _check_answers(listed)
+
+
+def _check_message(field: str, message: message_pb2.Message) -> None:
+    if message.role == message_pb2.ROLE_UNSPECIFIED or message.role not in message_pb2.Role.values():
+        raise invalid(f"{field}.role", "Every message needs a role: system, user, assistant or tool.")
+    check_count(f"{field}.calls", len(message.calls), CALLS_MAX)
+    if message.calls and message.role != message_pb2.ROLE_ASSISTANT:
+        raise invalid(f"{field}.calls", "Only messages of the assistant have calls.")
+    for place, call in enumerate(message.calls):
+        if not call.name:
+            raise invalid(f"{field}.calls[{place}].name", "Every call needs the name of its tool.")
+    for place, part in enumerate(message.parts):
+        if part.HasField("image"):
+            _check_image(f"{field}.parts[{place}].image", part.image)
+
+
+def _check_image(field: str, image: message_pb2.Image) -> None:
+    if image.path:
+        raise invalid(f"{field}.path", "The provider reads no entries: send the image as `data` with its `mime`.")
+    if image.url:
+        _check_url(field, image.url)
+        return
+    if image.mime not in MIMES:
+        raise invalid(f"{field}.mime", f"{image.mime!r} is not a type of image; there are {', '.join(MIMES)}.")
+    if not image.data:
+        raise invalid(f"{field}.data", "The image is empty.")
+    if len(image.data) > IMAGE_BYTES_MAX:
+        raise over_limit(f"{field}.data", IMAGE_BYTES_MAX, len(image.data), "bytes")
+
+
+def _check_url(field: str, url: str) -> None:
+    if not url.startswith("data:"):
+        if not url.startswith(("https://", "http://")):
+            raise invalid(f"{field}.url", "The address of an image begins with https://, http:// or data:.")
+        check_chars(f"{field}.url", url, URL_CHARS_MAX)
+        return
+    found = _DATA_URL.fullmatch(url)
+    if found is None or found[1] not in MIMES:
+        raise invalid(f"{field}.url", f"A data URL is data:<type>;base64,<image>, with a type of {', '.join(MIMES)}.")
+    if len(found[2]) * 3 // 4 > IMAGE_BYTES_MAX:
+        raise over_limit(f"{field}.url", IMAGE_BYTES_MAX, len(found[2]) * 3 // 4, "bytes")
+    try:
+        base64.b64decode(found[2], validate=True)
+    except (binascii.Error, ValueError):
+        raise invalid(f"{field}.url", "The data URL is not base64.") from None
+
+
+def _check_answers(messages: list[message_pb2.Message]) -> None:
+    """Every answer of a tool belongs to a call before it; no id stands for two calls of one message."""
+    known: set[str] = set()
+    for place, message in enumerate(messages):
+        ids = [call.call_id or call.id for call in message.calls]
+        told = [one for one in ids if one]
+        if len(set(told)) < len(told):
+            twice = next(one for one in told if told.count(one) > 1)
+            raise invalid(f"messages[{place}].calls", f"Two calls of a message have the id {twice!r}.")
+        known |= {one for call in message.calls for one in (call.id, call.call_id) if one}
+        if message.role == message_pb2.ROLE_TOOL and message.call_id not in known:
+            raise invalid(
+                f"messages[{place}].call_id",
+                f"No call before this message has the id {message.call_id!r} that it answers.",
+            )
+
+
+def _check_tools(request: pb.GenerateRequest) -> None:
+    check_count("tools", len(request.tools), TOOLS_MAX)
+    names: set[str] = set()
+    for place, tool in enumerate(request.tools):
+        field = f"tools[{place}]"
+        _check_name(f"{field}.name", tool.name)
+        if tool.name in names:
+            raise invalid(f"{field}.name", f"Two tools have the name {tool.name}.")
+        names.add(tool.name)
+        if tool.parameters:
+            schema = _check_schema(f"{field}.parameters", tool.parameters)
+            if schema.get("type", "object") != "object":
+                raise invalid(f"{field}.parameters", "The schema of a tool's arguments has the type `object`.")
+    if request.tool_choice.tool and request.tool_choice.tool not in names:
+        raise invalid("tool_choice.tool", f"There is no tool {request.tool_choice.tool} in this request.")
+    marks = sum(tool.cache for tool in request.tools)
+    marks += sum(part.cache for message in request.messages for part in message.parts)
+    if marks > CACHE_MARKS_MAX:
+        raise over_limit("cache", CACHE_MARKS_MAX, marks, "marks")
+
+
+def _check_name(field: str, name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise invalid(field, f"{name[:100]!r} does not work as a name: use 1 to 64 of A-Z a-z 0-9 _ and -.")
+
+
+def _check_schema(field: str, text: str) -> dict[str, Any]:
+    schema = _check_object(field, text)
+    kind = schema.get("type", "object")
+    if not isinstance(kind, str | list) or not isinstance(schema.get("properties", {}), dict):
+        raise invalid(field, "It is not a JSON Schema: `type` is a word and `properties` an object.")
+    return schema
+
+
+def _check_object(field: str, text: str) -> dict[str, Any]:
+    check_bytes(field, text, SCHEMA_BYTES_MAX)
+    try:
+        value = parse_json(text)
+    except (ValueError, RecursionError) as error:
+        raise invalid(field, f"It is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise invalid(field, "It must be a JSON object.")
+    return value
+
+
+def _text_bytes(message: message_pb2.Message) -> int:
+    texts = [part.text for part in message.parts]
+    texts += [text for call in message.calls for text in (call.name, call.arguments)]
+    return sum(len(text.encode()) for text in texts)
 
 
 def check_models_request(request: pb.CheckModelsRequest) -> None:
-    _check_limit("models", len(request.models), MODELS_MAX, "models")
-
-
-def _check_limit(field: str, actual: int, limit: int, unit: str) -> None:
-    if actual > limit:
-        raise over_limit(field, limit, actual, unit)
+    if len(request.models) > MODELS_MAX:
+        raise over_limit("models", MODELS_MAX, len(request.models), "models")

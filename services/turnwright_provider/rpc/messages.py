@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from turnwright.provider.v1 import provider_service_pb2 as pb
 
+from turnwright_core.json_text import parse_json
 from turnwright_core.wire.deltas import delta_to_pb
+from turnwright_core.wire.messages import message_from_pb
 from turnwright_core.wire.runs import usage_to_pb
-from turnwright_provider.domain.model_call import Finish, Message, ModelCall, Part, Retry, Role
+from turnwright_provider.domain.model_call import (
+    Effort,
+    Finish,
+    ModelCall,
+    Reasoning,
+    ReplyPart,
+    ResponseFormat,
+    Retry,
+    ToolChoice,
+    ToolSpec,
+)
 
-_ROLES: Final[dict[int, Role]] = {
-    pb.ROLE_SYSTEM: Role.SYSTEM,
-    pb.ROLE_USER: Role.USER,
-    pb.ROLE_ASSISTANT: Role.ASSISTANT,
+_MODES: Final[dict[int, Any]] = {
+    pb.TOOL_CHOICE_MODE_NONE: "none",
+    pb.TOOL_CHOICE_MODE_REQUIRED: "required",
+}
+_EFFORTS: Final[dict[int, Effort]] = {
+    pb.REASONING_EFFORT_OFF: "off",
+    pb.REASONING_EFFORT_LOW: "low",
+    pb.REASONING_EFFORT_MEDIUM: "medium",
+    pb.REASONING_EFFORT_HIGH: "high",
 }
 
 
@@ -21,14 +38,43 @@ def call_from_pb(request: pb.GenerateRequest, model: str) -> ModelCall:
     """A checked request; `model` is the vendor's own name."""
     return ModelCall(
         model=model,
-        messages=tuple(Message(_ROLES[message.role], message.content) for message in request.messages),
+        messages=tuple(map(message_from_pb, request.messages)),
         temperature=request.temperature if request.HasField("temperature") else None,
         output_tokens_max=request.output_tokens_max if request.HasField("output_tokens_max") else None,
         call_index=request.call_index,
+        tools=tuple(map(_tool, request.tools)),
+        tool_choice=_choice(request.tool_choice) if request.HasField("tool_choice") else None,
+        stop=tuple(request.stop),
+        response_format=_format(request.response_format) if request.HasField("response_format") else None,
+        reasoning=_reasoning(request.reasoning) if request.HasField("reasoning") else None,
+        metadata=dict(request.metadata),
+        required=frozenset(request.required),
+        extra=parse_json(request.extra) if request.extra else {},
+        vendor_model=request.model.vendor_model,
     )
 
 
-def part_to_pb(part: Part) -> pb.GenerateResponse:
+def _tool(tool: pb.Tool) -> ToolSpec:
+    parameters = parse_json(tool.parameters) if tool.parameters else {"type": "object", "properties": {}}
+    return ToolSpec(tool.name, tool.description, parameters, tool.strict, tool.cache)
+
+
+def _choice(choice: pb.ToolChoice) -> ToolChoice:
+    return ToolChoice(_MODES.get(choice.mode, "auto"), choice.tool, choice.single)
+
+
+def _format(form: pb.ResponseFormat) -> ResponseFormat:
+    return ResponseFormat(parse_json(form.schema) if form.schema else None, form.name or "answer", form.strict)
+
+
+def _reasoning(reasoning: pb.Reasoning) -> Reasoning | None:
+    if reasoning.tokens:
+        return Reasoning(tokens=reasoning.tokens)
+    word = _EFFORTS.get(reasoning.effort)
+    return None if word is None else Reasoning(word)
+
+
+def part_to_pb(part: ReplyPart) -> pb.GenerateResponse:
     match part:
         case Retry():
             return pb.GenerateResponse(retry=_retry_to_pb(part))
@@ -48,4 +94,5 @@ def _finish_to_pb(finish: Finish) -> pb.Finish:
         usage=None if finish.usage is None else usage_to_pb(finish.usage),
         vendor_model=finish.vendor_model,
         cut=finish.is_cut,
+        dropped=[pb.Dropped(field=one.field, reason=one.reason) for one in finish.dropped],
     )

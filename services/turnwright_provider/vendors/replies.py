@@ -8,13 +8,13 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Final, TypeVar
 
-from turnwright_core.deltas import Delta
+from turnwright_core.chat.deltas import Delta
 from turnwright_core.json_text import parse_json
 from turnwright_provider.domain.body_shape import BodyShape, body_shape
-from turnwright_provider.domain.chunks import ChatFold
 from turnwright_provider.domain.failures import FailureClass, VendorError, failed
 from turnwright_provider.domain.model_call import VendorEvent
 from turnwright_provider.domain.sse import SseEvent, SseReader
+from turnwright_provider.domain.wires.wire import Framing, ReplyFold
 from turnwright_provider.ports import HttpReply
 from turnwright_provider.vendors.patience import Patience
 
@@ -45,11 +45,12 @@ T = TypeVar("T")
 class HttpReplyReader:
     """Reads answers of one server. `event_bytes_max` bounds an event, and a reply that is no stream."""
 
-    def __init__(self, event_bytes_max: int) -> None:
+    def __init__(self, event_bytes_max: int, framing: Framing = Framing.SSE) -> None:
         self._event_bytes_max = event_bytes_max
+        self._framing = framing
         self._parses = asyncio.Semaphore(PARSES_MAX)
 
-    async def read(self, reply: HttpReply, fold: ChatFold, patience: Patience) -> AsyncGenerator[VendorEvent, None]:
+    async def read(self, reply: HttpReply, fold: ReplyFold, patience: Patience) -> AsyncGenerator[VendorEvent, None]:
         """The events of a 200. What was held back is told also when the stream breaks off."""
         try:
             async with aclosing(self._deltas(reply, fold, patience)) as deltas:
@@ -67,7 +68,7 @@ class HttpReplyReader:
         for event in await asyncio.to_thread(fold.close):
             yield event
 
-    async def _deltas(self, reply: HttpReply, fold: ChatFold, patience: Patience) -> AsyncGenerator[Delta, None]:
+    async def _deltas(self, reply: HttpReply, fold: ReplyFold, patience: Patience) -> AsyncGenerator[Delta, None]:
         reader = SseReader(self._event_bytes_max)
         content_type = reply.headers.get("content-type", "")
         shape: BodyShape | None = None
@@ -106,7 +107,7 @@ class HttpReplyReader:
             message = f"an answer that is not a stream is longer than {self._event_bytes_max} bytes"
             raise failed(FailureClass.PROTOCOL, message)
 
-    async def _fold(self, event: SseEvent, fold: ChatFold) -> list[Delta]:
+    async def _fold(self, event: SseEvent, fold: ReplyFold) -> list[Delta]:
         if len(event.data) < ASIDE_CHARS:
             return fold.event(event)
         return await self._in_thread(lambda: fold.event(event))
@@ -116,7 +117,7 @@ class HttpReplyReader:
             return await asyncio.to_thread(work)
 
 
-async def _chunks(reply: HttpReply, fold: ChatFold, patience: Patience) -> AsyncGenerator[bytes, None]:
+async def _chunks(reply: HttpReply, fold: ReplyFold, patience: Patience) -> AsyncGenerator[bytes, None]:
     """The body; once the reply has come to its end, what breaks on the way out does not matter."""
     try:
         async with aclosing(reply.chunks()) as chunks:
@@ -127,7 +128,7 @@ async def _chunks(reply: HttpReply, fold: ChatFold, patience: Patience) -> Async
             raise
 
 
-def _last_events(reader: SseReader, fold: ChatFold) -> list[Delta]:
+def _last_events(reader: SseReader, fold: ReplyFold) -> list[Delta]:
     """What an event without its blank line says; half an event is a cut."""
     try:
         deltas = [delta for event in reader.end() for delta in fold.event(event)]
@@ -140,7 +141,7 @@ def _last_events(reader: SseReader, fold: ChatFold) -> list[Delta]:
     return deltas
 
 
-def _whole(body: bytes, content_type: str, fold: ChatFold) -> list[Delta]:
+def _whole(body: bytes, content_type: str, fold: ReplyFold) -> list[Delta]:
     """A reply that came as one body: JSON, or nothing that could be one."""
     shape = body_shape(body, content_type, at_end=True)
     if shape is BodyShape.EVENTS:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from turnwright_core.deltas import AppendContent, SetUsage
+from turnwright_core.chat.deltas import AppendContent, SetUsage
 from turnwright_core.runs import Usage
 from turnwright_provider.domain.failures import FailureClass, VendorError, failed
 from turnwright_provider.domain.model_call import Finish, ModelCall, VendorEvent
@@ -107,6 +107,6 @@ def _parsed(path: Path, _inode: int, _mtime_ns: int, _bytes: int) -> tuple[Scrip
 
 
 def _usage(call: ModelCall, text: str) -> Usage:
-    prompt = math.ceil(sum(len(message.content) for message in call.messages) / CHARS_PER_TOKEN)
+    prompt = math.ceil(sum(len(message.text) for message in call.messages) / CHARS_PER_TOKEN)
     completion = math.ceil(len(text) / CHARS_PER_TOKEN)
     return Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)

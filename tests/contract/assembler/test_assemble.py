@@ -5,8 +5,8 @@ from hashlib import sha256
 
 import grpc
 import pytest
-from turnwright.provider.v1 import provider_service_pb2
 from turnwright.store.v1 import read_pb2
+from turnwright.types.v1 import message_pb2
 
 from contract.assembler.stack import SECRET, Client, ScriptedStore, at, part, start_assembler
 from turnwright_core.differences import whole
@@ -40,7 +40,7 @@ async def test_a_packet_is_two_messages_and_a_report(store, client):
     store.says(part(SYSTEM, PROMPT, entry("src/a.py", "pass", position=2), cursor=at(7)))
     answer = await client.assemble()
     roles = {message.pieces.index: message.pieces.role for message in answer.parts[:-1]}
-    assert roles == {0: provider_service_pb2.ROLE_SYSTEM, 1: provider_service_pb2.ROLE_USER}
+    assert roles == {0: message_pb2.ROLE_SYSTEM, 1: message_pb2.ROLE_USER}
     assert answer.system.endswith("\n\n## get\n\nYou are Ada.")
     assert names(answer.user) == ["prompt", "summary", "visible", "instructions", "budget"]
     report = answer.report

@@ -11,7 +11,7 @@ from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2
 from turnwright.executor.v1 import executor_service_pb2_grpc, query_pb2
 from turnwright.provider.v1 import provider_service_pb2, provider_service_pb2_grpc
 from turnwright.store.v1 import ledger_pb2, registry_pb2, store_service_pb2_grpc
-from turnwright.types.v1 import command_record_pb2, model_pb2, settings_pb2
+from turnwright.types.v1 import command_record_pb2, message_pb2, model_pb2, settings_pb2
 
 from services import SECRET, running
 from turnwright_client import Client
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.asyncio
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'
 MODEL = model_pb2.Model(alias="m", vendor_model="scripted/m")
-HELLO = provider_service_pb2.Message(role=provider_service_pb2.ROLE_USER, content="hello")
+HELLO = message_pb2.Message(role=message_pb2.ROLE_USER, parts=[message_pb2.Part(text="hello")])
 
 
 @contextlib.asynccontextmanager

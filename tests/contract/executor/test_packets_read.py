@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 from turnwright.assembler.v1 import assembler_service_pb2 as pb
 from turnwright.assembler.v1 import assembler_service_pb2_grpc
-from turnwright.provider.v1 import provider_service_pb2
+from turnwright.types.v1 import message_pb2
 
 from turnwright_core.differences import Copied
 from turnwright_core.errors import Reason, TurnwrightError
@@ -44,7 +44,7 @@ class Scripted(assembler_service_pb2_grpc.AssemblerServiceServicer):
 
 
 def said(*pieces: Copied | str) -> pb.AssembleResponse:
-    user = provider_service_pb2.ROLE_USER
+    user = message_pb2.ROLE_USER
     return pb.AssembleResponse(pieces=pb.MessagePieces(index=0, role=user, pieces=map(piece_to_pb, pieces)))
 
 

@@ -11,6 +11,7 @@ import pytest_asyncio
 from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.provider.v1 import provider_service_pb2_grpc
 from turnwright.types.v1 import model_pb2
+from turnwright.types.v1.message_pb2 import ROLE_USER, Message, Part, Role
 
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.auth import call_metadata
@@ -55,10 +56,15 @@ class Heard:
         return self.error.reason.name if self.error else ""
 
 
+def said(role: Role, text: str) -> Message:
+    """A message that says no more than this."""
+    return Message(role=role, parts=[Part(text=text)])
+
+
 def request(vendor_model: str, prompt: str = "hi", **fields: Any) -> pb.GenerateRequest:
     """A request with one user message."""
     model = model_pb2.Model(alias="m", vendor_model=vendor_model)
-    fields.setdefault("messages", [pb.Message(role=pb.ROLE_USER, content=prompt)])
+    fields.setdefault("messages", [said(ROLE_USER, prompt)])
     return pb.GenerateRequest(model=model, **fields)
 
 

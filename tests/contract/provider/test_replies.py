@@ -4,8 +4,9 @@ import asyncio
 import json
 
 import pytest
-from turnwright.provider.v1 import provider_service_pb2 as pb
+from turnwright.types.v1.message_pb2 import ROLE_SYSTEM, ROLE_USER
 
+from contract.provider.conftest import said
 from sse_server import Answer, SseServer, chat, delta, error, events, json_answer, usage_chunk
 
 
@@ -26,7 +27,7 @@ async def test_a_reply_comes_as_deltas_and_ends_with_finish_and_usage(provider):
 async def test_the_request_carries_model_messages_settings_and_key(provider):
     async with SseServer([chat("ok")]) as server:
         client = await provider(openai_base_url=f"{server.url}/", openai_api_key="key-of-tests")
-        messages = [pb.Message(role=pb.ROLE_SYSTEM, content="rules"), pb.Message(role=pb.ROLE_USER, content="grüße")]
+        messages = [said(ROLE_SYSTEM, "rules"), said(ROLE_USER, "grüße")]
         await client.generate("openai/family/tiny", messages=messages, temperature=0.25, output_tokens_max=7)
 
     request = server.requests[0]

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 
 import grpc
 import pytest
-from turnwright.provider.v1 import provider_service_pb2 as pb
+from turnwright.types.v1.message_pb2 import Message, Part
 
 from contract.provider.conftest import SECRET, VENDOR_VARIABLES, Client
 from sse_server import SseServer, chat, error, json_answer, never
@@ -256,7 +256,7 @@ async def test_a_server_that_is_not_there_makes_a_model_unusable(provider):
     ("fields", "reason", "field"),
     [
         ({"messages": []}, "INVALID_FIELD", "messages"),
-        ({"messages": [pb.Message(content="who?")]}, "INVALID_FIELD", "messages.role"),
+        ({"messages": [Message(parts=[Part(text="who?")])]}, "INVALID_FIELD", "messages[0].role"),
         ({"temperature": 2.1}, "INVALID_FIELD", "temperature"),
         ({"temperature": math.nan}, "INVALID_FIELD", "temperature"),
         ({"output_tokens_max": 0}, "INVALID_FIELD", "output_tokens_max"),

@@ -12,7 +12,7 @@ from turnwright.executor.v1 import event_pb2, executor_service_pb2, task_pb2
 from turnwright.types.v1 import delta_pb2, entry_pb2, loop_pb2, proposal_pb2, run_pb2, usage_pb2
 
 from turnwright_client import RunView
-from turnwright_core.deltas import PartialReply
+from turnwright_core.chat.reply import PartialReply
 from turnwright_core.limits import STOCK_MESSAGE_BYTES_MAX
 from turnwright_executor.watching.events import add_partial
 

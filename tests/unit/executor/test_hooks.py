@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from log_lines import logged
-from turnwright_core.deltas import ToolCall
+from turnwright_core.chat.message import ToolCall
 from turnwright_core.entries import State
 from turnwright_core.kit.plugin_calls import THREADS_MAX
 from turnwright_core.kit.settings import SettingsError

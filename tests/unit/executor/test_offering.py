@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from turnwright_assembler import plugins as assembler_plugins
-from turnwright_core.deltas import ToolCall
+from turnwright_core.chat.message import ToolCall
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.plugin_calls import PluginCalls

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from turnwright_core.deltas import AppendContent, ToolCall
+from turnwright_core.chat.deltas import AppendContent
+from turnwright_core.chat.message import ToolCall
 from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.turn.generation import READ_ALONG_CHARS_MAX, Draft, empty
 from turnwright_executor.turn.recording import READ_ASIDE_CHARS, read_aside, read_draft, reply_reader

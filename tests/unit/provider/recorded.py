@@ -8,12 +8,12 @@ from functools import cache
 from typing import Any
 
 from cases import FOLDER, load_cases
-from turnwright_core.deltas import AppendContent, AppendReasoning, SetToolCalls, SetUsage
+from turnwright_core.chat.deltas import AppendContent, AppendReasoning, SetToolCalls, SetUsage
 from turnwright_core.runs import Usage
-from turnwright_provider.domain.chunks import ChatFold
 from turnwright_provider.domain.model_call import Finish, VendorEvent
 from turnwright_provider.domain.sse import SseReader
 from turnwright_provider.domain.think_tags import ThinkTags
+from turnwright_provider.domain.wires.chat_reply import ChatFold
 
 EVENT_BYTES_MAX = 8 * 1024 * 1024
 

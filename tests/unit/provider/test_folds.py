@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import expect, params
-from turnwright_core.deltas import AppendContent, AppendReasoning
+from turnwright_core.chat.deltas import AppendContent, AppendReasoning
 from turnwright_core.runs import Usage
 from turnwright_provider.domain.halves import Joiner
 from turnwright_provider.domain.think_tags import ThinkRouter, ThinkTags

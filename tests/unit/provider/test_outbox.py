@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from turnwright_core.deltas import AppendContent
+from turnwright_core.chat.deltas import AppendContent
 from turnwright_provider.app.outbox import Outbox
 from turnwright_provider.domain.coalesce import DeltaBuffer
 from turnwright_provider.domain.model_call import Finish, Retry

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from sse_server import delta
-from turnwright_provider.domain.chunks import ChatFold
 from turnwright_provider.domain.failures import FailureClass, VendorError
 from turnwright_provider.domain.think_tags import ThinkTags
+from turnwright_provider.domain.wires.chat_reply import ChatFold
 from turnwright_provider.vendors.patience import Patience
 
 

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from cases import expect
 from sse_server import Answer, SseServer
+from turnwright_core.chat.message import Role, text_message
 from turnwright_core.runs import Usage
-from turnwright_provider.domain.chat_request import chat_body
 from turnwright_provider.domain.classify import classify
 from turnwright_provider.domain.failures import FailureClass, VendorError
-from turnwright_provider.domain.model_call import Message as Prompt
-from turnwright_provider.domain.model_call import ModelCall, Role
+from turnwright_provider.domain.model_call import ModelCall
 from turnwright_provider.domain.think_tags import ThinkTags
+from turnwright_provider.domain.wires.chat import ChatWire
 from turnwright_provider.edge.http import HttpLimits, HttpxTransport
-from turnwright_provider.vendors.openai import OpenAiAccess, OpenAiVendor
+from turnwright_provider.vendors.http import Endpoint, HttpVendor
 from unit.provider.recorded import EVENT_BYTES_MAX, Message, body_of, chunks_of, folded, recorded
 
 STREAMS = {i: c for i, c in recorded().items() if "stream" in c["tags"]}
@@ -38,7 +38,7 @@ EXCEPTIONS = {
     "real_llama_cpp_python/chat_stream_tiny_B": "RD09: the expected text keeps <think> tags, which are reasoning here",
 }
 WHOLE = {i: c for i, c in STREAMS.items() if i not in BROKEN}
-CALL = ModelCall("tiny", (Prompt(Role.USER, "hi"),))
+CALL = ModelCall("tiny", (text_message(Role.USER, "hi"),))
 
 
 def expected(case: dict[str, Any]) -> Message:
@@ -121,9 +121,8 @@ async def test_recorded_streams_arrive_whole_over_real_sockets():
     ]
     async with SseServer(answers) as server:
         transport = HttpxTransport(server.url, HttpLimits(30, 1 << 30), from_environment=False)
-        vendor = OpenAiVendor(
-            OpenAiAccess(server.url, "", EVENT_BYTES_MAX, 100, 5, think_tags=ThinkTags.ANYWHERE), transport, lambda: 0
-        )
+        wire = ChatWire(ThinkTags.ANYWHERE)
+        vendor = HttpVendor(Endpoint(server.url, "", EVENT_BYTES_MAX, 100, 5), wire, transport, lambda: 0)
         received = {}
         async with asyncio.timeout(100):
             for case_id in WHOLE:
@@ -133,7 +132,7 @@ async def test_recorded_streams_arrive_whole_over_real_sockets():
         await transport.close()
 
     assert received == {case_id: folded([body_of(case)]) for case_id, case in WHOLE.items()}
-    assert all(request.body == chat_body(CALL, frozenset()) for request in server.requests)
+    assert all(request.body == wire.request(CALL, frozenset()).body for request in server.requests)
 
 
 def _headers(case: dict[str, Any]) -> dict[str, str]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from turnwright_core.deltas import AppendContent, AppendReasoning
-from turnwright_provider.domain.chunks import ChatFold
+from turnwright_core.chat.deltas import AppendContent, AppendReasoning
 from turnwright_provider.domain.think_tags import ThinkTags
+from turnwright_provider.domain.wires.chat_reply import ChatFold
 from turnwright_provider.vendors.patience import Patience
 from turnwright_provider.vendors.replies import ASIDE_CHARS, DELTAS_MAX, HttpReplyReader
 

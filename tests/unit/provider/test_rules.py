@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import expect, params
-from turnwright_core.deltas import AppendContent, AppendReasoning, SetToolCalls, SetUsage, ToolCall
+from turnwright_core.chat.deltas import AppendContent, AppendReasoning, SetToolCalls, SetUsage
+from turnwright_core.chat.message import ToolCall
 from turnwright_core.errors import Reason
 from turnwright_core.kit.settings import SettingsError, load
 from turnwright_core.runs import Usage

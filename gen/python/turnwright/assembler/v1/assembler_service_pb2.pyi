@@ -7,9 +7,9 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
-from turnwright.provider.v1 import provider_service_pb2 as _provider_service_pb2
 from turnwright.store.v1 import write_pb2 as _write_pb2
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
+from turnwright.types.v1 import message_pb2 as _message_pb2
 from turnwright.types.v1 import packet_pb2 as _packet_pb2
 from turnwright.types.v1 import view_pb2 as _view_pb2
 import builtins as _builtins
@@ -132,7 +132,7 @@ class MessagePieces(_message.Message):
     PIECES_FIELD_NUMBER: _builtins.int
     index: _builtins.int
     """0-based index of the message."""
-    role: _provider_service_pb2.Role.ValueType
+    role: _message_pb2.Role.ValueType
     """Who speaks in it."""
     @_builtins.property
     def pieces(self) -> _containers.RepeatedCompositeFieldContainer[_packet_pb2.PacketPiece]:
@@ -142,7 +142,7 @@ class MessagePieces(_message.Message):
         self,
         *,
         index: _builtins.int = ...,
-        role: _provider_service_pb2.Role.ValueType = ...,
+        role: _message_pb2.Role.ValueType = ...,
         pieces: _abc.Iterable[_packet_pb2.PacketPiece] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015

@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.types.v1 import delta_pb2 as _delta_pb2
+from turnwright.types.v1 import message_pb2 as _message_pb2
 from turnwright.types.v1 import model_pb2 as _model_pb2
 from turnwright.types.v1 import usage_pb2 as _usage_pb2
 import builtins as _builtins
@@ -22,108 +23,325 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class _Role:
+class _ToolChoiceMode:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Role.ValueType], _builtins.type):
+class _ToolChoiceModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolChoiceMode.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    ROLE_UNSPECIFIED: _Role.ValueType  # 0
-    """Not said; refused."""
-    ROLE_SYSTEM: _Role.ValueType  # 1
-    """Standing instructions."""
-    ROLE_USER: _Role.ValueType  # 2
-    """The user."""
-    ROLE_ASSISTANT: _Role.ValueType  # 3
-    """The model."""
+    TOOL_CHOICE_MODE_UNSPECIFIED: _ToolChoiceMode.ValueType  # 0
+    """As AUTO."""
+    TOOL_CHOICE_MODE_AUTO: _ToolChoiceMode.ValueType  # 1
+    """The model decides."""
+    TOOL_CHOICE_MODE_NONE: _ToolChoiceMode.ValueType  # 2
+    """It must not."""
+    TOOL_CHOICE_MODE_REQUIRED: _ToolChoiceMode.ValueType  # 3
+    """It must call at least one."""
 
-class Role(_Role, metaclass=_RoleEnumTypeWrapper):
-    """Who speaks in a message."""
+class ToolChoiceMode(_ToolChoiceMode, metaclass=_ToolChoiceModeEnumTypeWrapper):
+    """Whether a model must call."""
 
-ROLE_UNSPECIFIED: Role.ValueType  # 0
-"""Not said; refused."""
-ROLE_SYSTEM: Role.ValueType  # 1
-"""Standing instructions."""
-ROLE_USER: Role.ValueType  # 2
-"""The user."""
-ROLE_ASSISTANT: Role.ValueType  # 3
-"""The model."""
-Global___Role: _TypeAlias = Role  # noqa: Y015
+TOOL_CHOICE_MODE_UNSPECIFIED: ToolChoiceMode.ValueType  # 0
+"""As AUTO."""
+TOOL_CHOICE_MODE_AUTO: ToolChoiceMode.ValueType  # 1
+"""The model decides."""
+TOOL_CHOICE_MODE_NONE: ToolChoiceMode.ValueType  # 2
+"""It must not."""
+TOOL_CHOICE_MODE_REQUIRED: ToolChoiceMode.ValueType  # 3
+"""It must call at least one."""
+Global___ToolChoiceMode: _TypeAlias = ToolChoiceMode  # noqa: Y015
 
-@_typing.final
-class Message(_message.Message):
-    """One message of the conversation."""
+class _ReasoningEffort:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
 
-    DESCRIPTOR: _descriptor.Descriptor
+class _ReasoningEffortEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReasoningEffort.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REASONING_EFFORT_UNSPECIFIED: _ReasoningEffort.ValueType  # 0
+    """Not said: the vendor's default."""
+    REASONING_EFFORT_OFF: _ReasoningEffort.ValueType  # 1
+    """Not at all, or as little as the model can."""
+    REASONING_EFFORT_LOW: _ReasoningEffort.ValueType  # 2
+    """Little; 1024 tokens where a vendor counts."""
+    REASONING_EFFORT_MEDIUM: _ReasoningEffort.ValueType  # 3
+    """Some; 8192 tokens where a vendor counts."""
+    REASONING_EFFORT_HIGH: _ReasoningEffort.ValueType  # 4
+    """Much; 24576 tokens where a vendor counts."""
 
-    ROLE_FIELD_NUMBER: _builtins.int
-    CONTENT_FIELD_NUMBER: _builtins.int
-    role: Global___Role.ValueType
-    """Who speaks."""
-    content: _builtins.str
-    """What is said."""
-    def __init__(
-        self,
-        *,
-        role: Global___Role.ValueType = ...,
-        content: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "role", b"role"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+class ReasoningEffort(_ReasoningEffort, metaclass=_ReasoningEffortEnumTypeWrapper):
+    """How much a model reasons, in a word."""
 
-Global___Message: _TypeAlias = Message  # noqa: Y015
+REASONING_EFFORT_UNSPECIFIED: ReasoningEffort.ValueType  # 0
+"""Not said: the vendor's default."""
+REASONING_EFFORT_OFF: ReasoningEffort.ValueType  # 1
+"""Not at all, or as little as the model can."""
+REASONING_EFFORT_LOW: ReasoningEffort.ValueType  # 2
+"""Little; 1024 tokens where a vendor counts."""
+REASONING_EFFORT_MEDIUM: ReasoningEffort.ValueType  # 3
+"""Some; 8192 tokens where a vendor counts."""
+REASONING_EFFORT_HIGH: ReasoningEffort.ValueType  # 4
+"""Much; 24576 tokens where a vendor counts."""
+Global___ReasoningEffort: _TypeAlias = ReasoningEffort  # noqa: Y015
 
 @_typing.final
 class GenerateRequest(_message.Message):
-    """Calls a model."""
+    """Calls a model. What a vendor cannot take is left out and named in Finish.dropped, unless `required` names it."""
 
     DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     MODEL_FIELD_NUMBER: _builtins.int
     MESSAGES_FIELD_NUMBER: _builtins.int
     TEMPERATURE_FIELD_NUMBER: _builtins.int
     OUTPUT_TOKENS_MAX_FIELD_NUMBER: _builtins.int
     CALL_INDEX_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    TOOL_CHOICE_FIELD_NUMBER: _builtins.int
+    STOP_FIELD_NUMBER: _builtins.int
+    RESPONSE_FORMAT_FIELD_NUMBER: _builtins.int
+    REASONING_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    REQUIRED_FIELD_NUMBER: _builtins.int
+    EXTRA_FIELD_NUMBER: _builtins.int
     temperature: _builtins.float
     """Sampling temperature, 0 to 2. Absent: the vendor's default."""
     output_tokens_max: _builtins.int
     """Upper limit for output tokens. Absent: the vendor's default."""
     call_index: _builtins.int
     """0-based index of this call in the caller's conversation; vendors that replay written replies go by it."""
+    extra: _builtins.str
+    """Fields of the vendor's own request that have no name here: a JSON object, at most 64 KiB. Objects are merged, lists go
+    on behind ours, all else takes the place of ours. Empty: none.
+    """
     @_builtins.property
     def model(self) -> _model_pb2.Model:
         """The model, resolved by the caller."""
 
     @_builtins.property
-    def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___Message]:
-        """The conversation; at least one message. At most 16 MiB together."""
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.Message]:
+        """The conversation; at least one message, at most 16 MiB of text together."""
+
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tool]:
+        """What the model may call; at most 128."""
+
+    @_builtins.property
+    def tool_choice(self) -> Global___ToolChoice:
+        """Whether and what it must call. Absent: the model decides."""
+
+    @_builtins.property
+    def stop(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The reply ends before the first of these texts; at most 4, of 1 to 256 characters."""
+
+    @_builtins.property
+    def response_format(self) -> Global___ResponseFormat:
+        """The form of the reply. Absent: free text."""
+
+    @_builtins.property
+    def reasoning(self) -> Global___Reasoning:
+        """How much the model reasons before it answers. Absent: the vendor's default."""
+
+    @_builtins.property
+    def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Words for the vendor's own records, such as a user's id; at most 16, of 512 characters each."""
+
+    @_builtins.property
+    def required(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of fields of this request that must reach the vendor: FAILED_PRECONDITION, reason VENDOR_REJECTED, in place of
+        leaving one out. Those that can be left out: `temperature`, `output_tokens_max`, `tools`, `tool_choice`, `stop`,
+        `response_format`, `reasoning`, `metadata`, `images`, `cache`.
+        """
 
     def __init__(
         self,
         *,
         model: _model_pb2.Model | None = ...,
-        messages: _abc.Iterable[Global___Message] | None = ...,
+        messages: _abc.Iterable[_message_pb2.Message] | None = ...,
         temperature: _builtins.float | None = ...,
         output_tokens_max: _builtins.int | None = ...,
         call_index: _builtins.int = ...,
+        tools: _abc.Iterable[Global___Tool] | None = ...,
+        tool_choice: Global___ToolChoice | None = ...,
+        stop: _abc.Iterable[_builtins.str] | None = ...,
+        response_format: Global___ResponseFormat | None = ...,
+        reasoning: Global___Reasoning | None = ...,
+        metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        required: _abc.Iterable[_builtins.str] | None = ...,
+        extra: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_output_tokens_max", b"_output_tokens_max", "_temperature", b"_temperature", "model", b"model", "output_tokens_max", b"output_tokens_max", "temperature", b"temperature"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_output_tokens_max", b"_output_tokens_max", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "_temperature", b"_temperature", "_tool_choice", b"_tool_choice", "model", b"model", "output_tokens_max", b"output_tokens_max", "reasoning", b"reasoning", "response_format", b"response_format", "temperature", b"temperature", "tool_choice", b"tool_choice"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_output_tokens_max", b"_output_tokens_max", "_temperature", b"_temperature", "call_index", b"call_index", "messages", b"messages", "model", b"model", "output_tokens_max", b"output_tokens_max", "temperature", b"temperature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_output_tokens_max", b"_output_tokens_max", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "_temperature", b"_temperature", "_tool_choice", b"_tool_choice", "call_index", b"call_index", "extra", b"extra", "messages", b"messages", "metadata", b"metadata", "model", b"model", "output_tokens_max", b"output_tokens_max", "reasoning", b"reasoning", "required", b"required", "response_format", b"response_format", "stop", b"stop", "temperature", b"temperature", "tool_choice", b"tool_choice", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__output_tokens_max: _TypeAlias = _typing.Literal["output_tokens_max"]  # noqa: Y015
     _WhichOneofArgType__output_tokens_max: _TypeAlias = _typing.Literal["_output_tokens_max", b"_output_tokens_max"]  # noqa: Y015
+    _WhichOneofReturnType__reasoning: _TypeAlias = _typing.Literal["reasoning"]  # noqa: Y015
+    _WhichOneofArgType__reasoning: _TypeAlias = _typing.Literal["_reasoning", b"_reasoning"]  # noqa: Y015
+    _WhichOneofReturnType__response_format: _TypeAlias = _typing.Literal["response_format"]  # noqa: Y015
+    _WhichOneofArgType__response_format: _TypeAlias = _typing.Literal["_response_format", b"_response_format"]  # noqa: Y015
     _WhichOneofReturnType__temperature: _TypeAlias = _typing.Literal["temperature"]  # noqa: Y015
     _WhichOneofArgType__temperature: _TypeAlias = _typing.Literal["_temperature", b"_temperature"]  # noqa: Y015
+    _WhichOneofReturnType__tool_choice: _TypeAlias = _typing.Literal["tool_choice"]  # noqa: Y015
+    _WhichOneofArgType__tool_choice: _TypeAlias = _typing.Literal["_tool_choice", b"_tool_choice"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__output_tokens_max) -> _WhichOneofReturnType__output_tokens_max | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reasoning) -> _WhichOneofReturnType__reasoning | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__response_format) -> _WhichOneofReturnType__response_format | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature) -> _WhichOneofReturnType__temperature | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tool_choice) -> _WhichOneofReturnType__tool_choice | None: ...
 
 Global___GenerateRequest: _TypeAlias = GenerateRequest  # noqa: Y015
+
+@_typing.final
+class Tool(_message.Message):
+    """A tool that a model may call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
+    STRICT_FIELD_NUMBER: _builtins.int
+    CACHE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name, `[A-Za-z0-9_-]{1,64}`."""
+    description: _builtins.str
+    """What it does and when to use it, for the model."""
+    parameters: _builtins.str
+    """JSON Schema of its arguments, an object's; at most 64 KiB. Empty: no arguments."""
+    strict: _builtins.bool
+    """True asks the vendor to hold the arguments to the schema. Default: false."""
+    cache: _builtins.bool
+    """True sets a cache mark behind this tool; see Part.cache."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        description: _builtins.str = ...,
+        parameters: _builtins.str = ...,
+        strict: _builtins.bool = ...,
+        cache: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "description", b"description", "name", b"name", "parameters", b"parameters", "strict", b"strict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Tool: _TypeAlias = Tool  # noqa: Y015
+
+@_typing.final
+class ToolChoice(_message.Message):
+    """Whether and what a model must call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODE_FIELD_NUMBER: _builtins.int
+    TOOL_FIELD_NUMBER: _builtins.int
+    SINGLE_FIELD_NUMBER: _builtins.int
+    mode: Global___ToolChoiceMode.ValueType
+    """Any or none."""
+    tool: _builtins.str
+    """Just the tool of this name."""
+    single: _builtins.bool
+    """True asks for one call at most. Default: false, as many as the model likes."""
+    def __init__(
+        self,
+        *,
+        mode: Global___ToolChoiceMode.ValueType = ...,
+        tool: _builtins.str = ...,
+        single: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["choice", b"choice", "mode", b"mode", "tool", b"tool"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["choice", b"choice", "mode", b"mode", "single", b"single", "tool", b"tool"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_choice: _TypeAlias = _typing.Literal["mode", "tool"]  # noqa: Y015
+    _WhichOneofArgType_choice: _TypeAlias = _typing.Literal["choice", b"choice"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_choice) -> _WhichOneofReturnType_choice | None: ...
+
+Global___ToolChoice: _TypeAlias = ToolChoice  # noqa: Y015
+
+@_typing.final
+class ResponseFormat(_message.Message):
+    """The form of a reply."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEMA_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    STRICT_FIELD_NUMBER: _builtins.int
+    schema: _builtins.str
+    """JSON Schema that the reply has to meet, at most 64 KiB. Empty: any JSON object."""
+    name: _builtins.str
+    """A name for it, `[A-Za-z0-9_-]{1,64}`. Empty: `answer`."""
+    strict: _builtins.bool
+    """True asks the vendor to hold the reply to the schema. Default: false."""
+    def __init__(
+        self,
+        *,
+        schema: _builtins.str = ...,
+        name: _builtins.str = ...,
+        strict: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "schema", b"schema", "strict", b"strict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResponseFormat: _TypeAlias = ResponseFormat  # noqa: Y015
+
+@_typing.final
+class Reasoning(_message.Message):
+    """How much a model reasons."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EFFORT_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    effort: Global___ReasoningEffort.ValueType
+    """A word."""
+    tokens: _builtins.int
+    """Tokens that reasoning may take, at least 1."""
+    def __init__(
+        self,
+        *,
+        effort: Global___ReasoningEffort.ValueType = ...,
+        tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["amount", b"amount", "effort", b"effort", "tokens", b"tokens"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amount", b"amount", "effort", b"effort", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_amount: _TypeAlias = _typing.Literal["effort", "tokens"]  # noqa: Y015
+    _WhichOneofArgType_amount: _TypeAlias = _typing.Literal["amount", b"amount"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_amount) -> _WhichOneofReturnType_amount | None: ...
+
+Global___Reasoning: _TypeAlias = Reasoning  # noqa: Y015
 
 @_typing.final
 class GenerateResponse(_message.Message):
@@ -207,6 +425,7 @@ class Finish(_message.Message):
     USAGE_FIELD_NUMBER: _builtins.int
     VENDOR_MODEL_FIELD_NUMBER: _builtins.int
     CUT_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
     """The vendor's reason: `stop`, `length`, `tool_calls`, `content_filter`, ... Empty when it gave none."""
     vendor_model: _builtins.str
@@ -219,6 +438,10 @@ class Finish(_message.Message):
     def usage(self) -> _usage_pb2.Usage:
         """What the call consumed; absent when the vendor did not say."""
 
+    @_builtins.property
+    def dropped(self) -> _containers.RepeatedCompositeFieldContainer[Global___Dropped]:
+        """What of the request did not reach the vendor; each field once."""
+
     def __init__(
         self,
         *,
@@ -226,16 +449,43 @@ class Finish(_message.Message):
         usage: _usage_pb2.Usage | None = ...,
         vendor_model: _builtins.str = ...,
         cut: _builtins.bool = ...,
+        dropped: _abc.Iterable[Global___Dropped] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_usage", b"_usage", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_usage", b"_usage", "cut", b"cut", "reason", b"reason", "usage", b"usage", "vendor_model", b"vendor_model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_usage", b"_usage", "cut", b"cut", "dropped", b"dropped", "reason", b"reason", "usage", b"usage", "vendor_model", b"vendor_model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__usage: _TypeAlias = _typing.Literal["usage"]  # noqa: Y015
     _WhichOneofArgType__usage: _TypeAlias = _typing.Literal["_usage", b"_usage"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__usage) -> _WhichOneofReturnType__usage | None: ...
 
 Global___Finish: _TypeAlias = Finish  # noqa: Y015
+
+@_typing.final
+class Dropped(_message.Message):
+    """A field of a request that did not reach the vendor."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIELD_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    field: _builtins.str
+    """Its name as GenerateRequest.required writes it, or `thinking`, `server_blocks`, `signatures` of earlier replies."""
+    reason: _builtins.str
+    """Why, in a sentence."""
+    def __init__(
+        self,
+        *,
+        field: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Dropped: _TypeAlias = Dropped  # noqa: Y015
 
 @_typing.final
 class ListVendorsRequest(_message.Message):

@@ -29,10 +29,20 @@ class Delta(_message.Message):
     APPEND_REASONING_FIELD_NUMBER: _builtins.int
     SET_TOOL_CALLS_FIELD_NUMBER: _builtins.int
     SET_USAGE_FIELD_NUMBER: _builtins.int
+    SET_THINKING_BLOCKS_FIELD_NUMBER: _builtins.int
+    ADD_CITATION_FIELD_NUMBER: _builtins.int
+    ADD_SERVER_CONTENT_BLOCK_FIELD_NUMBER: _builtins.int
+    MERGE_EXTRA_FIELD_NUMBER: _builtins.int
     append_content: _builtins.str
     """Text to add to the content."""
     append_reasoning: _builtins.str
     """Text to add to the reasoning."""
+    add_citation: _builtins.str
+    """A source that the vendor names for the text, to add: a JSON object as it wrote it."""
+    merge_extra: _builtins.str
+    """Whatever else the vendor tells of the message: a JSON object whose keys take the place of those of the same name.
+    Names of Message's fields are ignored.
+    """
     @_builtins.property
     def set_tool_calls(self) -> Global___ToolCalls:
         """Native tool calls so far: replaces the list."""
@@ -41,6 +51,17 @@ class Delta(_message.Message):
     def set_usage(self) -> _usage_pb2.Usage:
         """Consumption so far: each field becomes the larger of the old and the new value."""
 
+    @_builtins.property
+    def set_thinking_blocks(self) -> Global___ThinkingBlocks:
+        """Blocks of reasoning that are new or have changed. What a block says takes the place of what the one of the same type
+        and index says; without an index of the same type and id; without both of the same type and signature. A block that
+        has no such counterpart is added.
+        """
+
+    @_builtins.property
+    def add_server_content_block(self) -> Global___ServerBlock:
+        """A block that a tool of the vendor wrote, to add."""
+
     def __init__(
         self,
         *,
@@ -48,12 +69,16 @@ class Delta(_message.Message):
         append_reasoning: _builtins.str = ...,
         set_tool_calls: Global___ToolCalls | None = ...,
         set_usage: _usage_pb2.Usage | None = ...,
+        set_thinking_blocks: Global___ThinkingBlocks | None = ...,
+        add_citation: _builtins.str = ...,
+        add_server_content_block: Global___ServerBlock | None = ...,
+        merge_extra: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["append_content", b"append_content", "append_reasoning", b"append_reasoning", "change", b"change", "set_tool_calls", b"set_tool_calls", "set_usage", b"set_usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_citation", b"add_citation", "add_server_content_block", b"add_server_content_block", "append_content", b"append_content", "append_reasoning", b"append_reasoning", "change", b"change", "merge_extra", b"merge_extra", "set_thinking_blocks", b"set_thinking_blocks", "set_tool_calls", b"set_tool_calls", "set_usage", b"set_usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["append_content", b"append_content", "append_reasoning", b"append_reasoning", "change", b"change", "set_tool_calls", b"set_tool_calls", "set_usage", b"set_usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_citation", b"add_citation", "add_server_content_block", b"add_server_content_block", "append_content", b"append_content", "append_reasoning", b"append_reasoning", "change", b"change", "merge_extra", b"merge_extra", "set_thinking_blocks", b"set_thinking_blocks", "set_tool_calls", b"set_tool_calls", "set_usage", b"set_usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["append_content", "append_reasoning", "set_tool_calls", "set_usage"]  # noqa: Y015
+    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["append_content", "append_reasoning", "set_tool_calls", "set_usage", "set_thinking_blocks", "add_citation", "add_server_content_block", "merge_extra"]  # noqa: Y015
     _WhichOneofArgType_change: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_change) -> _WhichOneofReturnType_change | None: ...
 
@@ -93,6 +118,9 @@ class ToolCall(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     ARGUMENTS_FIELD_NUMBER: _builtins.int
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    BLOCK_FIELD_NUMBER: _builtins.int
     index: _builtins.int
     """0-based place in the message."""
     id: _builtins.str
@@ -101,6 +129,12 @@ class ToolCall(_message.Message):
     """Name of the tool."""
     arguments: _builtins.str
     """Arguments as the model wrote them: JSON text, possibly incomplete or broken."""
+    call_id: _builtins.str
+    """Our id, `call_{turn}_{ordinal}`; unique in the run. Empty while the reply streams."""
+    signature: _builtins.str
+    """What the vendor wants back with the call, opaque; empty: nothing."""
+    block: _builtins.int
+    """0-based place among all blocks of the message, where the vendor tells one. Absent: after the text."""
     def __init__(
         self,
         *,
@@ -108,11 +142,110 @@ class ToolCall(_message.Message):
         id: _builtins.str = ...,
         name: _builtins.str = ...,
         arguments: _builtins.str = ...,
+        call_id: _builtins.str = ...,
+        signature: _builtins.str = ...,
+        block: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_block", b"_block", "block", b"block"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_block", b"_block", "arguments", b"arguments", "block", b"block", "call_id", b"call_id", "id", b"id", "index", b"index", "name", b"name", "signature", b"signature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__block: _TypeAlias = _typing.Literal["block"]  # noqa: Y015
+    _WhichOneofArgType__block: _TypeAlias = _typing.Literal["_block", b"_block"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__block) -> _WhichOneofReturnType__block | None: ...
+
+Global___ToolCall: _TypeAlias = ToolCall  # noqa: Y015
+
+@_typing.final
+class ThinkingBlocks(_message.Message):
+    """Blocks of reasoning."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BLOCKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def blocks(self) -> _containers.RepeatedCompositeFieldContainer[Global___ThinkingBlock]:
+        """The blocks."""
+
+    def __init__(
+        self,
+        *,
+        blocks: _abc.Iterable[Global___ThinkingBlock] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "id", b"id", "index", b"index", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ToolCall: _TypeAlias = ToolCall  # noqa: Y015
+Global___ThinkingBlocks: _TypeAlias = ThinkingBlocks  # noqa: Y015
+
+@_typing.final
+class ThinkingBlock(_message.Message):
+    """A block of reasoning, as the vendor that made it wants it back: byte for byte."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    """0-based place among all blocks of the message, as the vendor counts. Absent: the vendor tells none."""
+    type: _builtins.str
+    """The vendor's word: `thinking`, `redacted_thinking`, `reasoning`, `reasoning.text`, ..."""
+    id: _builtins.str
+    """The vendor's id; may be empty."""
+    text: _builtins.str
+    """The reasoning, as far as it is told in words. Also in Message.reasoning."""
+    signature: _builtins.str
+    """The vendor's proof that it wrote the block, opaque. A new one takes the place of the old; it is never joined."""
+    data: _builtins.str
+    """What the vendor keeps to itself, opaque."""
+    def __init__(
+        self,
+        *,
+        index: _builtins.int | None = ...,
+        type: _builtins.str = ...,
+        id: _builtins.str = ...,
+        text: _builtins.str = ...,
+        signature: _builtins.str = ...,
+        data: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_index", b"_index", "index", b"index"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_index", b"_index", "data", b"data", "id", b"id", "index", b"index", "signature", b"signature", "text", b"text", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__index: _TypeAlias = _typing.Literal["index"]  # noqa: Y015
+    _WhichOneofArgType__index: _TypeAlias = _typing.Literal["_index", b"_index"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__index) -> _WhichOneofReturnType__index | None: ...
+
+Global___ThinkingBlock: _TypeAlias = ThinkingBlock  # noqa: Y015
+
+@_typing.final
+class ServerBlock(_message.Message):
+    """A block of a message that a tool of the vendor wrote, such as a web search."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    JSON_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    """0-based place among all blocks of the message, as the vendor counts."""
+    json: _builtins.str
+    """The block: a JSON object as the vendor wrote it."""
+    def __init__(
+        self,
+        *,
+        index: _builtins.int = ...,
+        json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "json", b"json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ServerBlock: _TypeAlias = ServerBlock  # noqa: Y015

@@ -79,7 +79,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_VENDOR_AUTH: _ErrorReason.ValueType  # 24
     """PERMISSION_DENIED. The vendor refused the key. Metadata: `vendor`, `http_status`."""
     ERROR_REASON_VENDOR_REJECTED: _ErrorReason.ValueType  # 25
-    """FAILED_PRECONDITION. The vendor refused the request. Metadata: `vendor`, `http_status`, `detail`."""
+    """FAILED_PRECONDITION. The vendor refused the request, or cannot take a field that it had to. Metadata: `vendor`,
+    `http_status`, `detail`.
+    """
     ERROR_REASON_VENDOR_RATE_LIMIT: _ErrorReason.ValueType  # 26
     """RESOURCE_EXHAUSTED. The vendor's rate limit held beyond the deadline. Metadata: `vendor`, `http_status`, `detail`."""
     ERROR_REASON_VENDOR_FAILED: _ErrorReason.ValueType  # 27
@@ -192,7 +194,9 @@ ERROR_REASON_VENDOR_UNREACHABLE: ErrorReason.ValueType  # 23
 ERROR_REASON_VENDOR_AUTH: ErrorReason.ValueType  # 24
 """PERMISSION_DENIED. The vendor refused the key. Metadata: `vendor`, `http_status`."""
 ERROR_REASON_VENDOR_REJECTED: ErrorReason.ValueType  # 25
-"""FAILED_PRECONDITION. The vendor refused the request. Metadata: `vendor`, `http_status`, `detail`."""
+"""FAILED_PRECONDITION. The vendor refused the request, or cannot take a field that it had to. Metadata: `vendor`,
+`http_status`, `detail`.
+"""
 ERROR_REASON_VENDOR_RATE_LIMIT: ErrorReason.ValueType  # 26
 """RESOURCE_EXHAUSTED. The vendor's rate limit held beyond the deadline. Metadata: `vendor`, `http_status`, `detail`."""
 ERROR_REASON_VENDOR_FAILED: ErrorReason.ValueType  # 27

@@ -28,6 +28,7 @@ class Usage(_message.Message):
     REASONING_TOKENS_FIELD_NUMBER: _builtins.int
     TOTAL_TOKENS_FIELD_NUMBER: _builtins.int
     COST_USD_FIELD_NUMBER: _builtins.int
+    CACHE_WRITE_TOKENS_FIELD_NUMBER: _builtins.int
     prompt_tokens: _builtins.int
     """Tokens of the input, cached ones included."""
     cached_tokens: _builtins.int
@@ -40,6 +41,8 @@ class Usage(_message.Message):
     """prompt_tokens + completion_tokens."""
     cost_usd: _builtins.float
     """Price in US dollars. Absent when unknown."""
+    cache_write_tokens: _builtins.int
+    """Input tokens that were written to the vendor's cache; part of prompt_tokens."""
     def __init__(
         self,
         *,
@@ -49,10 +52,11 @@ class Usage(_message.Message):
         reasoning_tokens: _builtins.int = ...,
         total_tokens: _builtins.int = ...,
         cost_usd: _builtins.float | None = ...,
+        cache_write_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_usd", b"_cost_usd", "cost_usd", b"cost_usd"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_usd", b"_cost_usd", "cached_tokens", b"cached_tokens", "completion_tokens", b"completion_tokens", "cost_usd", b"cost_usd", "prompt_tokens", b"prompt_tokens", "reasoning_tokens", b"reasoning_tokens", "total_tokens", b"total_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_usd", b"_cost_usd", "cache_write_tokens", b"cache_write_tokens", "cached_tokens", b"cached_tokens", "completion_tokens", b"completion_tokens", "cost_usd", b"cost_usd", "prompt_tokens", b"prompt_tokens", "reasoning_tokens", b"reasoning_tokens", "total_tokens", b"total_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cost_usd: _TypeAlias = _typing.Literal["cost_usd"]  # noqa: Y015
     _WhichOneofArgType__cost_usd: _TypeAlias = _typing.Literal["_cost_usd", b"_cost_usd"]  # noqa: Y015

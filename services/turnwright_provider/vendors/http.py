@@ -1,8 +1,6 @@
-"""Any server that speaks OpenAI's chat completions: OpenAI, OpenRouter, Ollama, xAI, llama.cpp, vLLM, LiteLLM, ...
+"""A model server over HTTP: any wire, one request at a time, answers folded as they come.
 
-What differs between those that have names of their own stands in `compatible.py`.
-
-The base URL includes `/v1`; `/chat/completions` and `/models` are appended. The key is optional. Redirects are not
+The base URL includes what stands before the wire's own paths, such as `/v1`. The key is optional. Redirects are not
 followed: they would carry the key elsewhere.
 Source: architecture 8, 15; research/wire 2.
 """
@@ -11,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
@@ -19,15 +18,13 @@ from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from turnwright_core.deltas import SetToolCalls
-from turnwright_provider.domain.chat_request import chat_body, refused_field
-from turnwright_provider.domain.chunks import ChatFold
+from turnwright_core.chat.deltas import SetToolCalls
 from turnwright_provider.domain.classify import classify
-from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, clean
-from turnwright_provider.domain.model_call import Finish, ModelCall, VendorEvent
+from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, clean, failed
+from turnwright_provider.domain.model_call import Dropped, Finish, ModelCall, VendorEvent
 from turnwright_provider.domain.names import is_listed, listed_models
 from turnwright_provider.domain.redact import Secrets
-from turnwright_provider.domain.think_tags import ThinkTags
+from turnwright_provider.domain.wires.wire import Wire, WireRequest
 from turnwright_provider.ports import HttpReply, HttpRequest, Transport, VendorState
 from turnwright_provider.vendors.patience import Patience
 from turnwright_provider.vendors.replies import ERROR_BYTES_MAX, HttpReplyReader, start_of
@@ -53,10 +50,10 @@ _NOT_FOUND: Final = frozenset({404, 405})
 _SECRET_NAMES: Final = re.compile(r"key|token|secret|password|sig|code", re.IGNORECASE)
 
 
-class OpenAiAccess(Struct, frozen=True):
-    """Where and how the server is called. `check_timeout_s` bounds a look at its list of models.
+class Endpoint(Struct, frozen=True):
+    """Where and how a server is called. `check_timeout_s` bounds a look at its list of models.
 
-    `thinking` holds the fields of a request that ask for reasoning, `headers` what is sent beside our own.
+    `headers` is what is sent beside the wire's and our own.
     """
 
     base_url: str
@@ -64,24 +61,23 @@ class OpenAiAccess(Struct, frozen=True):
     event_bytes_max: int
     silence_timeout_s: float
     check_timeout_s: float
-    think_tags: ThinkTags
-    thinking: Mapping[str, object] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """Without the key, and without headers, which may hold another."""
-        return f"OpenAiAccess({self.base_url!r})"
+        return f"Endpoint({self.base_url!r})"
 
 
-class OpenAiVendor:
+class HttpVendor:
     """Calls one server. `wall_clock` gives seconds since 1970, for Retry-After dates."""
 
-    def __init__(self, access: OpenAiAccess, transport: Transport, wall_clock: Callable[[], float]) -> None:
-        self._access = access
+    def __init__(self, endpoint: Endpoint, wire: Wire, transport: Transport, wall_clock: Callable[[], float]) -> None:
+        self._access = endpoint
+        self._wire = wire
         self._transport = transport
         self._wall_clock = wall_clock
-        self._secrets = Secrets((access.api_key, *secrets_of(access.base_url)))
-        self._reader = HttpReplyReader(access.event_bytes_max)
+        self._secrets = Secrets((endpoint.api_key, *secrets_of(endpoint.base_url)))
+        self._reader = HttpReplyReader(endpoint.event_bytes_max, wire.framing)
         self._refused: dict[str, frozenset[str]] = {}
 
     def describe(self) -> VendorState:
@@ -100,17 +96,18 @@ class OpenAiVendor:
         patience = Patience(self._access.silence_timeout_s)
         while True:
             without = self._refused.get(call.model, frozenset())
-            body = chat_body(call, without, self._access.thinking)
-            async with self._open(self._request("POST", "/chat/completions", body), patience) as reply:
+            request = self._wire.request(call, without)
+            dropped = (*request.dropped, *_gave_way(without))
+            check_required(call, dropped)
+            async with self._open(self._post(request), patience) as reply:
                 if reply.status == 200:
-                    fold = ChatFold(self._access.think_tags)
-                    async with aclosing(self._reader.read(reply, fold, patience)) as events:
+                    async with aclosing(self._reader.read(reply, self._wire.fold(), patience)) as events:
                         async for event in events:
-                            yield event
+                            yield replace(event, dropped=dropped) if isinstance(event, Finish) else event
                     return
                 answer = await start_of(reply, ERROR_BYTES_MAX, patience)
-            refused = refused_field(reply.status, answer, call, without, self._access.thinking)
-            if refused is None:
+            refused = self._wire.refused_field(reply.status, answer, call, without)
+            if refused is None or refused in call.required:
                 failure = classify(reply.status, reply.headers, answer, self._wall_clock())
                 raise VendorError(replace(failure, hint=await self._hint(failure, call.model)))
             if len(self._refused) < MODELS_REMEMBERED_MAX or call.model in self._refused:
@@ -160,7 +157,7 @@ class OpenAiVendor:
 
     async def _names(self) -> frozenset[str] | None:
         patience = Patience(self._access.check_timeout_s)
-        async with self._transport.open(self._request("GET", "/models", b"")) as reply:
+        async with self._transport.open(self._get(self._wire.models_path)) as reply:
             answer = await start_of(reply, LIST_BYTES_MAX, patience)
         if reply.status == 200:
             return await asyncio.to_thread(listed_models, answer)
@@ -193,15 +190,36 @@ class OpenAiVendor:
     def _endpoint(self) -> str:
         return public_url(self._access.base_url)
 
-    def _request(self, method: str, path: str, body: bytes) -> HttpRequest:
-        headers = {"accept": "text/event-stream, application/json", "accept-encoding": "identity"}
-        headers["user-agent"] = "turnwright"
-        headers.update(self._access.headers)
-        if body:
-            headers["content-type"] = "application/json"
-        if self._access.api_key:
-            headers["authorization"] = f"Bearer {self._access.api_key}"
-        return HttpRequest(method, _below(self._access.base_url, path), headers, body)
+    def _post(self, request: WireRequest) -> HttpRequest:
+        headers = self._headers() | {"content-type": "application/json"} | dict(request.headers)
+        return HttpRequest("POST", _below(self._access.base_url, request.path), headers, request.body)
+
+    def _get(self, path: str) -> HttpRequest:
+        return HttpRequest("GET", _below(self._access.base_url, path), self._headers())
+
+    def _headers(self) -> dict[str, str]:
+        ours = {
+            "accept": "text/event-stream, application/json",
+            "accept-encoding": "identity",
+            "user-agent": "turnwright",
+        }
+        return {**ours, **self._wire.headers(self._access.api_key), **self._access.headers}
+
+
+_INNER: Final = frozenset({"stream_options", "max_tokens"})
+"""Fields that give way without anything of the call being lost."""
+
+
+def _gave_way(without: AbstractSet[str]) -> Iterator[Dropped]:
+    for name in sorted(without - _INNER):
+        yield Dropped(name, "The vendor refused it for this model.")
+
+
+def check_required(call: ModelCall, dropped: Iterable[Dropped]) -> None:
+    """Raise VendorError for a field that has to reach the vendor and does not."""
+    for one in dropped:
+        if one.field in call.required:
+            raise failed(FailureClass.INVALID, f"{one.field} cannot be sent, and this call requires it: {one.reason}")
 
 
 def is_base_url(url: str) -> bool:
@@ -230,4 +248,6 @@ def secrets_of(url: str) -> tuple[str, ...]:
 def _below(base_url: str, path: str) -> str:
     """The URL of a path below the base; a query of the base, such as Azure's api-version, stays."""
     parts = urlsplit(base_url)
-    return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/") + path, parts.query, ""))
+    path, _, query = path.partition("?")
+    queries = "&".join(filter(None, (parts.query, query)))
+    return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/") + path, queries, ""))

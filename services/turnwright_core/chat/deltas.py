@@ -1,0 +1,68 @@
+"""The eight increments of a model's reply. Meanings and limits stand in types/v1/delta.proto. Source: RD01-RD06."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from turnwright_core.chat.message import ServerBlock, ThinkingBlock, ToolCall
+from turnwright_core.runs import Usage
+
+
+class AppendContent(Struct, frozen=True):
+    """Text to add to the content."""
+
+    text: str
+
+
+class AppendReasoning(Struct, frozen=True):
+    """Text to add to the reasoning."""
+
+    text: str
+
+
+class SetToolCalls(Struct, frozen=True):
+    """The calls so far; replaces the list."""
+
+    calls: tuple[ToolCall, ...]
+
+
+class SetThinkingBlocks(Struct, frozen=True):
+    """Blocks that are new or have changed; see merge_thinking."""
+
+    blocks: tuple[ThinkingBlock, ...]
+
+
+class AddCitation(Struct, frozen=True):
+    """A source to add; a JSON object as the vendor wrote it."""
+
+    json: str
+
+
+class AddServerBlock(Struct, frozen=True):
+    """What a tool of the vendor wrote, to add."""
+
+    block: ServerBlock
+
+
+class SetUsage(Struct, frozen=True):
+    """The consumption so far."""
+
+    usage: Usage
+
+
+class MergeExtra(Struct, frozen=True):
+    """A JSON object whose keys take the place of those of the same name."""
+
+    json: str
+
+
+Delta = (
+    AppendContent
+    | AppendReasoning
+    | SetToolCalls
+    | SetThinkingBlocks
+    | AddCitation
+    | AddServerBlock
+    | SetUsage
+    | MergeExtra
+)

@@ -1,0 +1,102 @@
+"""A model's reply as it grows: the one fold of increments. Any split of the same stream gives the same reply (RD07)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import astuple
+
+from turnwright_core.chat.deltas import (
+    AddCitation,
+    AddServerBlock,
+    AppendContent,
+    AppendReasoning,
+    Delta,
+    MergeExtra,
+    SetThinkingBlocks,
+    SetToolCalls,
+    SetUsage,
+)
+from turnwright_core.chat.message import Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall
+from turnwright_core.chat.thinking import merge_thinking
+from turnwright_core.json_text import parse_json
+from turnwright_core.runs import Usage
+
+CORE_FIELDS: Final = frozenset({*Message.__struct_fields__, "content", "reasoning_content", "tool_calls", "usage"})
+"""Keys of `extra` that are ignored: they have names of their own (RD06)."""
+
+
+class PartialReply(Struct):
+    """A reply as far as it has come. Texts are kept in pieces: joining them each time would be quadratic."""
+
+    content: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    calls: tuple[ToolCall, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    thinking: list[ThinkingBlock] = field(default_factory=list)
+    server_blocks: list[ServerBlock] = field(default_factory=list)
+    citations: list[str] = field(default_factory=list)
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The content so far."""
+        return "".join(self.content)
+
+    @property
+    def thoughts(self) -> str:
+        """The reasoning so far."""
+        return "".join(self.reasoning)
+
+    def add(self, delta: Delta) -> None:
+        """Grow by one increment."""
+        match delta:
+            case AppendContent(text):
+                self.content.append(text)
+            case AppendReasoning(text):
+                self.reasoning.append(text)
+            case SetToolCalls(calls):
+                self.calls = calls
+            case SetUsage(usage):
+                self.usage = _larger(self.usage, usage)
+            case SetThinkingBlocks(blocks):
+                merge_thinking(self.thinking, blocks)
+            case AddServerBlock(block):
+                self.server_blocks.append(block)
+            case AddCitation(source):
+                self.citations.append(source)
+            case MergeExtra(text):
+                self.extra.update(_extra(text))
+
+    def message(self, vendor_model: str = "") -> Message:
+        """The reply as a message of the model `vendor/model`."""
+        text = self.text
+        return Message(
+            Role.ASSISTANT,
+            (Text(text),) if text else (),
+            self.thoughts,
+            self.calls,
+            tuple(self.thinking),
+            tuple(self.server_blocks),
+            tuple(self.citations),
+            json.dumps(self.extra, ensure_ascii=False, separators=(",", ":")) if self.extra else "",
+            vendor_model,
+        )
+
+
+def _extra(text: str) -> dict[str, Any]:
+    try:
+        parsed = parse_json(text)
+    except (ValueError, RecursionError):
+        return {}
+    return {key: value for key, value in parsed.items() if key not in CORE_FIELDS} if isinstance(parsed, dict) else {}
+
+
+def _larger(one: Usage, other: Usage) -> Usage:
+    """Each field the larger of two; a cost that only one of them knows is that one's."""
+    if one == Usage():
+        return other
+    pairs = zip(astuple(one), astuple(other), strict=True)
+    return Usage(*(max(a, b) if a is not None and b is not None else b if a is None else a for a, b in pairs))

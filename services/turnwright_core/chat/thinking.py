@@ -1,0 +1,42 @@
+"""Blocks of reasoning that come in pieces, several open at once: what belongs to which. Source: RD03."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from turnwright_core.chat.message import ThinkingBlock
+
+
+def merge_thinking(held: list[ThinkingBlock], blocks: Iterable[ThinkingBlock]) -> None:
+    """Let each block take the place of its counterpart in `held`, or add it.
+
+    What a block leaves empty stays as it was. A signature is opaque: a new one replaces the old.
+    """
+    for block in blocks:
+        place = next((n for n, other in enumerate(held) if _is_same(other, block)), None)
+        if place is None:
+            held.append(block)
+        else:
+            held[place] = _updated(held[place], block)
+
+
+def _is_same(one: ThinkingBlock, other: ThinkingBlock) -> bool:
+    if one.type != other.type:
+        return False
+    if other.index is not None:
+        return one.index == other.index
+    if other.id:
+        return one.id == other.id
+    return bool(other.signature) and one.signature == other.signature
+
+
+def _updated(old: ThinkingBlock, new: ThinkingBlock) -> ThinkingBlock:
+    return replace(
+        old,
+        id=new.id or old.id,
+        text=new.text or old.text,
+        signature=new.signature or old.signature,
+        data=new.data or old.data,
+    )

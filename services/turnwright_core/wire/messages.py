@@ -1,0 +1,48 @@
+"""Messages of conversations on the wire."""
+
+from __future__ import annotations
+
+from turnwright.types.v1 import delta_pb2, message_pb2
+
+from turnwright_core.chat.message import Image, Message, Part, Role, ServerBlock, Text, ThinkingBlock, ToolCall
+from turnwright_core.wire.codec import codec
+
+tool_call_to_pb, tool_call_from_pb = codec(ToolCall, delta_pb2.ToolCall)
+thinking_to_pb, thinking_from_pb = codec(ThinkingBlock, delta_pb2.ThinkingBlock)
+server_block_to_pb, server_block_from_pb = codec(ServerBlock, delta_pb2.ServerBlock)
+
+
+def _part_to_pb(part: Part) -> message_pb2.Part:
+    if isinstance(part, Text):
+        return message_pb2.Part(text=part.text, cache=part.cache)
+    image = message_pb2.Image(mime=part.mime)
+    if part.url:
+        image.url = part.url
+    else:
+        image.data = part.data
+    return message_pb2.Part(image=image, cache=part.cache)
+
+
+def _part_from_pb(part: message_pb2.Part) -> Part:
+    """Decode; a part of a later version is an empty text."""
+    if part.HasField("image"):
+        return Image(part.image.mime, part.image.data, part.image.url, part.cache)
+    return Text(part.text, part.cache)
+
+
+_ROLES = {getattr(message_pb2, f"ROLE_{role.name}"): role for role in Role}
+_NUMBERS = {role: number for number, role in _ROLES.items()}
+
+message_to_pb, message_from_pb = codec(
+    Message,
+    message_pb2.Message,
+    role=(_NUMBERS.__getitem__, _ROLES.__getitem__),
+    parts=(lambda parts: map(_part_to_pb, parts), lambda parts: tuple(map(_part_from_pb, parts))),
+    calls=(lambda calls: map(tool_call_to_pb, calls), lambda calls: tuple(map(tool_call_from_pb, calls))),
+    thinking=(lambda blocks: map(thinking_to_pb, blocks), lambda blocks: tuple(map(thinking_from_pb, blocks))),
+    server_blocks=(
+        lambda blocks: map(server_block_to_pb, blocks),
+        lambda blocks: tuple(map(server_block_from_pb, blocks)),
+    ),
+    citations=(tuple, tuple),
+)

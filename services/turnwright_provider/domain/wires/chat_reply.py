@@ -1,0 +1,121 @@
+"""From the events of a chat completion stream to deltas, tolerant of every recorded vendor.
+
+    SseEvent --event()--> deltas ... --close()--> last deltas and Finish
+
+Usage may stand in any chunk (or in `x_groq`); reasoning under three names; content may be a list of parts; a refusal
+is content; `[DONE]` may be missing. A stream that ends with neither a finish reason nor `[DONE]` was cut.
+Source: architecture 8; research/wire 2.1; rows RD01, RD02, RD05, RD09.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain, groupby
+from typing import Any, Final
+
+from turnwright_core.chat.deltas import AppendContent, AppendReasoning, Delta
+from turnwright_provider.domain.error_body import brief, tells_error
+from turnwright_provider.domain.failures import FailureClass, failed
+from turnwright_provider.domain.halves import whole
+from turnwright_provider.domain.model_call import Finish, VendorEvent
+from turnwright_provider.domain.think_tags import ThinkRouter, ThinkTags, called_in
+from turnwright_provider.domain.tool_calls import ordinal
+from turnwright_provider.domain.wires.json_fold import JsonFold, error_in_stream, objects, text_of
+
+_REASONING: Final = ("reasoning_content", "reasoning")
+
+
+class ChatFold(JsonFold):
+    """Folds one reply; `think_tags` says which `<think>` in the content is reasoning."""
+
+    def __init__(self, think_tags: ThinkTags) -> None:
+        super().__init__()
+        self._router = ThinkRouter(think_tags)
+
+    def chunk(self, chunk: Mapping[str, Any]) -> list[Delta]:
+        self._answered_by(chunk.get("model"))
+        deltas: list[Delta] = []
+        for choice in objects(chunk.get("choices")):
+            # Only the first of several alternatives is the reply; nobody asks for more than one.
+            if ordinal(choice.get("index")) in (0, None):
+                deltas += self._choice(choice)
+        deltas += self._use(chunk.get("usage"))
+        groq = chunk.get("x_groq")
+        deltas += self._use(groq.get("usage") if isinstance(groq, dict) else None)
+        return deltas
+
+    def whole(self, body: Any) -> list[Delta]:
+        choices = objects(body.get("choices")) if isinstance(body, dict) else []
+        if isinstance(body, dict) and tells_error(body):
+            raise error_in_stream(body)
+        if not any(isinstance(choice.get("message"), dict) for choice in choices):
+            raise failed(FailureClass.PROTOCOL, f"the JSON body is not a chat completion: {brief(body)[:200]}")
+        deltas = self.take(body)
+        self.is_done = True
+        return deltas
+
+    def close(self) -> list[VendorEvent]:
+        *deltas, finish = super().close()
+        if isinstance(finish, Finish) and not finish.is_cut and (calls := called_in(self._router.unclosed)):
+            deltas.append(AppendContent(calls))
+        return [*deltas, finish]
+
+    def _last_content(self, text: str) -> list[Delta]:
+        return [*self._router.feed(text), *self._router.end()]
+
+    def _choice(self, choice: Mapping[str, Any]) -> list[Delta]:
+        deltas = self._body(choice.get("delta"))
+        if not self.progress:
+            # Perplexity repeats the whole so far in `message`; it counts only where no delta has said anything.
+            deltas += self._body(choice.get("message"))
+        self._ends(choice.get("finish_reason"))
+        if self._reason == "error":
+            raise error_in_stream(choice)
+        return deltas
+
+    def _body(self, body: Any) -> list[Delta]:
+        deltas: list[Delta] = []
+        if not isinstance(body, dict):
+            return deltas
+        deltas += self._think(_reasoning(body))
+        for part in _content(body.get("content")):
+            self._text_chars += len(part.text)
+            if isinstance(part, AppendContent):
+                deltas += self._router.feed(self._content.feed(part.text))
+            else:
+                deltas.append(AppendReasoning(whole(part.text)))
+        if refusal := whole(text_of(body.get("refusal"))):
+            self._text_chars += len(refusal)
+            deltas.append(AppendContent(refusal))
+        if tools := self._tools.feed(body.get("tool_calls")):
+            deltas.append(tools)
+        return deltas
+
+
+def _reasoning(body: Mapping[str, Any]) -> str:
+    # One of them: servers in transition send the same text under two names.
+    for name in _REASONING:
+        if text := text_of(body.get(name)):
+            return text
+    details = objects(body.get("reasoning_details"))
+    return "".join(text_of(detail.get("text")) or text_of(detail.get("summary")) for detail in details)
+
+
+def _content(content: Any) -> list[AppendContent | AppendReasoning]:
+    if isinstance(content, str):
+        return [AppendContent(content)] if content else []
+    parts = chain.from_iterable(map(_part, content if isinstance(content, list) else ()))
+    return [kind("".join(part.text for part in run)) for kind, run in groupby(parts, type)]
+
+
+def _part(part: Any) -> list[AppendContent | AppendReasoning]:
+    if isinstance(part, str):
+        part = {"type": "text", "text": part}
+    if not isinstance(part, dict):
+        return []
+    if part.get("type") == "thinking":
+        thinking = part.get("thinking")
+        texts = [thinking] if isinstance(thinking, str) else [text_of(t.get("text")) for t in objects(thinking)]
+        return [AppendReasoning(text) for text in texts if text]
+    text = text_of(part.get("text"))
+    return [AppendContent(text)] if text and part.get("type", "text") in ("text", "output_text") else []

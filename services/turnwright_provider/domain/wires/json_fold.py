@@ -1,0 +1,165 @@
+"""What the folds of all wires have in common: JSON events in, deltas out, and the checks at the end of a stream."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from turnwright_core.chat.deltas import AppendContent, AppendReasoning, Delta, SetUsage
+from turnwright_core.json_text import parse_json
+from turnwright_core.runs import Usage
+from turnwright_provider.domain.classify import classify_in_stream
+from turnwright_provider.domain.error_body import tells_error
+from turnwright_provider.domain.failures import FailureClass, VendorError, failed
+from turnwright_provider.domain.halves import Joiner, whole
+from turnwright_provider.domain.model_call import Finish, VendorEvent
+from turnwright_provider.domain.sse import SseEvent
+from turnwright_provider.domain.tool_calls import ToolCallFold
+from turnwright_provider.domain.usage import merge_usage, read_usage
+
+DONE: Final = "[DONE]"
+
+WORD_CHARS_MAX: Final = 4000
+"""As much of a finish reason and of a model's name is looked at."""
+
+_IDLE_EVENTS: Final = frozenset({"ping", "heartbeat", "keepalive"})
+
+
+class JsonFold(ABC):
+    """Folds one reply out of JSON objects; a wire says what one object means."""
+
+    def __init__(self) -> None:
+        self._content = Joiner()
+        self._reasoning = Joiner()
+        self._tools = ToolCallFold()
+        self._usage: Usage | None = None
+        self._reason = ""
+        self._vendor_model = ""
+        self._chunks = 0
+        self._text_chars = 0
+        self.is_done = False
+
+    @abstractmethod
+    def chunk(self, chunk: Mapping[str, Any]) -> list[Delta]:
+        """The deltas of one object. Raises VendorError."""
+
+    @abstractmethod
+    def whole(self, body: Any) -> list[Delta]:
+        """The deltas of a reply that came as one JSON body. Raises VendorError when it is none."""
+
+    @property
+    def is_ended(self) -> bool:
+        return self.is_done or bool(self._reason)
+
+    @property
+    def has_begun(self) -> bool:
+        return self._chunks > 0
+
+    @property
+    def progress(self) -> int:
+        return self._text_chars + self._tools.chars + self.is_ended
+
+    def event(self, event: SseEvent) -> list[Delta]:
+        """The deltas of one event. Raises VendorError for an error that the server put into its stream."""
+        try:
+            return self._event(event)
+        except RecursionError:
+            raise failed(FailureClass.PROTOCOL, f"an event is nested too deeply: {event.data[:200]}") from None
+
+    def _event(self, event: SseEvent) -> list[Delta]:
+        data = event.data.strip()
+        if self.is_done or not data or event.name in _IDLE_EVENTS:
+            return []
+        if data == DONE:
+            self.is_done = True
+            return []
+        if event.name == "error":
+            raise error_in_stream(_parsed(data))
+        return self.take(self._parse(data))
+
+    def take(self, chunk: Any) -> list[Delta]:
+        """The deltas of one parsed chunk. Raises VendorError for an error object and for what is no object."""
+        if not isinstance(chunk, dict):
+            raise failed(FailureClass.PROTOCOL, f"a chunk is not an object: {str(chunk)[:100]}")
+        if tells_error(chunk):
+            raise error_in_stream(chunk)
+        self._chunks += 1
+        return self.chunk(chunk)
+
+    def flush(self) -> list[Delta]:
+        """What was held back: to be told also when the stream breaks off."""
+        deltas: list[Delta] = []
+        if thought := self._reasoning.end():
+            deltas.append(AppendReasoning(thought))
+        deltas += self._last_content(self._content.end())
+        tools = self._tools.end()
+        return deltas if tools is None else [*deltas, tools]
+
+    def close(self) -> list[VendorEvent]:
+        """The last deltas and the end. Raises VendorError for a stream that was empty or was cut."""
+        if not self._chunks:
+            raise failed(
+                FailureClass.PROTOCOL,
+                "the answer was 200 without a single event; some servers do this when the prompt is too long for them",
+            )
+        if not self.is_ended:
+            raise failed(FailureClass.SERVER, "the stream ended without a finish reason")
+        return [*self.flush(), Finish(self._reason, self._usage, self._vendor_model)]
+
+    def _last_content(self, text: str) -> list[Delta]:
+        return [AppendContent(text)] if text else []
+
+    def _parse(self, data: str) -> Any:
+        try:
+            return parse_json(data)
+        except ValueError:
+            # After chunks in good order it is a gateway's page in the middle of the stream, which passes.
+            kind = FailureClass.GATEWAY if self._chunks else FailureClass.PROTOCOL
+            raise failed(kind, f"the data of an event is not JSON: {data[:200]}") from None
+
+    # What a chunk can bring, for the wires.
+
+    def _say(self, said: str) -> Iterator[Delta]:
+        self._text_chars += len(said)
+        if text := self._content.feed(said):
+            yield AppendContent(text)
+
+    def _think(self, said: str) -> Iterator[Delta]:
+        self._text_chars += len(said)
+        if text := self._reasoning.feed(said):
+            yield AppendReasoning(text)
+
+    def _answered_by(self, model: Any) -> None:
+        self._vendor_model = self._vendor_model or whole(text_of(model))[:WORD_CHARS_MAX]
+
+    def _ends(self, reason: Any) -> None:
+        self._reason = whole(text_of(reason))[:WORD_CHARS_MAX] or self._reason
+
+    def _use(self, raw: Any) -> Iterator[Delta]:
+        """What the server says of the consumption, in one of its shapes."""
+        if isinstance(raw, dict) and raw:
+            self._usage = merge_usage(self._usage, read_usage(raw))
+            yield SetUsage(self._usage)
+
+
+def _parsed(data: str) -> Any:
+    try:
+        return parse_json(data)
+    except (ValueError, RecursionError):
+        return data
+
+
+def error_in_stream(body: Any) -> VendorError:
+    """The error for an error object in the middle of an answer."""
+    return VendorError(classify_in_stream(body))
+
+
+def objects(value: Any) -> list[Mapping[str, Any]]:
+    """The objects of a list; none where it is no list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def text_of(value: Any) -> str:
+    """A text; empty for what is none."""
+    return value if isinstance(value, str) else ""
