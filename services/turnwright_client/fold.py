@@ -14,16 +14,19 @@ from msgspec import Struct, field
 from turnwright.executor.v1 import event_pb2, executor_service_pb2, task_pb2
 from turnwright.types.v1 import entry_pb2, plan_pb2, proposal_pb2, run_pb2
 
-from turnwright_core.chat.reply import PartialReply
+from turnwright_core.chat.message import Message, Role
+from turnwright_core.chat.reply import PartialReply, partial_reply
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX
 from turnwright_core.plans.receiver import HeldPlans
 from turnwright_core.wire.deltas import delta_from_pb
+from turnwright_core.wire.messages import message_from_pb
+from turnwright_core.wire.runs import usage_from_pb
 
 Event = executor_service_pb2.WatchRunResponse
 
 
 class Partial(Struct):
-    """A message that is still streaming. Two are equal whose texts are: a snapshot tells neither calls nor usage."""
+    """A message that is still streaming. Two are equal that say the same, however it came."""
 
     turn: int
     reply: PartialReply = field(default_factory=PartialReply)
@@ -39,8 +42,8 @@ class Partial(Struct):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Partial):
             return NotImplemented
-        mine, theirs = (self.turn, self.content, self.reasoning), (other.turn, other.content, other.reasoning)
-        return mine == theirs
+        mine, theirs = (self.turn, self.reply.usage), (other.turn, other.reply.usage)
+        return mine == theirs and self.reply.message() == other.reply.message()
 
     __hash__ = None  # type: ignore[assignment] # it grows
 
@@ -113,7 +116,9 @@ def _replace(view: RunView, parts: list[event_pb2.Snapshot]) -> None:
     if last.HasField("partial"):
         pieces = [part.partial for part in parts if part.HasField("partial")]
         contents, thoughts = [piece.content for piece in pieces], [piece.reasoning for piece in pieces]
-        view.partial = Partial(last.partial.turn, PartialReply(contents, thoughts))
+        rest = message_from_pb(last.partial.message) if last.partial.HasField("message") else Message(Role.ASSISTANT)
+        reply = partial_reply(contents, thoughts, rest, usage_from_pb(last.partial.usage))
+        view.partial = Partial(last.partial.turn, reply)
 
 
 def _stream_started(view: RunView, event: Event) -> None:

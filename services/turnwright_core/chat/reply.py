@@ -86,6 +86,20 @@ class PartialReply(Struct):
         )
 
 
+def partial_reply(content: list[str], reasoning: list[str], rest: Message, usage: Usage) -> PartialReply:
+    """A reply as somebody else had it: its texts in pieces, and a message with all that is no text."""
+    return PartialReply(
+        content,
+        reasoning,
+        rest.calls,
+        usage,
+        list(rest.thinking),
+        list(rest.server_blocks),
+        list(rest.citations),
+        _extra(rest.extra) if rest.extra else {},
+    )
+
+
 def _extra(text: str) -> dict[str, Any]:
     try:
         parsed = parse_json(text)

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from msgspec.structs import replace
 from turnwright.executor.v1 import event_pb2
 from turnwright.executor.v1.executor_service_pb2 import EventBatch, WatchRunResponse
 from turnwright.types.v1 import entry_pb2
 
+from turnwright_core.chat.message import Message, Role
 from turnwright_core.chat.reply import PartialReply
 from turnwright_core.entries import Entry
 from turnwright_core.limits import CHUNK_BYTES
-from turnwright_core.runs import Loop, Run, Turn
+from turnwright_core.runs import Loop, Run, Turn, Usage
 from turnwright_core.wire.deltas import delta_to_pb
 from turnwright_core.wire.entries import entry_to_pb
+from turnwright_core.wire.messages import message_to_pb
 from turnwright_core.wire.proposals import decision_to_pb
 from turnwright_core.wire.runs import loop_to_pb, run_to_pb, turn_to_pb, usage_to_pb
 from turnwright_executor.domain.budgets import exhaustion_in
@@ -122,6 +125,15 @@ def add_partial(parts: list[event_pb2.Snapshot], turn: int, reply: PartialReply)
                 parts.append(event_pb2.Snapshot(part=len(parts), run=parts[-1].run))
             parts[-1].partial.turn = turn
             setattr(parts[-1].partial, name, text[begin : begin + PARTIAL_CHARS])
+    rest = replace(reply.message(), parts=(), reasoning="")
+    if rest != Message(Role.ASSISTANT):
+        message = message_to_pb(rest)
+        if message.ByteSize() + parts[-1].ByteSize() > CHUNK_BYTES:
+            parts.append(event_pb2.Snapshot(part=len(parts), run=parts[-1].run))
+            parts[-1].partial.turn = turn
+        parts[-1].partial.message.CopyFrom(message)
+    if reply.usage != Usage():
+        parts[-1].partial.usage.CopyFrom(usage_to_pb(reply.usage))
 
 
 def in_batches(events: Sequence[WatchRunResponse]) -> Iterator[WatchRunResponse]:

@@ -12,11 +12,36 @@ from turnwright.executor.v1 import event_pb2, executor_service_pb2, task_pb2
 from turnwright.types.v1 import delta_pb2, entry_pb2, loop_pb2, proposal_pb2, run_pb2, usage_pb2
 
 from turnwright_client import RunView
+from turnwright_core.chat.deltas import (
+    AddCitation,
+    AddServerBlock,
+    AppendContent,
+    AppendReasoning,
+    Delta,
+    MergeExtra,
+    SetThinkingBlocks,
+    SetToolCalls,
+    SetUsage,
+)
+from turnwright_core.chat.message import ServerBlock, ThinkingBlock, ToolCall
 from turnwright_core.chat.reply import PartialReply
 from turnwright_core.limits import STOCK_MESSAGE_BYTES_MAX
+from turnwright_core.runs import Usage
+from turnwright_core.wire.deltas import delta_to_pb
 from turnwright_executor.watching.events import add_partial
 
 Event = executor_service_pb2.WatchRunResponse
+DELTAS: list[Delta] = [
+    AppendContent("so"),
+    AppendReasoning("because"),
+    SetToolCalls((ToolCall("get", '{"path": "a"', id="c1"), ToolCall("sh", "", 1, signature="s", block=3))),
+    SetThinkingBlocks((ThinkingBlock("thinking", 0, text="because", signature="sig"),)),
+    SetThinkingBlocks((ThinkingBlock("thinking", 0, signature="newer"), ThinkingBlock("redacted_thinking", data="x"))),
+    AddCitation('{"url": "https://example.org"}'),
+    AddServerBlock(ServerBlock(2, '{"type": "web_search_tool_result"}')),
+    SetUsage(Usage(prompt_tokens=7, total_tokens=7, cost_usd=0.5)),
+    MergeExtra('{"id": "m1", "role": "system"}'),
+]
 PATHS = [f"log://turn_1/sh/{n}" for n in range(4)]
 
 
@@ -27,7 +52,7 @@ class Executor:
     run: run_pb2.Run = field(default_factory=run_pb2.Run)
     entries: dict[str, entry_pb2.Entry] = field(default_factory=dict)
     proposals: dict[str, proposal_pb2.Proposal] = field(default_factory=dict)
-    partial: list[str] | None = None
+    partial: PartialReply | None = None
     turn: int = 0
     seq: int = 0
 
@@ -39,10 +64,10 @@ class Executor:
         ordered = sorted(self.entries.values(), key=lambda entry: entry.position)
         groups = [ordered[i : i + part_entries] for i in range(0, len(ordered), part_entries)] or [[]]
         parts = [event_pb2.Snapshot(part=i, run=self.run, entries=group) for i, group in enumerate(groups)]
+        if self.partial is not None:
+            add_partial(parts, self.turn, self.partial)
         parts[-1].last = True
         parts[-1].proposals.extend(self.proposals.values())
-        if self.partial is not None:
-            parts[-1].partial.CopyFrom(event_pb2.PartialMessage(turn=self.turn, content="".join(self.partial)))
         cursor = task_pb2.EventCursor(epoch="e", seq=self.seq)
         return [Event(cursor=cursor, snapshot=part) for part in parts]
 
@@ -75,12 +100,12 @@ def step(  # noqa: C901 - one case for each kind of event
             loop = loop_pb2.Loop(sequence=number)
             yield executor.event(run_state=event_pb2.RunState(run=executor.run, loop=loop))
         case 5:
-            executor.turn, executor.partial = number, []
+            executor.turn, executor.partial = number, PartialReply()
             yield executor.event(stream_started=event_pb2.StreamStarted(turn=number))
         case 6 if executor.partial is not None:
-            executor.partial.append(str(number))
-            delta = delta_pb2.Delta(append_content=str(number))
-            yield executor.event(stream_delta=event_pb2.StreamDelta(turn=executor.turn, delta=delta))
+            delta = DELTAS[number % len(DELTAS)]
+            executor.partial.add(delta)
+            yield executor.event(stream_delta=event_pb2.StreamDelta(turn=executor.turn, delta=delta_to_pb(delta)))
         case 7 if executor.partial is not None:
             reply = entry_pb2.Entry(path=f"assistant://{executor.turn}", position=100 + executor.turn)
             executor.entries[reply.path] = reply

@@ -11,6 +11,7 @@ from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.types.v1 import delta_pb2 as _delta_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
+from turnwright.types.v1 import message_pb2 as _message_pb2
 from turnwright.types.v1 import plan_pb2 as _plan_pb2
 from turnwright.types.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
@@ -107,24 +108,45 @@ class PartialMessage(_message.Message):
     TURN_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
     REASONING_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
     turn: _builtins.int
     """Its turn."""
     content: _builtins.str
     """Content so far."""
     reasoning: _builtins.str
     """Reasoning so far."""
+    @_builtins.property
+    def message(self) -> _message_pb2.Message:
+        """Its calls, thinking blocks and whatever else it has beside its texts; in the last part. `parts` and `reasoning` are
+        empty there. Absent: nothing.
+        """
+
+    @_builtins.property
+    def usage(self) -> _usage_pb2.Usage:
+        """What the call has consumed so far; in the last part. Absent: the vendor has not said."""
+
     def __init__(
         self,
         *,
         turn: _builtins.int = ...,
         content: _builtins.str = ...,
         reasoning: _builtins.str = ...,
+        message: _message_pb2.Message | None = ...,
+        usage: _usage_pb2.Usage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message", b"_message", "_usage", b"_usage", "message", b"message", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "reasoning", b"reasoning", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message", b"_message", "_usage", b"_usage", "content", b"content", "message", b"message", "reasoning", b"reasoning", "turn", b"turn", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__message: _TypeAlias = _typing.Literal["message"]  # noqa: Y015
+    _WhichOneofArgType__message: _TypeAlias = _typing.Literal["_message", b"_message"]  # noqa: Y015
+    _WhichOneofReturnType__usage: _TypeAlias = _typing.Literal["usage"]  # noqa: Y015
+    _WhichOneofArgType__usage: _TypeAlias = _typing.Literal["_usage", b"_usage"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message) -> _WhichOneofReturnType__message | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__usage) -> _WhichOneofReturnType__usage | None: ...
 
 Global___PartialMessage: _TypeAlias = PartialMessage  # noqa: Y015
 
