@@ -9,15 +9,18 @@ Source: inotify(7), "Limitations and caveats"; inotify_simple (https://inotify-s
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
 import weakref
 from collections.abc import Collection
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
 import inotify_simple
-from inotify_simple import INotify, flags, masks
+from inotify_simple import flags, masks
 
 from turnwright_core.kit.logs import get_logger
 
@@ -25,7 +28,7 @@ FULL_EVERY_S: Final = 30.0
 """Seconds after which everything is looked at once more, whatever the kernel has told."""
 
 FOLDERS_MAX: Final = 4_096
-"""Most folders that are watched for one run; a project with more is looked through at each turn."""
+"""Most folders that are watched for one reader; a project with more is looked through at each turn."""
 
 _LOCAL: Final = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"})
 """File systems whose changes all come from this kernel."""
@@ -42,32 +45,28 @@ _log = get_logger("folders")
 
 
 class FolderWatch:
-    """Watches the folders of one project for one reader. Not safe for threads."""
+    """Watches the folders of one project for one reader, which is in one thread at a time."""
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._inotify: INotify | None = None
-        self._folders: dict[str, int] = {}
-        self._names: dict[int, str] = {}
-        self._identity: tuple[int, int] | None = None
+        self._queue: _Queue | None = None
+        self._seen = 0
+        """The number of the last event that this reader was told of."""
+        self.folders: frozenset[str] = frozenset()
+        """What is followed."""
         self._is_off = False
         """Whether this project cannot be watched."""
 
     def changed(self) -> Collection[str] | None:
         """The folders in which something happened since the last call; None where that is not known."""
-        if self._inotify is None:
+        if self._queue is None:
             return None
-        changed = set()
-        for event in self._inotify.read(timeout=0):
-            if event.mask & flags.Q_OVERFLOW or (event.mask & _LOST and event.wd in self._names):
-                self.forget()
-                return None
-            if event.wd in self._names:
-                changed.add(self._names[event.wd])
-        if self._identity != _identity(self._root):
+        try:
+            self._seen, changed = self._queue.changed(self._seen)
+        except _LostError:
             self.forget()
             return None
-        return changed
+        return changed & self.folders
 
     def follow(self, folders: Collection[str]) -> bool:
         """Watch these folders below the root, and no others; whether all of them were watched before.
@@ -78,40 +77,124 @@ class FolderWatch:
             self.forget()
             return False
         try:
-            return self._follow(folders)
+            return self._follow(frozenset(folders))
         except (OSError, AttributeError) as error:
             # No inotify here, no more watches for this user, a folder that is gone by now.
             _log.debug("folder_watch_refused", root=self._root, detail=str(error))
-            self._is_off = not isinstance(error, FileNotFoundError | NotADirectoryError)
+            self._is_off = not isinstance(error, FileNotFoundError | NotADirectoryError | _LostError)
             self.forget()
             return False
 
-    def _follow(self, folders: Collection[str]) -> bool:
-        if self._inotify is None:
-            self._inotify = inotify_simple.INotify(nonblocking=True)
-            weakref.finalize(self, self._inotify.close)
-            self._identity = _identity(self._root)
-        device = self._identity[0] if self._identity else -1
-        fresh = [folder for folder in folders if folder not in self._folders]
-        for folder in fresh:
-            path = os.path.join(self._root, folder)  # noqa: PTH118
-            if os.stat(path).st_dev != device or not _is_local(device):  # noqa: PTH116
-                self._is_off = True
-                self.forget()
-                return False
-            watch = self._inotify.add_watch(path, _EVENTS)
-            self._folders[folder], self._names[watch] = watch, folder
-        for folder in self._folders.keys() - set(folders):
-            watch = self._folders.pop(folder)
-            del self._names[watch]
-            self._inotify.rm_watch(watch)
-        return not fresh
+    def _follow(self, folders: frozenset[str]) -> bool:
+        if self._queue is None:
+            self._queue = _queue_of(self._root)
+            self._seen = self._queue.join(self)
+        # That another reader has a folder watched says nothing: this one may have looked into it before.
+        were_watched = folders <= self.folders
+        self.folders = folders
+        self._queue.watch(folders)
+        return were_watched
 
     def forget(self) -> None:
-        if self._inotify:
-            self._inotify.close()
-        self._inotify = None
-        self._folders, self._names = {}, {}
+        self._queue = None
+        self.folders = frozenset()
+
+
+class _LostError(OSError):
+    """Something may have happened that the kernel did not tell: the queue is closed, the next reader opens another."""
+
+
+class _Queue:
+    """What the kernel tells of one project to all of its readers in this process; closed when the last one is gone.
+
+    One for all, because a user has few of these (128), and every change is told once to each of them.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._identity = _identity(root)
+        self._lock = threading.Lock()
+        self._readers = weakref.WeakSet[FolderWatch]()
+        self._folders: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+        self._count = 0
+        self._last: dict[str, int] = {}
+        """The number of the last event in each folder where there was one, in their order."""
+        self._inotify = inotify_simple.INotify(nonblocking=True)
+        self._close = weakref.finalize(self, self._inotify.close)
+
+    @property
+    def is_lost(self) -> bool:
+        return not self._close.alive
+
+    def join(self, reader: FolderWatch) -> int:
+        """The number of the last event before the reader came."""
+        with self._lock:
+            self._readers.add(reader)
+            return self._count
+
+    def changed(self, since: int) -> tuple[int, frozenset[str]]:
+        """The number of the last event, and the folders of those after `since`. Raises _LostError."""
+        with self._lock:
+            self._read()
+            later = takewhile(lambda folder: self._last[folder] > since, reversed(self._last))
+            return self._count, frozenset(later)
+
+    def _read(self) -> None:
+        self._check()
+        for event in self._inotify.read(timeout=0):
+            if event.mask & flags.Q_OVERFLOW or (event.mask & _LOST and event.wd in self._names):
+                self._close()
+                break
+            if event.wd in self._names:
+                self._count += 1
+                folder = self._names[event.wd]
+                self._last.pop(folder, None)
+                self._last[folder] = self._count
+        if self._identity != _identity(self._root):
+            self._close()
+        self._check()
+
+    def _check(self) -> None:
+        if self.is_lost:
+            raise _LostError
+
+    def watch(self, folders: frozenset[str]) -> None:
+        """Watch these, and no others but what readers follow. Raises OSError, _LostError."""
+        with self._lock:
+            self._check()
+            for folder in folders - self._folders.keys():
+                self._add(folder)
+            for folder in self._folders.keys() - folders:
+                if not any(folder in reader.folders for reader in self._readers):
+                    self._remove(folder)
+
+    def _add(self, folder: str) -> None:
+        path = os.path.join(self._root, folder)  # noqa: PTH118
+        device = self._identity[0] if self._identity else -1
+        if os.stat(path).st_dev != device or not _is_local(device):  # noqa: PTH116
+            raise OSError(errno.EXDEV, "its changes may come from elsewhere", path)
+        watch = self._inotify.add_watch(path, _EVENTS)
+        self._folders[folder], self._names[watch] = watch, folder
+
+    def _remove(self, folder: str) -> None:
+        watch = self._folders.pop(folder)
+        self._last.pop(folder, None)
+        del self._names[watch]
+        self._inotify.rm_watch(watch)
+
+
+_queues: Final = weakref.WeakValueDictionary[str, _Queue]()
+_opening: Final = threading.Lock()
+
+
+def _queue_of(root: str) -> _Queue:
+    """The queue of a project in this process. Raises OSError where there is no more."""
+    with _opening:
+        queue = _queues.get(root)
+        if queue is None or queue.is_lost:
+            queue = _queues[root] = _Queue(root)
+        return queue
 
 
 def _identity(root: str) -> tuple[int, int] | None:

@@ -2,9 +2,11 @@
 
 import gc
 import os
+import resource
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from turnwright_executor.edge.scan import DiskScanner
 
 FOLDERS = ("", "src/", "src/deep/", "ignored/", "docs/")
 NAMES = ("a.py", "b.txt", ".gitignore")
+NO_QUEUE = "other processes of this user have taken all of its inotify instances"
 PATHS = [folder + name for folder in FOLDERS for name in NAMES]
 
 
@@ -66,7 +69,7 @@ def test_a_project_in_which_nothing_happened_is_not_looked_at(tmp_path):
     plain, told = scanner(tmp_path, **at), watched(tmp_path, **at)
     assert scan(plain) == scan(told)
     if not told._is_watched:
-        pytest.skip("other processes of this user have taken all of its inotify instances")
+        pytest.skip(NO_QUEUE)
     assert stats_of(plain) > 300
     assert stats_of(told) < 40
     (tmp_path / "folder_3" / "10.txt").write_text("more")
@@ -136,20 +139,22 @@ def test_both_find_the_same_whatever_happens(tmp_path_factory, is_repository, ro
     if is_repository:
         subprocess.run(["git", "init", "-q"], cwd=root, check=True)
         story.write(".gitignore", "ignored/\n")
-    plain, told = scanner(root), watched(root)
+    plain, told, seldom_plain, seldom_told = scanner(root), watched(root), scanner(root), watched(root)
     assert scan(plain) == scan(told)
-    for happened, doubtful in rounds:
+    for number, (happened, doubtful) in enumerate(rounds):
         for what, path, text in happened:
             with suppress(OSError):
                 getattr(story, what, lambda *_: None)(path, text)
         # Taken by both before the next thing happens.
         assert scan(plain, doubtful) == scan(told, doubtful)
+        if number % 2:
+            assert scan(seldom_plain) == scan(seldom_told)
 
 
 def test_more_events_than_the_kernel_keeps_are_a_reason_to_look_at_everything(tmp_path):
     fill(tmp_path, 10)
-    plain, told = scanner(tmp_path), watched(tmp_path)
-    scan(plain), scan(told), scan(told)
+    plain, told, other = scanner(tmp_path), watched(tmp_path), watched(tmp_path)
+    scan(plain), scan(told), scan(told), scan(other)
     kept = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     files = [tmp_path / "folder_0" / name for name in ("0.txt", "7.txt")]
     for _ in range(kept // 4 + 1):
@@ -160,6 +165,11 @@ def test_more_events_than_the_kernel_keeps_are_a_reason_to_look_at_everything(tm
     found = scan(told)
     assert found == scan(plain)
     assert "folder_5/5.txt" in [file.path for file in found.changed]
+    # All that read the queue have missed something, whoever noticed it.
+    assert scan(other) == found
+    (tmp_path / "folder_5" / "5.txt").write_text("in the light")
+    assert scan(told) == scan(other) == scan(plain)
+    assert watches() <= 1
 
 
 @pytest.mark.parametrize("stops_after", [1, 5, 20])
@@ -200,6 +210,56 @@ def test_a_file_system_that_others_may_change_is_not_watched():
     assert FolderWatch("/proc/self").follow([""]) is False
 
 
+def test_a_user_without_queues_has_everything_looked_at(tmp_path):
+    fill(tmp_path, 10)
+    plain, told = scanner(tmp_path), watched(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        assert told._watch.follow([""]) is False
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert scan(plain) == scan(told)
+    (tmp_path / "folder_5" / "5.txt").write_text("more")
+    assert scan(plain) == scan(told)
+    assert told._watch.changed() is None
+
+
+def test_a_folder_that_cannot_be_watched_is_no_matter_of_other_readers(tmp_path):
+    fill(tmp_path, 10)
+    told, other = watched(tmp_path), FolderWatch(os.path.realpath(tmp_path))
+    scan(told)
+    if not told._is_watched:
+        pytest.skip(NO_QUEUE)
+    assert other.follow(["", "gone"]) is False
+    assert told._watch.changed() == set()
+    (tmp_path / "folder_5" / "5.txt").write_text("more")
+    assert told._watch.changed() == {"folder_5"}
+
+
+def test_a_reader_that_comes_later_does_not_take_what_others_watch_for_watched_by_itself(tmp_path):
+    one, other = FolderWatch(os.path.realpath(tmp_path)), FolderWatch(os.path.realpath(tmp_path))
+    assert one.follow([""]) is False
+    if not one.follow([""]):
+        pytest.skip(NO_QUEUE)
+    assert other.follow([""]) is False
+    assert other.follow([""]) is True
+
+
+def test_a_folder_is_watched_as_long_as_somebody_follows_it(tmp_path):
+    (tmp_path / "src").mkdir()
+    one, other = FolderWatch(os.path.realpath(tmp_path)), FolderWatch(os.path.realpath(tmp_path))
+    for reader in (one, other):
+        reader.follow(["", "src"])
+    if not one.follow([""]):
+        pytest.skip(NO_QUEUE)
+    (tmp_path / "src" / "a.py").write_text("")
+    assert (one.changed(), other.changed()) == (set(), {"src"})
+    other.follow([""])
+    (tmp_path / "src" / "b.py").write_text("")
+    assert (one.changed(), other.changed()) == (set(), set())
+
+
 def watches() -> int:
     """How many of the kernel's queues this process has open."""
     links = []
@@ -209,13 +269,23 @@ def watches() -> int:
     return links.count("anon_inode:inotify")
 
 
-def test_nothing_is_left_open(tmp_path):
+def test_runs_of_one_project_share_a_queue_that_the_last_one_closes(tmp_path):
     gc.collect()
     fill(tmp_path, 10)
     before = watches()
-    told = watched(tmp_path)
-    scan(told)
+    runs = [watched(tmp_path) for _ in range(200)]
+    for run in runs:
+        scan(run)
+    if not runs[0]._is_watched:
+        pytest.skip(NO_QUEUE)
     assert watches() == before + 1
-    del told
+    (tmp_path / "folder_3" / "3.txt").write_text("more")
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(scan, runs))
+    assert [[file.path for file in each.changed] for each in found] == [["folder_3/3.txt"]] * 200
+    del runs[1:], run
+    gc.collect()
+    assert watches() == before + 1
+    runs.clear()
     gc.collect()
     assert watches() == before
