@@ -8,36 +8,27 @@ Source: rows RP05-RP07, RH01, RH03, RH05; decisions C34, C46, C47; ADR 28.
 from __future__ import annotations
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from turnwright_assembler.domain.envelope import fenced, open_tag
 from turnwright_core.entries import Entry
 from turnwright_core.events import Subkind
+from turnwright_core.plans import PlanPart, part_of
 
 if TYPE_CHECKING:
     from turnwright_assembler.domain.blocks import Block
 
 FIXED_SCHEMES: Final = frozenset({"plan", "event"})
 
-_PLAN_PATH: Final = re.compile(r"plan://(?P<plan_id>[^/]+)(?:/v(?P<version>[0-9]{1,9})/(?P<sequence>[0-9]{1,9}))?")
-
 _JSON_ESCAPES: Final = str.maketrans(
     {chr(code): f"\\u{code:04x}" for code in (*b"<>&", 0x7F, 0x85, 0x2028, 0x2029, *range(0xD800, 0xE000))}
 )
 """What can pretend to be markup, end a line, or not be said in UTF-8. In JSON it stands in strings only."""
-
-
-class PlanPart(Struct, frozen=True):
-    """The latest version of a plan, or with a `sequence` above 0 what was added to a version."""
-
-    plan_id: str
-    version: int
-    sequence: int = 0
 
 
 class EventPart(Struct, frozen=True):
@@ -49,14 +40,11 @@ class EventPart(Struct, frozen=True):
 
 
 def plan_part(entry: Entry) -> PlanPart | None:
-    """What a plan's entry is; None for a version that was replaced."""
-    found = _PLAN_PATH.fullmatch(entry.path)
-    if found is None:
-        return None
-    if found["sequence"]:
-        return PlanPart(found["plan_id"], int(found["version"]), int(found["sequence"]))
-    version = entry.attributes.get("version")
-    return PlanPart(found["plan_id"], version if type(version) is int else 1)
+    """A plan with its latest version, or a delta; None for a version that was replaced."""
+    part = part_of(entry.path)
+    if part.sequence:
+        return part
+    return None if part.version else replace(part, version=entry.attributes["version"])
 
 
 def event_of(entry: Entry) -> EventPart | None:

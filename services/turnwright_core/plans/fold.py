@@ -8,13 +8,10 @@ order in which the run first saw the plans that it has (AP25).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from msgspec import Struct, field
 
-from turnwright_core.plans.plan import SCHEME
-
-_PREFIX: Final = f"{SCHEME}://"
+from turnwright_core.plans.plan import part_of
 
 
 class PlanMove(Struct, frozen=True):
@@ -38,34 +35,26 @@ class PlanHeads(Struct):
 
     def changed(self, path: str, position: int, *, is_new: bool) -> tuple[PlanMove, ...]:
         """Which plans an entry moves that appeared or changed."""
-        plan_id, below = _parsed(path)
-        if not plan_id:
+        part = part_of(path)
+        moved = PlanMove(part.plan_id)
+        if part.version:
+            # A delta never changes; it is archived with the version that it belongs to.
+            return (moved,) if part.sequence and is_new else ()
+        if not part.plan_id:
             return ()
-        if below:
-            # What was added never changes; it is archived with the version that it belongs to.
-            return (PlanMove(plan_id),) if "/" in below and is_new else ()
-        before, self.positions[plan_id] = self.positions.get(plan_id, position), position
-        moved = PlanMove(plan_id)
-        return (moved,) if before == position else (PlanMove(plan_id, is_removed=True), moved)
+        before, self.positions[part.plan_id] = self.positions.get(part.plan_id, position), position
+        return (moved,) if before == position else (PlanMove(part.plan_id, is_removed=True), moved)
 
     def left(self, path: str) -> tuple[PlanMove, ...]:
         """Which plans an entry moves that left the view."""
-        plan_id, below = _parsed(path)
-        if not plan_id:
+        part = part_of(path)
+        if part.version:
+            return (PlanMove(part.plan_id),) if part.sequence and part.plan_id in self.positions else ()
+        if not part.plan_id:
             return ()
-        if below:
-            return (PlanMove(plan_id),) if "/" in below and plan_id in self.positions else ()
-        self.positions.pop(plan_id, None)
-        return (PlanMove(plan_id, is_removed=True),)
+        self.positions.pop(part.plan_id, None)
+        return (PlanMove(part.plan_id, is_removed=True),)
 
     def in_order(self) -> list[str]:
         """The identities of the plans, first seen first."""
         return sorted(self.positions, key=self.positions.__getitem__)
-
-
-def _parsed(path: str) -> tuple[str, str]:
-    """The plan that an entry belongs to, and what stands below it; empty where there is none."""
-    if not path.startswith(_PREFIX):
-        return "", ""
-    plan_id, _, below = path.removeprefix(_PREFIX).partition("/")
-    return plan_id, below

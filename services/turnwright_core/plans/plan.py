@@ -19,6 +19,8 @@ SCHEME: Final = "plan"
 PLAN_ID: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS_MAX}}}")
 """What a plan_id is, whole."""
 
+_PART: Final = re.compile(rf"{SCHEME}://([^/]+)(?:/v([0-9]+)(?:/([0-9]+))?)?")
+
 
 class PlanKind(IntEnum):
     """What a plan's body is; the numbers are those of the contract."""
@@ -46,6 +48,21 @@ class Plan(Struct, frozen=True):
     mode: str = ""
     deltas: tuple[PlanDelta, ...] = ()
     update_ms: int = 0
+
+
+class PlanPart(Struct, frozen=True):
+    """What an entry is of a plan: the plan itself, a version that is kept, or with a sequence a delta of one."""
+
+    plan_id: str = ""
+    """Empty: the entry is of no plan."""
+    version: int = 0
+    sequence: int = 0
+
+
+def part_of(path: str) -> PlanPart:
+    """What the entry at a path is of a plan."""
+    found = _PART.fullmatch(path)
+    return PlanPart(found[1], int(found[2] or 0), int(found[3] or 0)) if found else PlanPart()
 
 
 def plan_path(plan_id: str) -> str:

@@ -41,6 +41,7 @@ from turnwright_core.plans import (
     PlanKind,
     delta_path,
     items_of,
+    part_of,
     plan_path,
     version_path,
 )
@@ -51,7 +52,6 @@ from turnwright_store.app.writing import apply_writes, check_writes
 from turnwright_store.domain import events
 from turnwright_store.domain.checks import check_name, page_size
 from turnwright_store.domain.pages import page_of, place_of
-from turnwright_store.domain.scheme_rules import PLAN_NUMBER_MAX
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import plans as rows
@@ -60,7 +60,6 @@ from turnwright_store.sql.runs import RunRow, get_run
 from turnwright_store.sql.views import find_shown
 
 _MODE: Final = re.compile(rf"[^\s\x00-\x1f\x7f-\x9f\ud800-\udfff]{{0,{NAME_CHARS_MAX}}}")
-_VERSION: Final = re.compile(r"/v([0-9]{1,9})(?:/([0-9]{1,9}))?\Z")
 
 
 class Writing(Struct, frozen=True):
@@ -80,30 +79,31 @@ class _Seen(Struct, frozen=True):
     version: int
     deltas: list[PlanRow]
 
-
-def _numbers(piece: PlanRow) -> tuple[int, int]:
-    """Version and sequence in a path; 0 where there is none."""
-    found = _VERSION.search(piece.path)
-    return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
+    @property
+    def deltas_bytes(self) -> int:
+        return sum(delta.body_size_bytes for delta in self.deltas)
 
 
-def version_of(piece: PlanRow) -> int:
-    """The version that the attributes of a plan say; 1 where it was written without, or with what is none."""
-    version = json.loads(piece.attributes).get("version")
-    return version if type(version) is int and 1 <= version <= PLAN_NUMBER_MAX else 1
+def _version_of(head: PlanRow) -> int:
+    version: int = json.loads(head.attributes)["version"]
+    return version
+
+
+def _sequence_of(delta: PlanRow) -> int:
+    return part_of(delta.path).sequence
 
 
 def _see(connection: Connection, run: RunRow, plan_id: str, version: int = 0) -> _Seen | None:
     """A plan by its latest version, or another one that is kept. What other versions there are is not looked at."""
     head = rows.find_piece(connection, run.id, plan_path(plan_id))
-    if version and not (head and version_of(head) == version):
+    if version and not (head and _version_of(head) == version):
         head = rows.find_piece(connection, run.id, version_path(plan_id, version))
-    return _with_deltas(connection, run, plan_id, head, version or version_of(head)) if head else None
+    return _with_deltas(connection, run, plan_id, head, version or _version_of(head)) if head else None
 
 
 def _with_deltas(connection: Connection, run: RunRow, plan_id: str, head: PlanRow, version: int) -> _Seen:
     deltas = rows.pieces_under(connection, run.id, version_path(plan_id, version))
-    return _Seen(head, version, sorted(deltas, key=lambda piece: _numbers(piece)[1]))
+    return _Seen(head, version, sorted(deltas, key=_sequence_of))
 
 
 def _present(connection: Connection, run: RunRow, plan_id: str) -> _Seen:
@@ -146,9 +146,9 @@ def set_plan(tx: Transaction, rules: StoreRules, by: Writing, plan: Plan) -> tup
     run = _run_for(tx, by)
     _check_evidence(tx.connection, run, items)
     seen = _see(tx.connection, run, plan.plan_id)
-    others = [piece for piece in rows.live_pieces(tx.connection, run.id) if _plan_id(piece) != plan.plan_id]
-    check_count("plans", len({_plan_id(piece) for piece in others}) + 1, PLANS_MAX)
-    _check_together(others, len(plan.body.encode()))
+    others = rows.plans_beside(tx.connection, run.id, plan_path(plan.plan_id))
+    check_count("plans", others.count + 1, PLANS_MAX)
+    _check_together(others.size_bytes + len(plan.body.encode()))
     plan = replace(plan, version=_next_version(tx.connection, run, plan.plan_id, seen), deltas=(), update_ms=tx.now_ms)
     write = EntryWrite(
         plan_path(plan.plan_id),
@@ -182,13 +182,9 @@ def _written(
 def _next_version(connection: Connection, run: RunRow, plan_id: str, seen: _Seen | None) -> int:
     """One more than any version that this run has ever seen: they are all kept."""
     if seen:
-        version = seen.version + 1
-    else:
-        kept = rows.pieces_under(connection, run.id, plan_path(plan_id))
-        version = max((_numbers(piece)[0] for piece in kept), default=0) + 1
-    if version > PLAN_NUMBER_MAX:
-        raise _full(plan_id, "versions", PLAN_NUMBER_MAX, version, "items", "Give the plan another plan_id.")
-    return version
+        return seen.version + 1
+    kept = rows.pieces_under(connection, run.id, plan_path(plan_id))
+    return max((part_of(piece.path).version for piece in kept), default=0) + 1
 
 
 def _keep(plan_id: str, seen: _Seen, writer: Tier) -> list[EntryWrite]:
@@ -209,12 +205,10 @@ def update_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str, t
     if not size:
         raise invalid("delta", "A delta needs some text.")
     seen = _present(tx.connection, run, plan_id)
-    deltas = seen.deltas
-    _check_room(plan_id, deltas, size)
-    _check_together(rows.live_pieces(tx.connection, run.id), size)
-    sequence = _numbers(deltas[-1])[1] + 1 if deltas else 1
-    if sequence > PLAN_NUMBER_MAX:
-        raise _full(plan_id, "deltas", PLAN_NUMBER_MAX, sequence, "items")
+    _check_room(plan_id, seen, size)
+    others = rows.plans_beside(tx.connection, run.id, plan_path(plan_id))
+    _check_together(others.size_bytes + seen.head.body_size_bytes + seen.deltas_bytes + size)
+    sequence = _sequence_of(seen.deltas[-1]) + 1 if seen.deltas else 1
     attributes = to_attributes_json({"version": seen.version, "sequence": sequence})
     write = EntryWrite(
         delta_path(plan_id, seen.version, sequence),
@@ -226,21 +220,16 @@ def update_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str, t
     return replace(plan, deltas=(*plan.deltas, PlanDelta(sequence, text, tx.now_ms))), cursor
 
 
-def _check_room(plan_id: str, deltas: Sequence[PlanRow], size: int) -> None:
-    if len(deltas) >= PLAN_DELTAS_MAX:
-        raise _full(plan_id, "deltas", PLAN_DELTAS_MAX, len(deltas) + 1, "items")
-    total = sum(piece.body_size_bytes for piece in deltas) + size
+def _check_room(plan_id: str, seen: _Seen, size: int) -> None:
+    if len(seen.deltas) >= PLAN_DELTAS_MAX:
+        raise _full(plan_id, PLAN_DELTAS_MAX, len(seen.deltas) + 1, "items")
+    total = seen.deltas_bytes + size
     if total > PLAN_DELTAS_BYTES_MAX:
-        raise _full(plan_id, "deltas", PLAN_DELTAS_BYTES_MAX, total, "bytes")
+        raise _full(plan_id, PLAN_DELTAS_BYTES_MAX, total, "bytes")
 
 
-def _plan_id(piece: PlanRow) -> str:
-    return piece.path.removeprefix(rows.PREFIX).partition("/")[0]
-
-
-def _check_together(pieces: Sequence[PlanRow], more: int) -> None:
+def _check_together(total: int) -> None:
     """Refuse what makes the plans of a run too long together: all of them stand in each packet."""
-    total = sum(piece.body_size_bytes for piece in pieces) + more
     if total > PLANS_BYTES_MAX:
         message = f"The plans of this run would have {total} bytes together; the limit is {PLANS_BYTES_MAX}."
         cure = "Set one of them again, shorter, or remove one."
@@ -249,12 +238,12 @@ def _check_together(pieces: Sequence[PlanRow], more: int) -> None:
         )
 
 
-_ANEW: Final = "Set the whole plan again, with what was added to it."
-
-
-def _full(plan_id: str, field: str, limit: int, actual: int, unit: str, cure: str = _ANEW) -> Exception:
-    message = f"The {field} of the plan {plan_id!r} would have {actual} {unit}; the limit is {limit}. {cure}"
-    return fault(Reason.LIMIT_EXCEEDED, message, field=field, limit=limit, actual=actual, unit=unit)
+def _full(plan_id: str, limit: int, actual: int, unit: str) -> Exception:
+    message = (
+        f"The deltas of the plan {plan_id!r} would have {actual} {unit}; the limit is {limit}. Set the whole plan "
+        "again, with what was added to it."
+    )
+    return fault(Reason.LIMIT_EXCEEDED, message, field="deltas", limit=limit, actual=actual, unit=unit)
 
 
 def remove_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str) -> Cursor:
@@ -262,7 +251,7 @@ def remove_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str) -
     check_name("plan_id", plan_id, PLAN_ID)
     run = _run_for(tx, by)
     seen = _present(tx.connection, run, plan_id)
-    kind = _kind(json.loads(seen.head.attributes).get("kind"))
+    kind = _kind_of(json.loads(seen.head.attributes))
     remove = EntryWrite(plan_path(plan_id), RemoveEntry(), by.writer)
     writes = [*_keep(plan_id, seen, by.writer), remove]
     return _written(tx, rules, by, run, writes, events.plan_removed(plan_id, seen.version, kind))
@@ -283,25 +272,17 @@ def _plan(connection: Connection, plan_id: str, seen: _Seen) -> Plan:
     said: dict[str, Any] = json.loads(seen.head.attributes)
     return Plan(
         plan_id,
-        _kind(said.get("kind")),
+        _kind_of(said),
         seen.head.body,
         seen.version,
-        _mode(said.get("mode")),
-        tuple(
-            PlanDelta(_numbers(piece)[1], text, piece.create_ms) for piece, text in zip(seen.deltas, texts, strict=True)
-        ),
+        said["mode"],
+        tuple(PlanDelta(_sequence_of(row), text, row.create_ms) for row, text in zip(seen.deltas, texts, strict=True)),
         seen.head.create_ms,
     )
 
 
-def _kind(name: object) -> PlanKind:
-    """The kind that attributes say; Markdown where they do not."""
-    return PlanKind.__members__.get(str(name).upper(), PlanKind.MARKDOWN)
-
-
-def _mode(word: object) -> str:
-    """The mode that attributes say; none where it is no word: entries of older stores may say anything."""
-    return word if isinstance(word, str) and _MODE.fullmatch(word) else ""
+def _kind_of(said: dict[str, Any]) -> PlanKind:
+    return PlanKind[said["kind"].upper()]
 
 
 def list_plans(connection: Connection, address: RunRef, size: int, token: str) -> tuple[list[Plan], str]:
@@ -314,10 +295,10 @@ def list_plans(connection: Connection, address: RunRef, size: int, token: str) -
 
 
 def _plan_under(connection: Connection, run: RunRow, head: PlanRow) -> Plan:
-    plan_id = head.path.removeprefix(rows.PREFIX)
+    plan_id = part_of(head.path).plan_id
     (body,) = rows.bodies_of(connection, [head])
     head = replace(head, body=body)
-    return _plan(connection, plan_id, _with_deltas(connection, run, plan_id, head, version_of(head)))
+    return _plan(connection, plan_id, _with_deltas(connection, run, plan_id, head, _version_of(head)))
 
 
 def _weight(plan: Plan) -> int:

@@ -1,58 +1,27 @@
-"""What the entries of some schemes must be, beyond the rules of every entry: plans and events.
+"""What events must be, beyond the rules of every entry; plans are entries that only their rpcs write.
 
-A plan is the entry `plan://{plan_id}`. Its versions that were replaced are `plan://{plan_id}/v{version}`, and what was
-added to a version is `plan://{plan_id}/v{version}/{sequence}`. An event is `event://turn_{n}/{subkind}/{slug}`; what
-it tells stands in its attributes. Source: rows RP02, RH01, RH02; architecture 9.
+An event is `event://turn_{n}/{subkind}/{slug}`; what it tells stands in its attributes.
+Source: rows RH01, RH02; architecture 9.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from turnwright_core.checks import check_bytes, check_chars, invalid, over_limit
-from turnwright_core.entries import SetEntry, State
+from turnwright_core.checks import check_chars, invalid, over_limit
+from turnwright_core.entries import SetEntry
 from turnwright_core.events import EVENT_SUBKINDS, payload_bytes
-from turnwright_core.limits import (
-    EVENT_PAYLOAD_BYTES_MAX,
-    EVENT_SOURCE_CHARS_MAX,
-    PLAN_BODY_BYTES_MAX,
-    PLAN_DELTA_BYTES_MAX,
-)
-from turnwright_core.plans import PLAN_ID
+from turnwright_core.limits import EVENT_PAYLOAD_BYTES_MAX, EVENT_SOURCE_CHARS_MAX
 
-PLAN_NUMBER_MAX: Final = 999_999_999
-"""Highest version of a plan, and highest number of a delta."""
-
-_PLAN_PATH: Final = re.compile(rf"plan://{PLAN_ID.pattern}(?:/v[1-9][0-9]{{0,8}}(?P<delta>/[1-9][0-9]{{0,8}})?)?")
 _EVENT_PATH: Final = re.compile(r"event://turn_(?:0|[1-9][0-9]*)/(?P<subkind>[a-z_]+)/.+", re.DOTALL)
 
 
 def check_entry(scheme: str, path: str, change: SetEntry) -> None:
     """Refuse what the scheme of an entry does not allow. Raises INVALID_FIELD, LIMIT_EXCEEDED."""
-    rule = _RULES.get(scheme)
-    if rule is not None:
-        rule(path, change)
-
-
-def _check_plan(path: str, change: SetEntry) -> None:
-    found = _PLAN_PATH.fullmatch(path)
-    if found is None:
-        raise invalid(
-            "path",
-            f"{path!r} is not a plan: use plan://{{plan_id}} with a plan_id of {PLAN_ID.pattern}, or a version or "
-            "delta of one, plan://{plan_id}/v{version}/{sequence}.",
-        )
-    if change.state is State.STREAMING:
-        raise invalid("state", f"{path} cannot stream: a plan is written whole.")
-    if change.body is None:
-        return
-    if found["delta"]:
-        check_bytes("delta", change.body, PLAN_DELTA_BYTES_MAX)
-    else:
-        check_bytes("body", change.body, PLAN_BODY_BYTES_MAX)
+    if scheme == "event":
+        _check_event(path, change)
 
 
 def _check_event(path: str, change: SetEntry) -> None:
@@ -96,6 +65,3 @@ def _event_of(attributes_json: str) -> dict[str, Any] | None:
         return None
     event = attributes.get("event") if isinstance(attributes, dict) else None
     return event if isinstance(event, dict) else None
-
-
-_RULES: Final[Mapping[str, Callable[[str, SetEntry], None]]] = {"plan": _check_plan, "event": _check_event}

@@ -6,16 +6,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Select, and_, bindparam, select
+from sqlalchemy import ColumnElement, Select, and_, bindparam, case, func, not_, select
 
 from turnwright_core.entries import Visibility
+from turnwright_core.plans import SCHEME
 from turnwright_store.ports import Connection
 from turnwright_store.sql.keys import is_version
 from turnwright_store.sql.tables import versions, views
 
 _PLANS_A_STATEMENT: Final = 100
 
-PREFIX: Final = "plan://"
+_ALL: Final = {"low": f"{SCHEME}://", "high": f"{SCHEME}://\U0010ffff"}
 
 _AFTER_SLASH: Final = "0"
 """The character after `/`: where the paths that begin with a slash end."""
@@ -33,6 +34,13 @@ class PlanRow(Struct, frozen=True):
     """Id of the version of the entry."""
     body: str = ""
     """Read with the piece where one is asked for by its path."""
+
+
+class PlansBeside(Struct, frozen=True):
+    """The plans of a run but one: how many, and their bytes with the deltas of their latest versions."""
+
+    count: int
+    size_bytes: int
 
 
 # Plans live in their run's scope, so that each view pins a version.
@@ -58,16 +66,20 @@ def _below(low: str, high: str) -> ColumnElement[bool]:
 _CURRENT: Final = _PIECE.where(views.c.to_rev.is_(None))
 _BY_PATH: Final = _CURRENT.where(views.c.path == bindparam("wanted")).add_columns(versions.c.body)
 _UNDER: Final = _CURRENT.where(_below("low", "high")).order_by(views.c.path)
-_LIVE: Final = _CURRENT.where(_below("low", "high"), views.c.visibility != int(Visibility.ARCHIVED))
+# Deltas and earlier versions have a slash behind the identity.
+_IS_HEAD: Final = views.c.path.not_like(f"{SCHEME}://%/%")
 _HEADS: Final = (
-    _CURRENT.where(
-        views.c.path > bindparam("after"),
-        _below("low", "high"),
-        # Deltas and earlier versions have a slash behind the identity.
-        views.c.path.not_like(f"{PREFIX}%/%"),
-    )
+    _CURRENT.where(views.c.path > bindparam("after"), _below("low", "high"), _IS_HEAD)
     .order_by(views.c.path)
     .limit(bindparam("page"))
+)
+_BESIDE: Final = _CURRENT.with_only_columns(
+    func.count(case((_IS_HEAD, 1))), func.coalesce(func.sum(versions.c.body_size_bytes), 0)
+).where(
+    _below("low", "high"),
+    views.c.visibility != int(Visibility.ARCHIVED),
+    views.c.path != bindparam("own"),
+    not_(_below("own_low", "own_high")),
 )
 _BODIES: Final = select(versions.c.id, versions.c.body).where(versions.c.id.in_(bindparam("ids", expanding=True)))
 
@@ -91,14 +103,17 @@ def pieces_under(connection: Connection, run_id: int, path: str) -> list[PlanRow
     return _pieces(connection.execute(_UNDER, values))
 
 
-def live_pieces(connection: Connection, run_id: int) -> list[PlanRow]:
-    """All plans of a run as they are now, with the deltas of their latest versions."""
-    return _pieces(connection.execute(_LIVE, {"run_id": run_id, "low": PREFIX, "high": f"{PREFIX}\U0010ffff"}))
+def plans_beside(connection: Connection, run_id: int, path: str) -> PlansBeside:
+    """What a run has beside the plan at a path."""
+    own = {"own": path, "own_low": f"{path}/", "own_high": f"{path}{_AFTER_SLASH}"}
+    ((count, size),) = connection.execute(_BESIDE, {"run_id": run_id, **_ALL, **own})
+    # PostgreSQL adds up big integers to a decimal.
+    return PlansBeside(count, int(size))
 
 
 def plan_heads(connection: Connection, run_id: int, after: str) -> Iterator[PlanRow]:
     """The plans that a run sees, by path, those after a path."""
-    values = {"run_id": run_id, "low": PREFIX, "high": f"{PREFIX}\U0010ffff", "page": _PLANS_A_STATEMENT}
+    values = {"run_id": run_id, **_ALL, "page": _PLANS_A_STATEMENT}
     while found := _pieces(connection.execute(_HEADS, {**values, "after": after})):
         yield from found
         after = found[-1].path

@@ -5,11 +5,9 @@ import json
 
 import pytest
 from msgspec.structs import replace
-from sqlalchemy import text
 from turnwright.store.v1 import write_pb2
 from turnwright.types.v1 import entry_pb2, plan_pb2
 
-from contract.store.counting import connected
 from contract.store.harness import ARCHIVED, POSTGRESQL_ONLY, VISIBLE, Client, Run, remove, set_, start_store
 from turnwright_core.entries import (
     AppendEntry,
@@ -25,7 +23,6 @@ from turnwright_core.entries import (
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.entries import write_to_pb
 from turnwright_store.app.writing import written_paths
-from turnwright_store.domain.scheme_rules import check_entry
 
 pytestmark = pytest.mark.asyncio
 
@@ -277,20 +274,6 @@ async def test_a_run_has_a_hundred_plans_at_most(run):
     await set_plan(run, "x", "more")
 
 
-@pytest.fixture
-def as_plans(run, db, tmp_path):
-    """Stores took plans as entries before there was one door: writes entries, then makes plans of them."""
-
-    async def write(*entries):
-        await run.write(*(set_(f"known://{path}", *said) for path, *said in entries))
-        with connected(db, tmp_path) as connection:
-            for table, scheme in (("entries", ", scheme = 'plan'"), ("views", "")):
-                renamed = f"path = replace(path, 'known://', 'plan://'){scheme} WHERE path LIKE 'known://main%'"
-                connection.execute(text(f"UPDATE {table} SET {renamed}"))
-
-    return write
-
-
 @pytest.mark.parametrize("character", ["a", "é", "😀"])
 async def test_a_plan_has_at_most_98304_bytes(run, character):
     """RP02: bytes of UTF-8, not characters."""
@@ -482,37 +465,6 @@ async def test_a_malformed_plan_is_refused(run, plan, field):
     assert await run.view() == before
 
 
-@pytest.mark.parametrize(
-    "attributes",
-    [
-        '{"version":4294967296}',
-        '{"version":true,"kind":5,"mode":{"a":1}}',
-        '{"version":"2","mode":"\\ud800"}',
-        '{"mode":"two words"}',
-    ],
-)
-async def test_a_plan_that_was_written_as_an_entry_says_what_it_likes_and_can_be_read(run, attributes, as_plans):
-    await as_plans(("main", "x", attributes))
-    await update_plan(run, "more")
-    listed = (await run.client.call("ListPlans", **run.address)).plans
-    assert [(plan.body, plan.version, plan.mode, len(plan.deltas)) for plan in listed] == [("x", 1, "", 1)]
-    assert (await set_plan(run, "y")).version == 2
-
-
-@pytest.mark.parametrize("path", ["plan://main/v1000000000", "plan://main/v1/1000000000"])
-async def test_the_numbers_of_plans_have_nine_digits(path):
-    with pytest.raises(TurnwrightError) as caught:
-        check_entry("plan", path, SetEntry("x"))
-    assert caught.value.metadata["field"] == "path"
-
-
-async def test_a_plan_has_no_number_after_the_highest(run, as_plans):
-    await as_plans(("main", "x", '{"version":999999999}'), ("main/v999999999/999999999", "d"))
-    for more in (set_plan(run, "y"), update_plan(run, "d")):
-        error = await refused(more)
-        assert (error.reason, error.metadata["limit"]) == (Reason.LIMIT_EXCEEDED, "999999999")
-
-
 async def test_a_repeated_request_is_answered_as_the_first(run):
     fields = {**run.address, **WRITER, "request_id": "once"}
     await set_plan(run, "x")
@@ -560,24 +512,3 @@ async def test_a_stale_fence_is_refused(run):
     ]
     assert [(await refused(call)).reason for call in calls] == [Reason.LEASE_LOST] * 3
     assert told(await get_plan(run))[2:] == (1, "", "x", [])
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "field"),
-    [
-        ("plan://a b", "x", "path"),
-        ("plan://a/b", "x", "path"),
-        ("plan://a/v0", "x", "path"),
-        ("plan://a/v1/1/1", "x", "path"),
-        ("plan://a", "x" * (BODY_MAX + 1), "body"),
-        ("plan://a/v1", "x" * (BODY_MAX + 1), "body"),
-        ("plan://a/v1/1", "x" * (DELTA_MAX + 1), "delta"),
-    ],
-)
-async def test_an_entry_of_a_plan_has_the_same_caps(run, path, body, field):
-    """RP02."""
-    with pytest.raises(TurnwrightError) as caught:
-        check_entry("plan", path, SetEntry(body))
-    assert caught.value.metadata["field"] == field
-    await refused(run.write(set_(path, body)))
-    assert await run.entry(path) is None

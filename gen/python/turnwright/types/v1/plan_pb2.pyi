@@ -174,7 +174,7 @@ class Plan(_message.Message):
     write empty where `items` says it. INVALID_ARGUMENT, reason INVALID_FIELD, names the first item that is none.
     """
     version: _builtins.int
-    """1-based version: each replacement raises it. Never reused in a run, also not after a removal. At most 999999999."""
+    """1-based version: each replacement raises it. Never reused in a run, also not after a removal."""
     mode: _builtins.str
     """The mode that it was written in, a word of at most 128 characters; empty when nobody said."""
     @_builtins.property
