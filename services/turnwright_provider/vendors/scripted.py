@@ -9,12 +9,22 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from turnwright_core.chat.deltas import AppendContent, SetUsage
+from msgspec.structs import replace
+
+from turnwright_core.chat.deltas import (
+    AppendContent,
+    AppendReasoning,
+    Delta,
+    SetThinkingBlocks,
+    SetToolCalls,
+    SetUsage,
+)
+from turnwright_core.chat.message import ThinkingBlock, ToolCall
 from turnwright_core.runs import Usage
 from turnwright_provider.domain.failures import FailureClass, VendorError, failed
 from turnwright_provider.domain.model_call import Finish, ModelCall, VendorEvent
@@ -51,15 +61,16 @@ class ScriptedVendor:
         reply = await self._reply(call)
         if failure := reply.failure_of(attempt):
             raise VendorError(failure)
-        text = reply.text or ""
         await self._sleep(reply.after_ms / 1000)
-        for start in range(0, len(text), reply.chunk_chars):
-            if start:
+        is_first = True
+        for delta in deltas_of(reply):
+            if not is_first:
                 await self._sleep(reply.delay_ms / 1000)
-            yield AppendContent(text[start : start + reply.chunk_chars])
-        usage = _usage(call, text)
+            is_first = False
+            yield delta
+        usage = _usage(call, reply)
         yield SetUsage(usage)
-        yield Finish("stop", usage, call.model)
+        yield Finish(reply.finish or _finish(reply), usage, call.model)
 
     async def check(self, models: Sequence[str]) -> list[str]:
         return [await asyncio.to_thread(self._problem, model) for model in models]
@@ -106,7 +117,31 @@ def _parsed(path: Path, _inode: int, _mtime_ns: int, _bytes: int) -> tuple[Scrip
     return parse_script(path.read_text(encoding="utf-8"))
 
 
-def _usage(call: ModelCall, text: str) -> Usage:
+def deltas_of(reply: ScriptedReply) -> Iterator[Delta]:
+    """The reply as increments; calls grow as other vendors' do."""
+    calls: list[ToolCall] = []
+    for block, section in enumerate(reply.sections or ()):
+        options = section.options
+        if section.kind == "call":
+            signature = options.get("signature", "")
+            call = ToolCall(options["name"], "", len(calls), options.get("id", ""), "", signature, block)
+            yield SetToolCalls((*calls, call))
+            calls.append(replace(call, arguments=section.text))
+            yield SetToolCalls(tuple(calls))
+            continue
+        append = AppendContent if section.kind == "text" else AppendReasoning
+        for start in range(0, len(section.text), reply.chunk_chars):
+            yield append(section.text[start : start + reply.chunk_chars])
+        if section.kind == "thinking":
+            yield SetThinkingBlocks((ThinkingBlock(**{"type": "thinking", **options}, index=block, text=section.text),))
+
+
+def _finish(reply: ScriptedReply) -> str:
+    return "tool_calls" if any(section.kind == "call" for section in reply.sections or ()) else "stop"
+
+
+def _usage(call: ModelCall, reply: ScriptedReply) -> Usage:
     prompt = math.ceil(sum(len(message.text) for message in call.messages) / CHARS_PER_TOKEN)
-    completion = math.ceil(len(text) / CHARS_PER_TOKEN)
-    return Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
+    completion = math.ceil(sum(len(section.text) for section in reply.sections or ()) / CHARS_PER_TOKEN)
+    figures: dict[str, Any] = {"prompt_tokens": prompt, "completion_tokens": completion, **reply.usage}
+    return Usage(total_tokens=figures["prompt_tokens"] + figures["completion_tokens"], **figures)

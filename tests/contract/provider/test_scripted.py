@@ -2,6 +2,10 @@
 
 import pytest
 
+from turnwright_core.chat.message import ThinkingBlock, ToolCall
+from turnwright_core.chat.reply import PartialReply
+from turnwright_core.wire.deltas import delta_from_pb
+
 SCRIPT = """\
 === reply chunk_chars=4 delay_ms=0 ===
 
@@ -48,6 +52,51 @@ async def test_the_reply_is_chosen_by_the_index_of_the_call(provider, scripts):
         (3, "gateway"),
     ]
     assert second.retries[2].detail == "bad gateway"
+
+
+CALLS = """\
+=== reply chunk_chars=4 delay_ms=0 cached_tokens=5 prompt_tokens=20 cost_usd=0.002 ===
+Let us see.
+=== reasoning ===
+First look.
+=== thinking signature=c2lnbmVk+/ id=t1 ===
+Where is it?
+=== call name=get id=v1 ===
+{"path": "a.py"}
+=== call name=sh ===
+{"command": "ls"}
+=== text ===
+ Done.
+=== reply finish=length delay_ms=0 ===
+Cut
+"""
+
+
+@pytest.mark.asyncio
+async def test_a_script_writes_calls_thinking_usage_and_finish_reasons(provider, scripts):
+    (scripts / "calls.txt").write_text(CALLS)
+    client = await provider(scripted_dir=scripts)
+    heard = await client.generate("scripted/calls", call_index=0)
+    reply = PartialReply()
+    for part in heard.parts:
+        if part.HasField("delta"):
+            reply.add(delta_from_pb(part.delta))
+
+    assert (reply.text, reply.thoughts) == ("Let us see. Done.", "First look.Where is it?")
+    assert reply.thinking == [ThinkingBlock("thinking", 2, "t1", "Where is it?", "c2lnbmVk+/")]
+    assert reply.calls == (
+        ToolCall("get", '{"path": "a.py"}', 0, "v1", block=3),
+        ToolCall("sh", '{"command": "ls"}', 1, block=4),
+    )
+    usage = heard.finish.usage
+    assert (usage.prompt_tokens, usage.cached_tokens, usage.cost_usd, heard.finish.reason) == (
+        20,
+        5,
+        0.002,
+        "tool_calls",
+    )
+    cut = (await client.generate("scripted/calls", call_index=1)).finish
+    assert (cut.reason, cut.cut) == ("length", True)
 
 
 @pytest.mark.asyncio

@@ -21,7 +21,7 @@ from turnwright_provider.domain.names import is_listed, listed_models
 from turnwright_provider.domain.overflow import is_context_exceeded
 from turnwright_provider.domain.redact import redact
 from turnwright_provider.domain.retry import RetryPolicy, retry_after_s
-from turnwright_provider.domain.scripts import ScriptedReply, ScriptError, parse_script
+from turnwright_provider.domain.scripts import ScriptedReply, ScriptedSection, ScriptError, parse_script
 from unit.provider.overflows import OTHERS, OVERFLOWS
 
 # ---- Context overflow (RU220) and classes
@@ -320,8 +320,9 @@ def test_a_script_is_replies_with_their_pace_and_errors():
     )
     replies = parse_script(text)
 
-    assert [reply.text for reply in replies] == ["preface", " a\n\nb ", "c === reply ===", None]
-    assert replies[1] == ScriptedReply(" a\n\nb ", chunk_chars=2, delay_ms=1, after_ms=3)
+    texts = [reply.sections and "".join(section.text for section in reply.sections) for reply in replies]
+    assert texts == ["preface", " a\n\nb ", "c === reply ===", None]
+    assert replies[1] == ScriptedReply((ScriptedSection("text", " a\n\nb "),), chunk_chars=2, delay_ms=1, after_ms=3)
     failures = [replies[2].failure_of(attempt) for attempt in (1, 2, 3)]
     assert [failure and (failure.kind, failure.status) for failure in failures] == [(FailureClass.SERVER, 500)] * 2 + [
         None
@@ -337,6 +338,10 @@ def test_a_script_is_replies_with_their_pace_and_errors():
         ("=== error class=tired ===", "rate_limit, warmup"),
         ("=== error attempts=many ===", "attempts=many"),
         ("=== error ===\nlost text", "line 2: text may not follow an error"),
+        ("=== call name=get ===", "line 1: begin a reply"),
+        ("=== reply ===\n=== call id=a ===", "line 2: a call needs a name"),
+        ("=== reply ===\n=== text size=3 ===", "line 2: size is not an option here; there are none"),
+        ("=== reply cost_usd=cheap ===", "line 1: cost_usd=cheap"),
     ],
 )
 def test_a_script_that_is_written_wrong_names_the_line(text, words):
