@@ -16,6 +16,7 @@ from turnwright_core.entries import (
     Visibility,
     to_attributes_json,
 )
+from turnwright_core.plans import Plan, PlanKind
 from turnwright_core.runs import Mode
 from turnwright_core.schemes import Scheme
 from turnwright_executor.domain.effects import (
@@ -51,6 +52,8 @@ __all__ = [
     "Mode",
     "MoveEntry",
     "Need",
+    "Plan",
+    "PlanKind",
     "PluginTool",
     "Proposed",
     "QuestionEffect",

@@ -22,9 +22,6 @@ from turnwright_core.limits import SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
 QUIET_TOOLS: Final = frozenset({"think", "update", "ask_user"})
 """Tools whose commands write nothing but their records."""
 
-PLAN_TOOLS: Final = frozenset({"set_plan", "update_plan"})
-"""Tools whose effect is a call of the store and no write that is known here."""
-
 FRAME_CHARS: Final = 400
 """Names, figures, sentinels and newlines of the tag around an entry, beside its path, target and summary."""
 
@@ -70,7 +67,7 @@ class Footprint:
         self._read.update((entry.path, entry.body_size_bytes) for entry in entries)
 
     def miss(self) -> None:
-        """Somebody else wrote a part of it that is not known here."""
+        """A part of it was written that is not known here: by somebody else, or by a call that makes no entry here."""
         self._is_unknown = True
 
     def record(self, path: str, body: str, attributes: dict[str, Any]) -> None:

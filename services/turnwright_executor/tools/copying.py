@@ -11,8 +11,6 @@ from msgspec import Struct
 
 from turnwright_core.destinations import destination
 from turnwright_core.entries import EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
-from turnwright_core.plans import SCHEME as PLANS
-from turnwright_core.text import scheme_of
 from turnwright_executor.domain.effects import Effect, EffectClass, FileEdit, FileEffect
 from turnwright_executor.domain.policy import is_flagged
 from turnwright_executor.tools.attributes import summary_of, visibility_of
@@ -123,9 +121,6 @@ class Copying:
             edits.append(removed(source))
             return
         check_writable(source.path, context)
-        if scheme_of(source.path) == PLANS:
-            # The store refuses it as well, but then the files are made already.
-            raise refused("plan_tool:409", f"{source.path} is a plan and stays where it is: use <cp>, or set_plan.")
         writes.append(removal(source.path))
 
     async def _written(self, source: PathItem, to: str, command: Command, context: Context) -> EntryWrite:

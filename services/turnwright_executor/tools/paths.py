@@ -25,6 +25,7 @@ from turnwright_core.entries import (
     to_attributes_json,
 )
 from turnwright_core.patterns import PatternError, Shape, search, shape_of
+from turnwright_core.plans import SCHEME as PLANS
 from turnwright_core.text import scheme_of
 from turnwright_executor.tools.contract import Context, Done, failed
 from turnwright_executor.tools.ports import FileText, OutsideProjectError
@@ -271,9 +272,14 @@ def removal(path: str) -> EntryWrite:
 def check_writable(path: str, context: Context) -> None:
     """Raises RefusedError for an entry that a model may not write: checked here because the store refuses wholesale.
 
-    Records are history: a model may hide them, which needs no right to write, but not change them.
+    Records are history: a model may hide them, which needs no right to write, but not change them. Plans have tools of
+    their own (C45).
     """
     name = scheme_of(path) or ""
+    if name == PLANS:
+        raise refused(
+            "plan_tool:409", f"{path} is part of a plan: use set_plan to replace a plan, update_plan to add to it."
+        )
     if Tier.MODEL not in context.entries.scheme(name).writable_by:
         raise refused("permission:403", f"{path} cannot be written: {name}:// is not for models to write.")
     if name == "log":

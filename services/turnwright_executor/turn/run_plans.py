@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from turnwright_core.entries import Cursor, EntryWrite, SetEntry, Tier, Visibility
-from turnwright_core.plans import Plan, delta_path, plan_path
+from turnwright_core.entries import Tier
+from turnwright_core.plans import Plan
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.turn.write_buffer import WriteBuffer
@@ -41,14 +41,11 @@ class RunPlans:
     async def set(self, plan: Plan, key: str) -> Plan:
         plan = replace(plan, plan_id=self._id(plan.plan_id))
         made, cursor = await self._ledger.set_plan(self._address, self._epoch, plan, self._writer, key)
-        self._told(cursor, plan_path(made.plan_id), made.body)
+        self.buffer.passed(cursor)
         return made
 
     async def update(self, plan_id: str, text: str, key: str) -> Plan:
         added = (self._id(plan_id), text)
         made, cursor = await self._ledger.update_plan(self._address, self._epoch, added, self._writer, key)
-        self._told(cursor, delta_path(made.plan_id, made.version, made.deltas[-1].sequence), text)
+        self.buffer.passed(cursor)
         return made
-
-    def _told(self, cursor: Cursor, path: str, text: str) -> None:
-        self.buffer.passed([EntryWrite(path, SetEntry(text, visibility=Visibility.VISIBLE), self._writer)], cursor)

@@ -14,7 +14,7 @@ from turnwright_core.entries import EntryWrite
 from turnwright_core.runs import Turn
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import CommandRecord
-from turnwright_executor.domain.footprint import PLAN_TOOLS, Footprint, chars_of, room_chars
+from turnwright_executor.domain.footprint import Footprint, chars_of, room_chars
 from turnwright_executor.ports.packets import Packet, Packets
 from turnwright_executor.turn.model_call import ModelCallRecord
 from turnwright_executor.turn.write_buffer import WriteBuffer
@@ -57,8 +57,6 @@ def may_exceed(note: ModelCallRecord, records: Iterable[CommandRecord], footprin
     has_records = False
     for record in records:
         has_records = True
-        if record.tool in PLAN_TOOLS:
-            footprint.miss()
         footprint.record(record.path, record.body, {**record.attributes, "target": record.target})
     return has_records and (note.room_chars is None or footprint.chars > note.room_chars)
 

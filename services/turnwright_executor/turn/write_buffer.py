@@ -181,9 +181,9 @@ class WriteBuffer:
             return write
         return replace(write, turn=self._turn, loop=self._loop)
 
-    def passed(self, writes: Sequence[EntryWrite], cursor: Cursor) -> None:
-        """What was written for a command, and not by way of here: what is known of the view has a gap."""
-        self.footprint.wrote(writes)
+    def passed(self, cursor: Cursor) -> None:
+        """Something was written for a command, and not by way of here: what is known of the view has a gap."""
+        self.footprint.miss()
         self._view_changes.add(cursor, None)
         self.cursor = cursor
 

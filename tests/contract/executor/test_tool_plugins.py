@@ -1,4 +1,4 @@
-"""Tools of plugins in the turns of a running executor. Rows RU029, RU121, RU122, RU148, RU157; architecture 6."""
+"""Tools of plugins in the turns of a running executor. Rows RU029, RU121, RU122, RU148, RU157, AP42; architecture 6."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ WEATHER = '''
 import asyncio
 
 from turnwright_executor.plugins import (
-    CallEffect, Done, EffectClass, EntryWrite, Need, PluginTool, Proposed, Scheme, SetEntry, Tier, Visibility, failed,
+    CallEffect, Done, EffectClass, EntryWrite, Need, Plan, PlanKind, PluginTool, Proposed, Scheme, SetEntry, Tier,
+    Visibility, failed,
 )
 
 
@@ -73,9 +74,33 @@ class Post(PluginTool):
         return Done(f"posted {effect.data['text']}")
 
 
+class Note(PluginTool):
+    name = "note"
+    doc = '## <note path="[path]">text</note> - writes an entry'
+
+    def prepare(self, command, context):
+        return Done("", writes=(EntryWrite(command.attributes["path"], SetEntry(body=command.body)),))
+
+
+class Route(PluginTool):
+    name = "route"
+    doc = "## <route>text</route> - plans a route"
+    effect_class = EffectClass.IDEMPOTENT
+
+    async def prepare(self, command, context):
+        return Proposed(CallEffect(), f"plan the route {command.body}", needs_decision=False)
+
+    async def perform(self, effect, command, context):
+        await context.plans.set(Plan("main", PlanKind.MARKDOWN, command.body), context.key)
+        plan = await context.plans.update("main", "Tickets are bought.", f"{context.key} tickets")
+        return Done(f"{plan.plan_id}: {(await context.plans.get('main')).body}")
+
+
 def register(registry):
     registry.tool(Weather())
     registry.tool(Post())
+    registry.tool(Note())
+    registry.tool(Route())
 '''
 
 DIARY = """
@@ -193,6 +218,40 @@ async def test_what_goes_wrong_in_it_fails_its_own_command_alone(plugin, tmp_pat
         record = await services.entry(f"log://turn_1/weather/{city}")
         assert (record.status, word in record.body, "secret" in record.body) == (status, True, False)
         assert (loop.status, await services.status("log://turn_2/weather/Bern")) == (200, 200)
+
+
+@pytest.mark.parametrize(
+    ("path", "outcome"),
+    [
+        ("plan://main", "plan_tool:409"),
+        ("plan://two words", "plan_tool:409"),
+        ("instructions://system", "permission:403"),
+        ("event://turn_1/tick/a", "invalid:400"),
+    ],
+)
+async def test_what_the_store_refuses_fails_its_command_alone(plugin, tmp_path, path, outcome) -> None:
+    # RU276, RP02: a write that no tool of the runtime makes ends no loop
+    async with running(tmp_path, tools=plugin("weather_refused", WEATHER)) as services:
+        services.script(f'<note path="{path}">x</note><set path="known://b">kept</set>{GO_ON}', DONE)
+        loop = await services.until(await services.act())
+        records = [one for each, one in services.view().entries.items() if each.startswith("log://turn_1/")]
+        assert [one.outcome for one in records if one.status >= 400] == [outcome]
+        assert (loop.status, loop.turns, (await services.entry("known://b")).body) == (200, 2, "kept")
+
+
+async def test_the_plans_of_a_plugins_tool_are_its_own(plugin, tmp_path) -> None:
+    # AP42
+    async with running(tmp_path, tools=plugin("weather_planned", WEATHER)) as services:
+        services.script(f"<set_plan>One</set_plan><route>By train</route><get_plan/>{GO_ON}", DONE)
+        await services.until(await services.act())
+        plans = [plan async for plan in services.client.list_plans(services.project, "r")]
+        assert [(one.plan_id, one.version, one.body, [each.text for each in one.deltas]) for one in plans] == [
+            ("main", 1, "One", []),
+            ("route-main", 1, "By train", ["Tickets are bought."]),
+        ]
+        assert (await services.entry("plan://route-main")).writer == int(Tier.PLUGIN)
+        assert (await services.entry("log://turn_1/route/2")).body == "route-main: By train"
+        assert (await services.entry("log://turn_1/get_plan/3")).body == "One"
 
 
 @pytest.mark.parametrize(

@@ -60,24 +60,6 @@ async def test_commands_beyond_the_limit_are_dropped_with_one_error_that_is_a_st
         assert (loop.turns, await strikes(services)) == (2, [1, 0])
 
 
-@pytest.mark.parametrize(
-    ("command", "failure"),
-    [
-        ('<set path="plan://two words">x</set>', (409, "plan_tool:409")),
-        ('<set path="plan://p/v0">x</set>', (409, "plan_tool:409")),
-        (f'<set path="known://a">{"x" * 900}</set><cp path="known://a" to="plan://main"/>', (409, "plan_tool:409")),
-        ('<set path="plan://main" visibility="archived">x</set>', (409, "plan_tool:409")),
-    ],
-)
-async def test_what_the_store_refuses_fails_its_command_alone(services, command, failure) -> None:
-    # RU276, RP02: what a model writes ends no loop
-    services.script(f'{command}<set path="known://b">kept</set>{GO_ON}', DONE)
-    loop = await services.until(await services.act())
-    records = [one for path, one in services.view().entries.items() if path.startswith("log://turn_1/")]
-    failed = [(one.status, one.outcome) for one in records if one.status >= 400]
-    assert (loop.status, loop.turns, failed) == (200, 2, [failure])
-
-
 async def test_native_calls_beyond_the_limit_are_dropped_with_one_error(tmp_path, monkeypatch) -> None:
     # RU284, RU293: no call is dropped in silence, in whichever way it came
     call = {"type": "function", "function": {"name": "get", "arguments": '{"path": "a.txt"}'}}
