@@ -68,6 +68,8 @@ STEPS = {
     "write": (StoreLedger, "write"),
     "end": (StoreLedger, "end_turn"),
     "release": (StoreLedger, "release"),
+    "set_plan": (StoreLedger, "set_plan"),
+    "update_plan": (StoreLedger, "update_plan"),
     "assemble": (AssemblerPackets, "assemble"),
     "confirm": (Leases, "confirm"),
     "shell": (LocalShell, "run"),

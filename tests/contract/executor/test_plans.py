@@ -21,6 +21,13 @@ GO_ON = '<update status="102">Going on.</update>'
 ITEMS = '[{"content": "Run the tests", "priority": "high", "status": "pending"}]'
 
 
+@pytest.fixture(autouse=True, params=["sqlite", "postgresql"])
+def database(request, monkeypatch):
+    """The database of the store."""
+    if request.param == "postgresql":
+        monkeypatch.setenv("TURNWRIGHT_DB", request.getfixturevalue("postgres_url"))
+
+
 def said(services, turn=1):
     """The plan commands of a turn: tool, outcome, text."""
     found = services.view().entries.items()
