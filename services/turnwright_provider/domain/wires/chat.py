@@ -19,6 +19,7 @@ from typing import Any, Final
 from turnwright_provider.domain.model_call import Dropped, ModelCall
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.chat_reply import ChatFold
+from turnwright_provider.domain.wires.extra import with_extra
 from turnwright_provider.domain.wires.giving_way import named_in_refusal
 from turnwright_provider.domain.wires.wire import Framing, WireRequest
 
@@ -65,7 +66,7 @@ class ChatWire:
             body["max_completion_tokens" if "max_tokens" in without else "max_tokens"] = call.output_tokens_max
         if "reasoning" not in without:
             body.update(self._thinking)
-        encoded = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
+        encoded = json.dumps(with_extra(body, call.extra), ensure_ascii=False).encode("utf-8", "replace")
         return WireRequest("/chat/completions", encoded, dropped=tuple(dropped))
 
     def refused_field(self, status: int, answer: bytes, call: ModelCall, without: AbstractSet[str]) -> str | None:

@@ -1,0 +1,19 @@
+"""Fields of a vendor's own request that have no name in ours: merged into the body last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def with_extra(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """The body with these as well: objects are merged, lists go on, all else takes the place of what is there."""
+    return {**body, **{name: _merged(body.get(name), value) for name, value in extra.items()}}
+
+
+def _merged(ours: Any, theirs: Any) -> Any:
+    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+        return with_extra(ours, theirs)
+    if isinstance(ours, list | tuple) and isinstance(theirs, list | tuple):
+        return [*ours, *theirs]
+    return theirs
