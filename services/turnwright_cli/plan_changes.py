@@ -14,7 +14,7 @@ from turnwright_core.plans import items_moved, lines_changed
 MOVED_MAX: Final = 10
 """Items that moved at once which a terminal shows one by one."""
 CHARS_MAX: Final = 100
-"""Longest text that a terminal shows of an item or an addition."""
+"""Longest text that a terminal shows of an item or a delta."""
 
 
 class PlanChanges:
@@ -59,7 +59,7 @@ class PlanChanges:
         if not same and not (plan.deltas and not is_known):
             yield from self._replaced(before, plan)
         elif before is None:
-            # Nothing was told of it yet: the latest addition is the change.
+            # Nothing was told of it yet: the latest delta is the change.
             added = added[-1:]
         else:
             added = [

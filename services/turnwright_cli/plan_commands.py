@@ -113,7 +113,7 @@ def plan_update(
 
     if [text, file].count(None) != 1:
         raise click.UsageError("Give what to add as TEXT or with --file.")
-    delta = _text(text, file, "addition", PLAN_DELTA_BYTES_MAX)
+    delta = _text(text, file, "delta", PLAN_DELTA_BYTES_MAX)
     settings = settings_of(server=server)
     finish(update_plan(settings, root_of(settings, project), run, plan_id, delta, as_json=as_json))
 

@@ -44,11 +44,11 @@ def status_word(item: plan_pb2.PlanItem) -> str:
 
 
 def plan_title(plan: plan_pb2.Plan) -> str:
-    """`plan main, version 2: 3/5 items done, 1 addition`."""
+    """`plan main, version 2: 3/5 items done, 1 delta`."""
     title = f"plan {safe_line(plan.plan_id)}, version {plan.version}"
     parts = [items_words(plan)] if plan.kind == plan_pb2.PLAN_KIND_ITEMS else []
     if plan.deltas:
-        parts.append(f"{len(plan.deltas)} addition{'' if len(plan.deltas) == 1 else 's'}")
+        parts.append(f"{len(plan.deltas)} delta{'' if len(plan.deltas) == 1 else 's'}")
     return f"{title}: {', '.join(parts)}" if parts else title
 
 
@@ -66,7 +66,7 @@ def item_line(item: plan_pb2.PlanItem) -> str:
 
 
 def plan_lines(plan: plan_pb2.Plan) -> Iterator[Text]:
-    """A whole plan for people: its title, what it says, and what was added."""
+    """A whole plan for people: its title, what it says, and its deltas."""
     mode = f", mode {safe_line(plan.mode)}" if plan.mode else ""
     yield Text(plan_title(plan) + mode, style="bold")
     if plan.kind != plan_pb2.PLAN_KIND_ITEMS:
@@ -77,7 +77,7 @@ def plan_lines(plan: plan_pb2.Plan) -> Iterator[Text]:
         if item.evidence_paths:
             yield Text(f"      {', '.join(map(safe_line, item.evidence_paths))}", style="dim")
     for delta in plan.deltas:
-        yield Text(f"  added, {delta.sequence}:", style="dim")
+        yield Text(f"  delta {delta.sequence}:", style="dim")
         yield from _block(delta.text)
 
 

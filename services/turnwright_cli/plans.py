@@ -48,14 +48,14 @@ async def show_plans(
 
 
 def _rows(plan: plan_pb2.Plan) -> Iterator[tuple[str, ...]]:
-    """A row for each item, or one for the whole text; then one for each addition."""
+    """A row for each item, or one for the whole text; then one for each delta."""
     begin = (plan.plan_id, str(plan.version), plan.mode)
     if plan.kind != plan_pb2.PLAN_KIND_ITEMS:
         yield (*begin, kind_word(plan), "", "", plan.body, "")
     for item in plan.items:
         yield (*begin, "item", status_word(item), priority_word(item), item.content, " ".join(item.evidence_paths))
     for delta in plan.deltas:
-        yield (*begin, "addition", "", "", delta.text, "")
+        yield (*begin, "delta", "", "", delta.text, "")
 
 
 async def set_plan(settings: CliSettings, project: str, run: str, plan: plan_pb2.Plan, *, as_json: bool) -> int:

@@ -59,7 +59,7 @@ from turnwright_executor.turn.generation import Generation
 from turnwright_executor.turn.loop_scope import Services
 from turnwright_executor.turn.recording import reply_reader
 from turnwright_executor.watching.hubs import Hubs
-from turnwright_executor.watching.plan_book import PlanBook
+from turnwright_executor.watching.plan_cache import PlanCache
 from turnwright_executor.watching.tail import TailBounds
 
 SKILLS_FOLDER: Final = "skills"
@@ -164,7 +164,7 @@ class _Wired:
             store,
             ledger,
             self._hubs,
-            PlanBook(ledger),
+            PlanCache(ledger),
             self._scheduler,
             self._watches,
             self._calls,

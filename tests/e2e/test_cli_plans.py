@@ -34,11 +34,11 @@ def ok(done) -> str:
 def test_a_plan_is_set_added_to_shown_and_removed(bench) -> None:
     (bench.root / "plan.md").write_text("# Do it\n\tC:\\new\n")
     assert ok(bench.run("plan", "set", "r", "--file", str(bench.root / "plan.md"))) == "plan main, version 1\n"
-    assert ok(bench.run("plan", "update", "r", "-", stdin="Test it.")) == "plan main, version 1: 1 addition\n"
+    assert ok(bench.run("plan", "update", "r", "-", stdin="Test it.")) == "plan main, version 1: 1 delta\n"
     assert ok(bench.run("plan", "show", "r")).splitlines() == [
         HEADS,
         "main\t1\t\tmarkdown\t\t\t# Do it\\n\\tC:\\\\new\\n\t",
-        "main\t1\t\taddition\t\t\tTest it.\t",
+        "main\t1\t\tdelta\t\t\tTest it.\t",
     ]
     assert ok(bench.run("plan", "set", "r", "Anew.", "--mode", "agent")) == "plan main, version 2\n"
     assert ok(bench.run("plan", "set", "r", "Later.", "--plan-id", "next")) == "plan next, version 1\n"

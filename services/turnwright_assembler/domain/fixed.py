@@ -1,4 +1,4 @@
-"""What stands whole in every packet and is never demoted: plans, what was added to them, and events.
+"""What stands whole in every packet and is never demoted: plans, their deltas, and events.
 
 They have one form, whatever visibility they are given, as a plan that shrinks is no plan any more. So they cost what
 they cost: `s_tokens` is all of it, and demoting them frees nothing. Events are folded instead (see domain.folding).
@@ -56,7 +56,7 @@ def event_of(entry: Entry) -> EventPart | None:
 
 
 def plan_text(entry: Entry, part: PlanPart) -> str:
-    """`<plan>`, or `<plan-update>` for what was added."""
+    """`<plan>`, or `<plan-update>` for a delta."""
     shown: dict[str, str | int] = {"plan_id": part.plan_id, "version": part.version}
     if part.sequence:
         return _element("plan-update", shown | {"sequence": part.sequence}, fenced(entry.path, entry.body))
@@ -79,14 +79,14 @@ def _json_line(payload: object) -> str:
 
 
 def stale(fixed: Iterable[Block]) -> frozenset[str]:
-    """Paths of what was added to versions that are not the latest one, or that are gone."""
+    """Paths of the deltas of versions that are not the latest one, or that are gone."""
     plans = [(block.path, block.plan) for block in fixed if block.plan]
     latest = {part.plan_id: part.version for _, part in plans if not part.sequence}
     return frozenset(path for path, part in plans if latest.get(part.plan_id) != part.version)
 
 
 class PlanCost(Struct, frozen=True):
-    """The tokens that a plan takes with what was added to it."""
+    """The tokens that a plan takes with its deltas."""
 
     plan_id: str
     tokens: int

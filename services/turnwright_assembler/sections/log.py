@@ -10,7 +10,7 @@ from turnwright_assembler.sections.contract import PacketDraft, block_section
 
 
 class LogSection(Struct, frozen=True):
-    """Every record, event and addition to a plan, and the prompts of earlier loops, at their places in time."""
+    """Every record, event and delta of a plan, and the prompts of earlier loops, at their places in time."""
 
     tag: str = "log"
     priority: int = 100

@@ -10,7 +10,7 @@ from turnwright_assembler.sections.contract import PacketDraft, block_section
 
 
 class PlansSection(Struct, frozen=True):
-    """The latest version of every plan; what was added to it stands in the log, so that these bytes stay."""
+    """The latest version of every plan; its deltas stand in the log, so that these bytes stay."""
 
     tag: str = "plans"
     priority: int = 90

@@ -1,6 +1,6 @@
 """Which plans a run has, from the entries that its plans are, whatever the order in which these change.
 
-`plan://{id}` is a plan, `plan://{id}/v{n}/{k}` an addition to it, `plan://{id}/v{n}` a version that is kept. A plan
+`plan://{id}` is a plan, `plan://{id}/v{n}/{k}` a delta of it, `plan://{id}/v{n}` a version that is kept. A plan
 that is set again keeps its position in the timeline; one that was removed before gets another. So the positions are the
 order in which the run first saw the plans that it has (AP25).
 """

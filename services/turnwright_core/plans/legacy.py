@@ -30,7 +30,7 @@ def legacy_items(plan: Plan, file_text: str = "") -> list[PlanItem]:
     tasks = list(_tasks(text))
     places = {task.content: place for place, task in enumerate(tasks)}
     for task in (task for delta in plan.deltas for task in _tasks(delta.text)):
-        # An addition may tell a task again, with what has become of it.
+        # A delta may tell a task again, with what has become of it.
         if (place := places.setdefault(task.content, len(tasks))) < len(tasks):
             tasks[place] = task
         else:

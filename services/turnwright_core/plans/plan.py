@@ -75,5 +75,4 @@ def version_path(plan_id: str, version: int) -> str:
 
 
 def delta_path(plan_id: str, version: int, sequence: int) -> str:
-    """The path of what was added to a version."""
     return f"{version_path(plan_id, version)}/{sequence}"

@@ -34,9 +34,9 @@ class StorePlans(StoreWrites):
         return plan_from_pb(answer.plan), cursor_from_pb(answer.cursor)
 
     async def update_plan(
-        self, address: RunAddress, epoch: int | None, added: tuple[str, str], writer: Tier, request_id: str
+        self, address: RunAddress, epoch: int | None, delta: tuple[str, str], writer: Tier, request_id: str
     ) -> tuple[Plan, Cursor]:
-        plan_id, text = added
+        plan_id, text = delta
         request = plan_pb2.UpdatePlanRequest(
             project=address.project,
             run=address.run,

@@ -219,9 +219,9 @@ class Ledger(Protocol):
         ...
 
     async def update_plan(
-        self, address: RunAddress, epoch: int | None, added: tuple[str, str], writer: Tier, request_id: str
+        self, address: RunAddress, epoch: int | None, delta: tuple[str, str], writer: Tier, request_id: str
     ) -> tuple[Plan, Cursor]:
-        """Add to a plan, once for each request id; `added` is its plan_id and the text. Raises ENTRY_NOT_FOUND."""
+        """Add to a plan, once for each request id; `delta` is a plan_id and the text. Raises ENTRY_NOT_FOUND."""
         ...
 
     async def file_constraints(self, project: str) -> list[FileConstraint]:

@@ -22,7 +22,7 @@ from turnwright_executor.rpc.watch_servicer import WatchRpcs
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
-from turnwright_executor.watching.plan_book import PlanBook
+from turnwright_executor.watching.plan_cache import PlanCache
 
 
 class ExecutorServicer(
@@ -43,7 +43,7 @@ class ExecutorServicer(
         store: Peer,
         ledger: Ledger,
         hubs: Hubs,
-        plans: PlanBook,
+        plans: PlanCache,
         scheduler: Scheduler,
         watches: OpenWatches,
         calls: ToolCalls,

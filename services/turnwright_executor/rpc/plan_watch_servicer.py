@@ -24,8 +24,8 @@ from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.rpc.forwarding import Forwarding, check_floor
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.watching.hubs import Hubs
-from turnwright_executor.watching.plan_book import PlanBook
-from turnwright_executor.watching.plan_telling import plan_telling
+from turnwright_executor.watching.plan_cache import PlanCache
+from turnwright_executor.watching.plan_enricher import plan_enricher
 
 _FORMS: Final = PlanEvents.values()
 
@@ -35,7 +35,7 @@ class PlanWatchRpcs(Forwarding):
 
     _hubs: Hubs
     _watches: OpenWatches
-    plans: PlanBook
+    plans: PlanCache
     _heartbeat_s: float
 
     async def WatchPlans(
@@ -43,10 +43,10 @@ class PlanWatchRpcs(Forwarding):
     ) -> AsyncIterator[plan_pb2.WatchPlansResponse]:
         check_floor(Tier.CLIENT, "WatchPlans")
         address = RunAddress(request.project, request.run)
-        telling = plan_telling(PLAN_EVENTS_OPERATIONS, self.plans, address)
+        enricher = plan_enricher(PLAN_EVENTS_OPERATIONS, self.plans, address)
         async with (
             self._hubs.hold(address) as hub,
-            contextlib.aclosing(_of_plans(telling.over(hub.watch(None, batched=True)))) as changes,
+            contextlib.aclosing(_of_plans(enricher.over(hub.watch(None, batched=True)))) as changes,
             contextlib.aclosing(self._watches.follow(changes, self._heartbeat_s)) as following,
         ):
             async for change in following:
@@ -79,11 +79,11 @@ def tell_plans(servicer: Any) -> None:
             return watch(request, context)
         if request.plans not in _FORMS:
             raise invalid("plans", f"Plans are told as LEGACY or OPERATIONS; there is no form {request.plans}.")
-        telling = plan_telling(request.plans, servicer.plans, RunAddress(request.project, request.run))
+        enricher = plan_enricher(request.plans, servicer.plans, RunAddress(request.project, request.run))
         # Whoever answers tells of entries: what they are as plans is told here, where the watcher is.
         plain = WatchRunRequest()
         plain.CopyFrom(request)
         plain.ClearField("plans")
-        return telling.over(watch(plain, context))
+        return enricher.over(watch(plain, context))
 
     servicer.WatchRun = chosen

@@ -24,7 +24,7 @@ from turnwright_grammar import Command
 T = TypeVar("T")
 
 UPDATES: Final = "\n\n---\n\n## Plan updates\n\n"
-"""Between a plan and what was added to it, as get_plan shows them."""
+"""Between a plan and its deltas, as get_plan shows them; a model knows them as `<plan-update>`."""
 
 _OUTCOMES: Final = {
     Reason.ENTRY_NOT_FOUND: "not_found:404",
@@ -77,19 +77,19 @@ class UpdatePlan:
         plan_id = _plan_id(command)
         if not command.body:
             raise refused("invalid:400", "<update_plan> needs what is to be added: <update_plan>...</update_plan>.")
-        _check_bytes("An addition to a plan", command.body, PLAN_DELTA_BYTES_MAX)
+        _check_bytes("A delta of a plan", command.body, PLAN_DELTA_BYTES_MAX)
         return Proposed(CallEffect(), f"add to the plan {plan_id}", needs_decision=False)
 
     @answering
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
         plan = await _answered(context.plans.update(_plan_id(command), command.body, context.key))
         sequence = plan.deltas[-1].sequence
-        text = f"Added to the plan {plan.plan_id}: update {sequence} of version {plan.version}."
+        text = f"Added to the plan {plan.plan_id}: delta {sequence} of version {plan.version}."
         return Done(text, attributes=_said(plan) | {"sequence": sequence})
 
 
 class GetPlan(Settled):
-    """Shows a plan with what was added to it."""
+    """Shows a plan with its deltas."""
 
     name = "get_plan"
 
@@ -106,7 +106,7 @@ class GetPlan(Settled):
 def _said(plan: Plan) -> dict[str, object]:
     """What a record says of a plan beside its text."""
     told: dict[str, object] = {"plan_id": plan.plan_id, "version": plan.version, "kind": word(plan.kind)}
-    return told | {"mode": plan.mode, "updates": len(plan.deltas)}
+    return told | {"mode": plan.mode, "deltas": len(plan.deltas)}
 
 
 def _plan_id(command: Command) -> str:

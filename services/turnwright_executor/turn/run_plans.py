@@ -45,7 +45,7 @@ class RunPlans:
         return made
 
     async def update(self, plan_id: str, text: str, key: str) -> Plan:
-        added = (self._id(plan_id), text)
-        made, cursor = await self._ledger.update_plan(self._address, self._epoch, added, self._writer, key)
+        delta = (self._id(plan_id), text)
+        made, cursor = await self._ledger.update_plan(self._address, self._epoch, delta, self._writer, key)
         self.buffer.passed(cursor)
         return made

@@ -2,7 +2,7 @@
 
 Theory of operation. A plan is an ordinary entry of its run, so that views, forks, the feed and history hold for it
 without more. `plan://{id}` is its latest version; each delta is an entry of its own below, `plan://{id}/v{n}/{k}`, so
-that an addition rewrites nothing. A version that is replaced or removed is kept as the archived entry
+that a delta rewrites nothing. A version that is replaced or removed is kept as the archived entry
 `plan://{id}/v{n}`, and its deltas are archived: all versions stay in the view, where a fork finds them too.
 
 Source: architecture 9; rows RP01-RP04, RP07, RP08.
@@ -215,7 +215,7 @@ def update_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str, t
         SetEntry(text, attributes, visibility=Visibility.VISIBLE),
         by.writer,
     )
-    cursor = _written(tx, rules, by, run, [write], events.plan_extended(plan_id, seen.version, sequence))
+    cursor = _written(tx, rules, by, run, [write], events.plan_delta(plan_id, seen.version, sequence))
     plan = _plan(tx.connection, plan_id, seen)
     return replace(plan, deltas=(*plan.deltas, PlanDelta(sequence, text, tx.now_ms))), cursor
 
@@ -241,7 +241,7 @@ def _check_together(total: int) -> None:
 def _full(plan_id: str, limit: int, actual: int, unit: str) -> Exception:
     message = (
         f"The deltas of the plan {plan_id!r} would have {actual} {unit}; the limit is {limit}. Set the whole plan "
-        "again, with what was added to it."
+        "again, with its deltas."
     )
     return fault(Reason.LIMIT_EXCEEDED, message, field="deltas", limit=limit, actual=actual, unit=unit)
 

@@ -37,7 +37,7 @@ from turnwright_store.domain.checks import (
 )
 from turnwright_store.domain.limits import WriteLimits
 from turnwright_store.domain.path_state import HomeScope, PathState, StoredVersion, WriteStamp, gives_content
-from turnwright_store.domain.permissions import check_door, check_record_writer, check_writer, writer_of
+from turnwright_store.domain.permissions import check_not_plan, check_record_writer, check_writer, writer_of
 from turnwright_store.domain.scheme_rules import check_entry
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
@@ -99,7 +99,7 @@ def _checked(rules: StoreRules, caller: Caller, write: EntryWrite, *, of_plans: 
         scheme = scheme_of(write.path) or ""
         check_writer(rules.scheme(scheme), writer, write.path)
         if not of_plans:
-            check_door(scheme, write.path)
+            check_not_plan(scheme, write.path)
         _check_set(rules.limits, write.path, scheme, write.change)
         if write.change.record is not None:
             check_record_writer(writer, write.path)
@@ -111,7 +111,7 @@ def _checked(rules: StoreRules, caller: Caller, write: EntryWrite, *, of_plans: 
         scheme = scheme_of(path) or ""
         check_writer(rules.scheme(scheme), write.writer, path)
         if not of_plans:
-            check_door(scheme, path)
+            check_not_plan(scheme, path)
     if isinstance(write.change, AppendEntry):
         check_bytes("text", write.change.text, rules.limits.append_bytes_max)
     return write

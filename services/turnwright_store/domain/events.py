@@ -33,7 +33,7 @@ def _plan_notice(plan_id: str, version: int, kind: PlanKind, change: str, senten
     return RunEvent(Subkind.SYSTEM_NOTICE, _PLAN, payload, sentence, slug)
 
 
-def plan_extended(plan_id: str, version: int, sequence: int) -> RunEvent:
+def plan_delta(plan_id: str, version: int, sequence: int) -> RunEvent:
     """Something was added to a plan."""
     return RunEvent(
         Subkind.PLAN_DELTA,

@@ -48,7 +48,7 @@ PLAN_TOOL: str = "plan_tool:409"
 """Outcome of a write of a plan that is none of the plan rpcs (C45)."""
 
 
-def check_door(scheme: str, path: str) -> None:
+def check_not_plan(scheme: str, path: str) -> None:
     """Refuse to change a plan as an entry: its versions, deltas and events would not tell of it (C45)."""
     if scheme == PLANS:
         raise fault(

@@ -69,7 +69,7 @@ async def demand_prompt_figures(stack: Stack) -> None:
 
 
 # RP06
-async def test_an_addition_leaves_every_earlier_byte_warm_and_cold(stack):
+async def test_a_delta_leaves_every_earlier_byte_warm_and_cold(stack):
     ledger = stack.ledger
     await ledger.begin_loop("mend the test")
     await demand_prompt_figures(stack)

@@ -1,4 +1,4 @@
-"""Plans as a model sets them: tools, their failures, one door. Rows RP01, RP03, RP04, AP16, AP42; decisions C45, C46."""
+"""Plans as a model sets them: tools, their failures, no other way. Rows RP01, RP03, RP04, AP16, AP42; decisions C45, C46."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ async def test_a_model_sets_adds_and_reads_in_one_reply(services, mode) -> None:
     whole = "# One\n\n---\n\n## Plan updates\n\na\n\nb"
     assert said(services) == [
         ("set_plan", "", "The plan main is version 1 now, 3 tokens."),
-        ("update_plan", "", "Added to the plan main: update 1 of version 1."),
-        ("update_plan", "", "Added to the plan main: update 2 of version 1."),
+        ("update_plan", "", "Added to the plan main: delta 1 of version 1."),
+        ("update_plan", "", "Added to the plan main: delta 2 of version 1."),
         ("get_plan", "", whole),
         ("set_plan", "", "The plan main is version 2 now, 2 tokens."),
         ("get_plan", "", "Two"),
@@ -66,7 +66,7 @@ async def test_a_model_sets_adds_and_reads_in_one_reply(services, mode) -> None:
     assert (latest.version, latest.mode, latest.body, [*latest.deltas]) == (2, "agent", "Two", [])
     assert (first.mode, [delta.text for delta in first.deltas]) == (mode, ["a", "b"])
     attributes = json.loads((await services.entry("log://turn_1/get_plan/4")).attributes_json)
-    assert attributes.items() >= {"plan_id": "main", "version": 1, "kind": "markdown", "updates": 2}.items()
+    assert attributes.items() >= {"plan_id": "main", "version": 1, "kind": "markdown", "deltas": 2}.items()
 
 
 async def test_items_and_files_are_kinds_of_plans(services) -> None:

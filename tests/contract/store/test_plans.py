@@ -194,7 +194,7 @@ def _set(path, **more):
     ],
 )
 @pytest.mark.parametrize("writer", [Tier.MODEL, Tier.PLUGIN])
-async def test_a_plan_has_one_door(run, write, writer):
+async def test_a_plan_is_written_by_its_rpcs_alone(run, write, writer):
     """C45: whoever writes, in whichever way, with a fence or without."""
     await run.write(set_("known://a", "x"))
     await set_plan(run, "one")
@@ -336,7 +336,7 @@ async def test_the_deltas_of_a_version_have_at_most_262144_bytes(run):
     assert len((await get_plan(run)).deltas) == DELTAS_BYTES_MAX // DELTA_MAX
 
 
-async def test_concurrent_additions_have_sequences_of_their_own(run):
+async def test_concurrent_deltas_have_sequences_of_their_own(run):
     await set_plan(run, "x")
     texts = [f"delta {number}" for number in range(20)]
     answers = await asyncio.gather(*(update_plan(run, text) for text in texts))
@@ -424,7 +424,7 @@ async def test_a_fork_cannot_take_an_inherited_plan_away_as_an_entry_and_counts_
 
 
 @POSTGRESQL_ONLY
-async def test_additions_through_two_replicas_have_sequences_of_their_own(tmp_path, run):
+async def test_deltas_through_two_replicas_have_sequences_of_their_own(tmp_path, run):
     """Two replicas need a database that both reach."""
     await set_plan(run, "x")
     second = await start_store(tmp_path, name="second")

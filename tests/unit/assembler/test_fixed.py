@@ -130,7 +130,7 @@ def test_an_event_that_its_delta_tells_or_that_is_none_is_not_shown(one):
 
 
 # RP06
-def test_an_addition_changes_no_byte_before_it():
+def test_a_delta_changes_no_byte_before_it():
     before = [PROMPT, entry("plan://main", "plan", version=1, position=2), entry("src/a.py", "pass", position=3)]
     records = [entry(f"log://turn_1/get/{n}", "read", tool="get", position=3 + n) for n in range(1, 4)]
     user = packet(*before, *records).user

@@ -55,7 +55,7 @@ def test_a_plan_that_is_told_again_says_nothing() -> None:
     assert told(plan, plan) == ["plan main, added: more"]
 
 
-def test_each_addition_is_a_line_and_once() -> None:
+def test_each_delta_is_a_line_and_once() -> None:
     plans = (items(1, "a"), items(1, "a", deltas=["one\ntwo"]), items(1, "a", deltas=["one\ntwo", "three"]))
     lines = ["plan main, version 1: 1 item", "plan main, added: one two", "plan main, added: three"]
     assert told(*plans) == lines

@@ -49,12 +49,12 @@ def test_the_title_tells_how_far_a_plan_has_come() -> None:
     items = [plan_pb2.PlanItem(content="a", status=value) for value in STATUSES]
     deltas = [plan_pb2.PlanDelta(sequence=1, text="more")]
     assert plan_title(plan_of(items=items)) == "plan main, version 2: 1/5 items done"
-    assert plan_title(plan_of(items=items, deltas=deltas)) == "plan main, version 2: 1/5 items done, 1 addition"
+    assert plan_title(plan_of(items=items, deltas=deltas)) == "plan main, version 2: 1/5 items done, 1 delta"
     text = plan_pb2.Plan(plan_id="notes", version=1, kind=plan_pb2.PLAN_KIND_MARKDOWN, body="x", deltas=deltas * 2)
-    assert plan_title(text) == "plan notes, version 1: 2 additions"
+    assert plan_title(text) == "plan notes, version 1: 2 deltas"
 
 
-def test_a_plan_is_shown_with_its_evidence_and_additions_and_without_control_characters() -> None:
+def test_a_plan_is_shown_with_its_evidence_and_deltas_and_without_control_characters() -> None:
     items = [
         plan_pb2.PlanItem(content="wr\x1b[31mite\nit", status=STATUSES[2], priority=2, evidence_paths=["log://t\x9b"])
     ]
@@ -65,10 +65,10 @@ def test_a_plan_is_shown_with_its_evidence_and_additions_and_without_control_cha
     ):
         put(screen, line)
     assert out.getvalue().splitlines() == [
-        "plan main, version 2: 1/1 items done, 1 addition, mode a",
+        "plan main, version 2: 1/1 items done, 1 delta, mode a",
         "  [x] wr[31mite it",
         "      log://t",
-        "  added, 1:",
+        "  delta 1:",
         "  x",
         "  y",
     ]

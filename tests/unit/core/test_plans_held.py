@@ -140,7 +140,7 @@ def test_a_status_that_the_list_does_not_have_is_told_as_the_nearest() -> None:
     ]  # fmt: skip
 
 
-def test_the_items_of_a_text_are_its_tasks_as_its_additions_tell_them() -> None:
+def test_the_items_of_a_text_are_its_tasks_as_its_deltas_tell_them() -> None:
     """AP31."""
     body = "# Plan\n\n1. [ ] One\r\n  * [X] Two\n- [] none\n- [ ]  \nThree"
     deltas = (PlanDelta(1, "Done:\n- [x] One", 0), PlanDelta(2, "- [ ] Four", 0))

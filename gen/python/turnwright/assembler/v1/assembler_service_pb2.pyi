@@ -184,7 +184,7 @@ class PacketReport(_message.Message):
     where it is equal, and may not where it is not.
     """
     plan_tokens: _builtins.int
-    """Of `tokens`, those of the plans and of what was added to them, which are never summarized."""
+    """Of `tokens`, those of the plans and their deltas, which are never summarized."""
     @_builtins.property
     def effects(self) -> _containers.RepeatedCompositeFieldContainer[_write_pb2.EntryWrite]:
         """Writes that the caller shall commit before it calls the model: demotions, error entries, and events that are archived

@@ -179,7 +179,7 @@ class Plan(_message.Message):
     """The mode that it was written in, a word of at most 128 characters; empty when nobody said."""
     @_builtins.property
     def deltas(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlanDelta]:
-        """What was added to this version, oldest first."""
+        """The deltas of this version, oldest first."""
 
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
@@ -211,7 +211,7 @@ Global___Plan: _TypeAlias = Plan  # noqa: Y015
 
 @_typing.final
 class PlanDelta(_message.Message):
-    """An addition to a plan."""
+    """A text that was added to a version of a plan."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -221,7 +221,7 @@ class PlanDelta(_message.Message):
     sequence: _builtins.int
     """1-based number inside the plan's version."""
     text: _builtins.str
-    """What was added; at most 16384 bytes of UTF-8."""
+    """The text; at most 16384 bytes of UTF-8."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was added."""

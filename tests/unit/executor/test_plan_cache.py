@@ -10,7 +10,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import PLAN_BODY_BYTES_MAX
 from turnwright_core.plans import Plan, PlanKind
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.watching.plan_book import KEPT_BYTES_MAX, PlanBook, PlanMoment
+from turnwright_executor.watching.plan_cache import KEPT_BYTES_MAX, PlanCache, PlanMoment
 
 pytestmark = pytest.mark.asyncio
 
@@ -33,30 +33,30 @@ class Store:
 
 async def test_one_reads_a_plan_for_all_who_want_it_at_one_moment() -> None:
     store = Store()
-    book = PlanBook(store)
-    read = await asyncio.gather(*(book.plan(RUN, "main", PlanMoment("e", 7)) for _ in range(50)))
+    cache = PlanCache(store)
+    read = await asyncio.gather(*(cache.plan(RUN, "main", PlanMoment("e", 7)) for _ in range(50)))
     assert (store.asked, {one.plan.version for one in read}) == (1, {1})
     assert [item.content for item in read[0].items] == ["x"]
-    assert (await book.plan(RUN, "main", PlanMoment("e", 6))).plan.version == 1
-    assert (await book.plan(RUN, "main", PlanMoment("e", 8))).plan.version == 2
-    assert (await book.plan(RUN, "main", PlanMoment("later", 1))).plan.version == 3
+    assert (await cache.plan(RUN, "main", PlanMoment("e", 6))).plan.version == 1
+    assert (await cache.plan(RUN, "main", PlanMoment("e", 8))).plan.version == 2
+    assert (await cache.plan(RUN, "main", PlanMoment("later", 1))).plan.version == 3
 
 
 async def test_a_plan_that_is_gone_is_none_each_time() -> None:
     store = Store()
-    book = PlanBook(store)
-    assert [await book.plan(RUN, "gone", PlanMoment("e", 1)) for _ in range(2)] == [None, None]
+    cache = PlanCache(store)
+    assert [await cache.plan(RUN, "gone", PlanMoment("e", 1)) for _ in range(2)] == [None, None]
     assert store.asked == 2
 
 
 async def test_of_many_long_plans_the_latest_are_kept() -> None:
     store = Store()
-    book = PlanBook(store)
+    cache = PlanCache(store)
     for number in range(100):
-        await book.plan(RUN, f"p{number}", PlanMoment("e", 1))
-    assert KEPT_BYTES_MAX // 2 < book._bytes <= KEPT_BYTES_MAX
-    assert book._bytes == sum(read.size for read in book._kept.values())
-    await book.plan(RUN, "p99", PlanMoment("e", 1))
+        await cache.plan(RUN, f"p{number}", PlanMoment("e", 1))
+    assert KEPT_BYTES_MAX // 2 < cache._bytes <= KEPT_BYTES_MAX
+    assert cache._bytes == sum(read.size for read in cache._kept.values())
+    await cache.plan(RUN, "p99", PlanMoment("e", 1))
     assert store.asked == 100
-    await book.plan(RUN, "p0", PlanMoment("e", 1))
+    await cache.plan(RUN, "p0", PlanMoment("e", 1))
     assert store.asked == 101

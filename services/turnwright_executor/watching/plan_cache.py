@@ -46,7 +46,7 @@ class ReadPlan(Struct, frozen=True):
 
     @property
     def content(self) -> tuple[int, int]:
-        """What tells it from what it was before: no version is used twice, and none loses what was added."""
+        """What tells it from what it was before: no version is used twice, and none loses a delta."""
         return self.plan.version, self.plan.deltas[-1].sequence if self.plan.deltas else 0
 
     @property
@@ -55,7 +55,7 @@ class ReadPlan(Struct, frozen=True):
         return self.plan.ByteSize() + sum(item.ByteSize() for item in self.items)
 
 
-class PlanBook:
+class PlanCache:
     """Reads the plans of runs."""
 
     def __init__(self, ledger: Ledger) -> None:

@@ -29,17 +29,17 @@ from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import AWAY, GONE
 from turnwright_executor.watching.events import in_batches
 from turnwright_executor.watching.hub import FEED_BACKOFF
-from turnwright_executor.watching.plan_book import PlanBook, PlanMoment, ReadPlan
+from turnwright_executor.watching.plan_cache import PlanCache, PlanMoment, ReadPlan
 
 LIST_BYTES_MAX: Final = PAGE_BYTES_MAX
 """Longest list of all plans; what is behind that is not told."""
 
 
-class PlanTelling(ABC):
+class PlanEnricher(ABC):
     """What one watch is told of the plans of its run."""
 
-    def __init__(self, book: PlanBook, address: RunAddress) -> None:
-        self._book = book
+    def __init__(self, cache: PlanCache, address: RunAddress) -> None:
+        self._cache = cache
         self._address = address
         self._heads = PlanHeads()
         self._knows_all = False
@@ -120,17 +120,17 @@ class PlanTelling(ABC):
         at = self._moved_at.get(plan_id) or _moment(event)
 
         async def read() -> None:
-            self._read = await self._book.plan(self._address, plan_id, at)
+            self._read = await self._cache.plan(self._address, plan_id, at)
 
         async for beat in _patiently(read, event):
             yield beat
 
 
-class OperationsTelling(PlanTelling):
+class OperationsEnricher(PlanEnricher):
     """Each plan by its identity."""
 
-    def __init__(self, book: PlanBook, address: RunAddress) -> None:
-        super().__init__(book, address)
+    def __init__(self, cache: PlanCache, address: RunAddress) -> None:
+        super().__init__(cache, address)
         self._told: dict[str, tuple[int, int]] = {}
         """The content of each plan that the watcher has."""
 
@@ -172,11 +172,11 @@ class OperationsTelling(PlanTelling):
                 yield _before(event, plan_updated=event_pb2.PlanUpdated(plan=found.plan))
 
 
-class LegacyTelling(PlanTelling):
+class LegacyEnricher(PlanEnricher):
     """All plans as one list."""
 
-    def __init__(self, book: PlanBook, address: RunAddress) -> None:
-        super().__init__(book, address)
+    def __init__(self, cache: PlanCache, address: RunAddress) -> None:
+        super().__init__(cache, address)
         self._told: event_pb2.LegacyPlan | None = None
         """The list that the watcher has; None where that is not known."""
         self._list = event_pb2.LegacyPlan()
@@ -200,7 +200,7 @@ class LegacyTelling(PlanTelling):
 
     async def _learn(self) -> None:
         """Find the plans that were there before the first event."""
-        self._heads.load(await self._book.positions(self._address))
+        self._heads.load(await self._cache.positions(self._address))
         self._knows_all = True
 
     async def _listed(self, event: WatchRunResponse) -> AsyncIterator[WatchRunResponse]:
@@ -216,9 +216,9 @@ class LegacyTelling(PlanTelling):
         self._list = made
 
 
-def plan_telling(form: PlanEvents.ValueType, book: PlanBook, address: RunAddress) -> PlanTelling:
+def plan_enricher(form: PlanEvents.ValueType, cache: PlanCache, address: RunAddress) -> PlanEnricher:
     """What a watch is told that asked for this form."""
-    return (LegacyTelling if form == PLAN_EVENTS_LEGACY else OperationsTelling)(book, address)
+    return (LegacyEnricher if form == PLAN_EVENTS_LEGACY else OperationsEnricher)(cache, address)
 
 
 async def _patiently(read: Callable[[], Awaitable[None]], event: WatchRunResponse) -> AsyncIterator[WatchRunResponse]:
