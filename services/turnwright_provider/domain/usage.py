@@ -26,6 +26,7 @@ _CACHED: Final = (
     "prompt_cache_hit_tokens",
     "cached_tokens",
 )
+_CACHE_WRITE: Final = ("prompt_tokens_details.cache_write_tokens", "input_tokens_details.cache_write_tokens")
 _REASONING: Final = (
     "completion_tokens_details.reasoning_tokens",
     "output_tokens_details.reasoning_tokens",
@@ -46,6 +47,7 @@ def read_usage(raw: Mapping[str, Any]) -> Usage:
         reasoning_tokens=reasoning,
         total_tokens=prompt + completion,
         cost_usd=_cost(raw),
+        cache_write_tokens=_figure(raw, _CACHE_WRITE),
     )
 
 
@@ -62,6 +64,7 @@ def merge_usage(old: Usage | None, new: Usage) -> Usage:
         reasoning_tokens=max(old.reasoning_tokens, new.reasoning_tokens),
         total_tokens=prompt + completion,
         cost_usd=old.cost_usd if new.cost_usd is None else new.cost_usd,
+        cache_write_tokens=max(old.cache_write_tokens, new.cache_write_tokens),
     )
 
 

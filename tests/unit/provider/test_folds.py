@@ -187,6 +187,8 @@ def test_a_case_of_usage_is_the_larger_of_each_figure(case):
                      Usage(12, 0, 300, 290, 312), id="reasoning-inside-the-output"),
         pytest.param({"prompt_tokens": 9, "prompt_cache_hit_tokens": 8, "completion_tokens": 1}, Usage(9, 8, 1, 0, 10), id="deepseek-cache"),
         pytest.param({"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 4}, "cost": 0.25}, Usage(9, 4, 0, 0, 9, 0.25), id="openrouter-cost"),
+        pytest.param({"prompt_tokens": 9, "prompt_tokens_details": {"cache_write_tokens": 5}}, Usage(9, 0, 0, 0, 9, None, 5), id="openrouter-cache-writes"),
+        pytest.param({"input_tokens": 9, "input_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 5}}, Usage(9, 4, 0, 0, 9, None, 5), id="responses-cache-writes"),
         pytest.param({"prompt_tokens": 1, "cost": "0.003"}, Usage(1, 0, 0, 0, 1, 0.003), id="cost-as-text"),
         pytest.param({"prompt_tokens": 1, "cost": float("inf")}, Usage(1, 0, 0, 0, 1, None), id="cost-without-end"),
         pytest.param({"prompt_tokens": 1, "cost": "nan"}, Usage(1, 0, 0, 0, 1, None), id="cost-that-is-no-number"),
@@ -202,7 +204,15 @@ def test_usage_has_one_meaning_for_each_figure(raw, usage):
     assert read_usage(raw) == usage
 
 
-FIGURES = st.fixed_dictionaries({"prompt_tokens": st.integers(0, 99), "completion_tokens": st.integers(0, 99)})
+FIGURES = st.fixed_dictionaries(
+    {
+        "prompt_tokens": st.integers(0, 99),
+        "completion_tokens": st.integers(0, 99),
+        "prompt_tokens_details": st.fixed_dictionaries(
+            {"cached_tokens": st.integers(0, 9), "cache_write_tokens": st.integers(0, 9)}
+        ),
+    }
+)
 
 
 @given(st.lists(FIGURES, min_size=1, max_size=6))

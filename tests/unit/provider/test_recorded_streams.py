@@ -62,7 +62,15 @@ def _usage(raw: dict[str, Any] | None) -> Usage | None:
         completion += reasoning
     ticks = raw["cost_in_usd_ticks"]
     cost = raw["cost"] if raw["cost"] is not None else ticks and ticks * 1e-10
-    return Usage(prompt, raw["cached_input_tokens"] or 0, completion, reasoning, prompt + completion, cost)
+    return Usage(
+        prompt,
+        raw["cached_input_tokens"] or 0,
+        completion,
+        reasoning,
+        prompt + completion,
+        cost,
+        raw["cache_write_tokens"] or 0,
+    )
 
 
 @pytest.mark.parametrize("case_id", WHOLE)

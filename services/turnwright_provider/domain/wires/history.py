@@ -1,0 +1,60 @@
+"""The messages of a call as its model can be sent them: the same for every wire.
+
+Opaque blocks and signatures go back to the model that wrote them and to no other (RD08). Each call has one id in the
+request, its vendor's where that is told and stands for one call only, and every answer names the id that is sent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec.structs import replace
+
+from turnwright_core.chat.message import Message, Role, ToolCall
+from turnwright_provider.domain.model_call import Dropped, ModelCall
+
+_FOREIGN: Final = "Only the model that wrote it can be sent it."
+
+
+def history(call: ModelCall) -> tuple[list[Message], list[Dropped]]:
+    """The messages with the ids that are sent, and what is left out of replies that another model wrote."""
+    left_out: set[str] = set()
+    messages: list[Message] = []
+    for message in _with_ids_sent(call.messages):
+        if message.vendor_model and message.vendor_model == call.vendor_model:
+            messages.append(message)
+            continue
+        left_out |= {name for name, value in _opaque(message).items() if value}
+        calls = tuple(replace(one, signature="") for one in message.calls)
+        messages.append(replace(message, thinking=(), server_blocks=(), calls=calls))
+    return messages, [Dropped(name, _FOREIGN) for name in sorted(left_out)]
+
+
+def _opaque(message: Message) -> dict[str, bool]:
+    return {
+        "thinking": bool(message.thinking),
+        "server_blocks": bool(message.server_blocks),
+        "signatures": any(call.signature for call in message.calls),
+    }
+
+
+def _with_ids_sent(messages: Iterable[Message]) -> Iterable[Message]:
+    listed = tuple(messages)
+    uses = Counter(call.id for message in listed for call in message.calls)
+    sent: dict[str, str] = {}
+    for place, message in enumerate(listed):
+        if message.role is Role.TOOL:
+            yield replace(message, call_id=sent.get(message.call_id, message.call_id))
+            continue
+        calls = tuple(replace(one, id=_sent_id(one, uses, place)) for one in message.calls)
+        for old, new in zip(message.calls, calls, strict=True):
+            sent |= {known: new.id for known in (old.id, old.call_id) if known}
+        yield replace(message, calls=calls)
+
+
+def _sent_id(call: ToolCall, uses: Counter[str], place: int) -> str:
+    """The vendor's id; ours where there is none or where several calls have it."""
+    told = call.id if call.id and (uses[call.id] == 1 or not call.call_id) else call.call_id
+    return told or f"call_{place}_{call.index}"

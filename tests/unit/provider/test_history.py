@@ -1,0 +1,68 @@
+"""Earlier messages as a model can be sent them: whose blocks go back, and by which ids answers find their calls."""
+
+import pytest
+
+from turnwright_core.chat.message import Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall, text_message
+from turnwright_provider.domain.model_call import ModelCall
+from turnwright_provider.domain.wires.history import history
+
+USER = text_message(Role.USER, "hi")
+
+
+def reply(*calls: ToolCall, vendor_model: str = "v/m", **more: object) -> Message:
+    return Message(Role.ASSISTANT, (Text("a"),), calls=calls, vendor_model=vendor_model, **more)
+
+
+def sent(*messages: Message, vendor_model: str = "v/m"):
+    return history(ModelCall("m", messages, vendor_model=vendor_model))
+
+
+OPAQUE = reply(
+    ToolCall("t", "{}", id="x", signature="s"),
+    thinking=(ThinkingBlock("thinking", 0, text="t", signature="s"),),
+    server_blocks=(ServerBlock(1, "{}"),),
+)
+
+
+def test_blocks_and_signatures_go_back_to_the_model_that_wrote_them():
+    # RD08
+    assert sent(USER, OPAQUE) == ([USER, OPAQUE], [])
+
+
+@pytest.mark.parametrize("vendor_model", ["v/other", ""])
+def test_another_model_gets_none_of_them_and_each_is_named_once(vendor_model):
+    messages, dropped = sent(USER, OPAQUE, OPAQUE, vendor_model=vendor_model)
+    assert messages[1] == reply(ToolCall("t", "{}", id="x"))
+    assert [one.field for one in dropped] == ["server_blocks", "signatures", "thinking"]
+
+
+def test_what_nobody_is_known_to_have_written_goes_to_no_model():
+    unknown = reply(thinking=OPAQUE.thinking, vendor_model="")
+    assert [one.field for one in sent(unknown, vendor_model="")[1]] == ["thinking"]
+
+
+@pytest.mark.parametrize(
+    ("call", "answered", "expected"),
+    [
+        (ToolCall("t", "{}", id="theirs", call_id="ours"), "ours", "theirs"),
+        (ToolCall("t", "{}", id="theirs", call_id="ours"), "theirs", "theirs"),
+        (ToolCall("t", "{}", call_id="ours"), "ours", "ours"),
+        (ToolCall("t", "{}", id="theirs"), "theirs", "theirs"),
+    ],
+)
+def test_an_answer_names_the_id_that_is_sent_for_its_call(call, answered, expected):
+    messages, _ = sent(reply(call), Message(Role.TOOL, (Text("r"),), call_id=answered))
+    assert (messages[0].calls[0].id, messages[1].call_id) == (expected, expected)
+
+
+def test_an_id_that_a_vendor_gave_twice_gives_way_to_ours():
+    first, second = (ToolCall("t", "{}", id="t:0", call_id=ours) for ours in ("call_1_0", "call_2_0"))
+    answers = [Message(Role.TOOL, call_id=ours) for ours in ("call_1_0", "call_2_0")]
+    messages, _ = sent(reply(first), answers[0], reply(second), answers[1])
+    assert [message.calls[0].id for message in messages[::2]] == ["call_1_0", "call_2_0"]
+    assert [message.call_id for message in messages[1::2]] == ["call_1_0", "call_2_0"]
+
+
+def test_every_call_has_an_id():
+    messages, _ = sent(reply(ToolCall("t", "{}"), ToolCall("t", "{}", 1)), reply(ToolCall("t", "{}")))
+    assert len({call.id for message in messages for call in message.calls}) == 3
