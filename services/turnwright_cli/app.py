@@ -44,6 +44,12 @@ task_options = several(
         multiple=True,
         help="repo, web, interaction or proposals: do without it; repeatable.",
     ),
+    click.option(
+        "--reasoning", metavar="HOW_MUCH", help="How much the model reasons: off, low, medium, high or tokens."
+    ),
+    click.option(
+        "--answer-schema", metavar="FILE", help="The answer is JSON that meets this JSON Schema; - takes any object."
+    ),
     options.limits,
     options.as_json,
     options.server,
@@ -65,7 +71,15 @@ def ask(**given: Any) -> None:
 
 
 def _task(mode: str, given: dict[str, Any]) -> NoReturn:
-    from turnwright_cli.tasks import Task, budget_of, check_without, read_prompt, run_task
+    from turnwright_cli.tasks import (
+        Task,
+        answer_format_of,
+        budget_of,
+        check_without,
+        read_prompt,
+        reasoning_of,
+        run_task,
+    )
     from turnwright_core.runs import Mode
 
     settings = settings_of(server=given["server"], run=given["run"])
@@ -81,6 +95,8 @@ def _task(mode: str, given: dict[str, Any]) -> NoReturn:
         given["fork"],
         check_without(given["without"]),
         budget_of(given["max_turns"], given["max_tokens"], given["max_cost"], given["max_seconds"]),
+        reasoning_of(given["reasoning"]),
+        answer_format_of(given["answer_schema"]),
     )
     finish(run_task(settings, task, as_json=given["as_json"]))
 

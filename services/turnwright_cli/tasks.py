@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -35,7 +35,8 @@ from turnwright_cli.session import open_session
 from turnwright_client import Client, QueuedLoop, pending_proposals
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import PROMPT_BYTES_MAX
-from turnwright_core.runs import LOOP_ENDED, Mode
+from turnwright_core.runs import LOOP_ENDED, Effort, Mode, Reasoning
+from turnwright_core.wire.runs import reasoning_to_pb
 
 REJOINS_MAX: Final = 5
 """How often a command goes on with another stack after the one that it had joined ended."""
@@ -54,6 +55,8 @@ class Task(Struct, frozen=True):
     fork: bool = False
     without: frozenset[str] = frozenset()
     budget: budget_pb2.Budget | None = None
+    reasoning: settings_pb2.Reasoning | None = None
+    response_format: settings_pb2.ResponseFormat | None = None
 
 
 WITHOUT: Final = ("repo", "web", "interaction", "proposals")
@@ -76,6 +79,28 @@ def budget_of(
     return budget_pb2.Budget(
         turns_max=turns or 0, tokens_max=tokens or 0, cost_usd_max=cost_usd or 0.0, wall_s_max=wall_s or 0.0
     )
+
+
+def reasoning_of(given: str | None) -> settings_pb2.Reasoning | None:
+    """How much the model is to reason. Raises FailureError for what is no word for it and no number."""
+    if given is None:
+        return None
+    if given.isdecimal() and 0 < int(given) < 2**31:
+        return settings_pb2.Reasoning(tokens=int(given))
+    word = get_args(Effort)
+    if given not in word:
+        raise usage(f"--reasoning takes {', '.join(word)}, or a number of tokens; not {given!r}.")
+    return reasoning_to_pb(Reasoning(given))  # type: ignore[arg-type] # it is one of the words
+
+
+def answer_format_of(file: str | None) -> settings_pb2.ResponseFormat | None:
+    """The form of the answer, of a file with a JSON Schema. Raises FailureError for a file that cannot be read."""
+    if file is None:
+        return None
+    try:
+        return settings_pb2.ResponseFormat(schema="" if file == "-" else Path(file).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise usage(f"--answer-schema {file} cannot be read: {error}") from None
 
 
 class ResolveTask(Struct, frozen=True):
@@ -120,6 +145,8 @@ async def run_task(settings: CliSettings, task: Task, *, as_json: bool, models: 
                 no_web="web" in task.without,
                 no_proposals="proposals" in task.without,
                 budget=task.budget,
+                reasoning=task.reasoning,
+                response_format=task.response_format,
             ),
             run_settings=settings_pb2.RunSettings(model=task.model),
             request_id=request_id,

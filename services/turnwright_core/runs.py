@@ -5,8 +5,10 @@ Source: architecture 3; rows RU001-RU008, RU101-RU111, decisions C6, C27.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
-from typing import Final
+from types import MappingProxyType
+from typing import Final, Literal
 
 from msgspec import Struct, field
 
@@ -134,6 +136,42 @@ class Spending(Struct, frozen=True):
     prompt_tokens: int = 0
 
 
+Effort = Literal["off", "low", "medium", "high"]
+
+EFFORT_TOKENS: Final[Mapping[Effort, int]] = MappingProxyType({"off": 0, "low": 1024, "medium": 8192, "high": 24576})
+"""What a word means where a vendor counts."""
+
+
+class Reasoning(Struct, frozen=True, omit_defaults=True):
+    """How much a model reasons: by a word, else by tokens."""
+
+    effort: Effort | None = None
+    tokens: int = 0
+
+    @property
+    def budget_tokens(self) -> int:
+        """The number, or what the word means in tokens; 0 is off."""
+        return self.tokens if self.effort is None else EFFORT_TOKENS[self.effort]
+
+    @property
+    def word(self) -> Effort:
+        """The word, or the one that is next to the number."""
+        if self.effort is not None:
+            return self.effort
+        return min(EFFORT_TOKENS, key=lambda word: abs(EFFORT_TOKENS[word] - self.tokens))
+
+    def __str__(self) -> str:
+        return self.effort or f"{self.tokens} tokens"
+
+
+class AnswerFormat(Struct, frozen=True, omit_defaults=True):
+    """The form of an answer: JSON that meets the schema, which is JSON text; empty: any object."""
+
+    schema: str = ""
+    name: str = ""
+    strict: bool = False
+
+
 class LoopSettings(Struct, frozen=True):
     """What one loop runs with."""
 
@@ -145,6 +183,8 @@ class LoopSettings(Struct, frozen=True):
     no_proposals: bool = False
     yolo: bool = False
     budget: Budget | None = None
+    reasoning: Reasoning | None = None
+    response_format: AnswerFormat | None = None
 
 
 class RunSettings(Struct, frozen=True):
@@ -209,6 +249,7 @@ class TurnRequest(Struct, frozen=True):
     context_length: int
     temperature: float
     tools: tuple[str, ...]
+    reasoning: Reasoning | None = None
 
 
 class TurnResult(Struct, frozen=True, omit_defaults=True):
@@ -229,6 +270,9 @@ class TurnResult(Struct, frozen=True, omit_defaults=True):
     lost_tokens: int = 0
     lost_cost_usd: float = 0.0
     work_ms: int = 0
+    answer: str = ""
+    vendor_model: str = ""
+    dropped: tuple[str, ...] = ()
 
 
 class Turn(Struct, frozen=True):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from turnwright.types.v1 import budget_pb2, loop_pb2, model_pb2, project_pb2, run_pb2, settings_pb2, turn_pb2, usage_pb2
 
 from turnwright_core.runs import (
+    AnswerFormat,
     Budget,
+    Effort,
     ForkOrigin,
     Loop,
     LoopSettings,
     Mode,
     Model,
     Project,
+    Reasoning,
     Run,
     RunSettings,
     Spending,
@@ -28,8 +33,37 @@ model_to_pb, model_from_pb = codec(Model, model_pb2.Model)
 usage_to_pb, usage_from_pb = codec(Usage, usage_pb2.Usage)
 budget_to_pb, budget_from_pb = _budget = codec(Budget, budget_pb2.Budget)
 spending_to_pb, spending_from_pb = codec(Spending, budget_pb2.Spending)
+_EFFORTS: Final[dict[int, Effort]] = {
+    settings_pb2.REASONING_EFFORT_OFF: "off",
+    settings_pb2.REASONING_EFFORT_LOW: "low",
+    settings_pb2.REASONING_EFFORT_MEDIUM: "medium",
+    settings_pb2.REASONING_EFFORT_HIGH: "high",
+}
+_EFFORT_NUMBERS: Final = {word: number for number, word in _EFFORTS.items()}
+
+
+def reasoning_to_pb(reasoning: Reasoning) -> settings_pb2.Reasoning:
+    if reasoning.effort is None:
+        return settings_pb2.Reasoning(tokens=reasoning.tokens)
+    return settings_pb2.Reasoning(effort=_EFFORT_NUMBERS[reasoning.effort])  # type: ignore[arg-type]
+
+
+def reasoning_from_pb(reasoning: settings_pb2.Reasoning) -> Reasoning | None:
+    """Decode; None where nothing is said."""
+    if reasoning.tokens:
+        return Reasoning(tokens=reasoning.tokens)
+    word = _EFFORTS.get(reasoning.effort)
+    return None if word is None else Reasoning(word)
+
+
+_REASONING = (reasoning_to_pb, reasoning_from_pb)
 loop_settings_to_pb, loop_settings_from_pb = codec(
-    LoopSettings, settings_pb2.LoopSettings, mode=(int, lambda number: known(Mode, number, "mode")), budget=_budget
+    LoopSettings,
+    settings_pb2.LoopSettings,
+    mode=(int, lambda number: known(Mode, number, "mode")),
+    budget=_budget,
+    reasoning=_REASONING,
+    response_format=codec(AnswerFormat, settings_pb2.ResponseFormat),
 )
 run_settings_to_pb, run_settings_from_pb = codec(RunSettings, settings_pb2.RunSettings, budget=_budget)
 loop_to_pb, loop_from_pb = codec(
@@ -42,9 +76,15 @@ run_to_pb, run_from_pb = codec(
     loop=(loop_to_pb, loop_from_pb),
     forked_from=codec(ForkOrigin, run_pb2.ForkOrigin),
 )
-turn_request_to_pb, turn_request_from_pb = codec(TurnRequest, turn_pb2.TurnRequest, tools=(tuple, tuple))
+turn_request_to_pb, turn_request_from_pb = codec(
+    TurnRequest, turn_pb2.TurnRequest, tools=(tuple, tuple), reasoning=_REASONING
+)
 turn_result_to_pb, turn_result_from_pb = codec(
-    TurnResult, turn_pb2.TurnResult, usage=(usage_to_pb, usage_from_pb), cursor=(cursor_to_pb, cursor_from_pb)
+    TurnResult,
+    turn_pb2.TurnResult,
+    usage=(usage_to_pb, usage_from_pb),
+    cursor=(cursor_to_pb, cursor_from_pb),
+    dropped=(tuple, tuple),
 )
 turn_to_pb, turn_from_pb = codec(
     Turn,

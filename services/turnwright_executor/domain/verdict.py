@@ -25,6 +25,7 @@ from turnwright_core.runs import (
     REJECTED,
     RUNNING,
     TERMINAL_UPDATES,
+    UNPROCESSABLE,
     TurnResult,
     Usage,
 )
@@ -35,6 +36,9 @@ from turnwright_executor.domain.strikes import is_strike, streak_after
 
 REFUTED_OUTCOME: Final = "conflict:409"
 """Outcome of an update whose claim of being done was refuted (RU140)."""
+
+ANSWER_INVALID: Final = "answer_invalid:422"
+"""Outcome of an answer that does not have the form which the loop wants."""
 
 REASON_CHARS_MAX: Final = 200
 """Longest reason of a vote, in characters."""
@@ -100,6 +104,8 @@ class TurnFacts(Struct, frozen=True):
     exhausted: str = ""
     usage: Usage = field(default_factory=Usage)
     at: TurnAddress = field(default_factory=TurnAddress)
+    is_answer_refused: bool = False
+    """Whether the turn brought an answer that does not have the form which the loop wants."""
 
     @property
     def update(self) -> RecordFacts | None:
@@ -227,6 +233,14 @@ def commented(vote: Vote, facts: TurnFacts) -> Vote:
     return Vote(True, RUNNING, "commented") if facts.rejection is Rejection.COMMENTED else vote
 
 
+def answer(vote: Vote, facts: TurnFacts) -> Vote:
+    """An answer of the wrong form gives the model one more turn; a second one in a row ends the loop."""
+    if not facts.is_answer_refused:
+        return vote
+    is_second = bool(facts.recent) and facts.recent[-1].reason == "answer"
+    return Vote(False, UNPROCESSABLE, "answer") if is_second else Vote(True, RUNNING, "answer")
+
+
 def strikes(vote: Vote, facts: TurnFacts) -> Vote:
     """Too many strikes in a row end a loop that would go on (RU012, RU281)."""
     if not vote.continue_ or facts.strikes < facts.limits.strikes_max:
@@ -261,6 +275,7 @@ RULES: Final[tuple[tuple[int, Voter], ...]] = (
     (20, update),
     (30, refuted),
     (40, commented),
+    (45, answer),
     (50, strikes),
     (60, loop_turns),
     (65, budget),

@@ -9,9 +9,9 @@ from turnwright.provider.v1 import provider_service_pb2_grpc
 from turnwright.types.v1.message_pb2 import ROLE_ASSISTANT, ROLE_SYSTEM, ROLE_USER, Message, Part
 
 from turnwright_core.kit.peer import Peer
-from turnwright_core.runs import Model
+from turnwright_core.runs import Model, TurnRequest
 from turnwright_core.wire.deltas import delta_from_pb
-from turnwright_core.wire.runs import model_to_pb, usage_from_pb
+from turnwright_core.wire.runs import model_to_pb, reasoning_to_pb, usage_from_pb
 from turnwright_executor.ports.models import Finished, ModelEvent, RetryNotice
 from turnwright_executor.ports.packets import PacketMessage
 
@@ -27,15 +27,16 @@ class ProviderModels:
         self.stub = provider_service_pb2_grpc.ProviderServiceStub(peer.channel)
 
     async def generate(
-        self, model: Model, messages: Sequence[PacketMessage], temperature: float, call_index: int
+        self, model: Model, messages: Sequence[PacketMessage], request: TurnRequest, call_index: int
     ) -> AsyncGenerator[ModelEvent, None]:
-        request = pb.GenerateRequest(
+        wanted = pb.GenerateRequest(
             model=model_to_pb(model),
             messages=[Message(role=_ROLES[message.role], parts=[Part(text=message.text)]) for message in messages],
-            temperature=temperature,
+            temperature=request.temperature,
+            reasoning=reasoning_to_pb(request.reasoning) if request.reasoning else None,
             call_index=call_index,
         )
-        async with self._peer.stream(self.stub.Generate, request, self._deadline_s) as parts:
+        async with self._peer.stream(self.stub.Generate, wanted, self._deadline_s) as parts:
             async for part in parts:
                 event = _event_from_pb(part)
                 if event is not None:
@@ -50,6 +51,7 @@ def _event_from_pb(part: pb.GenerateResponse) -> ModelEvent | None:
             return RetryNotice(part.retry.wait_s, part.retry.error_class, part.retry.detail)
         case "finish":
             usage = usage_from_pb(part.finish.usage) if part.finish.HasField("usage") else None
-            return Finished(part.finish.reason, usage, part.finish.cut)
+            dropped = tuple(one.field for one in part.finish.dropped)
+            return Finished(part.finish.reason, usage, part.finish.cut, part.finish.vendor_model, dropped)
         case _:
             return None

@@ -8,7 +8,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from turnwright_core.chat.deltas import Delta
-from turnwright_core.runs import Model, Usage
+from turnwright_core.runs import Model, TurnRequest, Usage
 from turnwright_executor.ports.packets import PacketMessage
 
 
@@ -21,11 +21,13 @@ class RetryNotice(Struct, frozen=True):
 
 
 class Finished(Struct, frozen=True):
-    """The end of a reply: the vendor's reason, and whether the vendor cut it off."""
+    """The end of a reply: the vendor's reason, whether it cut the reply off, and the fields that it did not get."""
 
     reason: str
     usage: Usage | None
     is_cut: bool = False
+    vendor_model: str = ""
+    dropped: tuple[str, ...] = ()
 
 
 ModelEvent = Delta | RetryNotice | Finished
@@ -35,7 +37,7 @@ class Models(Protocol):
     """The provider."""
 
     def generate(
-        self, model: Model, messages: Sequence[PacketMessage], temperature: float, call_index: int
+        self, model: Model, messages: Sequence[PacketMessage], request: TurnRequest, call_index: int
     ) -> AsyncGenerator[ModelEvent, None]:
         """One model call as it streams; ends after Finished. Close it where you leave it. Raises TurnwrightError."""
         ...

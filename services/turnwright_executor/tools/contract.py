@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from turnwright_core.entries import Entry, EntryWrite, State
 
 if TYPE_CHECKING:
-    from turnwright_core.runs import Mode
+    from turnwright_core.runs import AnswerFormat, Mode
     from turnwright_core.schemes import Scheme
     from turnwright_executor.domain.effects import Effect, EffectClass
     from turnwright_executor.tools.ports import Plans, Shell, Workspace
@@ -101,6 +101,8 @@ class Context(Struct, frozen=True):
     0: no lease holds the command, because a client called it."""
     no_web: bool = False
     """Whether nothing may be fetched: the task said so."""
+    response_format: AnswerFormat | None = None
+    """The form that the answer of the loop must have."""
 
 
 class Tool(Protocol):

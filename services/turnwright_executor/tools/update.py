@@ -5,9 +5,12 @@ Source: rows RU028, RU076, RU277, RU292; decision C12.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
-from turnwright_core.runs import RUNNING, TERMINAL_UPDATES
+from turnwright_core.json_schema import answer_problem, answer_text
+from turnwright_core.runs import COMPLETED, RUNNING, TERMINAL_UPDATES
+from turnwright_executor.domain.verdict import ANSWER_INVALID
 from turnwright_executor.tools.contract import Context, Done, failed
 from turnwright_executor.tools.settled import Settled
 from turnwright_grammar import Command
@@ -20,9 +23,13 @@ class Update(Settled):
 
     name = "update"
 
-    async def prepare(self, command: Command, context: Context) -> Done:  # noqa: ARG002
+    async def prepare(self, command: Command, context: Context) -> Done:
         given = command.attributes.get("status", str(RUNNING)).strip()
         status = int(given) if given.isascii() and given.isdecimal() and len(given) == 3 else 0
+        if form := context.response_format if status == COMPLETED else None:
+            problem = await asyncio.to_thread(answer_problem, form.schema, answer_text(command.body))
+            if problem:
+                return failed(ANSWER_INVALID, problem, status=RUNNING)
         if status in STATUSES:
             return Done(command.body, attributes={"status": status})
         text = f"There is no status {given!r}; it is 102 to go on, or 200, 204 or 422 to end."

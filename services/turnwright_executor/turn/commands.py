@@ -247,6 +247,7 @@ class CommandSteps:
             key=record.key,
             epoch=scope.epoch,
             no_web=scope.loop.settings.no_web,
+            response_format=scope.loop.settings.response_format,
         )
 
     def _failure(self, record: CommandRecord, error: Exception) -> Done:

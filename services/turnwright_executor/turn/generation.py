@@ -48,6 +48,10 @@ class Draft(PartialReply):
     finish: str = ""
     is_cut: bool = False
     """Whether the vendor cut the reply off."""
+    vendor_model: str = ""
+    """What the vendor called the model that answered."""
+    dropped: tuple[str, ...] = ()
+    """Fields of the request that did not reach the vendor."""
     first_delta_ms: int = 0
     model_ms: int = 0
     bytes_: int = 0
@@ -149,7 +153,7 @@ class Generation:
         begin_s = self._clock_s()
         publisher.progress(Activity.THINKING, turn.number, model.vendor_model)
         publisher.stream(turn.number, StreamBegan())
-        call = self._models.generate(model, messages, turn.request.temperature, call_index)
+        call = self._models.generate(model, messages, turn.request, call_index)
         async with aclosing(call) as stream:
             async for event in stream:
                 if not draft.first_delta_ms and not isinstance(event, SetUsage | RetryNotice | Finished):
@@ -192,6 +196,7 @@ def empty(draft: Draft, turn: int) -> None:
 def _fold(draft: Draft, event: ModelEvent) -> None:
     if isinstance(event, Finished):
         draft.finish, draft.is_cut = event.reason, event.is_cut
+        draft.vendor_model, draft.dropped = event.vendor_model, event.dropped
         draft.usage = event.usage or draft.usage
     elif not isinstance(event, RetryNotice):
         draft.add(event)

@@ -12,6 +12,7 @@ from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.verdict import (
+    ANSWER_INVALID,
     GO_ON,
     Limits,
     Overruling,
@@ -57,6 +58,7 @@ def facts_of(
     exhausted: str = "",
     *,
     is_demoted: bool = False,
+    is_answer_refused: bool = False,
 ) -> TurnFacts:
     """The facts of a turn whose records are settled; `note` tells of its model call. Others as in TurnFacts.
 
@@ -74,6 +76,7 @@ def facts_of(
         exhausted=exhausted,
         usage=note.usage,
         at=at,
+        is_answer_refused=is_answer_refused or any(record.outcome == ANSWER_INVALID for record in records),
     )
 
 

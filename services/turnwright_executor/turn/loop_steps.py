@@ -17,8 +17,9 @@ from msgspec.structs import replace
 from turnwright_core.entries import EntryWrite
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.events import event_write
+from turnwright_core.json_schema import answer_text
 from turnwright_core.kit.logs import get_logger
-from turnwright_core.runs import PROPOSED, RUNNING, LoopEnd, Turn
+from turnwright_core.runs import COMPLETED, PROPOSED, RUNNING, LoopEnd, Turn
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.endings import ABORT, Ending, budget_exhausted, crashed, ending_of, is_transient
 from turnwright_executor.domain.footprint import QUIET_TOOLS
@@ -34,6 +35,7 @@ from turnwright_executor.turn.machine import Action, Step, TurnState
 from turnwright_executor.turn.model_call import ModelCallRecord, model_call_from_entry
 from turnwright_executor.turn.model_steps import ModelSteps
 from turnwright_executor.turn.opener import TurnOpener, begun_with, instructions_write, model_of, turn_request
+from turnwright_executor.turn.recording import ANSWER
 from turnwright_executor.turn.records import record_write, settled
 from turnwright_executor.turn.run_plans import RunPlans
 from turnwright_executor.turn.settlement import settle
@@ -120,7 +122,12 @@ class LoopSteps:
         scope.model = model_of(claim, loop)
         scope.placement = await self._place()
         request = turn_request(
-            claim.run, scope.model, scope.tools, services.settings.temperature, begun_with(claim, loop)
+            claim.run,
+            scope.model,
+            scope.tools,
+            services.settings.temperature,
+            begun_with(claim, loop),
+            loop.settings.reasoning,
         )
         is_brief = request.context_length < BRIEF_BELOW_TOKENS
         docs = services.tool_docs_brief if is_brief else services.tool_docs
@@ -197,7 +204,7 @@ class LoopSteps:
             result = replace(
                 scope.open.note.result(), status=verdict.status, reason=verdict.reason, strikes=verdict.strikes
             )
-            result = scope.spending.charged(result)
+            result = scope.spending.charged(replace(result, answer=self._answer(state, verdict)))
             loop_end = None if verdict.continue_ else LoopEnd(verdict.status, verdict.reason, verdict.summary)
             self._opener.mirrored(buffer.mirrored)
             goes_on = loop_end is None and not scope.spending.exhausted_by(result)
@@ -253,8 +260,17 @@ class LoopSteps:
             limits_of(scope.services.settings),
             scope.spending.exhausted_by(open_turn.note.result()),
             is_demoted=open_turn.is_demoted,
+            is_answer_refused=any(warning.kind == ANSWER for warning in open_turn.reading.warnings),
         )
         return await judge(scope.services.hooks, facts)
+
+    def _answer(self, state: TurnState, verdict: Verdict) -> str:
+        """What the loop ends with, where it has to have a form."""
+        scope = self._scope
+        if scope.loop.settings.response_format is None or verdict.status != COMPLETED:
+            return ""
+        updates = [record.body for record in state.records.values() if record.tool == "update"]
+        return answer_text(updates[-1] if updates else scope.open.reading.narration)
 
     # End from outside -------------------------------------------------------------------------------------------
 

@@ -34,6 +34,8 @@ class ModelCallRecord(Struct, frozen=True):
     render_version: str = ""
     cursor: Cursor | None = None
     first_delta_ms: int = 0
+    vendor_model: str = ""
+    dropped: tuple[str, ...] = ()
     model_ms: int = 0
     fingerprint: str = ""
     losses: int = 0
@@ -59,6 +61,8 @@ class ModelCallRecord(Struct, frozen=True):
             first_delta_ms=self.first_delta_ms,
             model_ms=self.model_ms,
             fingerprint=self.fingerprint,
+            vendor_model=self.vendor_model,
+            dropped=self.dropped,
         )
 
 
@@ -83,6 +87,8 @@ def model_call_record(
         first_delta_ms=draft.first_delta_ms,
         model_ms=draft.model_ms,
         fingerprint=fingerprint,
+        vendor_model=draft.vendor_model,
+        dropped=draft.dropped,
         losses=losses,
         commands=commands,
         lost_tokens=lost[0],
@@ -95,5 +101,5 @@ def model_call_from_entry(entry: Entry) -> ModelCallRecord:
     """The note kept with a reply; an empty one where there is none."""
     stored = dict(entry.attributes.get(CALL) or {})
     usage, cursor = stored.pop("usage", None), stored.pop("cursor", None)
-    note = ModelCallRecord(**stored)
+    note = ModelCallRecord(**stored | {"dropped": tuple(stored.get("dropped") or ())})
     return replace(note, usage=Usage(**usage) if usage else Usage(), cursor=Cursor(**cursor) if cursor else None)

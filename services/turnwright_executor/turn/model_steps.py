@@ -16,7 +16,14 @@ from turnwright_executor.ports.packets import Packet, StoredPacket
 from turnwright_executor.turn.loop_scope import LoopScope, in_turn
 from turnwright_executor.turn.machine import TurnState
 from turnwright_executor.turn.model_call import model_call_record
-from turnwright_executor.turn.recording import RecordingGate, loss_writes, new_records, read_aside, reply_writes
+from turnwright_executor.turn.recording import (
+    RecordingGate,
+    answer_checked,
+    loss_writes,
+    new_records,
+    read_aside,
+    reply_writes,
+)
 from turnwright_executor.turn.records import new_record_write
 from turnwright_executor.turn.turn_budget import overflow_reason, room_left
 
@@ -103,7 +110,8 @@ class ModelSteps:
         """
         scope, services, open_turn, draft = self._scope, self._scope.services, self._scope.open, self._scope.known.draft
         turn, packet = open_turn.turn, self._packet
-        open_turn.reading = reading = await read_aside(draft, services.settings.turn_commands_max, services.tools)
+        read = await read_aside(draft, services.settings.turn_commands_max, services.tools)
+        open_turn.reading = reading = await answer_checked(read, scope.loop.settings.response_format)
         mark, lost = fingerprint(reading.commands), loss_writes(turn.number, reading)
         room = room_left(packet, scope.calibration_now(draft.usage, packet.tokens), lost)
         open_turn.note = model_call_record(

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
-from turnwright_core.runs import Loop, Model, Run, Turn, TurnRequest
+from turnwright_core.runs import AnswerFormat, Loop, Model, Reasoning, Run, Turn, TurnRequest
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger, NewTurn
 from turnwright_executor.turn.project_files import BATCH_WRITES, FileSync, in_batches
@@ -101,7 +101,12 @@ def _chars(writes: Sequence[EntryWrite]) -> int:
 
 
 def turn_request(
-    run: Run, model: Model, tools: Sequence[str], temperature_default: float, begun: TurnRequest | None = None
+    run: Run,
+    model: Model,
+    tools: Sequence[str],
+    temperature_default: float,
+    begun: TurnRequest | None = None,
+    reasoning: Reasoning | None = None,
 ) -> TurnRequest:
     """The settings that a turn runs with; the smaller of the model's window and the run's limit counts.
 
@@ -116,17 +121,25 @@ def turn_request(
         context_length=min(window, limit) if limit else window,
         temperature=temperature_default if temperature is None else temperature,
         tools=tuple(tools),
+        reasoning=reasoning,
     )
     if begun is None:
         return request
     return replace(request, context_length=begun.context_length, temperature=begun.temperature)
 
 
+def _form_of_answer(form: AnswerFormat | None) -> str:
+    if form is None:
+        return ""
+    meets = f"meets this JSON Schema:\n{form.schema}" if form.schema else "is an object."
+    return f"\n\nThe answer that ends the work, at status 200, is JSON and nothing else. It {meets}"
+
+
 def prompt_write(loop: Loop) -> EntryWrite:
     """The prompt of a loop, at the number of its first turn."""
     attributes = {"mode": loop.settings.mode.name.lower(), "loop": loop.sequence}
     change = SetEntry(
-        body=loop.prompt,
+        body=loop.prompt + _form_of_answer(loop.settings.response_format),
         attributes_json=to_attributes_json(attributes),
         visibility=Visibility.VISIBLE,
         state=State.RESOLVED,

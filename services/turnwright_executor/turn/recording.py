@@ -19,14 +19,16 @@ from msgspec.structs import replace
 
 from turnwright_core.chat.message import ToolCall
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, to_attributes_json
+from turnwright_core.json_schema import answer_problem, answer_text
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, NAME_CHARS_MAX, RECORD_BYTES_MAX
-from turnwright_core.runs import Mode
+from turnwright_core.runs import AnswerFormat, Mode
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.command_record import ClientCall, CommandRecord
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.policy import refusal
 from turnwright_executor.domain.records import record_path, target_of
 from turnwright_executor.domain.toolset import TOOL_ORDER, Offer
+from turnwright_executor.domain.verdict import ANSWER_INVALID
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.payloads import Recording, RecordingContext
 from turnwright_executor.hooks.points import ENTRY_RECORDING
@@ -42,9 +44,11 @@ if TYPE_CHECKING:
 
 TOO_MANY: Final = "too_many_commands"
 CUT_REPLY: Final = "cut_reply"
+ANSWER: Final = "answer"
 
 LOST_KINDS: Final = frozenset(
     {
+        ANSWER,
         "arguments_cut",
         "arguments_left_over",
         "arguments_unreadable",
@@ -57,6 +61,8 @@ LOST_KINDS: Final = frozenset(
     }
 )
 """Warnings that tell of a command the runtime could not carry out; the rest tell of repairs that worked."""
+
+_OUTCOMES: Final = {CUT_REPLY: "cut:400", ANSWER: ANSWER_INVALID}
 
 _CUT_CALL: Final = "The reply was cut off, so this call of {name} was not carried out. Send it again, in smaller parts."
 _DROPPED: Final = "Only the first {taken} commands were taken; {dropped} were dropped."
@@ -129,6 +135,14 @@ def read_draft(draft: Draft, commands_max: int, tools: Collection[str] = TOOL_OR
     return ParsedReply(tuple(map(_storable, commands)), tuple(warnings), reply.narration.strip())
 
 
+async def answer_checked(reading: ParsedReply, form: AnswerFormat | None) -> ParsedReply:
+    """The reading of a text that is meant as an answer, with a warning where it does not have the form for that."""
+    if form is None or reading.commands or reading.losses or not reading.narration:
+        return reading
+    problem = await asyncio.to_thread(answer_problem, form.schema, answer_text(reading.narration))
+    return replace(reading, warnings=(*reading.warnings, ReadWarning(ANSWER, problem, (0, 0)))) if problem else reading
+
+
 async def read_aside(draft: Draft, commands_max: int, tools: Collection[str]) -> ParsedReply:
     """As `read_draft`; a long reply is read beside the event loop, which has the leases of other runs to look after."""
     if len(draft.text) + sum(len(call.arguments) for call in draft.calls) < READ_ASIDE_CHARS:
@@ -186,7 +200,7 @@ def loss_writes(turn: int, reading: ParsedReply) -> list[EntryWrite]:
     return [
         error_write(
             f"log://turn_{turn}/error/{warning.kind}_{number}",
-            "cut:400" if warning.kind == CUT_REPLY else "unreadable:400",
+            _OUTCOMES.get(warning.kind, "unreadable:400"),
             warning.message,
         )
         for number, warning in enumerate(reading.losses, 1)

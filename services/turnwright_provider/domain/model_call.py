@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from turnwright_core.chat.deltas import Delta
 from turnwright_core.chat.message import Message
-from turnwright_core.runs import Usage
+from turnwright_core.runs import Reasoning, Usage
 
 
 class ToolSpec(Struct, frozen=True):
@@ -39,31 +39,6 @@ class ResponseFormat(Struct, frozen=True):
     schema: Mapping[str, Any] | None = None
     name: str = "answer"
     strict: bool = False
-
-
-Effort = Literal["off", "low", "medium", "high"]
-
-EFFORT_TOKENS: Final[Mapping[Effort, int]] = {"off": 0, "low": 1024, "medium": 8192, "high": 24576}
-"""What a word means where a vendor counts."""
-
-
-class Reasoning(Struct, frozen=True):
-    """How much a model reasons: by a word, else by tokens."""
-
-    effort: Effort | None = None
-    tokens: int = 0
-
-    @property
-    def budget_tokens(self) -> int:
-        """The number, or what the word means in tokens; 0 is off."""
-        return self.tokens if self.effort is None else EFFORT_TOKENS[self.effort]
-
-    @property
-    def word(self) -> Effort:
-        """The word, or the one that is next to the number."""
-        if self.effort is not None:
-            return self.effort
-        return min(EFFORT_TOKENS, key=lambda word: abs(EFFORT_TOKENS[word] - self.tokens))
 
 
 class ModelCall(Struct, frozen=True):

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any, Final
 
 from turnwright.provider.v1 import provider_service_pb2 as pb
+from turnwright.types.v1 import settings_pb2
 
 from turnwright_core.json_text import parse_json
 from turnwright_core.wire.deltas import delta_to_pb
 from turnwright_core.wire.messages import message_from_pb
-from turnwright_core.wire.runs import usage_to_pb
+from turnwright_core.wire.runs import reasoning_from_pb, usage_to_pb
 from turnwright_provider.domain.model_call import (
-    Effort,
     Finish,
     ModelCall,
-    Reasoning,
     ReplyPart,
     ResponseFormat,
     Retry,
@@ -25,12 +24,6 @@ from turnwright_provider.domain.model_call import (
 _MODES: Final[dict[int, Any]] = {
     pb.TOOL_CHOICE_MODE_NONE: "none",
     pb.TOOL_CHOICE_MODE_REQUIRED: "required",
-}
-_EFFORTS: Final[dict[int, Effort]] = {
-    pb.REASONING_EFFORT_OFF: "off",
-    pb.REASONING_EFFORT_LOW: "low",
-    pb.REASONING_EFFORT_MEDIUM: "medium",
-    pb.REASONING_EFFORT_HIGH: "high",
 }
 
 
@@ -46,7 +39,7 @@ def call_from_pb(request: pb.GenerateRequest, model: str) -> ModelCall:
         tool_choice=_choice(request.tool_choice) if request.HasField("tool_choice") else None,
         stop=tuple(request.stop),
         response_format=_format(request.response_format) if request.HasField("response_format") else None,
-        reasoning=_reasoning(request.reasoning) if request.HasField("reasoning") else None,
+        reasoning=reasoning_from_pb(request.reasoning) if request.HasField("reasoning") else None,
         metadata=dict(request.metadata),
         required=frozenset(request.required),
         extra=parse_json(request.extra) if request.extra else {},
@@ -63,15 +56,8 @@ def _choice(choice: pb.ToolChoice) -> ToolChoice:
     return ToolChoice(_MODES.get(choice.mode, "auto"), choice.tool, choice.single)
 
 
-def _format(form: pb.ResponseFormat) -> ResponseFormat:
+def _format(form: settings_pb2.ResponseFormat) -> ResponseFormat:
     return ResponseFormat(parse_json(form.schema) if form.schema else None, form.name or "answer", form.strict)
-
-
-def _reasoning(reasoning: pb.Reasoning) -> Reasoning | None:
-    if reasoning.tokens:
-        return Reasoning(tokens=reasoning.tokens)
-    word = _EFFORTS.get(reasoning.effort)
-    return None if word is None else Reasoning(word)
 
 
 def part_to_pb(part: ReplyPart) -> pb.GenerateResponse:

@@ -18,7 +18,7 @@ from turnwright_store.app.ledger import bump_revision
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.registry import add_run, check_model_exists
 from turnwright_store.app.writing import TurnTag, apply_writes, check_writes
-from turnwright_store.domain.checks import RUN_ALIAS, check_budget, check_name
+from turnwright_store.domain.checks import RUN_ALIAS, check_answer_format, check_budget, check_name
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
@@ -53,6 +53,7 @@ def enqueue_loop(
     if settings.mode is Mode.UNSPECIFIED:
         raise invalid("settings.mode", "settings.mode must be ask or act.")
     check_budget(settings.budget, "settings.budget")
+    check_answer_format(settings.response_format)
     owner = registry.get_project(tx.connection, address.project)
     if address.run:
         check_name("run", address.run, RUN_ALIAS)
@@ -66,7 +67,8 @@ def enqueue_loop(
     check_model_exists(tx, model)
     _check_queue(before, rules.loops_queued_max)
     yolo = settings.yolo or before.run.settings.yolo
-    run, loop = _add_loop(tx, before, prompt, replace(settings, model=model, yolo=yolo))
+    reasoning = settings.reasoning or (before.run.loop.settings.reasoning if before.run.loop else None)
+    run, loop = _add_loop(tx, before, prompt, replace(settings, model=model, yolo=yolo, reasoning=reasoning))
     run = _write_run_entry(tx, rules, caller, run, loop)
     return Enqueued(run.run, loop, found is None, cursor if found else replace(cursor, run_revision=0))
 

@@ -39,7 +39,7 @@ _DECISIONS: Final = (State.RESOLVED, State.FAILED, State.CANCELLED)
 """The states that decide a proposal: the first accepts, the others reject."""
 
 _MODES: Final = {"ask": Mode.ASK, "act": Mode.ACT}
-_SETTINGS: Final = frozenset(LoopSettings.__struct_fields__)
+_SETTINGS: Final = frozenset(LoopSettings.__struct_fields__) - {"reasoning", "response_format"}
 
 
 def write_entries(

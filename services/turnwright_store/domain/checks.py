@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from turnwright_core.checks import check_bytes, check_chars, check_count, invalid, over_limit
 from turnwright_core.errors import Reason, fault
+from turnwright_core.json_schema import SCHEMA_BYTES_MAX, check_schema
 from turnwright_core.limits import (
     ATTRIBUTES_BYTES_MAX,
     NAME_CHARS_MAX,
@@ -21,7 +22,7 @@ from turnwright_core.limits import (
     PERSONA_BYTES_MAX,
     RECORD_BYTES_MAX,
 )
-from turnwright_core.runs import Budget, Model, RunSettings
+from turnwright_core.runs import AnswerFormat, Budget, Model, RunSettings
 
 OUTCOME_CHARS_MAX: Final = 256
 """Longest outcome of an entry: `word:code`, with a little room."""
@@ -119,6 +120,17 @@ def check_run_settings(settings: RunSettings) -> None:
     if settings.persona is not None:
         check_bytes("persona", settings.persona, PERSONA_BYTES_MAX)
     check_budget(settings.budget, "run_settings.budget")
+
+
+def check_answer_format(form: AnswerFormat | None) -> None:
+    """Refuse a form of answers whose schema is none."""
+    if form is None or not form.schema:
+        return
+    check_bytes("settings.response_format.schema", form.schema, SCHEMA_BYTES_MAX)
+    try:
+        check_schema(form.schema)
+    except ValueError as error:
+        raise invalid("settings.response_format.schema", f"{error}.") from None
 
 
 def check_budget(budget: Budget | None, field: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from msgspec import to_builtins
+from msgspec import convert, to_builtins
 from msgspec.structs import asdict
 from sqlalchemy import ColumnElement, bindparam, insert, literal_column, select, update
 
@@ -72,8 +72,7 @@ def settings_json(settings: LoopSettings, **more: object) -> str:
 @lru_cache(maxsize=256)
 def _settings(text: str) -> LoopSettings:
     values: dict[str, Any] = json.loads(text)
-    budget = values.pop("budget", None)
-    return LoopSettings(mode=Mode[values.pop("mode").upper()], budget=Budget(**budget) if budget else None, **values)
+    return convert({**values, "mode": Mode[values["mode"].upper()]}, LoopSettings)
 
 
 def budget_json(budget: Budget | None) -> str:

@@ -11,6 +11,7 @@ from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.types.v1 import delta_pb2 as _delta_pb2
 from turnwright.types.v1 import message_pb2 as _message_pb2
 from turnwright.types.v1 import model_pb2 as _model_pb2
+from turnwright.types.v1 import settings_pb2 as _settings_pb2
 from turnwright.types.v1 import usage_pb2 as _usage_pb2
 import builtins as _builtins
 import sys
@@ -50,38 +51,6 @@ TOOL_CHOICE_MODE_NONE: ToolChoiceMode.ValueType  # 2
 TOOL_CHOICE_MODE_REQUIRED: ToolChoiceMode.ValueType  # 3
 """It must call at least one."""
 Global___ToolChoiceMode: _TypeAlias = ToolChoiceMode  # noqa: Y015
-
-class _ReasoningEffort:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _ReasoningEffortEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReasoningEffort.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    REASONING_EFFORT_UNSPECIFIED: _ReasoningEffort.ValueType  # 0
-    """Not said: the vendor's default."""
-    REASONING_EFFORT_OFF: _ReasoningEffort.ValueType  # 1
-    """Not at all, or as little as the model can."""
-    REASONING_EFFORT_LOW: _ReasoningEffort.ValueType  # 2
-    """Little; 1024 tokens where a vendor counts."""
-    REASONING_EFFORT_MEDIUM: _ReasoningEffort.ValueType  # 3
-    """Some; 8192 tokens where a vendor counts."""
-    REASONING_EFFORT_HIGH: _ReasoningEffort.ValueType  # 4
-    """Much; 24576 tokens where a vendor counts."""
-
-class ReasoningEffort(_ReasoningEffort, metaclass=_ReasoningEffortEnumTypeWrapper):
-    """How much a model reasons, in a word."""
-
-REASONING_EFFORT_UNSPECIFIED: ReasoningEffort.ValueType  # 0
-"""Not said: the vendor's default."""
-REASONING_EFFORT_OFF: ReasoningEffort.ValueType  # 1
-"""Not at all, or as little as the model can."""
-REASONING_EFFORT_LOW: ReasoningEffort.ValueType  # 2
-"""Little; 1024 tokens where a vendor counts."""
-REASONING_EFFORT_MEDIUM: ReasoningEffort.ValueType  # 3
-"""Some; 8192 tokens where a vendor counts."""
-REASONING_EFFORT_HIGH: ReasoningEffort.ValueType  # 4
-"""Much; 24576 tokens where a vendor counts."""
-Global___ReasoningEffort: _TypeAlias = ReasoningEffort  # noqa: Y015
 
 @_typing.final
 class GenerateRequest(_message.Message):
@@ -153,11 +122,11 @@ class GenerateRequest(_message.Message):
         """The reply ends before the first of these texts; at most 4, of 1 to 256 characters."""
 
     @_builtins.property
-    def response_format(self) -> Global___ResponseFormat:
+    def response_format(self) -> _settings_pb2.ResponseFormat:
         """The form of the reply. Absent: free text."""
 
     @_builtins.property
-    def reasoning(self) -> Global___Reasoning:
+    def reasoning(self) -> _settings_pb2.Reasoning:
         """How much the model reasons before it answers. Absent: the vendor's default."""
 
     @_builtins.property
@@ -182,8 +151,8 @@ class GenerateRequest(_message.Message):
         tools: _abc.Iterable[Global___Tool] | None = ...,
         tool_choice: Global___ToolChoice | None = ...,
         stop: _abc.Iterable[_builtins.str] | None = ...,
-        response_format: Global___ResponseFormat | None = ...,
-        reasoning: Global___Reasoning | None = ...,
+        response_format: _settings_pb2.ResponseFormat | None = ...,
+        reasoning: _settings_pb2.Reasoning | None = ...,
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         required: _abc.Iterable[_builtins.str] | None = ...,
         extra: _builtins.str = ...,
@@ -284,64 +253,6 @@ class ToolChoice(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_choice) -> _WhichOneofReturnType_choice | None: ...
 
 Global___ToolChoice: _TypeAlias = ToolChoice  # noqa: Y015
-
-@_typing.final
-class ResponseFormat(_message.Message):
-    """The form of a reply."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SCHEMA_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    STRICT_FIELD_NUMBER: _builtins.int
-    schema: _builtins.str
-    """JSON Schema that the reply has to meet, at most 64 KiB. Empty: any JSON object."""
-    name: _builtins.str
-    """A name for it, `[A-Za-z0-9_-]{1,64}`. Empty: `answer`."""
-    strict: _builtins.bool
-    """True asks the vendor to hold the reply to the schema. Default: false."""
-    def __init__(
-        self,
-        *,
-        schema: _builtins.str = ...,
-        name: _builtins.str = ...,
-        strict: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "schema", b"schema", "strict", b"strict"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ResponseFormat: _TypeAlias = ResponseFormat  # noqa: Y015
-
-@_typing.final
-class Reasoning(_message.Message):
-    """How much a model reasons."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    EFFORT_FIELD_NUMBER: _builtins.int
-    TOKENS_FIELD_NUMBER: _builtins.int
-    effort: Global___ReasoningEffort.ValueType
-    """A word."""
-    tokens: _builtins.int
-    """Tokens that reasoning may take, at least 1."""
-    def __init__(
-        self,
-        *,
-        effort: Global___ReasoningEffort.ValueType = ...,
-        tokens: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["amount", b"amount", "effort", b"effort", "tokens", b"tokens"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["amount", b"amount", "effort", b"effort", "tokens", b"tokens"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_amount: _TypeAlias = _typing.Literal["effort", "tokens"]  # noqa: Y015
-    _WhichOneofArgType_amount: _TypeAlias = _typing.Literal["amount", b"amount"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_amount) -> _WhichOneofReturnType_amount | None: ...
-
-Global___Reasoning: _TypeAlias = Reasoning  # noqa: Y015
 
 @_typing.final
 class GenerateResponse(_message.Message):

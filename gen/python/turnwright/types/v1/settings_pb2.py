@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from turnwright.types.v1 import budget_pb2 as turnwright_dot_types_dot_v1_dot_budget__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/types/v1/settings.proto\x12\x13turnwright.types.v1\x1a turnwright/types/v1/budget.proto\"\xe0\x01\n\x0cLoopSettings\x12\'\n\x04mode\x18\x01 \x01(\x0e\x32\x19.turnwright.types.v1.Mode\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0f\n\x07no_repo\x18\x03 \x01(\x08\x12\x16\n\x0eno_interaction\x18\x04 \x01(\x08\x12\x0e\n\x06no_web\x18\x05 \x01(\x08\x12\x14\n\x0cno_proposals\x18\x06 \x01(\x08\x12\x0c\n\x04yolo\x18\x07 \x01(\x08\x12\x30\n\x06\x62udget\x18\x08 \x01(\x0b\x32\x1b.turnwright.types.v1.BudgetH\x00\x88\x01\x01\x42\t\n\x07_budget\"\xe1\x01\n\x0bRunSettings\x12\r\n\x05model\x18\x01 \x01(\t\x12\x18\n\x0btemperature\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x07persona\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x1a\n\rcontext_limit\x18\x04 \x01(\rH\x02\x88\x01\x01\x12\x30\n\x06\x62udget\x18\x05 \x01(\x0b\x32\x1b.turnwright.types.v1.BudgetH\x03\x88\x01\x01\x12\x0c\n\x04yolo\x18\x06 \x01(\x08\x42\x0e\n\x0c_temperatureB\n\n\x08_personaB\x10\n\x0e_context_limitB\t\n\x07_budget\"\x83\x02\n\x10RunSettingsPatch\x12\x12\n\x05model\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x18\n\x0btemperature\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x14\n\x07persona\x18\x03 \x01(\tH\x02\x88\x01\x01\x12\x1a\n\rcontext_limit\x18\x04 \x01(\rH\x03\x88\x01\x01\x12\x30\n\x06\x62udget\x18\x05 \x01(\x0b\x32\x1b.turnwright.types.v1.BudgetH\x04\x88\x01\x01\x12\x11\n\x04yolo\x18\x06 \x01(\x08H\x05\x88\x01\x01\x42\x08\n\x06_modelB\x0e\n\x0c_temperatureB\n\n\x08_personaB\x10\n\x0e_context_limitB\t\n\x07_budgetB\x07\n\x05_yolo*8\n\x04Mode\x12\x14\n\x10MODE_UNSPECIFIED\x10\x00\x12\x0c\n\x08MODE_ASK\x10\x01\x12\x0c\n\x08MODE_ACT\x10\x02\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/types/v1/settings.proto\x12\x13turnwright.types.v1\x1a turnwright/types/v1/budget.proto\">\n\x0eResponseFormat\x12\x0e\n\x06schema\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06strict\x18\x03 \x01(\x08\"_\n\tReasoning\x12\x36\n\x06\x65\x66\x66ort\x18\x01 \x01(\x0e\x32$.turnwright.types.v1.ReasoningEffortH\x00\x12\x10\n\x06tokens\x18\x02 \x01(\rH\x00\x42\x08\n\x06\x61mount\"\xfd\x02\n\x0cLoopSettings\x12\'\n\x04mode\x18\x01 \x01(\x0e\x32\x19.turnwright.types.v1.Mode\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0f\n\x07no_repo\x18\x03 \x01(\x08\x12\x16\n\x0eno_interaction\x18\x04 \x01(\x08\x12\x0e\n\x06no_web\x18\x05 \x01(\x08\x12\x14\n\x0cno_proposals\x18\x06 \x01(\x08\x12\x0c\n\x04yolo\x18\x07 \x01(\x08\x12\x30\n\x06\x62udget\x18\x08 \x01(\x0b\x32\x1b.turnwright.types.v1.BudgetH\x00\x88\x01\x01\x12\x36\n\treasoning\x18\t \x01(\x0b\x32\x1e.turnwright.types.v1.ReasoningH\x01\x88\x01\x01\x12\x41\n\x0fresponse_format\x18\n \x01(\x0b\x32#.turnwright.types.v1.ResponseFormatH\x02\x88\x01\x01\x42\t\n\x07_budgetB\x0c\n\n_reasoningB\x12\n\x10_response_format\"\xe1\x01\n\x0bRunSettings\x12\r\n\x05model\x18\x01 \x01(\t\x12\x18\n\x0btemperature\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x07persona\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x1a\n\rcontext_limit\x18\x04 \x01(\rH\x02\x88\x01\x01\x12\x30\n\x06\x62udget\x18\x05 \x01(\x0b\x32\x1b.turnwright.types.v1.BudgetH\x03\x88\x01\x01\x12\x0c\n\x04yolo\x18\x06 \x01(\x08\x42\x0e\n\x0c_temperatureB\n\n\x08_personaB\x10\n\x0e_context_limitB\t\n\x07_budget\"\x83\x02\n\x10RunSettingsPatch\x12\x12\n\x05model\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x18\n\x0btemperature\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x14\n\x07persona\x18\x03 \x01(\tH\x02\x88\x01\x01\x12\x1a\n\rcontext_limit\x18\x04 \x01(\rH\x03\x88\x01\x01\x12\x30\n\x06\x62udget\x18\x05 \x01(\x0b\x32\x1b.turnwright.types.v1.BudgetH\x04\x88\x01\x01\x12\x11\n\x04yolo\x18\x06 \x01(\x08H\x05\x88\x01\x01\x42\x08\n\x06_modelB\x0e\n\x0c_temperatureB\n\n\x08_personaB\x10\n\x0e_context_limitB\t\n\x07_budgetB\x07\n\x05_yolo*8\n\x04Mode\x12\x14\n\x10MODE_UNSPECIFIED\x10\x00\x12\x0c\n\x08MODE_ASK\x10\x01\x12\x0c\n\x08MODE_ACT\x10\x02*\x9f\x01\n\x0fReasoningEffort\x12 \n\x1cREASONING_EFFORT_UNSPECIFIED\x10\x00\x12\x18\n\x14REASONING_EFFORT_OFF\x10\x01\x12\x18\n\x14REASONING_EFFORT_LOW\x10\x02\x12\x1b\n\x17REASONING_EFFORT_MEDIUM\x10\x03\x12\x19\n\x15REASONING_EFFORT_HIGH\x10\x04\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,12 +33,18 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.types.v1.setting
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
-  _globals['_MODE']._serialized_start=810
-  _globals['_MODE']._serialized_end=866
-  _globals['_LOOPSETTINGS']._serialized_start=94
-  _globals['_LOOPSETTINGS']._serialized_end=318
-  _globals['_RUNSETTINGS']._serialized_start=321
-  _globals['_RUNSETTINGS']._serialized_end=546
-  _globals['_RUNSETTINGSPATCH']._serialized_start=549
-  _globals['_RUNSETTINGSPATCH']._serialized_end=808
+  _globals['_MODE']._serialized_start=1128
+  _globals['_MODE']._serialized_end=1184
+  _globals['_REASONINGEFFORT']._serialized_start=1187
+  _globals['_REASONINGEFFORT']._serialized_end=1346
+  _globals['_RESPONSEFORMAT']._serialized_start=93
+  _globals['_RESPONSEFORMAT']._serialized_end=155
+  _globals['_REASONING']._serialized_start=157
+  _globals['_REASONING']._serialized_end=252
+  _globals['_LOOPSETTINGS']._serialized_start=255
+  _globals['_LOOPSETTINGS']._serialized_end=636
+  _globals['_RUNSETTINGS']._serialized_start=639
+  _globals['_RUNSETTINGS']._serialized_end=864
+  _globals['_RUNSETTINGSPATCH']._serialized_start=867
+  _globals['_RUNSETTINGSPATCH']._serialized_end=1126
 # @@protoc_insertion_point(module_scope)

@@ -11,10 +11,10 @@ import builtins as _builtins
 import sys
 import typing as _typing
 
-if sys.version_info >= (3, 10):
-    from typing import TypeAlias as _TypeAlias
+if sys.version_info >= (3, 11):
+    from typing import TypeAlias as _TypeAlias, Never as _Never
 else:
-    from typing_extensions import TypeAlias as _TypeAlias
+    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -42,6 +42,96 @@ MODE_ACT: Mode.ValueType  # 2
 """The whole set of tools."""
 Global___Mode: _TypeAlias = Mode  # noqa: Y015
 
+class _ReasoningEffort:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ReasoningEffortEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReasoningEffort.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REASONING_EFFORT_UNSPECIFIED: _ReasoningEffort.ValueType  # 0
+    """Not said: the vendor's default."""
+    REASONING_EFFORT_OFF: _ReasoningEffort.ValueType  # 1
+    """Not at all, or as little as the model can."""
+    REASONING_EFFORT_LOW: _ReasoningEffort.ValueType  # 2
+    """Little; 1024 tokens where a vendor counts."""
+    REASONING_EFFORT_MEDIUM: _ReasoningEffort.ValueType  # 3
+    """Some; 8192 tokens where a vendor counts."""
+    REASONING_EFFORT_HIGH: _ReasoningEffort.ValueType  # 4
+    """Much; 24576 tokens where a vendor counts."""
+
+class ReasoningEffort(_ReasoningEffort, metaclass=_ReasoningEffortEnumTypeWrapper):
+    """How much a model reasons, in a word."""
+
+REASONING_EFFORT_UNSPECIFIED: ReasoningEffort.ValueType  # 0
+"""Not said: the vendor's default."""
+REASONING_EFFORT_OFF: ReasoningEffort.ValueType  # 1
+"""Not at all, or as little as the model can."""
+REASONING_EFFORT_LOW: ReasoningEffort.ValueType  # 2
+"""Little; 1024 tokens where a vendor counts."""
+REASONING_EFFORT_MEDIUM: ReasoningEffort.ValueType  # 3
+"""Some; 8192 tokens where a vendor counts."""
+REASONING_EFFORT_HIGH: ReasoningEffort.ValueType  # 4
+"""Much; 24576 tokens where a vendor counts."""
+Global___ReasoningEffort: _TypeAlias = ReasoningEffort  # noqa: Y015
+
+@_typing.final
+class ResponseFormat(_message.Message):
+    """The form of a reply."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEMA_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    STRICT_FIELD_NUMBER: _builtins.int
+    schema: _builtins.str
+    """JSON Schema that the reply has to meet, at most 64 KiB. Empty: any JSON object."""
+    name: _builtins.str
+    """A name for it, `[A-Za-z0-9_-]{1,64}`. Empty: `answer`."""
+    strict: _builtins.bool
+    """True asks the vendor to hold the reply to the schema. Default: false."""
+    def __init__(
+        self,
+        *,
+        schema: _builtins.str = ...,
+        name: _builtins.str = ...,
+        strict: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "schema", b"schema", "strict", b"strict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResponseFormat: _TypeAlias = ResponseFormat  # noqa: Y015
+
+@_typing.final
+class Reasoning(_message.Message):
+    """How much a model reasons."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EFFORT_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    effort: Global___ReasoningEffort.ValueType
+    """A word."""
+    tokens: _builtins.int
+    """Tokens that reasoning may take, at least 1."""
+    def __init__(
+        self,
+        *,
+        effort: Global___ReasoningEffort.ValueType = ...,
+        tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["amount", b"amount", "effort", b"effort", "tokens", b"tokens"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amount", b"amount", "effort", b"effort", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_amount: _TypeAlias = _typing.Literal["effort", "tokens"]  # noqa: Y015
+    _WhichOneofArgType_amount: _TypeAlias = _typing.Literal["amount", b"amount"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_amount) -> _WhichOneofReturnType_amount | None: ...
+
+Global___Reasoning: _TypeAlias = Reasoning  # noqa: Y015
+
 @_typing.final
 class LoopSettings(_message.Message):
     """What one loop runs with. Kept on the loop when it is enqueued; never guessed later."""
@@ -56,6 +146,8 @@ class LoopSettings(_message.Message):
     NO_PROPOSALS_FIELD_NUMBER: _builtins.int
     YOLO_FIELD_NUMBER: _builtins.int
     BUDGET_FIELD_NUMBER: _builtins.int
+    REASONING_FIELD_NUMBER: _builtins.int
+    RESPONSE_FORMAT_FIELD_NUMBER: _builtins.int
     mode: Global___Mode.ValueType
     """Whether it may change anything."""
     model: _builtins.str
@@ -74,6 +166,17 @@ class LoopSettings(_message.Message):
     def budget(self) -> _budget_pb2.Budget:
         """What this loop may spend. Absent: no limit of its own."""
 
+    @_builtins.property
+    def reasoning(self) -> Global___Reasoning:
+        """How much the model reasons before it answers. Absent: as in the run's latest loop, else the vendor's default."""
+
+    @_builtins.property
+    def response_format(self) -> Global___ResponseFormat:
+        """The form of the answer that ends the loop at 200: JSON that meets the schema. An answer that does not is refused with
+        what is wrong, and the model gets another turn; the loop ends at 422, reason `answer`, where that brings none either.
+        TurnResult.answer has the answer. Absent: free text.
+        """
+
     def __init__(
         self,
         *,
@@ -85,14 +188,25 @@ class LoopSettings(_message.Message):
         no_proposals: _builtins.bool = ...,
         yolo: _builtins.bool = ...,
         budget: _budget_pb2.Budget | None = ...,
+        reasoning: Global___Reasoning | None = ...,
+        response_format: Global___ResponseFormat | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "budget", b"budget"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "budget", b"budget", "reasoning", b"reasoning", "response_format", b"response_format"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "budget", b"budget", "mode", b"mode", "model", b"model", "no_interaction", b"no_interaction", "no_proposals", b"no_proposals", "no_repo", b"no_repo", "no_web", b"no_web", "yolo", b"yolo"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "budget", b"budget", "mode", b"mode", "model", b"model", "no_interaction", b"no_interaction", "no_proposals", b"no_proposals", "no_repo", b"no_repo", "no_web", b"no_web", "reasoning", b"reasoning", "response_format", b"response_format", "yolo", b"yolo"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
     _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015
+    _WhichOneofReturnType__reasoning: _TypeAlias = _typing.Literal["reasoning"]  # noqa: Y015
+    _WhichOneofArgType__reasoning: _TypeAlias = _typing.Literal["_reasoning", b"_reasoning"]  # noqa: Y015
+    _WhichOneofReturnType__response_format: _TypeAlias = _typing.Literal["response_format"]  # noqa: Y015
+    _WhichOneofArgType__response_format: _TypeAlias = _typing.Literal["_response_format", b"_response_format"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__budget) -> _WhichOneofReturnType__budget | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reasoning) -> _WhichOneofReturnType__reasoning | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__response_format) -> _WhichOneofReturnType__response_format | None: ...
 
 Global___LoopSettings: _TypeAlias = LoopSettings  # noqa: Y015
 

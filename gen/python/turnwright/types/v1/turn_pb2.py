@@ -24,10 +24,11 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from turnwright.types.v1 import cursor_pb2 as turnwright_dot_types_dot_v1_dot_cursor__pb2
+from turnwright.types.v1 import settings_pb2 as turnwright_dot_types_dot_v1_dot_settings__pb2
 from turnwright.types.v1 import usage_pb2 as turnwright_dot_types_dot_v1_dot_usage__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eturnwright/types/v1/turn.proto\x12\x13turnwright.types.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a turnwright/types/v1/cursor.proto\x1a\x1fturnwright/types/v1/usage.proto\"n\n\x0bTurnRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x14\n\x0cvendor_model\x18\x02 \x01(\t\x12\x16\n\x0e\x63ontext_length\x18\x03 \x01(\r\x12\x13\n\x0btemperature\x18\x04 \x01(\x01\x12\r\n\x05tools\x18\x05 \x03(\t\"\xde\x02\n\nTurnResult\x12\x0e\n\x06\x66inish\x18\x01 \x01(\t\x12\r\n\x05\x65rror\x18\x02 \x01(\t\x12)\n\x05usage\x18\x03 \x01(\x0b\x32\x1a.turnwright.types.v1.Usage\x12\x0e\n\x06status\x18\x04 \x01(\x05\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x0f\n\x07strikes\x18\x06 \x01(\r\x12\x13\n\x0b\x66ingerprint\x18\x07 \x01(\t\x12\x15\n\rpacket_digest\x18\x08 \x01(\t\x12\x15\n\rpacket_tokens\x18\t \x01(\r\x12+\n\x06\x63ursor\x18\n \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12\x16\n\x0e\x66irst_delta_ms\x18\x0b \x01(\r\x12\x10\n\x08model_ms\x18\x0c \x01(\r\x12\x13\n\x0blost_tokens\x18\r \x01(\x04\x12\x15\n\rlost_cost_usd\x18\x0e \x01(\x01\x12\x0f\n\x07work_ms\x18\x0f \x01(\r\"\x88\x02\n\x04Turn\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x0c\n\x04loop\x18\x02 \x01(\r\x12\x31\n\x07request\x18\x03 \x01(\x0b\x32 .turnwright.types.v1.TurnRequest\x12\x34\n\x06result\x18\x04 \x01(\x0b\x32\x1f.turnwright.types.v1.TurnResultH\x00\x88\x01\x01\x12.\n\nbegin_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08revision\x18\x07 \x01(\x03\x42\t\n\x07_resultB\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eturnwright/types/v1/turn.proto\x12\x13turnwright.types.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a turnwright/types/v1/cursor.proto\x1a\"turnwright/types/v1/settings.proto\x1a\x1fturnwright/types/v1/usage.proto\"\xb4\x01\n\x0bTurnRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x14\n\x0cvendor_model\x18\x02 \x01(\t\x12\x16\n\x0e\x63ontext_length\x18\x03 \x01(\r\x12\x13\n\x0btemperature\x18\x04 \x01(\x01\x12\r\n\x05tools\x18\x05 \x03(\t\x12\x36\n\treasoning\x18\x08 \x01(\x0b\x32\x1e.turnwright.types.v1.ReasoningH\x00\x88\x01\x01\x42\x0c\n\n_reasoning\"\x95\x03\n\nTurnResult\x12\x0e\n\x06\x66inish\x18\x01 \x01(\t\x12\r\n\x05\x65rror\x18\x02 \x01(\t\x12)\n\x05usage\x18\x03 \x01(\x0b\x32\x1a.turnwright.types.v1.Usage\x12\x0e\n\x06status\x18\x04 \x01(\x05\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x0f\n\x07strikes\x18\x06 \x01(\r\x12\x13\n\x0b\x66ingerprint\x18\x07 \x01(\t\x12\x15\n\rpacket_digest\x18\x08 \x01(\t\x12\x15\n\rpacket_tokens\x18\t \x01(\r\x12+\n\x06\x63ursor\x18\n \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12\x16\n\x0e\x66irst_delta_ms\x18\x0b \x01(\r\x12\x10\n\x08model_ms\x18\x0c \x01(\r\x12\x13\n\x0blost_tokens\x18\r \x01(\x04\x12\x15\n\rlost_cost_usd\x18\x0e \x01(\x01\x12\x0f\n\x07work_ms\x18\x0f \x01(\r\x12\x0e\n\x06\x61nswer\x18\x10 \x01(\t\x12\x14\n\x0cvendor_model\x18\x11 \x01(\t\x12\x0f\n\x07\x64ropped\x18\x12 \x03(\t\"\x88\x02\n\x04Turn\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x0c\n\x04loop\x18\x02 \x01(\r\x12\x31\n\x07request\x18\x03 \x01(\x0b\x32 .turnwright.types.v1.TurnRequest\x12\x34\n\x06result\x18\x04 \x01(\x0b\x32\x1f.turnwright.types.v1.TurnResultH\x00\x88\x01\x01\x12.\n\nbegin_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08revision\x18\x07 \x01(\x03\x42\t\n\x07_resultB\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,10 +36,10 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.types.v1.turn_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
-  _globals['_TURNREQUEST']._serialized_start=155
-  _globals['_TURNREQUEST']._serialized_end=265
-  _globals['_TURNRESULT']._serialized_start=268
-  _globals['_TURNRESULT']._serialized_end=618
-  _globals['_TURN']._serialized_start=621
-  _globals['_TURN']._serialized_end=885
+  _globals['_TURNREQUEST']._serialized_start=192
+  _globals['_TURNREQUEST']._serialized_end=372
+  _globals['_TURNRESULT']._serialized_start=375
+  _globals['_TURNRESULT']._serialized_end=780
+  _globals['_TURN']._serialized_start=783
+  _globals['_TURN']._serialized_end=1047
 # @@protoc_insertion_point(module_scope)

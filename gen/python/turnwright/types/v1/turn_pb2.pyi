@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
+from turnwright.types.v1 import settings_pb2 as _settings_pb2
 from turnwright.types.v1 import usage_pb2 as _usage_pb2
 import builtins as _builtins
 import sys
@@ -32,6 +33,7 @@ class TurnRequest(_message.Message):
     CONTEXT_LENGTH_FIELD_NUMBER: _builtins.int
     TEMPERATURE_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
+    REASONING_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Alias of the model."""
     vendor_model: _builtins.str
@@ -44,6 +46,10 @@ class TurnRequest(_message.Message):
     def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of the tools that were offered, in display order."""
 
+    @_builtins.property
+    def reasoning(self) -> _settings_pb2.Reasoning:
+        """How much the model was asked to reason. Absent: nothing was said."""
+
     def __init__(
         self,
         *,
@@ -52,12 +58,15 @@ class TurnRequest(_message.Message):
         context_length: _builtins.int = ...,
         temperature: _builtins.float = ...,
         tools: _abc.Iterable[_builtins.str] | None = ...,
+        reasoning: _settings_pb2.Reasoning | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_reasoning", b"_reasoning", "reasoning", b"reasoning"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_length", b"context_length", "model", b"model", "temperature", b"temperature", "tools", b"tools", "vendor_model", b"vendor_model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reasoning", b"_reasoning", "context_length", b"context_length", "model", b"model", "reasoning", b"reasoning", "temperature", b"temperature", "tools", b"tools", "vendor_model", b"vendor_model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__reasoning: _TypeAlias = _typing.Literal["reasoning"]  # noqa: Y015
+    _WhichOneofArgType__reasoning: _TypeAlias = _typing.Literal["_reasoning", b"_reasoning"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reasoning) -> _WhichOneofReturnType__reasoning | None: ...
 
 Global___TurnRequest: _TypeAlias = TurnRequest  # noqa: Y015
 
@@ -82,6 +91,9 @@ class TurnResult(_message.Message):
     LOST_TOKENS_FIELD_NUMBER: _builtins.int
     LOST_COST_USD_FIELD_NUMBER: _builtins.int
     WORK_MS_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
+    VENDOR_MODEL_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
     finish: _builtins.str
     """The vendor's finish reason (`stop`, `length`, ...), or `aborted`, `error`."""
     error: _builtins.str
@@ -114,6 +126,10 @@ class TurnResult(_message.Message):
     """Milliseconds that were worked on the turn. Waiting for decisions is not counted, nor commands that were carried out
     before such a wait.
     """
+    answer: _builtins.str
+    """The answer that the loop ended with, JSON that meets its response format; empty: none."""
+    vendor_model: _builtins.str
+    """What the vendor called the model that answered; empty where it did not say."""
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
         """What the model call consumed."""
@@ -121,6 +137,10 @@ class TurnResult(_message.Message):
     @_builtins.property
     def cursor(self) -> _cursor_pb2.Cursor:
         """The state that the packet was assembled from."""
+
+    @_builtins.property
+    def dropped(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Fields of the request that did not reach the vendor; see GenerateRequest.required for their names."""
 
     def __init__(
         self,
@@ -140,10 +160,13 @@ class TurnResult(_message.Message):
         lost_tokens: _builtins.int = ...,
         lost_cost_usd: _builtins.float = ...,
         work_ms: _builtins.int = ...,
+        answer: _builtins.str = ...,
+        vendor_model: _builtins.str = ...,
+        dropped: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "error", b"error", "fingerprint", b"fingerprint", "finish", b"finish", "first_delta_ms", b"first_delta_ms", "lost_cost_usd", b"lost_cost_usd", "lost_tokens", b"lost_tokens", "model_ms", b"model_ms", "packet_digest", b"packet_digest", "packet_tokens", b"packet_tokens", "reason", b"reason", "status", b"status", "strikes", b"strikes", "usage", b"usage", "work_ms", b"work_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "cursor", b"cursor", "dropped", b"dropped", "error", b"error", "fingerprint", b"fingerprint", "finish", b"finish", "first_delta_ms", b"first_delta_ms", "lost_cost_usd", b"lost_cost_usd", "lost_tokens", b"lost_tokens", "model_ms", b"model_ms", "packet_digest", b"packet_digest", "packet_tokens", b"packet_tokens", "reason", b"reason", "status", b"status", "strikes", b"strikes", "usage", b"usage", "vendor_model", b"vendor_model", "work_ms", b"work_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
