@@ -6,6 +6,7 @@ Nothing is fetched for `$ref`, and patterns have a time limit: schemas come from
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from functools import lru_cache
@@ -40,6 +41,8 @@ def answer_problem(schema: str, answer: str) -> str:
     """What is wrong with an answer; empty where it is JSON that meets the schema. An empty schema takes any object."""
     try:
         value = parse_json(answer)
+        # Python's parser takes NaN and Infinity, which are not JSON.
+        json.dumps(value, allow_nan=False)
     except ValueError as error:
         return f"The answer must be JSON and nothing else: {error}."
     except RecursionError:
@@ -50,7 +53,9 @@ def answer_problem(schema: str, answer: str) -> str:
 
 
 def _first_error(schema: str, value: Any) -> str:
+    import regex
     from jsonschema.exceptions import best_match
+    from referencing.exceptions import Unresolvable
 
     try:
         error = best_match(_compiled(schema).iter_errors(value))
@@ -58,7 +63,7 @@ def _first_error(schema: str, value: Any) -> str:
         return "A pattern of the schema took too long on the answer; write shorter texts."
     except RecursionError:
         return "The answer is nested too deeply."
-    except Exception as error:  # noqa: BLE001 - a reference that leads nowhere is no fault of the answer's
+    except (Unresolvable, regex.error, ArithmeticError) as error:
         return f"The schema cannot be applied: {error}"
     return "" if error is None else f"At {error.json_path} of the answer: {error.message}"
 
