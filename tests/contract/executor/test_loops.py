@@ -284,7 +284,7 @@ async def test_many_runs_are_worked_on_at_the_same_time(services) -> None:
 async def test_a_model_that_is_gone_when_the_decision_comes_fails_the_loop_and_the_run_goes_on_with_another(
     services,
 ) -> None:
-    # OM11 in part
+    # OM11
     services.script(f"{SET}{DONE}")
     services.script(DONE, name="n")
     queued = await services.act(yolo=False)

@@ -1,0 +1,151 @@
+"""What each turn ran with: a record of its own that messages point at. Rows OM03, OM05, OM07-OM10, OM12, OM13, OM15.
+
+The cases of opencode/turn_join are played by a run: a turn is a loop with its settings, its messages are what the run
+keeps of it. A project's agent is the mode here (`plan` asks, `build` acts); its `system` belongs to the run (C31).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from turnwright.executor.v1 import event_pb2
+from turnwright.types.v1 import settings_pb2, turn_pb2
+
+from cases import load_cases
+from services import Services, running
+from sse_server import SseServer
+from turnwright_core.errors import Reason, TurnwrightError
+
+pytestmark = pytest.mark.asyncio
+
+CASES = [case for case in load_cases("opencode/turn_join.jsonl") if "error" not in case["expect"]]
+EFFORTS = {"low": settings_pb2.REASONING_EFFORT_LOW, "high": settings_pb2.REASONING_EFFORT_HIGH}
+DONE = '<update status="200">Done.</update>'
+
+
+def alias_of(request: dict[str, Any]) -> str:
+    return "{providerID}_{modelID}".format(**request["model"])
+
+
+async def play(services: Services, request: dict[str, Any] | None) -> int:
+    """Run a turn with these settings, or with none; returns its number."""
+    give = services.client.ask if request and request["agent"] == "plan" else services.client.act
+    settings = settings_pb2.LoopSettings(yolo=True)
+    if request:
+        settings.model = alias_of(request)
+        if variant := request.get("variant"):
+            settings.reasoning.effort = EFFORTS[variant]
+    return (await services.until(await give(services.project, "Do it.", run="r", settings=settings))).first_turn
+
+
+async def requests(services: Services) -> dict[int, turn_pb2.TurnRequest]:
+    turns = (await services.client.get_run(services.project, "r", turns_max=20)).turns
+    return {turn.number: turn.request for turn in turns}
+
+
+def said(request: turn_pb2.TurnRequest) -> dict[str, Any]:
+    """A turn's request in the words of the cases."""
+    told: dict[str, Any] = {"model": request.model, "bash": "sh" in request.tools}
+    if request.HasField("reasoning"):
+        told["variant"] = request.reasoning.effort
+    return told
+
+
+def wanted(request: dict[str, Any]) -> dict[str, Any]:
+    told: dict[str, Any] = {"model": alias_of(request), "bash": request["agent"] != "plan"}
+    if variant := request.get("variant"):
+        told["variant"] = EFFORTS[variant]
+    return told
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
+async def test_every_message_is_joined_to_what_its_turn_ran_with(services, case):
+    # OM03, OM05, OM07, OM09, OM12
+    for alias in {alias_of(turn["request"]) for turn in case["turns"]}:
+        services.script(*[DONE] * 9, name=alias)
+        await services.client.add_model(alias, f"scripted/{alias}")
+    numbers = {turn["id"]: await play(services, turn["request"]) for turn in case["turns"]}
+    ran = await requests(services)
+
+    for message in case["messages"]:
+        kind = "prompt" if message["role"] == "user" else "assistant"
+        entry = await services.entry(f"{kind}://{numbers[message['turnID']]}")
+        joined = case["expect"].get("joined", {}).get(message["id"])
+        if joined:
+            assert said(ran[entry.turn]) == wanted(joined)
+    if resumed := case["expect"].get("resume_request"):
+        # OM10: a task that names no settings goes on with the run's.
+        model = settings_pb2.RunSettingsPatch(model=alias_of(resumed))
+        await services.client.configure_run(services.project, "r", model)
+        number = await play(services, None)
+        told = said((await requests(services))[number])
+        assert (told["model"], told["variant"]) == (alias_of(resumed), EFFORTS[resumed["variant"]])
+
+
+async def test_other_settings_make_another_turn_and_leave_the_earlier_ones_as_they_were(services):
+    # OM12
+    services.script(DONE, DONE)
+    services.script(DONE, name="other")
+    await services.client.add_model("other", "scripted/other")
+    await services.until(await services.act())
+    before = await requests(services)
+    await services.until(await services.ask(model="other"))
+
+    after = await requests(services)
+    assert {number: after[number] for number in before} == before
+    assert [request.model for _, request in sorted(after.items())] == ["m", "other"]
+
+
+async def test_what_really_ran_stands_with_the_reply(services):
+    # OM13
+    services.script(DONE)
+    await services.until(await services.act())
+    await services.client.remove_model("m")
+
+    [turn] = (await services.client.get_run(services.project, "r", turns_max=1)).turns
+    assert (turn.request.model, turn.request.vendor_model, turn.result.vendor_model) == ("m", "scripted/m", "m")
+    reply = await services.entry("assistant://1")
+    assert '"vendor_model": "m"' in reply.attributes_json.replace('":"', '": "')
+
+
+async def test_several_messages_of_the_user_share_a_turn_and_stand_in_their_order(services):
+    # OM08, OM15: in the order of their positions, which no clock decides.
+    services.script('<update status="102">On.</update>', DONE)
+    await services.until(await services.act())
+    told = [await services.client.inject_message(services.project, "r", text) for text in ("One.", "Two.")]
+    await services.until(await services.act("Go on."))
+
+    entries = [await services.entry(one.path) for one in told]
+    assert len({entry.turn for entry in entries}) == 1
+    assert entries[0].position < entries[1].position
+
+
+async def test_a_message_is_appended_once_and_its_id_stands_for_it_alone(services):
+    # OM16
+    services.script(DONE)
+    await services.until(await services.act())
+    first = await services.client.inject_message(services.project, "r", "Mind the gap.", request_id="1")
+    again = await services.client.inject_message(services.project, "r", "Mind the gap.", request_id="1")
+    with pytest.raises(TurnwrightError) as conflict:
+        await services.client.inject_message(services.project, "r", "Something else.", request_id="1")
+
+    assert first.path == again.path
+    assert conflict.value.reason is Reason.REQUEST_ID_REUSED
+
+
+async def test_a_notice_for_people_enters_no_prompt(tmp_path, monkeypatch):
+    # OM33
+    async with SseServer(replies=['<update status="102">On.</update>', DONE, DONE], models=["tiny"]) as server:
+        monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/tiny")
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            await services.until(await services.act())
+            notice = event_pb2.Notice(text="Only for people to see.", source="ci")
+            await services.client.notify(services.project, "r", notice)
+            await services.until(await services.act("Go on."))
+            prompts = [request.body for request in server.requests if request.method == "POST"]
+
+    assert len(prompts) == 3
+    assert b"Go on." in prompts[-1]
+    assert not any(b"Only for people" in prompt for prompt in prompts)
