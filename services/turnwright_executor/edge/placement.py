@@ -20,6 +20,7 @@ from turnwright_core.runs import Loop
 from turnwright_executor.clients.tool_calls import ToolHost
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.edge.environment import allowed_environment
 from turnwright_executor.edge.file_threads import on_files
 from turnwright_executor.edge.folder_watch import FolderWatch
 from turnwright_executor.edge.leftovers import Sweeper
@@ -67,6 +68,7 @@ class Placements:
         self._settings = settings
         self._syncs: OrderedDict[RunAddress, _Known] = OrderedDict()
         self._sweeper = Sweeper()
+        self._environment = allowed_environment(os.environ)
 
     async def close(self) -> None:
         await self._sweeper.close()
@@ -104,7 +106,7 @@ class Placements:
         )
         workspace = DiskWorkspace(root, settings.file_bytes_max, constraints, settings.home)
         files = self._scanner(root, constraints)
-        return constraints, workspace, LocalShell(root, limits, sandbox=self._sandbox, files=files)
+        return constraints, workspace, LocalShell(root, limits, self._environment, sandbox=self._sandbox, files=files)
 
     def _scanner(self, root: Path, constraints: Constraints, watch: FolderWatch | None = None) -> DiskScanner:
         settings = self._settings

@@ -32,6 +32,7 @@ from turnwright_core.kit.errors import from_rpc
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.message_size import RECEIVES_ALL
 from turnwright_core.kit.scope import TRACEPARENT, TRACESTATE
+from turnwright_core.runs import QUEUED, RUNNING
 from turnwright_core.wire.events import events_of
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.owners import Owners
@@ -299,7 +300,11 @@ async def _set_within(event: asyncio.Event, seconds: float) -> bool:
 
 def _tells_of_work(message: WatchRunResponse) -> bool:
     """Whether somebody may have begun to work on a run."""
-    return any(event.WhichOneof("event") in ("run_state", "turn_started") for event in events_of(message))
+    return any(
+        event.HasField("turn_started")
+        or (event.HasField("run_state") and event.run_state.run.status in (QUEUED, RUNNING))
+        for event in events_of(message)
+    )
 
 
 def _is_forwarded(metadata: RpcMetadata) -> bool:

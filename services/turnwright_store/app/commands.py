@@ -64,7 +64,8 @@ def enqueue_loop(
     before = found or add_run(tx, owner, address.run, named)
     cursor = before.cursor(rules.incarnation)
     model = settings.model or before.run.settings.model
-    check_model_exists(tx, model)
+    if found or model != named.model:
+        check_model_exists(tx, model)
     _check_queue(before, rules.loops_queued_max)
     yolo = settings.yolo or before.run.settings.yolo
     reasoning = settings.reasoning or (before.run.loop.settings.reasoning if before.run.loop else None)

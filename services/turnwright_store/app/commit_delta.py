@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 
 from msgspec import Struct, field
 
-from turnwright_core.entries import Cursor, Entry
+from turnwright_core.entries import Cursor, Entry, State, Visibility
 from turnwright_core.runs import Loop, Turn
 from turnwright_store.app.read_view import ENTRY_BYTES
 from turnwright_store.domain.path_state import DraftVersion, PathState
@@ -34,6 +34,8 @@ class CommitDelta(Struct, frozen=True):
     turns: Sequence[Turn]
     weight_bytes: int
     """About how many bytes it takes in a message."""
+    shows_files: bool
+    """Whether files of the project were shown beside what was stored: which ones, only the database knows."""
 
     @property
     def revision(self) -> int:
@@ -55,8 +57,12 @@ def _draft_bytes(made: DraftVersion) -> int:
     return made.body_size_bytes + 4 * len(made.attributes) + len(made.record)
 
 
-def publish(tx: Transaction, before: int, run: RunHead, turns: Sequence[Turn] = ()) -> CommitDelta | None:
+def publish(
+    tx: Transaction, before: int, run: RunHead, turns: Sequence[Turn] = (), *, shows_files: bool = False
+) -> CommitDelta | None:
     """Publish the delta of a transaction that has changed this run since the revision `before`, and nothing else.
+
+    `shows_files`: the run was shown archived files of its project, too.
 
     None, and nothing published, where a shared scope has changed: what that means for the run, only the database can
     tell.
@@ -73,7 +79,7 @@ def publish(tx: Transaction, before: int, run: RunHead, turns: Sequence[Turn] = 
         weight += run_bytes(run.run)
     if weight > DELTA_BYTES_MAX:
         return None
-    delta = CommitDelta(before, run, stored, turns, weight)
+    delta = CommitDelta(before, run, stored, turns, weight, shows_files)
     if is_followed:
         tx.deltas[scope] = delta
     return delta
@@ -145,6 +151,8 @@ def merge_views(
     shown: dict[str, Entry | None] = {}
     was_shown: dict[str, tuple[int, int] | None] = {}
     for one in deltas:
+        if one.shows_files and _wants_archived_files(one.run, wanted, hidden):
+            raise UnknownError
         for moment in one.stored:
             for state in moment.states:
                 path = state.path
@@ -155,6 +163,11 @@ def merge_views(
                 shown[path] = _entry(state, one.run, moment, wanted, hidden)
     closed = [(place, path) for path, place in was_shown.items() if place and shown[path] is None]
     return [entry for entry in shown.values() if entry], [path for _, path in sorted(closed)]
+
+
+def _wants_archived_files(run: RunHead, wanted: Wanted, hidden: Collection[str]) -> bool:
+    file = ("", run.project_scope, Visibility.ARCHIVED, State.RESOLVED)
+    return bool(wanted.include) or is_wanted(wanted.filter, run, hidden, *file)
 
 
 def _closed_at(

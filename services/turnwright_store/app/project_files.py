@@ -7,16 +7,19 @@ Source: architecture 3; rows RU115, RU165; docs/adr/0026.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from turnwright_core.checks import over_limit
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import Caller
+from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.ledger import check_fence
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import project_files as rows
-from turnwright_store.sql.runs import RunRow, find_run, get_run
+from turnwright_store.sql.runs import RunHead, find_run_id, get_run_head
 from turnwright_store.sql.scopes import Reached, raise_known
 
 
@@ -28,20 +31,18 @@ def adopt_files(
     Raises LEASE_LOST, LIMIT_EXCEEDED.
     """
     check_floor(caller, Tier.SYSTEM, "AdoptFiles")
-    run = get_run(tx.connection, address.project, address.run)
+    run = get_run_head(tx.connection, address.project, address.run)
     check_fence(run, epoch)
     seen = rows.files_seen(tx.connection, run.id)
-    source = find_run(tx.connection, address.project, like_run) if like_run and not seen else None
-    if source is None or not _adopted(tx, rules, run, source):
+    source = find_run_id(tx.connection, run.project_id, like_run) if like_run and not seen else None
+    adoptable = rows.adoptable(tx.connection, source, run.project_scope) if source else []
+    if not source or not adoptable:
         return seen
-    return rows.files_seen(tx.connection, run.id)
+    _adopt(tx, rules, run, source, len(adoptable))
+    return adoptable
 
 
-def _adopted(tx: Transaction, rules: StoreRules, run: RunRow, source: RunRow) -> bool:
-    """Whether there was something to adopt."""
-    count = rows.count_adoptable(tx.connection, source.id, run.project_scope)
-    if not count:
-        return False
+def _adopt(tx: Transaction, rules: StoreRules, run: RunHead, source: int, count: int) -> None:
     reached = raise_known(tx, run.scope, Reached(run.revision_run, run.places), count)
     if reached.places > rules.limits.run_entries_max:
         raise over_limit("run_entries", rules.limits.run_entries_max, reached.places, "entries")
@@ -53,5 +54,5 @@ def _adopted(tx: Transaction, rules: StoreRules, run: RunRow, source: RunRow) ->
         places=reached.places - count,
         now_ms=tx.now_ms,
     )
-    rows.adopt(tx.connection, source.id, run.project_scope, made)
-    return True
+    rows.adopt(tx.connection, source, run.project_scope, made)
+    publish(tx, run.revision_run, replace(run, revision_run=reached.revision), shows_files=True)

@@ -167,13 +167,18 @@ def mutation(
     return declare
 
 
-def query(read: Callable[[C, Q, Connection], R]) -> Handler[C, Q, R]:
+def query(read: Callable[[C, Q, Connection], R], *, inline: bool = False) -> Handler[C, Q, R]:
     """Declares an rpc as one query."""
 
     async def handle(self: C, request: Q, _context: Any) -> R:
-        return await self._database.read(partial(read, self, request))
+        return await self._database.read(partial(read, self, request), inline=inline)
 
     return handle
+
+
+def brief_query(read: Callable[[C, Q, Connection], R]) -> Handler[C, Q, R]:
+    """Declares an rpc as one query of a few small rows."""
+    return query(read, inline=True)
 
 
 def address_of(request: Any) -> RunRef:

@@ -9,7 +9,7 @@ from sqlalchemy import BigInteger, ColumnElement, bindparam, case, cast, func, i
 
 from turnwright_core.entries import State, Visibility
 from turnwright_store.ports import Connection
-from turnwright_store.sql.entries import SEEN_VERSION
+from turnwright_store.sql.entries import HEAD, SEEN_VERSION
 from turnwright_store.sql.tables import entries, versions, views
 from turnwright_store.sql.views import ENTRY, ViewFilter, condition
 
@@ -60,7 +60,10 @@ def _of_source(*columns: Any) -> Any:
 _ADOPT: Final = insert(views).from_select(
     list(_ADOPTED), _of_source(*(value.label(name) for name, value in _ADOPTED.items()))
 )
-_COUNT: Final = _of_source(func.count())
+_WHOLE: Final = versions.c.stored_bytes == versions.c.body_size_bytes
+_ADOPTABLE: Final = (
+    _of_source(views.c.path, case((_WHOLE, versions.c.hash))).join(versions, HEAD).order_by(views.c.path)
+)
 
 
 class Adoption(Struct, frozen=True):
@@ -80,9 +83,10 @@ def files_seen(connection: Connection, run_id: int) -> list[tuple[str, str]]:
     return [(path, digest or "") for path, digest in connection.execute(_SEEN, {"run_id": run_id})]
 
 
-def count_adoptable(connection: Connection, source: int, project_scope: int) -> int:
+def adoptable(connection: Connection, source: int, project_scope: int) -> list[tuple[str, str]]:
+    """The same of what a run adopts from this one: files of its project, as they are now."""
     values = {"source": source, "project_scope": project_scope}
-    return int(connection.execute(_COUNT, values).scalar_one())
+    return [(path, digest or "") for path, digest in connection.execute(_ADOPTABLE, values)]
 
 
 def adopt(connection: Connection, source: int, project_scope: int, made: Adoption) -> None:

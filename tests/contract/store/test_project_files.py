@@ -6,6 +6,7 @@ from turnwright.types.v1 import entry_pb2
 
 from contract.store.harness import Run, new_project, new_run, remove, set_
 from contract.store.test_access import reason_of
+from contract.store.watcher import Watcher
 from turnwright_core.errors import Reason
 
 pytestmark = pytest.mark.asyncio
@@ -77,3 +78,18 @@ async def test_only_the_owner_adopts(client, project):
     stale = adopted(second, "first", fence={"epoch": second.epoch + 1})
     assert (await reason_of(stale)).reason is Reason.LEASE_LOST
     assert await files_of(second) == []
+
+
+@pytest.mark.parametrize("wanted", read_pb2.ViewFilter.values()[1:])
+async def test_a_follower_is_told_of_adopted_files_where_it_would_be_shown_them(client, project, wanted):
+    first, second = await working(client, project, "first"), await working(client, project, "second")
+    await first.write(set_("a.py", "a"), set_("b.py", "b"))
+    watcher = Watcher(second, filter=wanted)
+    before = (await watcher.next()).cursor
+    await adopted(second, "first")
+    told = await watcher.next()
+    await watcher.close()
+    view = await second.view(filter=wanted, after=before)
+    assert [entry.path for entry in told.entries] == [entry.path for entry in view.entries]
+    assert told.cursor == view.cursor
+    assert not told.HasField("run")
