@@ -60,7 +60,7 @@ def plan_text(entry: Entry, part: PlanPart) -> str:
     shown: dict[str, str | int] = {"plan_id": part.plan_id, "version": part.version}
     if part.sequence:
         return _element("plan-update", shown | {"sequence": part.sequence}, fenced(entry.path, entry.body))
-    return _element("plan", shown | {"mode": str(entry.attributes.get("mode") or "")}, fenced(entry.path, entry.body))
+    return _element("plan", shown | {"mode": entry.attributes["mode"]}, fenced(entry.path, entry.body))
 
 
 def event_text(entry: Entry, event: EventPart) -> str:

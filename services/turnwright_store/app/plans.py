@@ -193,7 +193,7 @@ def _keep(plan_id: str, seen: _Seen, writer: Tier) -> list[EntryWrite]:
     archived = SetEntry(visibility=Visibility.ARCHIVED)
     return [
         EntryWrite(version_path(plan_id, seen.version), kept, writer),
-        *(EntryWrite(one.path, archived, writer) for one in seen.deltas if not one.is_archived),
+        *(EntryWrite(one.path, archived, writer) for one in seen.deltas),
     ]
 
 

@@ -28,7 +28,6 @@ class PlanRow(Struct, frozen=True):
     path: str
     attributes: str
     body_size_bytes: int
-    is_archived: bool
     create_ms: int
     content: int
     """Id of the version of the entry."""
@@ -49,7 +48,6 @@ _PIECE: Final[Select[Any]] = (
         views.c.path,
         versions.c.attributes,
         versions.c.body_size_bytes,
-        views.c.visibility == int(Visibility.ARCHIVED),
         versions.c.create_ms,
         versions.c.id,
     )
@@ -85,10 +83,7 @@ _BODIES: Final = select(versions.c.id, versions.c.body).where(versions.c.id.in_(
 
 
 def _pieces(rows: Any) -> list[PlanRow]:
-    return [
-        PlanRow(path, attributes, size, bool(archived), made, key, *body)
-        for path, attributes, size, archived, made, key, *body in rows
-    ]
+    return [PlanRow(*row) for row in rows]
 
 
 def find_piece(connection: Connection, run_id: int, path: str) -> PlanRow | None:

@@ -58,8 +58,7 @@ async def test_a_turn_that_is_at_the_ceiling_fits(store, client):
 
 async def test_the_prompt_of_the_loop_and_plans_stay_as_they_are(store, client):
     # C4, C34
-    plan = entry("plan://main", BIG, position=2, turn=1, version=1)
-    rows = [PROMPT, plan, entry("known://a", BIG, position=3, turn=1)]
+    rows = [PROMPT, entry("plan://main", BIG, position=2, turn=1), entry("known://a", BIG, position=3, turn=1)]
     store.says(part(*rows, cursor=at(1)))
     answer = await client.check_budget(turn=1, context_length=600)
     assert [write.path for write in effects(answer)] == ["known://a", "log://turn_1/error/budget_turn"]

@@ -21,6 +21,8 @@ def entry(
     position: int = 1,
     **attributes: object,
 ) -> Entry:
+    if path.startswith("plan://"):
+        attributes = {"version": 1, "mode": ""} | attributes
     return Entry(
         path=path,
         scheme=scheme_of(path) or "",

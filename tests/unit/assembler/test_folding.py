@@ -168,7 +168,7 @@ def test_a_marker_is_bounded():
 
 
 def test_a_run_without_events_is_left_as_it_is():
-    made = blocks(entry("known://a"), entry("plan://main", version=1))
+    made = blocks(entry("known://a"), entry("plan://main"))
     assert fold(made, made, 9, 1, DIVISOR, ()).blocks is made
 
 

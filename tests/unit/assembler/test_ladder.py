@@ -89,7 +89,7 @@ def test_plans_and_events_never_fall(category):
 # RU215, C34
 def test_the_category_is_that_of_the_scheme_whatever_an_entry_says_of_itself():
     rows = blocks(
-        entry("plan://main", BIG, turn=4, version=1),
+        entry("plan://main", BIG, turn=4),
         entry("known://a", BIG, turn=4, category="plan"),
         entry("log://turn_4/get/a", BIG, turn=4, tool="get", category="hidden"),
     )

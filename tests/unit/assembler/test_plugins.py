@@ -331,7 +331,7 @@ def test_every_tag_of_a_packet_belongs_to_a_section_a_scheme_or_a_tool():
         PROMPT, SUN, TIDE, entry("src/a.py", position=5), entry("known://a", position=6),
         entry("unknown://a", position=7), entry("prompt://9", loop=2, position=8), entry("sh://turn_1/a_1", position=9),
         *(entry(f"log://turn_1/{tool}/a", tool=tool, position=10) for tool in tools),
-        entry("plan://main", position=11, version=1), entry("plan://main/v1/1", position=12),
+        entry("plan://main", position=11), entry("plan://main/v1/1", position=12),
         entry("event://turn_1/tick/a", event={"subkind": "tick", "source": "clock", "payload": {}}, position=13),
     )  # fmt: skip
     sections = {step.tag: {"high_tide"} if isinstance(step, PluggedSection) else set() for step in made.steps}
