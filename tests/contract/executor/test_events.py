@@ -6,11 +6,14 @@ import asyncio
 import contextlib
 import json
 
+import grpc
 import pytest
 
 from contract.executor.proposing import DONE, GO_ON, PROPOSAL, SET, waiting
 from contract.executor.test_recovery import LIVES_MS, claimed_after_death, left
-from services import running
+from contract.store.harness import Client as StoreClient
+from contract.store.harness import Run
+from services import SECRET, running
 from turnwright_core.entries import Tier
 
 pytestmark = pytest.mark.asyncio
@@ -182,6 +185,48 @@ async def test_a_plugin_that_changes_the_verdict_is_told_of_and_no_other(plugin,
         services.script(DONE)
         assert (await services.until(await services.act("Again."))).status == 200
         assert list(await told(services)) == [path]
+
+
+class Robbing(grpc.aio.ServerInterceptor):
+    """Another owner has the run when its executor first comes to end the turn."""
+
+    def __init__(self, address):
+        self.address = address
+        self.refused = asyncio.get_running_loop().create_future()
+
+    async def intercept_service(self, continuation, details):
+        handler = await continuation(details)
+        if self.refused.done() or not details.method.endswith("/EndTurn"):
+            return handler
+
+        async def end(request, context):
+            store = StoreClient(self.address, SECRET)
+            run = Run(store, request.project, request.run, request.fence.epoch)
+            await store.call("ReleaseRun", **run.address, fence=run.fence)
+            await run.claim("another")
+            try:
+                return await handler.unary_unary(request, context)
+            finally:
+                self.refused.set_result(run)
+
+        return grpc.unary_unary_rpc_method_handler(end, handler.request_deserializer, handler.response_serializer)
+
+
+async def test_a_changed_verdict_is_told_with_the_verdict_and_not_without_it(plugin, tmp_path):
+    """ADR 29: an owner who lost the run has neither ended the turn nor told of it; the next one does both at once."""
+    robbing = Robbing(f"unix:{tmp_path}/store.sock")
+    always = VOTER.replace("facts.loop_turn == 2", "True")
+    async with running(tmp_path, [robbing], hooks=plugin("verifier", always), work_poll_s=0.1) as services:
+        services.script(LOOK, LOOK)
+        queued = await services.act()
+        run = await robbing.refused
+        assert await stored(run) == {}
+        await run.client.call("ReleaseRun", **run.address, fence=run.fence)
+        loop = await services.until(queued)
+        ((path, _),) = (await stored(run)).items()
+        assert (loop.status, path) == (422, "event://turn_1/verifier_report/verifier%3Aregister")
+        assert (await run.entry(path)).revision == loop.revision
+        await run.client.close()
 
 
 async def test_a_command_that_a_crash_made_indeterminate_is_told_with_what_was_cancelled_for_it(tmp_path):
