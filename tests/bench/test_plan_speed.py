@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from turnwright.store.v1 import plan_pb2
+from turnwright.store.v1 import plan_pb2, write_pb2
 from turnwright.types.v1 import entry_pb2
 from turnwright.types.v1 import plan_pb2 as types_pb2
 
@@ -22,7 +22,7 @@ DELTA_CHARS = 2_500
 
 
 async def test_setting_a_plan_beside_writing_the_same_bytes(bench):  # noqa: F811
-    """A plan is two entries, its new version and the one that it replaces, so the writes are two as well."""
+    """A plan is two entries, its new version and the one that it replaces, so the writes are two as well, as durable."""
     count = 40
     number = iter(range(10**9))
 
@@ -34,7 +34,8 @@ async def test_setting_a_plan_beside_writing_the_same_bytes(bench):  # noqa: F81
 
     async def write():
         body = f"{BODY} {next(number)}"
-        await bench.send("WriteEntries", bench.write_of(set_("known://plan", body), set_(f"known://{body[-9:]}", body)))
+        writes = (set_("known://plan", body), set_(f"known://{body[-9:]}", body))
+        await bench.send("WriteEntries", bench.write_of(*writes, durability=write_pb2.DURABILITY_FULL))
 
     times = await medians(count, echo=bench.echo, set_plan=set_plan, write=write)
     assert times["write"] > 0
